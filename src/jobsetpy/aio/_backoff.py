@@ -1,0 +1,67 @@
+"""Waiting times between attempts: exponential, capped, with full jitter.
+
+Full jitter means a uniformly random wait between 0 and the exponential bound. Thousands of agents
+that lose the API server in the same instant come back spread over the whole interval.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+
+def full_jitter(
+    attempt: int,
+    *,
+    base: float,
+    cap: float,
+    rand: Callable[[], float] = random.random,
+) -> float:
+    """Seconds to wait before attempt number ``attempt`` (0 is the first retry).
+
+    Args:
+        attempt: how many waits came before this one.
+        base: bound of the first wait, in seconds.
+        cap: bound of every wait, in seconds.
+        rand: source of uniform numbers in [0, 1).
+    """
+    # 2**64 would overflow no float, but an attempt counter that runs for weeks would.
+    return min(cap, base * 2.0 ** min(attempt, 62)) * rand()
+
+
+class Backoff:
+    """A counter around :func:`full_jitter`.
+
+    ``next()`` gives the next wait in seconds and counts; ``reset()`` after a success. A server that
+    names its own waiting time (Retry-After) is obeyed: the wait is at least that long, and the
+    jitter is added on top, so that those told the same number do not return together.
+    """
+
+    __slots__ = ("_attempt", "_base", "_cap", "_rand")
+
+    def __init__(
+        self,
+        *,
+        base: float = 0.1,
+        cap: float = 30.0,
+        rand: Callable[[], float] = random.random,
+    ) -> None:
+        self._base = base
+        self._cap = cap
+        self._rand = rand
+        self._attempt = 0
+
+    @property
+    def attempt(self) -> int:
+        """How many waits were given out since the last reset."""
+        return self._attempt
+
+    def next(self, retry_after: float | None = None) -> float:
+        """Seconds to wait now; ``retry_after`` is the server's own minimum, if it named one."""
+        wait = full_jitter(self._attempt, base=self._base, cap=self._cap, rand=self._rand)
+        self._attempt += 1
+        return wait if retry_after is None else retry_after + wait
+
+    def reset(self) -> None:
+        """Start over after a success."""
+        self._attempt = 0

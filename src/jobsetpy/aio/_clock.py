@@ -1,0 +1,63 @@
+"""Time as a dependency, so that rules about time are tested without waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two clocks: a monotonic one for durations, and the wall clock for what is written down."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never jumps; only differences mean anything."""
+        ...
+
+    def now(self) -> datetime:
+        """The wall clock, aware, in UTC."""
+        ...
+
+
+class LoopClock:
+    """The running event loop's clock, or the system's monotonic clock outside a loop."""
+
+    __slots__ = ()
+
+    def monotonic(self) -> float:
+        """Seconds of ``loop.time()``: what ``call_at`` and ``asyncio.timeout_at`` use."""
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return time.monotonic()
+
+    def now(self) -> datetime:
+        """The system's wall clock in UTC."""
+        return datetime.now(UTC)
+
+
+class ManualClock:
+    """A clock for tests: it moves only by ``advance``."""
+
+    __slots__ = ("_mono", "_now")
+
+    def __init__(self, now: datetime | None = None) -> None:
+        self._mono = 1000.0
+        self._now = now or datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start, moved by ``advance``."""
+        return self._mono
+
+    def now(self) -> datetime:
+        """The pretended wall clock."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Move both clocks on by ``seconds`` (never back)."""
+        if seconds < 0:
+            msg = f"a clock cannot go back: {seconds}"
+            raise ValueError(msg)
+        self._mono += seconds
+        self._now += timedelta(seconds=seconds)

@@ -1,0 +1,66 @@
+"""Tasks with an owner.
+
+``supervise()`` is a ``TaskGroup`` that ends with its block: leaving the block cancels what still
+runs, and a task that fails cancels the block and its siblings, so no failure is ever seen first by
+the garbage collector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+
+class Supervisor:
+    """Starts tasks that live at most as long as the ``supervise()`` block."""
+
+    __slots__ = ("_group", "_tasks")
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, coro: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        """Run ``coro`` in a task of its own; its failure ends the whole block."""
+        task = self._group.create_task(coro, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def cancel_all(self) -> None:
+        """Ask every task that still runs to end."""
+        for task in tuple(self._tasks):
+            task.cancel()
+
+
+@asynccontextmanager
+async def supervise() -> AsyncIterator[Supervisor]:
+    """A block whose tasks end with it.
+
+    Raises:
+        BaseExceptionGroup: with the failures of tasks (and of the block); a single failure is
+            unwrapped and raised as it is.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            supervisor = Supervisor(group)
+            try:
+                yield supervisor
+            finally:
+                supervisor.cancel_all()
+    except BaseExceptionGroup as failures:
+        if len(failures.exceptions) == 1:
+            raise failures.exceptions[0] from None
+        raise
+
+
+async def sleep_or(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until ``event`` is set, at most ``seconds``; whether it was set."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

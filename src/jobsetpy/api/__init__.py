@@ -1,0 +1,1 @@
+"""The Kubernetes and JobSet API as frozen Python values."""

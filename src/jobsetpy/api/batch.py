@@ -1,0 +1,55 @@
+"""Slice of batch/v1 Job: what reconcilers read of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from jobsetpy.api._wire import wire
+from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, condition_true, resource
+
+
+@wire
+class JobSpec:
+    """Slice of batch/v1 JobSpec; the pod template is never read back."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    completion_mode: str | None = None
+    suspend: bool | None = None
+
+
+@wire
+class JobStatus:
+    """Slice of batch/v1 JobStatus."""
+
+    active: int = 0
+    ready: int | None = None
+    succeeded: int = 0
+    failed: int = 0
+    start_time: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def finished(self) -> Condition | None:
+        """The first condition ``Complete`` or ``Failed`` that is True, or ``None``."""
+        for condition in self.conditions:
+            if condition.status == "True" and condition.type in {"Complete", "Failed"}:
+                return condition
+        return None
+
+    @property
+    def failed_condition(self) -> Condition | None:
+        """The ``Failed`` condition if it is True."""
+        return condition_true(self.conditions, "Failed")
+
+
+@resource("batch", "v1", "Job", "jobs")
+@wire
+class Job:
+    """A Job."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()

@@ -1,0 +1,76 @@
+"""Every label, annotation, reason and fixed name of the JobSet API, in one place."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "jobset.x-k8s.io"
+VERSION: Final = "v1alpha2"
+JOBSET_CONTROLLER_NAME: Final = "jobset.sigs.k8s.io/jobset-controller"
+
+# Label and annotation, same value, on child Jobs and their pod templates.
+JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
+REPLICATED_JOB_NAME: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+REPLICATED_JOB_REPLICAS: Final = "jobset.sigs.k8s.io/replicatedjob-replicas"
+GLOBAL_REPLICAS: Final = "jobset.sigs.k8s.io/global-replicas"
+JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
+JOB_GLOBAL_INDEX: Final = "jobset.sigs.k8s.io/job-global-index"
+JOB_KEY: Final = "jobset.sigs.k8s.io/job-key"
+RESTART_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
+JOB_RESTART_ATTEMPT: Final = "jobset.sigs.k8s.io/job-restart-attempt"
+GROUP_NAME: Final = "jobset.sigs.k8s.io/group-name"
+GROUP_REPLICAS: Final = "jobset.sigs.k8s.io/group-replicas"
+JOB_GROUP_INDEX: Final = "jobset.sigs.k8s.io/job-group-index"
+COORDINATOR: Final = "jobset.sigs.k8s.io/coordinator"
+
+# Annotations only.
+EXCLUSIVE_TOPOLOGY_ANNOTATION: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+NODE_SELECTOR_ANNOTATION: Final = "alpha.jobset.sigs.k8s.io/node-selector"
+EPOCH_ANNOTATION: Final = "jobset.sigs.k8s.io/epoch"
+COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
+
+# Node labels and taints of the node-selector strategy.
+NAMESPACED_JOB_LABEL: Final = "alpha.jobset.sigs.k8s.io/namespaced-job"
+NO_SCHEDULE_TAINT: Final = "alpha.jobset.sigs.k8s.io/no-schedule"
+PRIORITY_LABEL: Final = "jobset.sigs.k8s.io/priority"
+
+# Condition types of a JobSet.
+COMPLETED_CONDITION: Final = "Completed"
+FAILED_CONDITION: Final = "Failed"
+SUSPENDED_CONDITION: Final = "Suspended"
+RESTARTING_CONDITION: Final = "RestartingJobSet"
+STARTUP_IN_PROGRESS_CONDITION: Final = "StartupPolicyInProgress"
+STARTUP_COMPLETED_CONDITION: Final = "StartupPolicyCompleted"
+
+# Reasons of conditions and events.
+ALL_JOBS_COMPLETED_REASON: Final = "AllJobsCompleted"
+FAILED_JOBS_REASON: Final = "FailedJobs"
+REACHED_MAX_RESTARTS_REASON: Final = "ReachedMaxRestarts"
+FAIL_JOBSET_REASON: Final = "FailJobSetFailurePolicyAction"
+SUSPENDED_REASON: Final = "SuspendedJobs"
+RESUMED_REASON: Final = "ResumeJobs"
+DEFAULT_FAILURE_POLICY_REASON: Final = "DefaultFailurePolicy"
+FAILURE_POLICY_REASON_PREFIX: Final = "FailurePolicy_"
+JOBS_READY_REASON: Final = "JobsReady"
+JOBSET_FAILED_REASON: Final = "JobSetFailed"
+JOBSET_COMPLETED_REASON: Final = "JobSetCompleted"
+JOBSET_SUSPENDED_REASON: Final = "JobSetSuspended"
+IN_ORDER_IN_PROGRESS_REASON: Final = "InOrderStartupPolicyInProgress"
+IN_ORDER_COMPLETED_REASON: Final = "InOrderStartupPolicyCompleted"
+RESTART_JOBSET_REASON: Final = "RestartJobSetFailurePolicyAction"
+JOB_CREATION_FAILED_REASON: Final = "JobCreationFailed"
+SERVICE_CREATION_FAILED_REASON: Final = "HeadlessServiceCreationFailed"
+PVC_CREATION_FAILED_REASON: Final = "PVCCreationFailed"
+INVALID_EPOCH_REASON: Final = "InvalidEpoch"
+INVALID_JOB_REASON: Final = "InvalidChildJob"
+IN_PLACE_RESTART_STARTED_REASON: Final = "InPlaceRestartStarted"
+IN_PLACE_RESTART_COMPLETED_REASON: Final = "InPlaceRestartCompleted"
+
+# Values.
+RECREATE: Final = "Recreate"
+BLOCKING_RECREATE: Final = "BlockingRecreate"
+IN_PLACE_RESTART: Final = "InPlaceRestart"
+TERMINAL_COMPLETED: Final = "Completed"
+TERMINAL_FAILED: Final = "Failed"
+INT32_MAX: Final = 2**31 - 1
