@@ -1,0 +1,97 @@
+# jobsetpy. `make help` lists the targets. Everything a target needs is installed or built by it;
+# caches live under $XDG_CACHE_HOME (or ~/.cache)/jobsetpy and the tools' own cache folders.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+ARGS ?=
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+# ---- set-up ---------------------------------------------------------------------------------------
+
+$(STAMP): requirements/test.txt requirements/lint.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "make: $(PYTHON) is older than Python 3.11; say which to use: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "== Python environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "make: cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes \
+	  -r requirements/test.txt -r requirements/lint.txt -r requirements/build.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: setup
+setup: $(STAMP) ## Make the Python environment
+	@:
+
+.PHONY: binaries
+binaries: $(STAMP) ## Fetch or build etcd, kube-apiserver & co. into the cache
+	@$(BIN)/python hack/cluster binaries
+
+# ---- everyday -------------------------------------------------------------------------------------
+
+.PHONY: fmt
+fmt: $(STAMP) ## Format the code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+.PHONY: lint
+lint: $(STAMP) ## Formatting, lint rules, types, import contracts
+	@echo "== ruff" && $(BIN)/ruff format --check . && $(BIN)/ruff check .
+	@echo "== mypy" && $(BIN)/mypy
+	@echo "== import contracts" && $(BIN)/lint-imports
+
+.PHONY: verify
+verify: $(STAMP) ## Generated files are what their generators make
+	@$(BIN)/python hack/update_crds.py --verify
+
+.PHONY: generate
+generate: $(STAMP) ## Make generated files anew
+	@$(BIN)/python hack/update_crds.py
+
+# ---- tests ----------------------------------------------------------------------------------------
+
+.PHONY: unit
+unit: $(STAMP) ## Tests that need no cluster
+	@$(PYTEST) -m "not cluster and not node" $(ARGS)
+
+.PHONY: integration
+integration: binaries ## Tests against a real control plane
+	@$(PYTEST) -m "cluster and not node" $(ARGS)
+
+.PHONY: e2e
+e2e: binaries ## Tests with real pods on a real node (Linux, root)
+	@$(PYTEST) -m node $(ARGS)
+
+.PHONY: test
+test: lint verify binaries ## Everything: lint, types, unit, integration and end-to-end tests
+	@$(PYTEST) $(ARGS)
+
+# ---- the product ----------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: binaries ## A real cluster, a JobSet, one worker killed, the group restarted in place
+	@$(BIN)/python hack/demo.py $(ARGS)
+
+.PHONY: bench
+bench: binaries ## All benchmarks, one after the other
+	@$(BIN)/python bench/run.py $(ARGS)
+
+.PHONY: image
+image: $(STAMP) ## Container images as tar archives, without a container engine
+	@$(BIN)/python hack/images/build.py all --out build/images
+
+.PHONY: requirements
+requirements: ## Pin dependencies anew (needs uv)
+	@for g in runtime test lint build; do \
+	  uv pip compile -q pyproject.toml $$([ $$g = runtime ] || echo "--group $$g") --generate-hashes --no-emit-index-url \
+	    --no-emit-find-links --no-header --no-annotate --python-version 3.11 --universal -o requirements/$$g.txt; done
+
+.PHONY: clean
+clean: ## Remove what builds and tests leave in this folder
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
