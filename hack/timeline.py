@@ -1,0 +1,216 @@
+"""Follows one JobSet and its pods, and tells the story of a restart phase by phase.
+
+Used by the demo, the end-to-end tests and the real-pod benchmark, so that all of them mean the same
+thing by "running again": every worker of the group has been started anew since the failure.
+Moments are taken from this program's watch, except the workers' start, which comes from the
+kubelet's container logs where they can be read (they have nanoseconds; the API has whole seconds).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from jobsetpy.api import keys
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import KubeClient
+
+
+@attrs.define
+class PodStory:
+    """What was seen of one pod."""
+
+    name: str
+    uid: str
+    phase: str = ""
+    epoch: int = 0
+    epoch_at: dict[int, float] = attrs.Factory(dict)
+    restarts: int = -1
+    worker_running: bool = False
+    worker_started: float = 0.0
+    worker_ended: float = 0.0
+
+
+@attrs.frozen
+class Phase:
+    """A moment of a restart: seconds since the failure, and what happened."""
+
+    at: float
+    what: str
+
+
+class Timeline:
+    """Watches a JobSet and its pods until cancelled; see ``run``.
+
+    Args:
+        client: where to watch.
+        namespace, name: the JobSet.
+        worker: name of the worker container.
+        pod_logs: folder of the kubelets' pod logs (``/var/log/pods`` of each node).
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str,
+        name: str,
+        *,
+        worker: str = "worker",
+        pod_logs: Iterable[Path] = (),
+    ) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.name = name
+        self.worker = worker
+        self.pod_logs = tuple(pod_logs)
+        self.pods: dict[str, PodStory] = {}
+        self.synced: dict[int, float] = {}
+        self.deprecated: dict[int, float] = {}
+        self.restarts = 0
+        self.terminal = ""
+        self.news = asyncio.Event()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow(JobSet, f"metadata.name={self.name}", "", self._jobset))
+            group.create_task(self._follow(Pod, "", f"{keys.JOBSET_NAME}={self.name}", self._pod))
+
+    async def _follow(
+        self, cls: type, fields: str, labels: str, note: Callable[[object, bool], None]
+    ) -> None:
+        decoder = msgspec.json.Decoder(cls)
+        while True:
+            page = await self.client.list_page(
+                cls, self.namespace, field_selector=fields, label_selector=labels
+            )
+            for obj in page.items:
+                note(obj, False)
+            self.news.set()
+            async with self.client.watch(
+                cls, self.namespace, resource_version=page.resource_version,
+                field_selector=fields, label_selector=labels, timeout_seconds=3600,
+            ) as stream:  # fmt: skip
+                while frames := await stream.read():
+                    for frame in frames:
+                        if frame.type == "ERROR":
+                            break
+                        if frame.type != "BOOKMARK":
+                            note(decoder.decode(frame.object), frame.type == "DELETED")
+                    self.news.set()
+
+    def _jobset(self, obj: object, gone: bool) -> None:
+        assert isinstance(obj, JobSet)
+        if gone:
+            return
+        now = time.time()
+        self.synced.setdefault(obj.status.synced_epoch, now)
+        self.deprecated.setdefault(obj.status.deprecated_epoch, now)
+        self.restarts = obj.status.restarts
+        self.terminal = obj.status.terminal_state
+
+    def _pod(self, obj: object, gone: bool) -> None:
+        assert isinstance(obj, Pod)
+        now = time.time()
+        name = obj.metadata.name
+        if gone:
+            self.pods.pop(name, None)
+            return
+        story = self.pods.get(name)
+        if story is None or story.uid != obj.metadata.uid:
+            story = self.pods[name] = PodStory(name=name, uid=obj.metadata.uid)
+        story.phase = obj.status.phase
+        epoch = obj.metadata.annotations.get(keys.EPOCH_ANNOTATION, "0")
+        if epoch.isdecimal() and int(epoch) != story.epoch:
+            story.epoch = int(epoch)
+            story.epoch_at[story.epoch] = now
+        for status in obj.status.container_statuses:
+            if status.name != self.worker:
+                continue
+            running = status.state.running is not None
+            if running and (status.restart_count > story.restarts or not story.worker_running):
+                story.worker_started = now
+            if not running and story.worker_running:
+                story.worker_ended = now
+            story.worker_running = running
+            story.restarts = max(story.restarts, status.restart_count)
+
+    async def wait(
+        self, condition: Callable[[], bool], timeout_s: float, what: str | Callable[[], str]
+    ) -> None:
+        """Wait for something to become true of what is seen; says what did not, in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    self.news.clear()
+                    await self.news.wait()
+        except TimeoutError:
+            text = what if isinstance(what, str) else what()
+            raise TimeoutError(
+                f"waited {timeout_s:.0f} s in vain for {text}; pods: "
+                + ", ".join(
+                    f"{p.name}: {p.phase}, epoch {p.epoch}, worker "
+                    f"{'running' if p.worker_running else 'not running'}"
+                    for p in self.pods.values()
+                )
+            ) from None
+
+    def all_running(self, count: int, epoch: int, since: float = 0.0) -> bool:
+        """Whether ``count`` pods are at ``epoch`` with workers started after ``since``."""
+        return (
+            len(self.pods) == count
+            and epoch in self.synced
+            and all(
+                p.epoch == epoch and p.worker_running and p.worker_started > since
+                for p in self.pods.values()
+            )
+        )
+
+    def worker_start(self, story: PodStory, since: float) -> float:
+        """When the pod's worker started after ``since``: from its log, else from the watch."""
+        moments = [
+            first_line_time(path)
+            for folder in self.pod_logs
+            for path in folder.glob(f"{self.namespace}_{story.name}_{story.uid}/{self.worker}/*.log")
+        ]
+        later = [moment for moment in moments if moment is not None and moment > since]
+        return min(later) if later else story.worker_started
+
+    def restart_phases(self, failed_at: float, epoch: int) -> list[Phase]:
+        """The phases of the restart into ``epoch``, after all of it has happened."""
+        reported = [p.epoch_at[epoch] for p in self.pods.values()]
+        started = [self.worker_start(p, failed_at) for p in self.pods.values()]
+        count = len(self.pods)
+        moments = [
+            (min(reported), f"first agent is back and reports epoch {epoch}"),
+            (self.deprecated[epoch - 1], f"manager deprecates epoch {epoch - 1}"),
+            (max(reported), f"last of {count} agents reports epoch {epoch}"),
+            (self.synced[epoch], f"manager syncs epoch {epoch}: barriers lift"),
+            (min(started), "first worker runs again"),
+            (max(started), f"all {count} workers run again"),
+        ]
+        return [Phase(at - failed_at, what) for at, what in moments]
+
+
+_LOG_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d+)(Z|[+-]\d\d:\d\d)")
+
+
+def first_line_time(path: Path) -> float | None:
+    """Unix time of a container log's first line (CRI format), or ``None`` while it is empty."""
+    try:
+        with path.open() as lines:
+            match = _LOG_TIME.match(lines.readline())
+    except OSError:
+        return None
+    if match is None:
+        return None
+    whole = datetime.fromisoformat(match[1] + match[3].replace("Z", "+00:00"))
+    return whole.astimezone(UTC).timestamp() + float("0." + match[2])

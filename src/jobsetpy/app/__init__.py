@@ -1,0 +1,1 @@
+"""The programs: command line and wiring."""

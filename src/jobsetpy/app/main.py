@@ -1,0 +1,149 @@
+"""The command line: ``jobsetpy manager | agent | run MODULE:setup | crds | version``.
+
+Subcommands import what they need only when they are chosen: the agent's start-up time is part of
+every restart.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from jobsetpy.manager import Manager
+
+EXIT_USAGE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; the exit code.
+
+    Args:
+        argv: arguments without the program's name; those of the process when absent.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["agent"]:
+        from jobsetpy.agent.main import main as agent_main
+
+        return agent_main(arguments[1:])
+    options = _parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = options.run
+    return run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    import argparse
+
+    from jobsetpy import __version__
+
+    parser = argparse.ArgumentParser(prog="jobsetpy", description="JobSet for Kubernetes.")
+    parser.add_argument("--version", action="version", version=f"jobsetpy {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    manager = commands.add_parser("manager", help="run the JobSet controllers")
+    _add_manager_flags(manager, metrics_address=":8443", health_address=":8081")
+    manager.set_defaults(run=_manager)
+
+    # For --help only: main() hands "agent" over before it gets here.
+    commands.add_parser("agent", help="run the in-place restart agent of a pod", add_help=False)
+
+    run = commands.add_parser("run", help="run a controller of your own")
+    run.add_argument("target", metavar="MODULE:FUNCTION", help="called with the Manager")
+    _add_manager_flags(run, metrics_address="0", health_address="0")
+    run.set_defaults(run=_run)
+
+    crds = commands.add_parser("crds", help="print the custom resource definitions as YAML")
+    crds.set_defaults(run=_crds)
+    return parser
+
+
+def _add_manager_flags(
+    parser: argparse.ArgumentParser, *, metrics_address: str, health_address: str
+) -> None:
+    parser.add_argument("--kubeconfig", help="default: $KUBECONFIG, in-cluster, ~/.kube/config")
+    parser.add_argument("--context", help="the kubeconfig's context to use")
+    parser.add_argument("--kube-api-qps", type=float, default=500.0, help="default 500; 0: no limit")
+    parser.add_argument("--kube-api-burst", type=int, default=500, help="default 500")
+    parser.add_argument(
+        "--metrics-bind-address", default=metrics_address, help="host:port; 0 switches it off"
+    )
+    parser.add_argument(
+        "--health-probe-bind-address", default=health_address, help="host:port; 0 switches it off"
+    )
+    parser.add_argument("--log-format", choices=("auto", "json", "console"), default="auto")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+
+
+def _manager(options: argparse.Namespace) -> int:
+    from jobsetpy.app.wiring import add_jobset_controllers
+
+    return _serve(options, add_jobset_controllers)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import importlib
+
+    module_name, colon, function_name = options.target.partition(":")
+    if not colon:
+        print(f"jobsetpy run: {options.target!r} is not MODULE:FUNCTION", file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    sys.path.insert(0, "")
+    setup = importlib.import_module(module_name)
+    for part in function_name.split("."):
+        setup = getattr(setup, part)
+    return _serve(options, setup)  # type: ignore[arg-type]
+
+
+def _serve(options: argparse.Namespace, setup: Callable[[Manager], None]) -> int:
+    import asyncio
+
+    import uvloop
+
+    from jobsetpy.observability import logging
+
+    logging.configure(format=options.log_format, level=options.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_manage(options, setup))
+
+
+async def _manage(options: argparse.Namespace, setup: Callable[[Manager], None]) -> int:
+    from jobsetpy.client import connect
+    from jobsetpy.manager import Manager, ManagerSettings
+    from jobsetpy.observability.observers import ClientMetrics
+
+    client = await connect(
+        kubeconfig=options.kubeconfig,
+        context=options.context,
+        qps=options.kube_api_qps,
+        burst=options.kube_api_burst,
+        observer=ClientMetrics(),
+    )
+    try:
+        manager = Manager(
+            client,
+            settings=ManagerSettings(
+                metrics_bind_address=options.metrics_bind_address,
+                health_probe_bind_address=options.health_probe_bind_address,
+            ),
+        )
+        setup(manager)
+        await manager.run()
+    finally:
+        await client.aclose()
+    return 0
+
+
+def _crds(_: argparse.Namespace) -> int:
+    import yaml
+
+    from jobsetpy.api.schema import jobset_crd
+
+    yaml.safe_dump(jobset_crd(), sys.stdout, sort_keys=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

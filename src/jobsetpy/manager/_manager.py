@@ -1,0 +1,245 @@
+"""The manager: one process's clients, caches and controllers, started and stopped in order.
+
+The nesting in :meth:`Manager.run` *is* the start order, and leaving it is the stop order:
+
+    endpoints → event senders → caches, synced → controllers → (until stopped)
+
+Endpoints come first, so that a process that waits for its caches can say so; controllers come
+last, so that none sees a cache that is not complete; and on the way out controllers finish what
+they have in hand while caches, event senders and endpoints still work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import attrs
+
+from jobsetpy import aio
+from jobsetpy.api.meta import KubeObject
+from jobsetpy.client import KubeClient
+from jobsetpy.controller import Controller, EventRecorder
+from jobsetpy.errors import AlreadyStartedError, StopTimedOutError
+from jobsetpy.informers import Index, InformerCache, SharedInformer, Tally
+from jobsetpy.manager._servers import (
+    Check,
+    health_routes,
+    metrics_route,
+    parse_address,
+    serving,
+)
+from jobsetpy.manager._signals import stop_on_signals
+from jobsetpy.observability import metrics
+from jobsetpy.observability.logging import get_logger
+
+T = TypeVar("T", bound=KubeObject)
+
+LOOP_LAG_PERIOD_S = 1.0
+"""How often the event loop's lag is measured."""
+
+
+@attrs.frozen(kw_only=True)
+class ManagerSettings:
+    """How a manager serves and stops.
+
+    Args:
+        metrics_bind_address: ``host:port``, ``:port``, or "0" for no metrics server.
+        health_probe_bind_address: the same for ``/healthz`` and ``/readyz``.
+        sync_timeout_s: how long caches may take for their first list before the manager gives up.
+        stop_timeout_s: how long a graceful stop may take as a whole.
+    """
+
+    metrics_bind_address: str = "0"
+    health_probe_bind_address: str = "0"
+    sync_timeout_s: float = 120.0
+    stop_timeout_s: float = 30.0
+
+
+@runtime_checkable
+class Runnable(Protocol):
+    """Anything that lives inside a manager: an async context manager factory."""
+
+    @property
+    def name(self) -> str:
+        """Shown in logs."""
+        ...
+
+    def running(self) -> AbstractAsyncContextManager[Any]:
+        """Started and ready on entry, stopped on exit."""
+        ...
+
+
+class Manager:
+    """Runs controllers that share one client and one cache.
+
+    Build it, ask it for informers, add controllers, and call :meth:`run`. Informers are shared:
+    asking twice for the same class and scope gives the same one, and indexes and tallies may be
+    added until the start. Nothing is global; several managers can live in one process.
+
+    Args:
+        client: the manager's client; the manager does not close it.
+        settings: addresses and time limits.
+        clock: time source of everything in the manager.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        settings: ManagerSettings | None = None,
+        clock: aio.Clock | None = None,
+    ) -> None:
+        self.client = client
+        self.settings = settings or ManagerSettings()
+        self.clock = clock or aio.LoopClock()
+        self.ready = asyncio.Event()
+        self.metrics_port: int | None = None
+        self.health_port: int | None = None
+        self._cache = InformerCache(client, observer=metrics_observer())
+        self._runnables: list[Runnable] = []
+        self._recorders: dict[str, EventRecorder] = {}
+        self._ready_checks: dict[str, Check] = {"caches": self._cache_problems}
+        self._started = False
+        self._log = get_logger("manager")
+
+    def informer(
+        self,
+        cls: type[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        indexes: Iterable[Index[T]] = (),
+        tallies: Iterable[Tally[T, Any, Any]] = (),
+        transform: Callable[[T], T] | None = None,
+    ) -> SharedInformer[T]:
+        """The shared informer of a class and scope, made on the first call.
+
+        Raises:
+            AlreadyStartedError: a new informer, index or tally after the start.
+            IndexConflictError: an index name is taken by another function.
+        """
+        return self._cache.informer(
+            cls,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            indexes=indexes,
+            tallies=tallies,
+            transform=transform,
+        )
+
+    def recorder(self, component: str) -> EventRecorder:
+        """The event recorder that reports as ``component``; one for each name."""
+        recorder = self._recorders.get(component)
+        if recorder is None:
+            self._before_start("an event recorder")
+            recorder = EventRecorder(self.client, component=component)
+            self._recorders[component] = recorder
+        return recorder
+
+    def add(self, runnable: Runnable | Controller) -> None:
+        """Have ``runnable`` started with the manager, after those added before it.
+
+        Raises:
+            AlreadyStartedError: the manager runs already.
+        """
+        self._before_start("a runnable")
+        self._runnables.append(runnable)
+
+    def add_ready_check(self, name: str, check: Check) -> None:
+        """Have ``/readyz`` fail with what ``check`` yields."""
+        self._ready_checks[name] = check
+
+    async def run(self, stop: asyncio.Event | None = None) -> None:
+        """Run until ``stop`` is set, or until SIGTERM or SIGINT when there is none.
+
+        Returns after an orderly stop. A runnable that fails ends the manager with its exception.
+
+        Raises:
+            AlreadyStartedError: on a second call.
+            StopTimedOutError: the stop took longer than ``settings.stop_timeout_s``.
+            TimeoutError: the caches did not sync in ``settings.sync_timeout_s``.
+        """
+        self._before_start("itself")
+        self._started = True
+        if stop is not None:
+            await self._run(stop)
+            return
+        stop = asyncio.Event()
+        with stop_on_signals(stop):
+            await self._run(stop)
+
+    async def _run(self, stop: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as limit:
+                async with AsyncExitStack() as stack:
+                    await self._start(stack)
+                    self.ready.set()
+                    self._log.info("manager running", controllers=len(self._runnables))
+                    await stop.wait()
+                    self.ready.clear()
+                    self._log.info("manager stopping")
+                    limit.reschedule(loop.time() + self.settings.stop_timeout_s)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            msg = f"the manager did not stop within {self.settings.stop_timeout_s} s"
+            raise StopTimedOutError(msg) from None
+        self._log.info("manager stopped")
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings = self.settings
+        self.health_port = await stack.enter_async_context(
+            serving(
+                parse_address(settings.health_probe_bind_address),
+                health_routes({}, self._ready_checks),
+            )
+        )
+        self.metrics_port = await stack.enter_async_context(
+            serving(parse_address(settings.metrics_bind_address), metrics_route(metrics.REGISTRY))
+        )
+        await stack.enter_async_context(_in_background("loop-lag", self._measure_loop_lag))
+        for component, recorder in self._recorders.items():
+            await stack.enter_async_context(_in_background(f"events-{component}", recorder.run))
+        await stack.enter_async_context(self._cache.running())
+        async with asyncio.timeout(settings.sync_timeout_s):
+            await self._cache.wait_for_sync()
+        for runnable in self._runnables:
+            await stack.enter_async_context(runnable.running())
+
+    def _cache_problems(self) -> Iterable[str]:
+        if not self.ready.is_set():
+            yield "not started yet, or stopping"
+        yield from self._cache.healthy()
+
+    def _before_start(self, what: str) -> None:
+        if self._started:
+            msg = f"the manager runs already: {what} has to come before run()"
+            raise AlreadyStartedError(msg)
+
+    async def _measure_loop_lag(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LOOP_LAG_PERIOD_S
+            await asyncio.sleep(LOOP_LAG_PERIOD_S)
+            metrics.loop_lag(max(0.0, loop.time() - due))
+
+
+@asynccontextmanager
+async def _in_background(name: str, run: Callable[[], Any]) -> AsyncIterator[None]:
+    """A coroutine function that runs until the block is left."""
+    async with aio.supervise() as tasks:
+        tasks.start(run(), name=name)
+        yield
+
+
+def metrics_observer() -> Any:
+    """What connects the informers to the metrics."""
+    from jobsetpy.observability.observers import InformerMetrics
+
+    return InformerMetrics()

@@ -1,0 +1,93 @@
+"""The small HTTP servers of a manager: health, readiness and metrics.
+
+Plain HTTP. Health endpoints answer from the state at that moment, so that a kubelet's probe and a
+person with curl see the same truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+Check = Callable[[], Iterable[str]]
+"""A health check: yields one line per problem; nothing means healthy."""
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def parse_address(text: str) -> tuple[str, int] | None:
+    """``host:port``, ``:port`` (all interfaces) or ``[v6]:port``; ``None`` for "" and "0".
+
+    Raises:
+        ValueError: the text is no such address; the message says what would be right.
+    """
+    if text in {"", "0"}:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        msg = f"bind address {text!r}: expected host:port or :port, or 0 to switch the server off"
+        raise ValueError(msg)
+    return host.strip("[]"), int(port)
+
+
+def health_routes(live: Mapping[str, Check], ready: Mapping[str, Check]) -> dict[str, _Handler]:
+    """``/healthz`` and ``/readyz``: 200 ``ok``, or 500 with one line per problem.
+
+    Args:
+        live: named checks for liveness.
+        ready: named checks for readiness.
+    """
+
+    def answer(checks: Mapping[str, Check]) -> _Handler:
+        async def handle(_: web.Request) -> web.StreamResponse:
+            problems = [f"{name}: {line}" for name, check in checks.items() for line in check()]
+            if problems:
+                return web.Response(status=500, text="\n".join(problems) + "\n")
+            return web.Response(text="ok")
+
+        return handle
+
+    return {"/healthz": answer(live), "/readyz": answer(ready)}
+
+
+def metrics_route(registry: CollectorRegistry) -> dict[str, _Handler]:
+    """``/metrics`` in Prometheus' text format."""
+
+    async def handle(_: web.Request) -> web.StreamResponse:
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    return {"/metrics": handle}
+
+
+@asynccontextmanager
+async def serving(
+    address: tuple[str, int] | None, routes: Mapping[str, _Handler]
+) -> AsyncIterator[int | None]:
+    """Serve ``routes`` within the block.
+
+    Yields:
+        The port that is listened on (useful with port 0), or ``None`` when ``address`` is.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+    if address is None:
+        yield None
+        return
+    app = web.Application()
+    for path, handler in routes.items():
+        app.router.add_get(path, handler)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, address[0] or None, address[1], shutdown_timeout=1.0)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
