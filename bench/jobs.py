@@ -1,0 +1,335 @@
+"""1,000 Jobs created, and recreated after a failure: the manager against a bare loop.
+
+The bare loop sends the same requests (the bodies are those the manager sent) on raw aiohttp with as
+many in flight, and does nothing else: no cache, no queue, no decisions. Real etcd, API server, Job
+controller and garbage collector; the Jobs have parallelism 0, so that pods do not blur the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import copy
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import aiohttp
+import msgspec
+import uvloop
+import yaml
+from cluster import Cluster  # type: ignore[import-not-found]
+from common import create_namespace, in_parallel, install_crd, manager_process, say, spread, table
+
+from jobsetpy import aio
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest, KubeClient, connect
+
+IN_FLIGHT = 64
+JOBS_PATH = "/apis/batch/v1/namespaces/{}/jobs"
+
+
+class JobWatch:
+    """Follows the Jobs of a namespace from raw watch events."""
+
+    def __init__(self) -> None:
+        self.live: dict[str, str] = {}
+        self.on_deleted: Callable[[str], None] | None = None
+        self.news = asyncio.Event()
+
+    async def run(self, client: KubeClient, namespace: str) -> None:
+        decoder = msgspec.json.Decoder(Job)
+        page = await client.list_page(Job, namespace)
+        async with client.watch(
+            Job, namespace, resource_version=page.resource_version, timeout_seconds=3600
+        ) as stream:
+            while frames := await stream.read():
+                for frame in frames:
+                    if frame.type == "BOOKMARK":
+                        continue
+                    job = decoder.decode(frame.object)
+                    if frame.type == "DELETED":
+                        self.live.pop(job.metadata.name, None)
+                        if self.on_deleted is not None:
+                            self.on_deleted(job.metadata.name)
+                    else:
+                        self.live[job.metadata.name] = job.metadata.uid
+                self.news.set()
+
+    async def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = 180) -> float:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    self.news.clear()
+                    await self.news.wait()
+        except TimeoutError:
+            raise SystemExit(f"waited {timeout_s} s for {what}; {len(self.live)} Jobs") from None
+        return time.monotonic()
+
+
+class BareLoop:
+    """The same requests as fast as a plain loop sends them."""
+
+    def __init__(self, kubeconfig: str, namespace: str) -> None:
+        config = yaml.safe_load(Path(kubeconfig).read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        import base64
+        import tempfile
+
+        def inline(block: dict, key: str) -> str:
+            if key + "-data" in block:
+                file = tempfile.NamedTemporaryFile(delete=False)  # noqa: SIM115
+                file.write(base64.b64decode(block[key + "-data"]))
+                file.close()
+                return file.name
+            return block[key]
+
+        context = ssl.create_default_context(cafile=inline(cluster, "certificate-authority"))
+        headers = {"Content-Type": "application/json"}
+        if "token" in user:
+            headers["Authorization"] = f"Bearer {user['token']}"
+        else:
+            context.load_cert_chain(inline(user, "client-certificate"), inline(user, "client-key"))
+        self.url = cluster["server"] + JOBS_PATH.format(namespace)
+        self.session = aiohttp.ClientSession(
+            headers=headers, connector=aiohttp.TCPConnector(ssl=context, limit=IN_FLIGHT)
+        )
+
+    async def create(self, body: bytes) -> None:
+        async with self.session.post(self.url, data=body) as answer:
+            text = await answer.read()
+            if answer.status != 201:
+                raise SystemExit(f"bare create: {answer.status} {text[:300]!r}")
+
+    async def delete(self, name: str) -> None:
+        body = b'{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}'
+        async with self.session.delete(f"{self.url}/{name}", data=body) as answer:
+            await answer.read()
+            if answer.status not in {200, 202}:
+                raise SystemExit(f"bare delete: {answer.status}")
+
+
+async def bodies_of(client: KubeClient, namespace: str) -> list[dict]:
+    """What the manager sent, as far as it can be told from what is stored."""
+    answer = await client.raw(HttpRequest(method="GET", path=JOBS_PATH.format(namespace)))
+    out = []
+    for item in msgspec.json.decode(answer.body)["items"]:
+        spec = copy.deepcopy(item["spec"])
+        spec.pop("selector", None)
+        labels = spec["template"]["metadata"].get("labels", {})
+        for key in [k for k in labels if "controller-uid" in k or "job-name" in k]:
+            labels.pop(key)
+        meta = item["metadata"]
+        out.append(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {
+                    "name": meta["name"],
+                    "labels": meta["labels"],
+                    "annotations": meta.get("annotations", {}),
+                },
+                "spec": spec,
+            }
+        )
+    return out
+
+
+async def fail_job(client: KubeClient, namespace: str, name: str) -> None:
+    """Mark a Job as failed, as the Job controller does."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    conditions = [
+        {"type": kind, "status": "True", "reason": "BackoffLimitExceeded", "message": "bench",
+         "lastProbeTime": now, "lastTransitionTime": now}
+        for kind in ("FailureTarget", "Failed")
+    ]  # fmt: skip
+    await client.merge_patch(
+        Job, namespace, name,
+        {"status": {"startTime": now, "conditions": conditions}}, subresource="status",
+    )  # fmt: skip
+
+
+def job_template() -> dict:
+    container = {"name": "worker", "image": "bench.invalid/worker:1"}
+    return {
+        "spec": {
+            "parallelism": 0,
+            "completions": 1,
+            "completionMode": "Indexed",
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        }
+    }
+
+
+async def by_manager(
+    client: KubeClient, kubeconfig: str, namespace: str, count: int, log: Path
+) -> dict[str, float]:
+    """Create and recreate through the manager; wall and CPU seconds."""
+    async with contextlib.AsyncExitStack() as stack:
+        manager = await stack.enter_async_context(manager_process(kubeconfig, log))
+        tasks = await stack.enter_async_context(aio.supervise())
+        watch = JobWatch()
+        tasks.start(watch.run(client, namespace), name="jobs")
+        await asyncio.sleep(0.5)
+        manager.mark()
+        start = time.monotonic()
+        await client.create(
+            JobSet, namespace,
+            {
+                "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+                "metadata": {"name": "js"},
+                "spec": {
+                    "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+                    "successPolicy": {"operator": "All"},
+                    "failurePolicy": {"maxRestarts": 100},
+                    "replicatedJobs": [
+                        {"name": "w", "replicas": count, "template": job_template()}
+                    ],
+                },
+            },
+        )  # fmt: skip
+        created = await watch.wait(lambda: len(watch.live) == count, f"{count} Jobs") - start
+        await asyncio.sleep(3.0)
+        create_cpu = manager.cpu()
+        old = dict(watch.live)
+        manager.mark()
+        start = time.monotonic()
+        await fail_job(client, namespace, "js-w-0")
+        recreated = (
+            await watch.wait(
+                lambda: (
+                    len(watch.live) == count
+                    and all(old[name] != uid for name, uid in watch.live.items())
+                ),
+                f"{count} new Jobs",
+            )
+            - start
+        )
+        await asyncio.sleep(3.0)
+        restart_cpu = manager.cpu()
+        bodies = await bodies_of(client, namespace)
+        Path(log.parent / "bodies.json").write_bytes(msgspec.json.encode(bodies))
+        await client.delete(JobSet, namespace, "js", propagation="Foreground")
+        await watch.wait(lambda: not watch.live, "no Jobs")
+        return {
+            "create": created, "create_cpu": create_cpu,
+            "recreate": recreated, "recreate_cpu": restart_cpu, "peak_mb": manager.peak_mb(),
+        }  # fmt: skip
+
+
+async def by_bare_loop(
+    client: KubeClient, kubeconfig: str, namespace: str, bodies: list[bytes], names: list[str]
+) -> dict[str, float]:
+    """Create and recreate by the bare loop; wall seconds."""
+    count = len(bodies)
+    by_name = dict(zip(names, bodies, strict=True))
+    bare = BareLoop(kubeconfig, namespace)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(bare.session.close)
+        tasks = await stack.enter_async_context(aio.supervise())
+        watch = JobWatch()
+        tasks.start(watch.run(client, namespace), name="jobs")
+        await asyncio.sleep(0.5)
+        start = time.monotonic()
+        await in_parallel(IN_FLIGHT, [lambda b=b: bare.create(b) for b in bodies])
+        created = await watch.wait(lambda: len(watch.live) == count, f"{count} Jobs") - start
+        await asyncio.sleep(3.0)
+        old = dict(watch.live)
+        limit = asyncio.Semaphore(IN_FLIGHT)
+
+        async def create(name: str) -> None:
+            async with limit:
+                await bare.create(by_name[name])
+
+        watch.on_deleted = lambda name: tasks.start(create(name), name="create") and None
+        start = time.monotonic()
+        await in_parallel(IN_FLIGHT, [lambda n=n: bare.delete(n) for n in names])
+        recreated = (
+            await watch.wait(
+                lambda: (
+                    len(watch.live) == count
+                    and all(old[name] != uid for name, uid in watch.live.items())
+                ),
+                f"{count} new Jobs",
+            )
+            - start
+        )
+        watch.on_deleted = None
+        await in_parallel(IN_FLIGHT, [lambda n=n: bare.delete(n) for n in names])
+        await watch.wait(lambda: not watch.live, "no Jobs")
+        return {"create": created, "recreate": recreated}
+
+
+async def measure(kubeconfig: str, count: int, rounds: int, log: Path) -> None:
+    client = await connect(kubeconfig=kubeconfig, qps=0)
+    ours: list[dict[str, float]] = []
+    bare: list[dict[str, float]] = []
+    try:
+        await install_crd(client)
+        for number in range(rounds):
+            namespace = f"bench-{number}"
+            await create_namespace(client, namespace)
+            ours.append(await by_manager(client, kubeconfig, namespace, count, log))
+            data = msgspec.json.decode((log.parent / "bodies.json").read_bytes())
+            bodies = [msgspec.json.encode(body) for body in data]
+            names = [body["metadata"]["name"] for body in data]
+            bare.append(await by_bare_loop(client, kubeconfig, namespace, bodies, names))
+            say(
+                f"round {number + 1}: create {ours[-1]['create']:.2f} s (bare "
+                f"{bare[-1]['create']:.2f}), recreate {ours[-1]['recreate']:.2f} s (bare "
+                f"{bare[-1]['recreate']:.2f}), cpu {ours[-1]['create_cpu']:.2f} / "
+                f"{ours[-1]['recreate_cpu']:.2f} s"
+            )
+    finally:
+        await client.aclose()
+
+    def ratio(key: str) -> str:
+        return spread([a[key] / b[key] for a, b in zip(ours, bare, strict=True)], "x")
+
+    def column(key: str) -> str:
+        return spread([a[key] for a in ours], " s")
+
+    table(
+        f"{count} Jobs, {rounds} rounds, min/median/max",
+        [
+            ("created: wall", column("create"), ""),
+            ("created: bare loop", spread([b["create"] for b in bare], " s"), ""),
+            ("created: ratio", ratio("create"), "<= 1.2x"),
+            ("created: manager CPU", column("create_cpu"), "<= 0.75 s"),
+            ("recreated: wall", column("recreate"), ""),
+            ("recreated: bare loop", spread([b["recreate"] for b in bare], " s"), ""),
+            ("recreated: ratio", ratio("recreate"), "<= 1.2x"),
+            ("recreated: manager CPU", column("recreate_cpu"), "<= 2.8 s"),
+            ("peak memory", spread([a["peak_mb"] for a in ours], " MB", 0), ""),
+        ],
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with (
+        TemporaryDirectory(prefix="jobsetpy-bench-") as folder,
+        Cluster(
+            name="bench-jobs",
+            controller_manager_args=[
+                "--kube-api-qps=2000", "--kube-api-burst=4000", "--concurrent-job-syncs=20",
+                "--concurrent-gc-syncs=50",
+            ],
+        ) as cluster,
+    ):  # fmt: skip
+        uvloop.run(
+            measure(
+                str(cluster.kubeconfig), options.jobs, options.rounds, Path(folder) / "manager.log"
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
