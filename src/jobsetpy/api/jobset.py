@@ -2,6 +2,20 @@
 
 The embedded Job template is kept as the plain JSON it came as: the controller passes it on and
 must not lose a field it does not know.
+
+The fields carry what the custom resource definition says of them; ``schema`` reads it. Types
+and wire names come from the annotations, the rest is metadata:
+
+* ``description``: the field's text in the definition;
+* ``required``: the object is refused without it;
+* ``defaulted``: the API server fills in the Python default (others only exist here), or the
+  value ``schema_default``;
+* ``enum``, ``minimum``, ``max_items``, ``format``: value rules;
+* ``map_keys`` or ``atomic``: how server-side apply merges a list;
+* ``immutable``: may not change once set, but may be added and removed;
+* ``embed``: the built-in type whose schema stands here, by its OpenAPI name.
+
+A class's ``RULES`` are CEL rules as pairs of expression and message.
 """
 
 from __future__ import annotations
@@ -22,144 +36,389 @@ from jobsetpy.api.meta import (
     resource,
 )
 
+_TARGETS = "Names of ReplicatedJobs this applies to; all of them when empty."
+_IN_ORDER_WITH_DEPENDENCIES = (
+    "!(has(self.startupPolicy) && self.startupPolicy.startupPolicyOrder == 'InOrder' && "
+    "self.replicatedJobs.exists(job, has(job.dependsOn)))"
+)
+
 
 @wire
 class DependsOn:
     """A ReplicatedJob that has to be ``Ready`` or ``Complete`` first."""
 
-    name: str = ""
-    status: str = ""
+    name: str = field(
+        default="",
+        required=True,
+        description="Name of a ReplicatedJob that stands earlier in the list.",
+    )
+    status: str = field(
+        default="",
+        required=True,
+        enum=("Ready", "Complete"),
+        description="Ready: its Jobs all run or have finished. Complete: they all succeeded.",
+    )
 
 
 @wire
 class ReplicatedJob:
     """``replicas`` Jobs made from one template."""
 
-    name: str = ""
-    group_name: str = "default"
-    replicas: int = 1
-    template: Mapping[str, Any] = field(factory=dict)
-    depends_on: tuple[DependsOn, ...] = ()
+    name: str = field(
+        default="",
+        required=True,
+        description="Unique within the JobSet; part of the names of its Jobs and pods.",
+    )
+    group_name: str = field(
+        default="default",
+        defaulted=True,
+        description=(
+            "Group of ReplicatedJobs that this one is counted in, for the group labels of its Jobs."
+        ),
+    )
+    replicas: int = field(
+        default=1,
+        defaulted=True,
+        minimum=0,
+        description="How many Jobs are made from the template.",
+    )
+    template: Mapping[str, Any] = field(
+        factory=dict,
+        required=True,
+        embed="io.k8s.api.batch.v1.JobTemplateSpec",
+        description="The Jobs' metadata and spec, as in batch/v1.",
+    )
+    depends_on: tuple[DependsOn, ...] = field(
+        default=(),
+        map_keys=("name",),
+        max_items=5,
+        immutable=True,
+        description="Jobs are created only once every entry has reached its status.",
+    )
 
 
 @wire
 class Network:
     """DNS names of the pods."""
 
-    enable_dns_hostnames: bool | None = field(default=None, name="enableDNSHostnames")
-    subdomain: str = ""
-    publish_not_ready_addresses: bool | None = None
+    enable_dns_hostnames: bool | None = field(
+        default=None,
+        name="enableDNSHostnames",
+        description=(
+            "Whether pods get the stable names <jobset>-<replicatedJob>-<job index>-<pod index> "
+            "below the subdomain, by a headless Service."
+        ),
+    )
+    subdomain: str = field(
+        default="", description="Name of that Service; the JobSet's own name when empty."
+    )
+    publish_not_ready_addresses: bool | None = field(
+        default=None, description="Whether the names resolve before the pods are ready."
+    )
 
 
 @wire
 class SuccessPolicy:
     """When the JobSet is complete."""
 
-    operator: str = "All"
-    target_replicated_jobs: tuple[str, ...] = ()
+    operator: str = field(
+        default="All",
+        required=True,
+        enum=("All", "Any"),
+        description="All: every Job of the targets has to succeed. Any: one is enough.",
+    )
+    target_replicated_jobs: tuple[str, ...] = field(default=(), atomic=True, description=_TARGETS)
 
 
 @wire
 class FailurePolicyRule:
     """One rule of KEP-262."""
 
-    name: str = ""
-    action: str = ""
-    on_job_failure_reasons: tuple[str, ...] = ()
-    on_job_failure_message_patterns: tuple[str, ...] = ()
-    target_replicated_jobs: tuple[str, ...] = ()
+    name: str = field(
+        default="",
+        required=True,
+        description="Unique within the policy; named in conditions and events.",
+    )
+    action: str = field(
+        default="",
+        required=True,
+        enum=(
+            "FailJobSet",
+            "RestartJobSet",
+            "RestartJobSetAndIgnoreMaxRestarts",
+            "RestartReplicatedJob",
+            "RestartReplicatedJobAndIgnoreMaxRestarts",
+            "RestartJob",
+            "RestartJobAndIgnoreMaxRestarts",
+            "FailJob",
+        ),
+        description=(
+            "What a matching failure leads to. FailJobSet: the JobSet fails at once. FailJob: only "
+            "the Job stays failed. RestartJobSet, RestartReplicatedJob, RestartJob: all Jobs, "
+            "those of the same ReplicatedJob, or the failed Job alone are recreated; with "
+            "AndIgnoreMaxRestarts the restart does not count towards maxRestarts."
+        ),
+    )
+    on_job_failure_reasons: tuple[str, ...] = field(
+        default=(),
+        description="Reasons of the Job's Failed condition that match; any when empty.",
+    )
+    on_job_failure_message_patterns: tuple[str, ...] = field(
+        default=(),
+        description=(
+            "Regular expressions (RE2) of which one has to match the message of the Job's Failed "
+            "condition; any message when empty."
+        ),
+    )
+    target_replicated_jobs: tuple[str, ...] = field(default=(), atomic=True, description=_TARGETS)
 
 
 @wire
 class FailurePolicy:
     """What happens when a Job fails."""
 
-    max_restarts: int = 0
-    restart_strategy: str = keys.RECREATE
-    rules: tuple[FailurePolicyRule, ...] = ()
+    max_restarts: int = field(
+        default=0, description="How many restarts are allowed before the JobSet fails."
+    )
+    restart_strategy: str = field(
+        default=keys.RECREATE,
+        defaulted=True,
+        enum=(keys.RECREATE, keys.BLOCKING_RECREATE, keys.IN_PLACE_RESTART),
+        description=(
+            "Recreate: each Job is made anew as soon as its predecessor is gone. "
+            "BlockingRecreate: no Job is made before all predecessors are gone. InPlaceRestart: "
+            "running pods restart their containers where they are, only failed pods are replaced; "
+            "a failed Job leads to Recreate."
+        ),
+    )
+    rules: tuple[FailurePolicyRule, ...] = field(
+        default=(),
+        description=(
+            "The first rule that matches a Job's failure decides. Without a match the whole "
+            "JobSet restarts."
+        ),
+    )
 
 
 @wire
 class StartupPolicy:
     """In which order ReplicatedJobs start."""
 
-    startup_policy_order: str = "AnyOrder"
+    startup_policy_order: str = field(
+        default="AnyOrder",
+        required=True,
+        enum=("AnyOrder", "InOrder"),
+        description="InOrder: a ReplicatedJob starts when the one listed before it is ready.",
+    )
 
 
 @wire
 class Coordinator:
     """The pod whose stable address all others learn."""
 
-    replicated_job: str = ""
-    job_index: int = 0
-    pod_index: int = 0
+    replicated_job: str = field(
+        default="", required=True, description="ReplicatedJob that the pod belongs to."
+    )
+    job_index: int = field(
+        default=0, format=None, description="Index of the Job within the ReplicatedJob."
+    )
+    pod_index: int = field(
+        default=0, format=None, description="Completion index of the pod within the Job."
+    )
 
 
 @wire
 class RetentionPolicy:
     """What becomes of volume claims when the JobSet is deleted."""
 
-    when_deleted: str | None = None
+    when_deleted: str | None = field(
+        default=None,
+        schema_default="Delete",
+        enum=("Delete", "Retain"),
+        description="Delete: the claims are deleted with the JobSet. Retain: they stay.",
+    )
 
 
 @wire
 class VolumeClaimPolicy:
     """Volume claims shared by the JobSet's pods."""
 
-    templates: tuple[Mapping[str, Any], ...] = ()
-    retention_policy: RetentionPolicy | None = None
+    RULES: ClassVar[tuple[tuple[str, str], ...]] = (
+        (
+            "self.templates.all(c, !has(c.metadata.namespace) || c.metadata.namespace == '')",
+            "a claim is made in the JobSet's namespace; namespace cannot be set",
+        ),
+    )
+    templates: tuple[Mapping[str, Any], ...] = field(
+        default=(),
+        atomic=True,
+        max_items=50,
+        embed="io.k8s.api.core.v1.PersistentVolumeClaim",
+        description=(
+            "Each makes one claim, named <template>-<jobset>; containers mount it by the "
+            "template's name."
+        ),
+    )
+    retention_policy: RetentionPolicy | None = field(
+        default=None, description="What becomes of the claims when the JobSet is deleted."
+    )
 
 
 @wire
 class GroupSchedulingConfig:
     """KEP-498: main containers start only when all targeted pods have started."""
 
-    timeout_after_seconds: int | None = None
-    target_replicated_jobs: tuple[str, ...] = ()
+    timeout_after_seconds: int | None = field(
+        default=None,
+        minimum=1,
+        description="A pod fails if the others have not started by then. No limit when absent.",
+    )
+    target_replicated_jobs: tuple[str, ...] = field(default=(), atomic=True, description=_TARGETS)
 
 
 @wire
 class JobSetSpec:
     """What the user asks for."""
 
-    replicated_jobs: tuple[ReplicatedJob, ...] = ()
-    network: Network | None = None
-    success_policy: SuccessPolicy | None = None
-    failure_policy: FailurePolicy | None = None
-    startup_policy: StartupPolicy | None = None
-    suspend: bool | None = None
-    coordinator: Coordinator | None = None
-    managed_by: str | None = None
-    ttl_seconds_after_finished: int | None = None
-    volume_claim_policies: tuple[VolumeClaimPolicy, ...] = ()
-    group_scheduling_config: GroupSchedulingConfig | None = None
+    RULES: ClassVar[tuple[tuple[str, str], ...]] = (
+        (
+            _IN_ORDER_WITH_DEPENDENCIES,
+            "startupPolicy InOrder and dependsOn are mutually exclusive",
+        ),
+    )
+    replicated_jobs: tuple[ReplicatedJob, ...] = field(
+        default=(), map_keys=("name",), description="The Jobs, by kind."
+    )
+    network: Network | None = field(
+        default=None, immutable=True, description="DNS names of the pods."
+    )
+    success_policy: SuccessPolicy | None = field(
+        default=None,
+        immutable=True,
+        description="When the JobSet is complete; when all Jobs succeeded if absent.",
+    )
+    failure_policy: FailurePolicy | None = field(
+        default=None,
+        immutable=True,
+        description="What happens when a Job fails; the JobSet fails if absent.",
+    )
+    startup_policy: StartupPolicy | None = field(
+        default=None,
+        immutable=True,
+        description="In which order ReplicatedJobs start. Prefer dependsOn, which replaces it.",
+    )
+    suspend: bool | None = field(
+        default=None, description="While true, Jobs are suspended and have no pods."
+    )
+    coordinator: Coordinator | None = field(
+        default=None,
+        description=(
+            "A pod whose stable address is put on all Jobs and pods as the label and annotation "
+            "jobset.sigs.k8s.io/coordinator."
+        ),
+    )
+    managed_by: str | None = field(
+        default=None,
+        description=(
+            "Controller in charge of this JobSet; this one if absent or "
+            "jobset.sigs.k8s.io/jobset-controller."
+        ),
+    )
+    ttl_seconds_after_finished: int | None = field(
+        default=None,
+        minimum=0,
+        description="The finished JobSet is deleted after that time; never if absent.",
+    )
+    volume_claim_policies: tuple[VolumeClaimPolicy, ...] = field(
+        default=(),
+        atomic=True,
+        max_items=50,
+        immutable=True,
+        description="Volume claims shared by the JobSet's pods.",
+    )
+    group_scheduling_config: GroupSchedulingConfig | None = field(
+        default=None,
+        immutable=True,
+        description=(
+            "If set, main containers of the targets start only when all their pods have started."
+        ),
+    )
 
 
 @wire
 class ReplicatedJobStatus:
     """Counters of one ReplicatedJob, over the Jobs of the current attempt."""
 
-    name: str = ""
-    ready: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    active: int = 0
-    suspended: int = 0
-    job_restarts: tuple[int, ...] = ()
-    job_restarts_count_towards_max: tuple[int, ...] = ()
+    name: str = field(default="", required=True, description="The ReplicatedJob.")
+    ready: int = field(
+        default=0, required=True, description="Jobs of which enough pods are ready or succeeded."
+    )
+    succeeded: int = field(default=0, required=True, description="Jobs that are complete.")
+    failed: int = field(default=0, required=True, description="Jobs that failed.")
+    active: int = field(default=0, required=True, description="Jobs with a pod at work.")
+    suspended: int = field(default=0, required=True, description="Jobs that are suspended.")
+    job_restarts: tuple[int, ...] = field(
+        default=(),
+        atomic=True,
+        max_items=1024,
+        description="Restarts of single Jobs, by Job index.",
+    )
+    job_restarts_count_towards_max: tuple[int, ...] = field(
+        default=(),
+        atomic=True,
+        max_items=1024,
+        description="Those of jobRestarts that count towards maxRestarts.",
+    )
 
 
 @wire
 class JobSetStatus:
     """What the controllers say."""
 
-    conditions: tuple[Condition, ...] = ()
-    restarts: int = 0
-    restarts_count_towards_max: int = 0
-    terminal_state: str = ""
-    replicated_jobs_status: tuple[ReplicatedJobStatus, ...] = ()
-    synced_epoch: int = 0
-    deprecated_epoch: int = 0
+    conditions: tuple[Condition, ...] = field(
+        default=(),
+        map_keys=("type",),
+        description=(
+            "Completed, Failed, Suspended, RestartingJobSet, StartupPolicyInProgress and "
+            "StartupPolicyCompleted, as far as they apply."
+        ),
+    )
+    restarts: int = field(default=0, description="How often all Jobs were recreated.")
+    restarts_count_towards_max: int = field(
+        default=0, description="Those of restarts that count towards maxRestarts."
+    )
+    terminal_state: str = field(
+        default="", description="Completed or Failed once the JobSet has finished."
+    )
+    replicated_jobs_status: tuple[ReplicatedJobStatus, ...] = field(
+        default=(), map_keys=("name",), description="Counters per ReplicatedJob."
+    )
+    synced_epoch: int = field(
+        default=0,
+        defaulted=True,
+        description=(
+            "Latest epoch that all pods reached: those at it run their workers. Written by the "
+            "controller, read by the agents of the strategy InPlaceRestart."
+        ),
+    )
+    deprecated_epoch: int = field(
+        default=0,
+        defaulted=True,
+        description=(
+            "Pods at this epoch or an older one restart in place. Written by the controller, read "
+            "by the agents of the strategy InPlaceRestart."
+        ),
+    )
+    previous_in_place_restart_attempt: int | None = field(
+        default=None,
+        minimum=0,
+        description="Kept for objects written by other controllers; deprecatedEpoch rules here.",
+    )
+    current_in_place_restart_attempt: int | None = field(
+        default=None,
+        minimum=0,
+        description="Kept for objects written by other controllers; syncedEpoch rules here.",
+    )
 
 
 @resource(keys.GROUP, keys.VERSION, "JobSet", "jobsets")
@@ -169,8 +428,8 @@ class JobSet:
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
-    spec: JobSetSpec = JobSetSpec()
-    status: JobSetStatus = JobSetStatus()
+    spec: JobSetSpec = field(default=JobSetSpec(), description="What the user asks for.")
+    status: JobSetStatus = field(default=JobSetStatus(), description="What the controllers say.")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -197,8 +456,9 @@ class ChildPodLabels:
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
-        _intern(self, "jobset_name", "replicated_job_name", "restart_attempt", "job_index",
-                "job_key")
+        _intern(
+            self, "jobset_name", "replicated_job_name", "restart_attempt", "job_index", "job_key"
+        )
 
 
 @wire

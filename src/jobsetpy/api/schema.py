@@ -1,0 +1,242 @@
+"""The custom resource definition of JobSet, made from the attrs classes in ``api.jobset``.
+
+The classes are the only place where the API is written down; everything about a field that is not
+in its annotation is in its metadata (see ``api.jobset``). ``hack/update_crds.py`` writes the
+result to ``config/crd``.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+import typing
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from jobsetpy.api._wire import wire_name
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.meta import Condition, ObjectMeta
+from jobsetpy.api.schema_embedded import Schema, snapshot, structural
+
+IMMUTABLE: Final = {"rule": "self == oldSelf", "message": "Value is immutable"}
+
+_NAME: Final = "[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+_LABEL: Final = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+
+# metav1.Condition. ``api.meta.Condition`` also models conditions of other kinds, so the limits
+# stand here.
+_CONDITION: Final[Schema] = {
+    "type": "object",
+    "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+    "properties": {
+        "lastTransitionTime": {
+            "type": "string",
+            "format": "date-time",
+            "description": "When the status changed last.",
+        },
+        "message": {
+            "type": "string",
+            "maxLength": 32768,
+            "description": "Details for people; may be empty.",
+        },
+        "observedGeneration": {
+            "type": "integer",
+            "format": "int64",
+            "minimum": 0,
+            "description": "metadata.generation that the condition was derived from.",
+        },
+        "reason": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 1024,
+            "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+            "description": "Details for programs, one word in CamelCase.",
+        },
+        "status": {
+            "type": "string",
+            "enum": ["True", "False", "Unknown"],
+            "description": "Whether the condition holds.",
+        },
+        "type": {
+            "type": "string",
+            "maxLength": 316,
+            "pattern": f"^({_LABEL}([.]{_LABEL})*/)?{_NAME}$",
+            "description": "What the condition is about.",
+        },
+    },
+}
+_OWN: Final[Mapping[type, Schema]] = {
+    Condition: _CONDITION,
+    ObjectMeta: {"type": "object"},
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer", "format": "int32"},
+    datetime: {"type": "string", "format": "date-time"},
+}
+_COLUMNS: Final = (
+    {
+        "name": "TerminalState",
+        "type": "string",
+        "jsonPath": ".status.terminalState",
+        "description": "How the JobSet ended.",
+    },
+    {
+        "name": "Restarts",
+        "type": "string",
+        "jsonPath": ".status.restarts",
+        "description": "How often all Jobs were recreated.",
+    },
+    {
+        "name": "Completed",
+        "type": "string",
+        "priority": 0,
+        "jsonPath": '.status.conditions[?(@.type=="Completed")].status',
+    },
+    {
+        "name": "Suspended",
+        "type": "string",
+        "jsonPath": ".spec.suspend",
+        "description": "Whether the JobSet is suspended.",
+    },
+    {
+        "name": "Age",
+        "type": "date",
+        "jsonPath": ".metadata.creationTimestamp",
+        "description": "Since when the JobSet exists.",
+    },
+)
+
+
+def object_schema(cls: type, definitions: Mapping[str, Schema]) -> Schema:
+    """The structural schema of a wire class.
+
+    Args:
+        cls: a wire class whose fields are scalars, tuples, other wire classes or embedded types.
+        definitions: schemas that ``embed`` names, as from ``schema_embedded.snapshot``.
+
+    Raises:
+        TypeError: a field's annotation has no schema.
+        KeyError: ``embed`` names an unknown definition.
+    """
+    hints = typing.get_type_hints(cls)
+    properties: Schema = {}
+    required = []
+    for attribute in attrs.fields(cls):
+        name = wire_name(attribute)
+        properties[name] = _field_schema(attribute, hints[attribute.name], definitions)
+        if attribute.metadata.get("required"):
+            required.append(name)
+    out: Schema = {"type": "object", "properties": properties}
+    if required:
+        out["required"] = sorted(required)
+    rules = getattr(cls, "RULES", ())
+    if rules:
+        out["x-kubernetes-validations"] = [
+            {"rule": rule, "message": message} for rule, message in rules
+        ]
+    return out
+
+
+def jobset_schema(definitions: Mapping[str, Schema]) -> Schema:
+    """The whole object: ``object_schema(JobSet)`` plus what every object has."""
+    out = object_schema(JobSet, definitions)
+    out["description"] = (JobSet.__doc__ or "").strip()
+    out["properties"] = {
+        "apiVersion": {"type": "string", "description": "Group and version of the API."},
+        "kind": {"type": "string", "description": "Name of the type."},
+        **out["properties"],
+    }
+    return out
+
+
+def jobset_crd(definitions: Mapping[str, Schema] | None = None) -> dict[str, Any]:
+    """The definition as a JSON object, ready to be applied.
+
+    Args:
+        definitions: schemas of the embedded types; the packaged ones if ``None``.
+    """
+    info = JobSet.RESOURCE
+    out = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{info.plural}.{info.group}"},
+        "spec": {
+            "group": info.group,
+            "names": {
+                "kind": info.kind,
+                "listKind": f"{info.kind}List",
+                "plural": info.plural,
+                "singular": info.kind.lower(),
+            },
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": info.version,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": [dict(column) for column in _COLUMNS],
+                    "schema": {
+                        "openAPIV3Schema": jobset_schema(
+                            snapshot() if definitions is None else definitions
+                        )
+                    },
+                    "subresources": {"status": {}},
+                }
+            ],
+        },
+    }
+    return copy.deepcopy(out)  # so that a caller's changes stay the caller's
+
+
+def _field_schema(
+    attribute: attrs.Attribute[Any], annotation: Any, definitions: Mapping[str, Schema]
+) -> Schema:
+    meta = attribute.metadata
+    out = dict(_type_schema(annotation, meta, definitions))
+    if "description" in meta:
+        out["description"] = meta["description"]
+    if meta.get("defaulted"):
+        out["default"] = attribute.default
+    if "schema_default" in meta:
+        out["default"] = meta["schema_default"]
+    if "minimum" in meta:
+        out["minimum"] = meta["minimum"]
+    if "enum" in meta:
+        out["enum"] = list(meta["enum"])
+    if "max_items" in meta:
+        out["maxItems"] = meta["max_items"]
+    if "map_keys" in meta:
+        out["x-kubernetes-list-type"] = "map"
+        out["x-kubernetes-list-map-keys"] = list(meta["map_keys"])
+    if meta.get("atomic"):
+        out["x-kubernetes-list-type"] = "atomic"
+    if meta.get("immutable"):
+        out["x-kubernetes-validations"] = [
+            *out.get("x-kubernetes-validations", ()),
+            dict(IMMUTABLE),
+        ]
+    return out
+
+
+def _type_schema(
+    annotation: Any, meta: Mapping[str, Any], definitions: Mapping[str, Schema]
+) -> Schema:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in {types.UnionType, typing.Union}:
+        (present,) = (argument for argument in arguments if argument is not types.NoneType)
+        return _type_schema(present, meta, definitions)
+    if origin is tuple:
+        return {"type": "array", "items": _type_schema(arguments[0], meta, definitions)}
+    if "embed" in meta:
+        return structural(meta["embed"], definitions)
+    own = _OWN.get(annotation)
+    if own is not None:
+        if meta.get("format", "") is None:
+            return {key: value for key, value in own.items() if key != "format"}
+        return own
+    if isinstance(annotation, type) and attrs.has(annotation):
+        return object_schema(annotation, definitions)
+    raise TypeError(f"no schema for {annotation!r}")

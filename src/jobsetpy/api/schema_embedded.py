@@ -1,0 +1,187 @@
+"""Schemas of built-in types, made fit to be embedded in a custom resource definition.
+
+A JobSet holds whole Job templates and volume claims. Their schemas are taken from what an API
+server publishes under ``/openapi/v3``, so that no field is ever typed by hand. Published schemas
+say more than a definition may ("structural schemas" in the Kubernetes documentation of custom
+resources), hence the translation here. The published definitions are kept beside this file as
+``schema_snapshot.json``, without their texts; ``hack/update_crds.py`` renews it.
+
+Three decisions:
+
+* Values of enumerations are not restricted. A definition outlives the cluster version it was made
+  from, and must not refuse a value that a newer Job API knows. The Job API checks them anyway.
+* Of the defaults only those of optional scalar fields are kept. Published schemas also carry the
+  zero value of each required field, which would make "required" void, and an empty object for
+  each nested type, which would make absent fields appear.
+* Metadata keeps the fields that a template may set.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
+from typing import Any, Final
+
+Schema = dict[str, Any]
+
+ROOTS: Final[Mapping[str, str]] = {
+    "/openapi/v3/apis/batch/v1": "io.k8s.api.batch.v1.JobTemplateSpec",
+    "/openapi/v3/api/v1": "io.k8s.api.core.v1.PersistentVolumeClaim",
+}
+"""Which documents to fetch from an API server, and the definition needed of each."""
+
+# Decimal number, then a binary or decimal suffix or an exponent ("Quantity" in the API reference).
+_QUANTITY: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
+_INT_OR_STRING: Final[Schema] = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "x-kubernetes-int-or-string": True,
+}
+_STRINGS: Final[Schema] = {"type": "object", "additionalProperties": {"type": "string"}}
+
+_REPLACED: Final[Mapping[str, Schema]] = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {**_INT_OR_STRING, "pattern": _QUANTITY},
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _INT_OR_STRING,
+    "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {
+        "type": "object",
+        "properties": {
+            "annotations": _STRINGS,
+            "finalizers": {"type": "array", "items": {"type": "string"}},
+            "labels": _STRINGS,
+            "name": {"type": "string"},
+            "namespace": {"type": "string"},
+        },
+    },
+}
+_KEPT: Final = frozenset(
+    {
+        "type",
+        "format",
+        "required",
+        "x-kubernetes-list-type",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-map-type",
+    }
+)
+_DROPPED: Final = frozenset(
+    {
+        "description",
+        "enum",
+        "x-kubernetes-group-version-kind",
+        "x-kubernetes-patch-merge-key",
+        "x-kubernetes-patch-strategy",
+        "x-kubernetes-unions",
+    }
+)
+
+
+def snapshot() -> dict[str, Schema]:
+    """The packaged definitions, by OpenAPI name."""
+    text = resources.files("jobsetpy.api").joinpath("schema_snapshot.json").read_text("utf-8")
+    definitions: dict[str, Schema] = json.loads(text)
+    return definitions
+
+
+def trim(documents: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Schema]:
+    """What a snapshot holds of an API server's OpenAPI documents.
+
+    Args:
+        documents: pairs of a root definition's name and the document that has it.
+
+    Returns:
+        The root definitions and all that they refer to, without descriptions.
+
+    Raises:
+        KeyError: a document lacks a definition.
+    """
+    out: dict[str, Schema] = {}
+    for root, document in documents:
+        definitions = document["components"]["schemas"]
+        waiting = [root]
+        while waiting:
+            name = waiting.pop()
+            if name in out or name in _REPLACED:
+                continue
+            out[name] = _without_descriptions(definitions[name])
+            waiting += _references(out[name])
+    return dict(sorted(out.items()))
+
+
+def structural(name: str, definitions: Mapping[str, Schema]) -> Schema:
+    """The structural schema of a published definition, with all references resolved.
+
+    Args:
+        name: OpenAPI name of the definition.
+        definitions: those that it refers to, itself included.
+
+    Raises:
+        KeyError: a definition is missing.
+        ValueError: a definition uses a keyword that nothing here says what to do with.
+    """
+    replaced = _REPLACED.get(name)
+    if replaced is not None:
+        return replaced
+    return _structural(definitions[name], definitions)
+
+
+def _structural(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    out: Schema = {}
+    for key, value in schema.items():
+        match key:
+            case "$ref":
+                out.update(structural(_target(value), definitions))
+            case "allOf":
+                for part in value:
+                    out.update(_structural(part, definitions))
+            case "properties":
+                required = schema.get("required", ())
+                out[key] = {
+                    name: _property(item, definitions, required=name in required)
+                    for name, item in value.items()
+                }
+            case "items" | "additionalProperties":
+                out[key] = _structural(value, definitions)
+            case "default":
+                pass  # _property looks at it
+            case _ if key in _KEPT:
+                out[key] = value
+            case _ if key not in _DROPPED:
+                raise ValueError(f"no rule for the OpenAPI keyword {key!r}")
+    return out
+
+
+def _property(schema: Schema, definitions: Mapping[str, Schema], *, required: bool) -> Schema:
+    out = _structural(schema, definitions)
+    default = schema.get("default")
+    if not required and default is not None and not isinstance(default, dict | list):
+        out["default"] = default
+    return out
+
+
+def _target(reference: str) -> str:
+    return reference.rpartition("/")[2]
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key == "$ref" and isinstance(value, str):
+                yield _target(value)
+            else:
+                yield from _references(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _references(value)
+
+
+def _without_descriptions(schema: Any, *, names: bool = False) -> Any:
+    """``names``: the keys are property names, not keywords."""
+    if isinstance(schema, dict):
+        return {
+            key: _without_descriptions(value, names=key == "properties" and not names)
+            for key, value in sorted(schema.items())
+            if names or key != "description"
+        }
+    if isinstance(schema, list):
+        return [_without_descriptions(value) for value in schema]
+    return schema
