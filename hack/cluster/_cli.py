@@ -1,0 +1,219 @@
+"""The command line of this tool."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ._cluster import Cluster
+from ._errors import ClusterError
+from ._progress import Shown
+
+DEFAULT_NAME = "dev"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    # `kill` and a closing terminal end `up` like Ctrl-C does: what was begun is undone.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        result: int | None = arguments.run(arguments)
+    except ClusterError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("cluster: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    return result or 0
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python hack/cluster",
+        description="A real Kubernetes control plane, and real nodes where asked, on this machine.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, text: str, *, named: bool = True) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text)
+        made.set_defaults(run=run)
+        if named:
+            made.add_argument("--name", default=DEFAULT_NAME, help="which cluster (default: dev)")
+            made.add_argument(
+                "--existing",
+                action="store_true",
+                help="use the cluster of $KUBECONFIG; nothing is started or stopped",
+            )
+        return made
+
+    up = command("up", _up, "bring a cluster up")
+    up.add_argument(
+        "--nodes", type=int, default=0, help="real nodes (Linux and root); default none"
+    )
+    up.add_argument("--no-controller-manager", dest="controller_manager", action="store_false")
+    up.add_argument("--no-scheduler", dest="scheduler", action="store_false")
+    for part in ("etcd", "apiserver", "controller-manager", "scheduler"):
+        up.add_argument(
+            f"--{part}-arg", action="append", default=[], metavar="ARG", help="may be given again"
+        )
+    up.add_argument("--feature-gate", action="append", default=[], metavar="NAME=true|false")
+    up.add_argument("--runtime-config", action="append", default=[], metavar="API=true|false")
+    up.add_argument("--max-requests-inflight", type=int)
+    up.add_argument("--max-mutating-requests-inflight", type=int)
+    up.add_argument("--fsync", action="store_true", help="let etcd write to disk for real")
+    up.add_argument("--crd", action="append", default=[], metavar="FILE")
+    up.add_argument("--image", action="append", default=[], metavar="TAR")
+    up.add_argument("--timeout", type=float, default=90.0, metavar="SECONDS")
+
+    command("down", _down, "end a cluster and remove all of it").add_argument(
+        "--all", action="store_true", help="every cluster of this user"
+    )
+    command("status", _status, "what runs").add_argument("--all", action="store_true")
+    command("env", _env, "print the line that sets KUBECONFIG in a shell")
+    run = command("exec", _exec, "run a command where the API server can be reached")
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    logs = command("logs", _logs, "print a component's log, or the names of the logs")
+    logs.add_argument("which", nargs="?")
+    logs.add_argument("--path", action="store_true", help="print the file's path only")
+    logs.add_argument("--tail", type=int, metavar="LINES")
+    return parser
+
+
+def _cluster(arguments: argparse.Namespace, **settings: Any) -> Cluster:
+    existing = None
+    if arguments.existing:
+        existing = os.environ.get("JOBSETPY_KUBECONFIG") or os.environ.get("KUBECONFIG")
+        if not existing:
+            raise ClusterError("--existing needs KUBECONFIG to be set")
+    return Cluster(name=arguments.name, existing=existing, **settings)
+
+
+def _switches(words: Sequence[str], option: str) -> dict[str, bool]:
+    found = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if value not in ("true", "false"):
+            raise ClusterError(f"{option} wants NAME=true or NAME=false, not {word!r}")
+        found[key] = value == "true"
+    return found
+
+
+def _up(arguments: argparse.Namespace) -> None:
+    cluster = _cluster(
+        arguments,
+        nodes=arguments.nodes,
+        controller_manager=arguments.controller_manager,
+        scheduler=arguments.scheduler,
+        etcd_args=arguments.etcd_arg,
+        apiserver_args=arguments.apiserver_arg,
+        controller_manager_args=arguments.controller_manager_arg,
+        scheduler_args=arguments.scheduler_arg,
+        feature_gates=_switches(arguments.feature_gate, "--feature-gate"),
+        runtime_config=_switches(arguments.runtime_config, "--runtime-config"),
+        max_requests_inflight=arguments.max_requests_inflight,
+        max_mutating_requests_inflight=arguments.max_mutating_requests_inflight,
+        fsync=arguments.fsync,
+        crds=arguments.crd,
+        images=arguments.image,
+        timeout_s=arguments.timeout,
+    )
+    cluster.start(detached=True, progress=Shown())
+    if cluster.is_existing:
+        print(f"using {cluster.kubeconfig}; nothing was started", file=sys.stderr)
+    else:
+        print(f"up; next: eval $(python hack/cluster env --name {cluster.name})", file=sys.stderr)
+
+
+def _down(arguments: argparse.Namespace) -> None:
+    names = Cluster.names() if arguments.all else [arguments.name]
+    for name in names:
+        arguments.name = name
+        cluster = _cluster(arguments)
+        if cluster.is_existing:
+            print("an existing cluster is left alone", file=sys.stderr)
+            return
+        begun, was = time.monotonic(), cluster.folder.exists()
+        cluster.down()
+        took = time.monotonic() - begun
+        print(f"{name}: " + (f"down in {took:.1f} s" if was else "was not up"), file=sys.stderr)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    if arguments.all:
+        for name in Cluster.names():
+            print(name, "up" if Cluster(name=name).running else "crashed: run down")
+        return 0
+    cluster = _cluster(arguments)
+    if cluster.is_existing:
+        print(f"existing cluster: {cluster.kubeconfig}")
+        return 0
+    if not cluster.running:
+        left = "crashed, run down" if cluster.folder.exists() else "not up"
+        print(f"{cluster.name}: {left}")
+        return 3
+    ready = cluster.api.ready()
+    print(f"{cluster.name}: API server {'ready' if ready else 'NOT ready'}  {cluster.kubeconfig}")
+    for name, row in cluster.components().items():
+        if row["exit"] is not None:
+            print(f"  {name:28} ended with status {row['exit']}")
+            continue
+        cpu, memory = cluster.cpu_seconds(name), cluster.rss_bytes(name) >> 20
+        print(f"  {name:28} pid {row['pid']:<8} cpu {cpu:7.1f} s  {memory:5} MiB")
+    return 0 if ready else 4
+
+
+def _require_up(cluster: Cluster) -> Cluster:
+    if not cluster.running:
+        raise ClusterError(
+            f"cluster {cluster.name!r} is not up: python hack/cluster up --name {cluster.name}"
+        )
+    return cluster
+
+
+def _env(arguments: argparse.Namespace) -> None:
+    print(f"export KUBECONFIG={shlex.quote(str(_require_up(_cluster(arguments)).kubeconfig))}")
+
+
+def _exec(arguments: argparse.Namespace) -> None:
+    cluster = _require_up(_cluster(arguments))
+    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not words:
+        raise ClusterError("exec needs a command: python hack/cluster exec -- COMMAND ...")
+    argv = [*cluster.exec_prefix, *words]
+    try:
+        os.execvpe(argv[0], argv, cluster.env(inside=True))
+    except OSError as error:
+        raise ClusterError(f"cannot run {argv[0]}: {error.strerror}") from error
+
+
+def _logs(arguments: argparse.Namespace) -> None:
+    cluster = _cluster(arguments)
+    if cluster.is_existing:
+        raise ClusterError("an existing cluster's logs are not here")
+    if not arguments.which:
+        print("\n".join(cluster.logs()))
+        return
+    path: Path = cluster.log_path(arguments.which)
+    if not path.exists():
+        raise ClusterError(f"no log {arguments.which!r}; there are: {', '.join(cluster.logs())}")
+    if arguments.path:
+        print(path)
+        return
+    lines = path.read_text(errors="replace").splitlines(keepends=True)
+    sys.stdout.writelines(lines[-arguments.tail :] if arguments.tail else lines)

@@ -1,0 +1,219 @@
+"""What each component is told: command lines and files as pure functions of the settings.
+
+Pure, so that a test can say what a knob does without starting anything.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SERVICE_RANGE = "10.96.0.0/16"
+SERVICE_ADDRESS = "10.96.0.1"  # the `kubernetes` service: the first address of the range
+BRIDGE_ADDRESS = "10.200.0.1"  # nodes' gateway, inside the cluster's own network namespace
+MAX_NODES = 60
+
+ADMIN = "admin"
+CONTROLLER_MANAGER = "system:kube-controller-manager"
+SCHEDULER = "system:kube-scheduler"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a caller may choose; Kubernetes' defaults unless a comment says why not."""
+
+    nodes: int = 0
+    controller_manager: bool = True
+    scheduler: bool = True
+    etcd_args: tuple[str, ...] = ()
+    apiserver_args: tuple[str, ...] = ()
+    controller_manager_args: tuple[str, ...] = ()
+    scheduler_args: tuple[str, ...] = ()
+    scheduler_config: Mapping[str, Any] = field(default_factory=dict)
+    kubelet_config: Mapping[str, Any] = field(default_factory=dict)
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    runtime_config: Mapping[str, bool] = field(default_factory=dict)
+    max_requests_inflight: int | None = None
+    max_mutating_requests_inflight: int | None = None
+    fsync: bool = False  # the data is thrown away: losing it with the machine's power is fine
+    verbosity: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """Loopback ports of one cluster."""
+
+    api: int
+    etcd: int
+    etcd_peer: int
+
+
+def node_name(number: int) -> str:
+    return f"node-{number}"
+
+
+def node_address(number: int) -> str:
+    return f"10.200.0.{10 + number}"
+
+
+def pod_range(number: int) -> str:
+    return f"10.244.{number}.0/24"
+
+
+def cgroup_name(cluster: str, number: int) -> str:
+    return f"jobsetpy-{cluster}-{number}"
+
+
+def etcd_argv(binary: Path, folder: Path, ports: Ports, settings: Settings) -> list[str]:
+    client, peer = f"http://127.0.0.1:{ports.etcd}", f"http://127.0.0.1:{ports.etcd_peer}"
+    argv = [
+        str(binary),
+        f"--data-dir={folder / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        f"--quota-backend-bytes={4 << 30}",
+        "--log-level=warn",
+    ]
+    if not settings.fsync:
+        argv.append("--unsafe-no-fsync")
+    return [*argv, *settings.etcd_args]
+
+
+def apiserver_argv(binary: Path, folder: Path, ports: Ports, settings: Settings) -> list[str]:
+    pki = folder / "pki"
+    argv = [
+        str(binary),
+        f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        f"--tls-cert-file={pki / 'apiserver.crt'}",
+        f"--tls-private-key-file={pki / 'apiserver.key'}",
+        f"--client-ca-file={pki / 'ca.crt'}",
+        f"--token-auth-file={pki / 'tokens.csv'}",
+        f"--service-account-key-file={pki / 'sa.key'}",
+        f"--service-account-signing-key-file={pki / 'sa.key'}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--allow-privileged=true",
+        "--profiling=false",
+        f"--v={settings.verbosity}",
+    ]
+    if settings.nodes:
+        argv += [
+            # Port 443 of the service's own address: pods reach the API server without kube-proxy.
+            "--bind-address=0.0.0.0",
+            "--secure-port=443",
+            f"--advertise-address={BRIDGE_ADDRESS}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--kubelet-certificate-authority={pki / 'ca.crt'}",
+            f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={pki / 'kubelet-client.key'}",
+        ]
+    else:
+        argv += [
+            "--bind-address=127.0.0.1",
+            f"--secure-port={ports.api}",
+            "--advertise-address=127.0.0.1",
+            # A loopback address is not allowed in Endpoints, and no pod is there to use it.
+            "--endpoint-reconciler-type=none",
+            "--authorization-mode=RBAC",
+        ]
+    if not settings.controller_manager:
+        # Nobody would make the default service accounts that this plugin wants for each pod.
+        argv.append("--disable-admission-plugins=ServiceAccount")
+    argv += _switches(settings)
+    if settings.runtime_config:
+        argv.append(f"--runtime-config={_pairs(settings.runtime_config)}")
+    if settings.max_requests_inflight is not None:
+        argv.append(f"--max-requests-inflight={settings.max_requests_inflight}")
+    if settings.max_mutating_requests_inflight is not None:
+        limit = settings.max_mutating_requests_inflight
+        argv.append(f"--max-mutating-requests-inflight={limit}")
+    return [*argv, *settings.apiserver_args]
+
+
+def controller_manager_argv(binary: Path, folder: Path, settings: Settings) -> list[str]:
+    pki = folder / "pki"
+    return [
+        str(binary),
+        f"--kubeconfig={folder / 'controller-manager.kubeconfig'}",
+        f"--service-account-private-key-file={pki / 'sa.key'}",
+        f"--root-ca-file={pki / 'ca.crt'}",
+        "--use-service-account-credentials=true",
+        "--leader-elect=false",
+        "--secure-port=0",
+        # The defaults (20, 30) throttle it, not the API server, when a test makes a thousand pods.
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+        f"--v={settings.verbosity}",
+        *_switches(settings),
+        *settings.controller_manager_args,
+    ]
+
+
+def scheduler_argv(binary: Path, folder: Path, settings: Settings) -> list[str]:
+    return [
+        str(binary),
+        f"--config={folder / 'scheduler.json'}",
+        "--secure-port=0",
+        f"--v={settings.verbosity}",
+        *_switches(settings),
+        *settings.scheduler_args,
+    ]
+
+
+def scheduler_config(folder: Path, settings: Settings) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {
+            "kubeconfig": str(folder / "scheduler.kubeconfig"),
+            "qps": 1000,
+            "burst": 2000,
+        },
+        **settings.scheduler_config,
+    }
+
+
+def kubeconfig(*, name: str, server: str, ca: bytes, token: str) -> str:
+    """A kubeconfig with everything inside it, so that it can be moved."""
+    return f"""\
+apiVersion: v1
+kind: Config
+current-context: {name}
+clusters:
+- name: {name}
+  cluster:
+    server: {server}
+    certificate-authority-data: {base64.b64encode(ca).decode()}
+users:
+- name: {name}
+  user:
+    token: {token}
+contexts:
+- name: {name}
+  context:
+    cluster: {name}
+    user: {name}
+"""
+
+
+def tokens_csv(rows: Iterable[tuple[str, str, tuple[str, ...]]]) -> str:
+    """Lines of the API server's token file: token, user, uid, groups."""
+    return "".join(f'{token},{user},{user},"{",".join(groups)}"\n' for token, user, groups in rows)
+
+
+def _switches(settings: Settings) -> list[str]:
+    gates = settings.feature_gates
+    return [f"--feature-gates={_pairs(gates)}"] if gates else []
+
+
+def _pairs(mapping: Mapping[str, bool]) -> str:
+    return ",".join(f"{key}={str(value).lower()}" for key, value in mapping.items())

@@ -1,0 +1,237 @@
+"""The process that owns a cluster's processes, so that none of them can outlive it.
+
+Run as a script with the interpreter's ``-I -S`` flags: it must start in milliseconds, hence only
+a few modules of the standard library and no import of the rest of the package.
+
+    python -I -S _supervisor.py FOLDER [OWNER_PID]
+
+FOLDER holds ``spec.json`` (see `_config.py`). What keeps things tidy:
+
+* every component has PR_SET_PDEATHSIG=SIGKILL: the kernel ends it when this process ends;
+* with OWNER_PID (a test process) a pidfd tells when the owner is gone, however it went, and all
+  is cleaned then;
+* this process is a child subreaper, so that it can wait for grandchildren too (the first process
+  of a node's pid namespace);
+* on SIGTERM it ends the components, waits until the last is reaped, removes cgroups and FOLDER.
+
+The same file is process 1 of a node's pid namespace (``spec["init"]`` is true there).
+Commands come as one JSON line over ``FOLDER/ctl.sock``; each gets one JSON line back.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+CLONE_NEWNET = 0x40000000
+LIBC = ctypes.CDLL(None, use_errno=True)
+END_TIMEOUT_S = 15.0
+
+
+def log(*words):
+    print(f"{time.strftime('%H:%M:%S')}", *words, flush=True)
+
+
+def start_time(pid):
+    text = Path(f"/proc/{pid}/stat").read_text()
+    return int(text[text.rindex(")") + 2 :].split()[19])
+
+
+def spawn(argv, *, log_path, env=None):
+    """Start `argv` as a child that dies with this process; returns its pid."""
+    parent = os.getpid()
+    out = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    pid = os.fork()
+    if pid:
+        os.close(out)
+        return pid
+    try:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # the parent ended before the line above took effect
+            os._exit(125)
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        for number in (
+            signal.SIGTERM,
+            signal.SIGINT,
+            signal.SIGHUP,
+            signal.SIGCHLD,
+            signal.SIGPIPE,
+        ):
+            signal.signal(number, signal.SIG_DFL)
+        os.execvpe(argv[0], argv, env or os.environ)
+    except BaseException as error:
+        os.write(2, f"cannot start {argv[0]}: {error}\n".encode())
+    os._exit(126)
+
+
+class Supervisor:
+    def __init__(self, folder, owner):
+        self.folder = folder
+        self.spec = json.loads((folder / "spec.json").read_text())
+        self.owner = owner
+        self.table = {}  # name -> {"pid", "start_time", "exit"}; exit is None while it runs
+        self.ending = False
+        self.boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self.wake_w, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self.on_term)
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def on_term(self, *_):
+        self.ending = True
+
+    def listen(self):
+        # Through the folder's descriptor, because a socket's path may have 107 bytes only.
+        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        sock = socket.socket(socket.AF_UNIX)
+        sock.bind(f"/proc/self/fd/{fd}/ctl.sock")
+        os.close(fd)
+        sock.listen(16)
+        return sock
+
+    def record(self):
+        rows = {
+            name: {"pid": row["pid"], "start_time": row["start_time"], "boot": self.boot}
+            for name, row in self.table.items()
+            if row["exit"] is None
+        }
+        new = self.folder / "pids.json.new"
+        new.write_text(json.dumps(rows))
+        new.rename(self.folder / "pids.json")
+
+    def start(self, name):
+        row = self.table.get(name)
+        if row and row["exit"] is None:
+            return row
+        component = self.spec["components"][name]
+        env = {**os.environ, **component.get("env", {})}
+        pid = spawn(component["argv"], log_path=component["log"], env=env)
+        self.table[name] = {"pid": pid, "start_time": start_time(pid), "exit": None}
+        self.record()
+        log("started", name, pid)
+        return self.table[name]
+
+    def reap(self):
+        """Collect ended children; True while there is one left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if not pid:
+                return True
+            for name, row in self.table.items():
+                if row["pid"] == pid and row["exit"] is None:
+                    row["exit"] = os.waitstatus_to_exitcode(status)
+                    log("ended", name, pid, "status", row["exit"])
+
+    def handle(self, request):
+        match request["op"]:
+            case "reload":
+                self.spec = json.loads((self.folder / "spec.json").read_text())
+                return {}
+            case "start":
+                return self.start(request["name"])
+            case "signal":
+                # A child that was not waited for keeps its pid, so this cannot hit a stranger.
+                self.reap()
+                row = self.table.get(request["name"])
+                if row and row["exit"] is None:
+                    os.kill(row["pid"], request["signal"])
+                return row or {}
+            case "status":
+                self.reap()
+                return self.table
+            case other:
+                raise ValueError(f"no such operation: {other}")
+
+    def serve_one(self, sock):
+        connection, _ = sock.accept()
+        with connection:
+            connection.settimeout(2.0)
+            with contextlib.suppress(OSError):
+                line = connection.makefile("rb").readline()
+                try:
+                    answer = {"ok": self.handle(json.loads(line))}
+                except Exception as error:
+                    answer = {"error": f"{type(error).__name__}: {error}"}
+                connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    def run(self):
+        sock = self.listen()
+        wanted = [sock, self.wake_r]
+        owner_fd = None
+        if self.owner:
+            owner_fd = os.pidfd_open(self.owner)
+            if os.getppid() != self.owner:
+                self.ending = True
+            wanted.append(owner_fd)
+        if self.spec.get("private_network"):
+            self.enter_private_network()
+        for name in self.spec.get("at_start", []):
+            self.start(name)
+        (self.folder / "ready").touch()
+        while not self.ending:
+            ready, _, _ = select.select(wanted, [], [])
+            if self.wake_r in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.wake_r, 4096)
+                self.reap()
+            if owner_fd in ready:
+                log("the owner is gone")
+                return
+            if sock in ready:
+                self.serve_one(sock)
+        log("told to end")
+
+    def end(self):
+        """End all components, and what they left; the kernel's word (no child left) counts."""
+        for row in reversed(self.table.values()):
+            if row["exit"] is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(row["pid"], signal.SIGKILL)
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while self.reap() and time.monotonic() < deadline:
+            select.select([self.wake_r], [], [], 0.02)
+        for path in self.spec.get("cgroups", []):
+            remove_cgroup(Path(path), deadline)
+        if self.spec.get("remove_folder"):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def remove_cgroup(path, deadline):
+    """Remove a cgroup with all below it; the kernel needs a moment after the last process."""
+    while path.is_dir():
+        for folder, _, _ in os.walk(path, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+        if not path.is_dir() or time.monotonic() > deadline:
+            return
+        time.sleep(0.05)
+
+
+def main():
+    folder = Path(sys.argv[1]).resolve()
+    supervisor = Supervisor(folder, int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    try:
+        supervisor.run()
+    finally:
+        supervisor.end()
+
+
+if __name__ == "__main__":
+    main()
