@@ -1,0 +1,151 @@
+"""How a condition of a JobSet changes, and every condition the controllers set.
+
+The update rule has two properties that users' tools rely on: a condition appears only when it
+becomes True (never as False), and an unchanged condition is neither written nor announced.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.meta import Condition, condition_true
+from jobsetpy.domain.values import evolve
+
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+
+_EXCLUSIVE: Final = {
+    keys.STARTUP_IN_PROGRESS_CONDITION: keys.STARTUP_COMPLETED_CONDITION,
+    keys.STARTUP_COMPLETED_CONDITION: keys.STARTUP_IN_PROGRESS_CONDITION,
+}
+
+
+@attrs.frozen
+class Wanted:
+    """A condition as it should be, and the type of the event that announces a change."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+    event_type: str = NORMAL
+
+
+def updated(
+    conditions: tuple[Condition, ...], wanted: Wanted, now: datetime
+) -> tuple[Condition, ...] | None:
+    """The conditions with ``wanted`` in them, or ``None`` if that changes nothing.
+
+    * Another status replaces the condition, with a new transition time.
+    * Another reason or message replaces it and keeps the transition time.
+    * A missing condition is appended if wanted True; wanted False it stays missing.
+    * When one of two exclusive conditions becomes True, only the *status* of the other flips.
+
+    Args:
+        conditions: those of the JobSet.
+        wanted: what should hold.
+        now: aware; stored in whole seconds, as the API has them.
+    """
+    status = "True" if wanted.status else "False"
+    exclusive = _EXCLUSIVE.get(wanted.type) if wanted.status else None
+    out: list[Condition] = []
+    found = changed = False
+    for condition in conditions:
+        if condition.type == wanted.type and not found:
+            found = True
+            same_status = condition.status == status
+            if (
+                same_status
+                and condition.reason == wanted.reason
+                and condition.message == wanted.message
+            ):
+                out.append(condition)
+                continue
+            changed = True
+            since = condition.last_transition_time if same_status else None
+            out.append(_condition(wanted, status, since or now))
+        elif condition.type == exclusive and condition.status == "True":
+            changed = True
+            out.append(evolve(condition, status="False"))
+        else:
+            out.append(condition)
+    if not found and wanted.status:
+        changed = True
+        out.append(_condition(wanted, status, now))
+    return tuple(out) if changed else None
+
+
+def finished(conditions: tuple[Condition, ...]) -> Condition | None:
+    """The first of ``Completed`` and ``Failed`` that is True; such a JobSet never changes back."""
+    for condition in conditions:
+        if condition.status == "True" and condition.type in {
+            keys.COMPLETED_CONDITION,
+            keys.FAILED_CONDITION,
+        }:
+            return condition
+    return None
+
+
+def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
+    """Whether a condition of that type is True."""
+    return condition_true(conditions, kind) is not None
+
+
+def _condition(wanted: Wanted, status: str, since: datetime) -> Condition:
+    return Condition(
+        type=wanted.type,
+        status=status,
+        reason=wanted.reason,
+        message=wanted.message,
+        last_transition_time=since.replace(microsecond=0),
+    )
+
+
+COMPLETED: Final = Wanted(
+    keys.COMPLETED_CONDITION, True, keys.ALL_JOBS_COMPLETED_REASON, "jobset completed successfully"
+)
+SUSPENDED: Final = Wanted(
+    keys.SUSPENDED_CONDITION, True, keys.SUSPENDED_REASON, "jobset is suspended"
+)
+RESUMED: Final = Wanted(keys.SUSPENDED_CONDITION, False, keys.RESUMED_REASON, "jobset is resumed")
+RESTART_ENDED_READY: Final = Wanted(
+    keys.RESTARTING_CONDITION, False, keys.JOBS_READY_REASON, "all jobs are ready"
+)
+RESTART_ENDED_FAILED: Final = Wanted(
+    keys.RESTARTING_CONDITION, False, keys.JOBSET_FAILED_REASON, "jobset failed"
+)
+RESTART_ENDED_COMPLETED: Final = Wanted(
+    keys.RESTARTING_CONDITION,
+    False,
+    keys.JOBSET_COMPLETED_REASON,
+    "jobset completed successfully",
+)
+RESTART_ENDED_SUSPENDED: Final = Wanted(
+    keys.RESTARTING_CONDITION, False, keys.JOBSET_SUSPENDED_REASON, "jobset is suspended"
+)
+STARTUP_IN_PROGRESS: Final = Wanted(
+    keys.STARTUP_IN_PROGRESS_CONDITION,
+    True,
+    keys.IN_ORDER_IN_PROGRESS_REASON,
+    "in order startup policy is in progress",
+)
+STARTUP_COMPLETED: Final = Wanted(
+    keys.STARTUP_COMPLETED_CONDITION,
+    True,
+    keys.IN_ORDER_COMPLETED_REASON,
+    "in order startup policy has completed",
+)
+
+
+def failed(reason: str, message: str) -> Wanted:
+    """The condition that ends a JobSet as failed."""
+    return Wanted(keys.FAILED_CONDITION, True, reason, message, WARNING)
+
+
+def restarting(reason: str, message: str) -> Wanted:
+    """The condition that all Jobs are being recreated."""
+    return Wanted(keys.RESTARTING_CONDITION, True, reason, message, WARNING)

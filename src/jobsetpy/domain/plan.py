@@ -1,0 +1,162 @@
+"""What the jobs reconciler may be told to do: frozen values to print, compare and carry out.
+
+Actions of one plan are independent of each other, except that volumes and the Service come before
+the Jobs whose pods need them. Objects are named together with their UID, so that an action decided
+on a stale cache never hits a newer object of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import attrs
+
+from jobsetpy.api.jobset import JobSetStatus
+
+
+@attrs.frozen
+class EmitEvent:
+    """An event about the JobSet; ``type_`` is ``Normal`` or ``Warning``."""
+
+    type_: str
+    reason: str
+    message: str
+
+
+@attrs.frozen
+class CreateJob:
+    """Create a child Job; ``body`` may share parts with other bodies, so it is never changed."""
+
+    name: str
+    body: Mapping[str, Any]
+
+
+@attrs.frozen
+class DeleteJob:
+    """Delete a child Job, its pods first (foreground propagation)."""
+
+    name: str
+    uid: str
+
+
+@attrs.frozen
+class SuspendJob:
+    """Set ``spec.suspend`` of a child Job."""
+
+    name: str
+    uid: str
+
+
+@attrs.frozen
+class ResumeJob:
+    """Take the present pod template over into a suspended Job, and start it.
+
+    Args:
+        name: of the Job.
+        uid: of the Job.
+        clear_start_time: whether ``status.startTime`` has to be removed first; Kubernetes allows
+            no change of a template otherwise.
+        template: the merge patch of the pod template; {} for none.
+        lists: lists of the pod spec to be joined with what the Job has (``tolerations``,
+            ``schedulingGates``); a merge patch would replace them, so the Job is read first.
+    """
+
+    name: str
+    uid: str
+    clear_start_time: bool = False
+    template: Mapping[str, Any] = attrs.field(factory=dict)
+    lists: Mapping[str, tuple[Any, ...]] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class ResizeJob:
+    """Set parallelism and completions of a running Job."""
+
+    name: str
+    uid: str
+    parallelism: int
+    completions: int
+
+
+@attrs.frozen
+class CreateService:
+    """Create the headless Service; one that exists is left as it is."""
+
+    name: str
+    body: Mapping[str, Any]
+
+
+@attrs.frozen
+class CreateClaim:
+    """Create a volume claim; one that exists is left as it is."""
+
+    name: str
+    body: Mapping[str, Any]
+
+
+@attrs.frozen
+class DeleteJobSet:
+    """Delete the JobSet itself: its time to live after the end is over."""
+
+    name: str
+    uid: str
+
+
+Action = (
+    CreateJob
+    | DeleteJob
+    | SuspendJob
+    | ResumeJob
+    | ResizeJob
+    | CreateService
+    | CreateClaim
+    | DeleteJobSet
+)
+
+
+@attrs.frozen
+class StatusWrite:
+    """A wanted status.
+
+    Args:
+        status: the whole of it, for comparison.
+        patch: JSON of the changed top-level status fields; empty when nothing has to be written.
+        events: what to tell once the patch is stored; never before.
+        finished: ``Completed`` or ``Failed`` if this write ends the JobSet, else "".
+        restarted: how many times this write restarts all Jobs (0 or 1).
+    """
+
+    status: JobSetStatus
+    patch: Mapping[str, Any] = attrs.field(factory=dict)
+    events: tuple[EmitEvent, ...] = ()
+    finished: str = ""
+    restarted: int = 0
+
+
+@attrs.frozen
+class JobsPlan:
+    """What one pass over a JobSet does.
+
+    Args:
+        actions: writes to children (or the deletion of the JobSet).
+        status: the status to store when all actions succeeded.
+        partial_status: the status to store when some action failed: what was decided before and
+            does not depend on the actions.
+        notices: events that hold whether or not anything is stored.
+        problem: why a part of the JobSet cannot be handled until it is changed; "" normally.
+        requeue_after: when to look again without any event.
+    """
+
+    actions: tuple[Action, ...] = ()
+    status: StatusWrite | None = None
+    partial_status: StatusWrite | None = None
+    notices: tuple[EmitEvent, ...] = ()
+    problem: str = ""
+    requeue_after: timedelta | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether carrying it out would write nothing."""
+        return not self.actions and (self.status is None or not self.status.patch)

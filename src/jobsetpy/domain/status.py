@@ -1,0 +1,197 @@
+"""The JobSet's status: counters of child Jobs, how it is written, and drafts of it.
+
+A draft collects the changes of one pass. Only what differs from the stored status goes into the
+patch, so that fields of other writers (the epochs) are never touched and an unchanged status costs
+no write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet, JobSetStatus, ReplicatedJobStatus
+from jobsetpy.api.meta import Condition
+from jobsetpy.domain import conditions as cond
+from jobsetpy.domain.buckets import Buckets, replicated_job_of
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.plan import EmitEvent, StatusWrite
+from jobsetpy.domain.values import evolve
+
+
+def is_ready(job: Job) -> bool:
+    """Whether so many pods run ready or have succeeded that the Job has all it can have."""
+    spec, status = job.spec, job.status
+    pods = 1 if spec.parallelism is None else spec.parallelism
+    if spec.completions is not None and spec.completions < pods:
+        pods = spec.completions
+    return status.succeeded + (status.ready or 0) >= pods
+
+
+def replicated_job_statuses(
+    jobset: JobSet, buckets: Buckets, features: Features
+) -> tuple[ReplicatedJobStatus, ...]:
+    """Counters of every ReplicatedJob, over the Jobs of the current attempt.
+
+    ``ready``, ``active`` and ``suspended`` may overlap. Jobs of unknown ReplicatedJobs count
+    nowhere. The order is descending by name, as users of JobSet have always found it stored.
+    """
+    # ready, succeeded, failed, active, suspended
+    counts = {item.name: [0, 0, 0, 0, 0] for item in jobset.spec.replicated_jobs}
+    for job in buckets.active:
+        count = counts.get(replicated_job_of(job))
+        if count is None:
+            continue
+        count[0] += is_ready(job)
+        count[3] += job.status.active > 0
+        count[4] += job.spec.suspend is True
+    for slot, jobs in ((1, buckets.successful), (2, buckets.failed)):
+        for job in jobs:
+            count = counts.get(replicated_job_of(job))
+            if count is not None:
+                count[slot] += 1
+    old = {item.name: item for item in jobset.status.replicated_jobs_status}
+    out = []
+    for name in sorted(counts, reverse=True):
+        ready, succeeded, failed, active, suspended = counts[name]
+        kept = old.get(name) if features.restart_job else None
+        out.append(
+            ReplicatedJobStatus(
+                name=name,
+                ready=ready,
+                succeeded=succeeded,
+                failed=failed,
+                active=active,
+                suspended=suspended,
+                job_restarts=kept.job_restarts if kept else (),
+                job_restarts_count_towards_max=kept.job_restarts_count_towards_max if kept else (),
+            )
+        )
+    return tuple(out)
+
+
+def all_jobs_ready(jobset: JobSet, statuses: Iterable[ReplicatedJobStatus]) -> bool:
+    """Whether every Job of the JobSet is ready or has succeeded."""
+    wanted = sum(item.replicas for item in jobset.spec.replicated_jobs)
+    return wanted == sum(item.ready + item.succeeded for item in statuses)
+
+
+class StatusDraft:
+    """A status in the making: set conditions and fields, then ``write`` what became of it."""
+
+    __slots__ = ("_events", "_now", "_old", "_restarted", "status")
+
+    def __init__(self, old: JobSetStatus, now: datetime) -> None:
+        self._old = old
+        self._now = now
+        self._events: list[EmitEvent] = []
+        self._restarted = 0
+        self.status = old
+
+    def set(self, wanted: cond.Wanted) -> None:
+        """Apply the update rule of conditions; a change is announced by an event."""
+        conditions = cond.updated(self.status.conditions, wanted, self._now)
+        if conditions is not None:
+            self.status = evolve(self.status, conditions=conditions)
+            self._events.append(EmitEvent(wanted.event_type, wanted.reason, wanted.message))
+
+    def event(self, type_: str, reason: str, message: str) -> None:
+        """Announce something beside the conditions, if and when the draft is stored."""
+        self._events.append(EmitEvent(type_, reason, message))
+
+    def evolve(self, **changes: Any) -> None:
+        """Replace top-level status fields."""
+        self.status = evolve(self.status, **changes)
+
+    def count_replicated_jobs(self, statuses: tuple[ReplicatedJobStatus, ...]) -> None:
+        """Take over new counters; another order alone is no change."""
+        old = self.status.replicated_jobs_status
+        if {item.name: item for item in old} != {item.name: item for item in statuses}:
+            self.status = evolve(self.status, replicated_jobs_status=statuses)
+
+    def restart_all(self, *, counts_towards_max: bool) -> None:
+        """Count a restart of all Jobs."""
+        self._restarted = 1
+        self.evolve(
+            restarts=self.status.restarts + 1,
+            restarts_count_towards_max=self.status.restarts_count_towards_max + counts_towards_max,
+        )
+
+    def fail(self, reason: str, message: str) -> None:
+        """End the JobSet as failed."""
+        self.set(cond.failed(reason, message))
+        self.set(cond.RESTART_ENDED_FAILED)
+        self.evolve(terminal_state=keys.TERMINAL_FAILED)
+
+    def complete(self) -> None:
+        """End the JobSet as completed."""
+        self.set(cond.COMPLETED)
+        self.set(cond.RESTART_ENDED_COMPLETED)
+        self.evolve(terminal_state=keys.TERMINAL_COMPLETED)
+
+    def write(self) -> StatusWrite:
+        """The draft as it is now; later changes do not affect what was returned."""
+        was_finished = cond.finished(self._old.conditions)
+        end = cond.finished(self.status.conditions) if was_finished is None else None
+        return StatusWrite(
+            status=self.status,
+            patch=status_patch(self._old, self.status),
+            events=tuple(self._events),
+            finished=end.type if end is not None else "",
+            restarted=self._restarted,
+        )
+
+
+def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
+    """JSON of the status fields that differ, for a merge patch; {} when none does.
+
+    Lists are written whole, so the patch must carry the resourceVersion it was computed from. The
+    two epochs belong to another writer and are never in it.
+    """
+    patch: dict[str, Any] = {}
+    if new.conditions != old.conditions:
+        patch["conditions"] = [condition_json(item) for item in new.conditions]
+    if new.replicated_jobs_status != old.replicated_jobs_status:
+        patch["replicatedJobsStatus"] = [_counters_json(i) for i in new.replicated_jobs_status]
+    if new.restarts_count_towards_max != old.restarts_count_towards_max:
+        patch["restartsCountTowardsMax"] = new.restarts_count_towards_max
+    if new.terminal_state != old.terminal_state:
+        patch["terminalState"] = new.terminal_state
+    if patch or new.restarts != old.restarts:
+        # Shown by kubectl also when it is 0, so it is stored with the first write.
+        patch["restarts"] = new.restarts
+    return patch
+
+
+def condition_json(condition: Condition) -> dict[str, Any]:
+    """A condition as JSON, with the fields that its schema requires even when they are empty."""
+    out: dict[str, Any] = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+    }
+    if condition.last_transition_time is not None:
+        out["lastTransitionTime"] = condition.last_transition_time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if condition.observed_generation:
+        out["observedGeneration"] = condition.observed_generation
+    return out
+
+
+def _counters_json(status: ReplicatedJobStatus) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "name": status.name,
+        "ready": status.ready,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+        "active": status.active,
+        "suspended": status.suspended,
+    }
+    if status.job_restarts:
+        out["jobRestarts"] = list(status.job_restarts)
+    if status.job_restarts_count_towards_max:
+        out["jobRestartsCountTowardsMax"] = list(status.job_restarts_count_towards_max)
+    return out
