@@ -1,0 +1,128 @@
+"""Stores the epoch in the annotation of the own pod, however long the API server refuses.
+
+One merge patch per epoch: no read before it, so five thousand agents cost the API server five
+thousand requests and not ten. A merge patch cannot say "unless the value is higher already"; what
+keeps a lower epoch from replacing a higher one is this:
+
+* The epoch comes from a consistent read of the JobSet, and the synced epoch never falls, so a later
+  run of a pod computes the same epoch as an earlier run or a higher one.
+* Within a run one patch is under way at a time, and epochs only grow.
+* What remains is a patch that the API server delays and carries out after the next run's. Only the
+  API server can refuse that one: an admission policy that forbids the annotation to decrease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from jobsetpy.agent.log import Log
+from jobsetpy.agent.model import Pod
+from jobsetpy.aio import Backoff
+from jobsetpy.api import keys
+from jobsetpy.client._protocol import Client
+from jobsetpy.errors import (
+    ApiError,
+    ForbiddenError,
+    InvalidError,
+    JobSetPyError,
+    NotFoundError,
+    RetryableApiError,
+    UnauthorizedError,
+)
+
+_REFUSED: Final = (ForbiddenError, InvalidError, NotFoundError, UnauthorizedError)
+"""Answers that a human has to do something about; asking again soon would only be noise."""
+
+
+class EpochReporter:
+    """Brings the epoch it was last given to the API server.
+
+    Args:
+        client: used for the one patch.
+        namespace: of the pod.
+        pod_name: the own pod.
+        log: one line when stored, one for each failure.
+        rand: uniform numbers in [0, 1) for the jitter.
+        sleep: how to wait.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        pod_name: str,
+        log: Log,
+        rand: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._pod_name = pod_name
+        self._log = log
+        self._rand = rand
+        self._sleep = sleep
+        self._wanted = 0
+        self._stored = 0
+        self._wake = asyncio.Event()
+
+    @property
+    def stored(self) -> int:
+        """The highest epoch known to be in the annotation; 0 for none of this run's."""
+        return self._stored
+
+    def report(self, epoch: int) -> None:
+        """Have ``epoch`` stored; one that is not above an earlier one is ignored."""
+        if epoch > self._wanted:
+            self._wanted = epoch
+            self._wake.set()
+
+    def seen(self, epoch: int) -> None:
+        """Someone else saw ``epoch`` stored: stop trying, should the answer have been lost."""
+        self._stored = max(self._stored, epoch)
+
+    async def run(self) -> None:
+        """Send patches until cancelled; nothing the API server does ends this."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._store()
+
+    async def _store(self) -> None:
+        """Try until the wanted epoch is stored."""
+        soon = Backoff(base=0.1, cap=30.0, rand=self._rand)
+        late = Backoff(base=2.0, cap=60.0, rand=self._rand)
+        while self._stored < self._wanted:
+            epoch = self._wanted
+            try:
+                await self._patch(epoch)
+            except JobSetPyError as error:
+                retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
+                wait = (late if isinstance(error, _REFUSED) else soon).next(retry_after)
+                self._log_failure(epoch, error, wait)
+                await self._sleep(wait)
+            else:
+                self.seen(epoch)
+                self._log("epoch patched", epoch=epoch)
+
+    async def _patch(self, epoch: int) -> None:
+        await self._client.merge_patch(
+            Pod,
+            self._namespace,
+            self._pod_name,
+            {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}},
+        )
+
+    def _log_failure(self, epoch: int, error: JobSetPyError, wait: float) -> None:
+        fields: dict[str, object] = {"epoch": epoch, "error": str(error), "retry_s": round(wait, 3)}
+        if isinstance(error, ForbiddenError):
+            fields["hint"] = (
+                f"the pod's service account needs the verb patch on pods in {self._namespace}, "
+                "and no admission policy may refuse the annotation"
+            )
+        elif isinstance(error, ApiError):
+            fields["status"] = error.status
+        self._log("epoch not stored", level="warning", **fields)

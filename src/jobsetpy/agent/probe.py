@@ -1,0 +1,157 @@
+"""The HTTP server behind the startup probe: 503 until the barrier lifts, 200 from then on.
+
+It listens from the start, so that the kubelet sees "not yet" and not "connection refused". A whole
+HTTP library would be more code to load than this needs: one request line is read, one fixed answer
+is given, the connection is closed (the kubelet opens a new one for each probe anyway). Whatever a
+client sends, or does not send, costs at most one small buffer for a few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, cast
+
+_MAX_HEAD: Final = 8192
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+class BarrierServer:
+    """Answers ``GET`` and ``HEAD`` on one path by a flag.
+
+    Args:
+        path: URL path of the barrier; every other one is 404. A query is ignored.
+        deadline_s: how long one connection may take in all.
+        max_connections: above this, the oldest connection is dropped for each new one, so that
+            clients that say nothing cannot keep the kubelet out.
+    """
+
+    def __init__(self, path: str, *, deadline_s: float = 5.0, max_connections: int = 128) -> None:
+        self._path = path.encode()
+        self._deadline_s = deadline_s
+        self._max_connections = max_connections
+        self._connections: dict[_Connection, None] = {}  # in the order they came
+        self._lifted = False
+
+    def lift(self) -> None:
+        """Answer 200 from now on."""
+        self._lifted = True
+
+    def close(self) -> None:
+        """Answer 503 again, for a supervisor that joins the next epoch."""
+        self._lifted = False
+
+    @asynccontextmanager
+    async def listening(self, sock: socket.socket) -> AsyncIterator[None]:
+        """Serve on ``sock`` (bound, see :func:`listen`) while the block runs."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: _Connection(self), sock=sock)
+        try:
+            yield
+        finally:
+            server.close()
+            for connection in list(self._connections):
+                connection.drop()
+
+    def opened(self, connection: _Connection) -> float:
+        """Count a new connection; how long it may live, in seconds."""
+        if len(self._connections) >= self._max_connections:
+            next(iter(self._connections)).drop()
+        self._connections[connection] = None
+        return self._deadline_s
+
+    def closed(self, connection: _Connection) -> None:
+        """Forget a connection."""
+        self._connections.pop(connection, None)
+
+    def answer(self, head: bytes) -> bytes:
+        """The whole response to a request, from its bytes up to the empty line."""
+        words = head.split(b"\n", 1)[0].split()
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return _response(400)
+        method, target = words[0], words[1].split(b"?", 1)[0]
+        if target != self._path:
+            return _response(404, body=method != b"HEAD")
+        if method not in {b"GET", b"HEAD"}:
+            return _response(405)
+        return _response(200 if self._lifted else 503, body=method != b"HEAD")
+
+
+class _Connection(asyncio.Protocol):
+    """One client: collects the head of one request, answers, closes."""
+
+    __slots__ = ("_head", "_server", "_timer", "_transport")
+
+    def __init__(self, server: BarrierServer) -> None:
+        self._server = server
+        self._head = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        deadline_s = self._server.opened(self)
+        self._timer = asyncio.get_running_loop().call_later(deadline_s, self.drop)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._head += data
+        if b"\r\n\r\n" in self._head or b"\n\n" in self._head:
+            self._finish(self._server.answer(bytes(self._head)))
+        elif len(self._head) > _MAX_HEAD:
+            self._finish(_response(431))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio.Protocol
+        self._server.closed(self)
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def drop(self) -> None:
+        """End the connection at once, whatever is still unsent."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _finish(self, response: bytes) -> None:
+        assert self._transport is not None
+        self._head.clear()
+        self._transport.write(response)
+        self._transport.close()
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """A listening socket; ``address`` "" stands for all addresses, IPv6 and IPv4 where both exist.
+
+    The socket is made here because naming a host to asyncio would start a resolver thread.
+
+    Raises:
+        OSError: the address is not this machine's, or the port is taken.
+    """
+    if not address and socket.has_dualstack_ipv6():
+        return socket.create_server(
+            ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128
+        )
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address or "0.0.0.0", port), family=family, backlog=128)  # noqa: S104 - the kubelet probes the pod's address
+
+
+def _response(status: int, *, body: bool = True) -> bytes:
+    """A complete HTTP/1.1 response with the reason as its text."""
+    text = f"{_REASONS[status]}\n"
+    allow = "Allow: GET, HEAD\r\n" if status == 405 else ""
+    head = (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
+        f"Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(text)}\r\n"
+        f"{allow}Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return (head + (text if body else "")).encode()
