@@ -1,0 +1,32 @@
+"""A queue of keys with the laws that controllers need: see :class:`WorkQueue`.
+
+Not ``asyncio.Queue``, which would neither merge equal items nor keep two workers off one item.
+"""
+
+from jobsetpy.workqueue._queue import (
+    InHand,
+    NullQueueObserver,
+    QueueObserver,
+    QueueShutDown,
+    WorkQueue,
+)
+from jobsetpy.workqueue._ratelimiters import (
+    ItemExponential,
+    MaxOf,
+    RateLimiter,
+    TokenBucket,
+    default_rate_limiter,
+)
+
+__all__ = [
+    "InHand",
+    "ItemExponential",
+    "MaxOf",
+    "NullQueueObserver",
+    "QueueObserver",
+    "QueueShutDown",
+    "RateLimiter",
+    "TokenBucket",
+    "WorkQueue",
+    "default_rate_limiter",
+]

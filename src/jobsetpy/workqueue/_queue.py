@@ -1,0 +1,399 @@
+"""The work queue: which key a worker takes next, and when.
+
+Everything that changes state is a plain ``def`` without ``await`` and hence atomic on the event
+loop; only waiting for work is ``async``. There are no locks, and none are needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import insort
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from jobsetpy.aio import Clock, LoopClock
+from jobsetpy.errors import LifecycleError
+from jobsetpy.workqueue._delaying import DelayHeap
+from jobsetpy.workqueue._ratelimiters import RateLimiter, default_rate_limiter
+
+K = TypeVar("K", bound=Hashable)
+
+_TIMER_SLACK_S = 1e-5
+"""A deadline this near has passed: timers fire a clock tick early, and must not fire twice."""
+
+
+class QueueShutDown(LifecycleError):  # noqa: N818 - named like asyncio.QueueShutDown
+    """``get`` on a queue that is shut down and holds nothing more."""
+
+
+class InHand(NamedTuple):
+    """What the queue knows of an item that a worker has taken.
+
+    ``priority`` is the one it was taken with, ``waited_s`` its seconds in the queue (delays not
+    counted), ``since`` the clock's monotonic time when it was taken.
+    """
+
+    priority: int
+    waited_s: float
+    since: float
+
+
+class QueueObserver(Protocol):
+    """Is told what happens in a queue, for metrics; called synchronously, must not raise."""
+
+    def on_add(self, priority: int) -> None:
+        """An item was queued that was not queued before."""
+        ...
+
+    def on_get(self, waited_s: float) -> None:
+        """A worker took an item that had been queued for ``waited_s`` seconds."""
+        ...
+
+    def on_done(self, worked_s: float) -> None:
+        """A worker gave an item back after ``worked_s`` seconds."""
+        ...
+
+    def on_retry(self) -> None:
+        """An item was added with the rate limiter's delay."""
+        ...
+
+
+class NullQueueObserver:
+    """Hears everything, does nothing."""
+
+    __slots__ = ()
+
+    def on_add(self, priority: int) -> None:
+        """Nothing."""
+
+    def on_get(self, waited_s: float) -> None:
+        """Nothing."""
+
+    def on_done(self, worked_s: float) -> None:
+        """Nothing."""
+
+    def on_retry(self) -> None:
+        """Nothing."""
+
+
+class WorkQueue(Generic[K]):
+    """A queue of keys for level-based controllers.
+
+    Its laws (client-go's, plus priorities):
+
+    1. **Merging.** An item is queued at most once: adding a queued item changes nothing, except
+       that a higher priority lifts it. The queue is therefore bounded by the number of keys.
+    2. **One worker a key.** An item that a worker has taken is given to no other until ``done``.
+    3. **Nothing is lost.** An item added while it is in hand is queued again at ``done``, once,
+       with the highest priority it was added with meanwhile.
+    4. **Order.** Higher priority first; within a priority, first come, first served. An item that
+       returns goes to the end, so a key that changes all the time cannot keep others waiting.
+    5. **No starving.** Every ``fair_every``-th item taken is the one that is queued longest, of
+       whatever priority. An item with *p* older ones before it waits for at most
+       ``fair_every * (p + 1)`` takings, however many of higher priority keep coming.
+    6. **Delays.** ``add_after`` adds when its time has come, never earlier (to a clock tick of
+       10 us). An item waiting for two deadlines keeps the earlier one; an ``add`` meanwhile does
+       not cancel the wait.
+    7. **Shutting down.** After ``shut_down`` nothing is accepted and waiting delays are dropped.
+       ``get`` gives out what is queued (with ``drain=False`` nothing more), then raises
+       :class:`QueueShutDown`.
+
+    Not promised: an order between items added by different delays that end in the same tick.
+
+    Args:
+        rate_limiter: delays of ``add_rate_limited``; :func:`default_rate_limiter` when absent.
+        fair_every: see law 5; 1 ignores priorities.
+        clock: where time comes from. Timers run on the event loop whatever the clock; with a
+            clock that is not the loop's, delays end at the first ``get`` or ``poll`` after.
+        observer: hears adds, takings and times.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_delayed",
+        "_dirty",
+        "_fair_every",
+        "_in_hand",
+        "_levels",
+        "_limiter",
+        "_observer",
+        "_order",
+        "_queued",
+        "_shut",
+        "_taken",
+        "_timer",
+        "_timer_due",
+        "_waiters",
+    )
+
+    def __init__(
+        self,
+        *,
+        rate_limiter: RateLimiter[K] | None = None,
+        fair_every: int = 10,
+        clock: Clock | None = None,
+        observer: QueueObserver | None = None,
+    ) -> None:
+        if fair_every < 1:
+            msg = f"fair_every must be at least 1, not {fair_every}"
+            raise ValueError(msg)
+        self._clock: Clock = clock or LoopClock()
+        self._limiter: RateLimiter[K] = rate_limiter or default_rate_limiter(clock=self._clock)
+        self._observer: QueueObserver = observer or NullQueueObserver()
+        self._fair_every = fair_every
+        self._taken = 0
+        # Queued items with (priority, queued since), the longest queued first. OrderedDicts, since
+        # taking the first key of a plain dict slows down with the keys deleted before it.
+        self._queued: OrderedDict[K, tuple[int, float]] = OrderedDict()
+        # The same items by priority, each level in order; only levels that hold something.
+        self._levels: dict[int, OrderedDict[K, None]] = {}
+        self._order: list[int] = []  # the keys of _levels, ascending
+        self._in_hand: dict[K, InHand] = {}
+        self._dirty: dict[K, int] = {}  # added while in hand, with the highest priority
+        self._delayed: DelayHeap[K] = DelayHeap()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._shut = False
+
+    def __len__(self) -> int:
+        """Items that could be taken now (not those in hand, nor those that wait for a time)."""
+        return len(self._queued)
+
+    @property
+    def shutting_down(self) -> bool:
+        """Whether ``shut_down`` was called."""
+        return self._shut
+
+    @property
+    def waiting(self) -> int:
+        """Items that wait for their time."""
+        return len(self._delayed)
+
+    def depths(self) -> dict[int, int]:
+        """How many items are queued at each priority; empty priorities are left out."""
+        return {priority: len(level) for priority, level in self._levels.items()}
+
+    def in_hand(self, item: K) -> InHand | None:
+        """What is known of an item that a worker has taken; ``None`` if none has."""
+        return self._in_hand.get(item)
+
+    def working_seconds(self) -> list[float]:
+        """For each item in hand, how long it has been there."""
+        now = self._clock.monotonic()
+        return [now - taken.since for taken in self._in_hand.values()]
+
+    # Adding
+
+    def add(self, item: K, *, priority: int = 0) -> None:
+        """Queue ``item`` (laws 1 to 3). O(1)."""
+        if self._shut:
+            return
+        if item in self._in_hand:
+            if self._dirty.get(item, priority) <= priority:
+                self._dirty[item] = priority
+            return
+        self._enqueue(item, priority)
+
+    def add_after(self, item: K, delay_s: float, *, priority: int = 0) -> None:
+        """Queue ``item`` in ``delay_s`` seconds (law 6); at once when that is not positive."""
+        if self._shut:
+            return
+        if delay_s <= 0:
+            self.add(item, priority=priority)
+            return
+        self._delayed.put(item, self._clock.monotonic() + delay_s, priority)
+        self._set_timer()
+
+    def add_rate_limited(
+        self, item: K, *, priority: int | None = None, at_least_s: float = 0.0
+    ) -> float:
+        """Queue ``item`` again after a failure, when the rate limiter allows.
+
+        Args:
+            item: usually one in hand.
+            priority: that which the item in hand was taken with, when ``None``.
+            at_least_s: a minimum of the delay, such as a server's Retry-After.
+
+        Returns:
+            The delay in seconds.
+        """
+        if priority is None:
+            taken = self._in_hand.get(item)
+            priority = 0 if taken is None else taken.priority
+        delay_s = max(self._limiter.when(item), at_least_s)
+        if not self._shut:
+            self._observer.on_retry()
+            self.add_after(item, delay_s, priority=priority)
+        return delay_s
+
+    def forget(self, item: K) -> None:
+        """``item`` succeeded, or is given up: its next failure counts as the first."""
+        self._limiter.forget(item)
+
+    def num_requeues(self, item: K) -> int:
+        """Rate limited adds of ``item`` since it was last forgotten."""
+        return self._limiter.num_requeues(item)
+
+    # Taking
+
+    async def get(self) -> K:
+        """Wait for an item and take it; call ``done`` with it afterwards, whatever happens.
+
+        Cancelling a waiting ``get`` loses nothing.
+
+        Raises:
+            QueueShutDown: the queue is shut down and empty.
+        """
+        while True:
+            self.poll()
+            if self._queued:
+                return self._take()
+            if self._shut:
+                msg = "the queue is shut down"
+                raise QueueShutDown(msg)
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except BaseException:
+                if waiter.done() and not waiter.cancelled():
+                    # This call was woken for an item and cannot take it: pass the call on.
+                    self._wake()
+                elif waiter in self._waiters:
+                    self._waiters.remove(waiter)
+                raise
+
+    def get_nowait(self) -> K:
+        """Take an item that is there.
+
+        Raises:
+            asyncio.QueueEmpty: nothing is queued now.
+            QueueShutDown: nothing is queued, nor ever will be.
+        """
+        self.poll()
+        if self._queued:
+            return self._take()
+        if self._shut:
+            msg = "the queue is shut down"
+            raise QueueShutDown(msg)
+        raise asyncio.QueueEmpty
+
+    def done(self, item: K) -> None:
+        """Give back an item that was taken; it is queued again if it was added meanwhile.
+
+        Raises:
+            ValueError: ``item`` is not in hand.
+        """
+        taken = self._in_hand.pop(item, None)
+        if taken is None:
+            msg = f"done() without get(): {item}"
+            raise ValueError(msg)
+        self._observer.on_done(self._clock.monotonic() - taken.since)
+        priority = self._dirty.pop(item, None)
+        if priority is not None:
+            self._enqueue(item, priority)
+
+    def poll(self) -> None:
+        """Queue the items whose time has come. Timers and ``get`` call it; nobody else needs to."""
+        if not self._delayed:
+            return
+        for item, priority in self._delayed.pop_due(self._clock.monotonic() + _TIMER_SLACK_S):
+            self.add(item, priority=priority)
+        self._set_timer()
+
+    def shut_down(self, *, drain: bool = True) -> None:
+        """Accept nothing more (law 7); may be called again.
+
+        Args:
+            drain: give out what is queued before ``get`` raises; otherwise drop it, so that
+                workers finish what they have in hand and stop.
+        """
+        self._shut = True
+        self._delayed.clear()
+        self._set_timer()
+        if not drain:
+            self._queued.clear()
+            self._levels.clear()
+            self._order.clear()
+            self._dirty.clear()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    # Inside
+
+    def _enqueue(self, item: K, priority: int) -> None:
+        queued = self._queued.get(item)
+        if queued is not None:
+            if priority <= queued[0]:
+                return
+            # Lifted: last in the new level, but its time in the queue (law 5) goes on.
+            self._remove_from_level(item, queued[0])
+            self._queued[item] = (priority, queued[1])
+            self._append_to_level(item, priority)
+            return
+        self._queued[item] = (priority, self._clock.monotonic())
+        self._append_to_level(item, priority)
+        self._observer.on_add(priority)
+        if self._waiters:
+            self._wake()
+
+    def _append_to_level(self, item: K, priority: int) -> None:
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = OrderedDict()
+            insort(self._order, priority)
+        level[item] = None
+
+    def _remove_from_level(self, item: K, priority: int) -> None:
+        level = self._levels[priority]
+        del level[item]
+        if not level:
+            del self._levels[priority]
+            self._order.remove(priority)
+
+    def _take(self) -> K:
+        self._taken += 1
+        if self._taken >= self._fair_every:
+            self._taken = 0
+            item = next(iter(self._queued))
+        else:
+            item = next(iter(self._levels[self._order[-1]]))
+        priority, since = self._queued.pop(item)
+        self._remove_from_level(item, priority)
+        now = self._clock.monotonic()
+        waited_s = now - since
+        self._in_hand[item] = InHand(priority, waited_s, now)
+        self._observer.on_get(waited_s)
+        return item
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _set_timer(self) -> None:
+        """Have ``poll`` called at the earliest deadline. Outside a loop ``get`` will do it."""
+        due = self._delayed.next_due()
+        if self._timer is not None:
+            if due == self._timer_due:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due is None:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        self._timer_due = due
+        self._timer = loop.call_later(max(0.0, due - self._clock.monotonic()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.poll()
