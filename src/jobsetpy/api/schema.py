@@ -7,7 +7,7 @@ result to ``config/crd``.
 
 from __future__ import annotations
 
-import copy
+import json
 import types
 import typing
 from collections.abc import Mapping
@@ -153,7 +153,7 @@ def jobset_schema(definitions: Mapping[str, Schema]) -> Schema:
 
 
 def jobset_crd(definitions: Mapping[str, Schema] | None = None) -> dict[str, Any]:
-    """The definition as a JSON object, ready to be applied.
+    """The definition as a JSON object, ready to be applied. No two parts of it are the same object.
 
     Args:
         definitions: schemas of the embedded types; the packaged ones if ``None``.
@@ -188,7 +188,8 @@ def jobset_crd(definitions: Mapping[str, Schema] | None = None) -> dict[str, Any
             ],
         },
     }
-    return copy.deepcopy(out)  # so that a caller's changes stay the caller's
+    unshared: dict[str, Any] = json.loads(json.dumps(out))
+    return unshared
 
 
 def _field_schema(

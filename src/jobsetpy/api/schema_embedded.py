@@ -12,7 +12,8 @@ Three decisions:
   from, and must not refuse a value that a newer Job API knows. The Job API checks them anyway.
 * Of the defaults only those of optional scalar fields are kept. Published schemas also carry the
   zero value of each required field, which would make "required" void, and an empty object for
-  each nested type, which would make absent fields appear.
+  each nested type, which would make absent fields appear. An empty text is a default on purpose
+  in names of references and in gRPC service names; elsewhere it is such a zero value.
 * Metadata keeps the fields that a template may set.
 """
 
@@ -53,6 +54,7 @@ _REPLACED: Final[Mapping[str, Schema]] = {
         },
     },
 }
+_EMPTY_BY_DEFAULT: Final = frozenset({"name", "service"})
 _KEPT: Final = frozenset(
     {
         "type",
@@ -136,7 +138,7 @@ def _structural(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
             case "properties":
                 required = schema.get("required", ())
                 out[key] = {
-                    name: _property(item, definitions, required=name in required)
+                    name: _property(name, item, definitions, required=name in required)
                     for name, item in value.items()
                 }
             case "items" | "additionalProperties":
@@ -150,10 +152,14 @@ def _structural(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     return out
 
 
-def _property(schema: Schema, definitions: Mapping[str, Schema], *, required: bool) -> Schema:
+def _property(
+    name: str, schema: Schema, definitions: Mapping[str, Schema], *, required: bool
+) -> Schema:
     out = _structural(schema, definitions)
     default = schema.get("default")
-    if not required and default is not None and not isinstance(default, dict | list):
+    if required or default is None or isinstance(default, dict | list):
+        return out
+    if default != "" or name in _EMPTY_BY_DEFAULT:
         out["default"] = default
     return out
 
