@@ -15,13 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "hack"))
 
-import yaml  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from jobsetpy.api.jobset import JobSet  # noqa: E402
-from jobsetpy.client import HttpRequest, KubeClient  # noqa: E402
-from jobsetpy.errors import AlreadyExistsError  # noqa: E402
+from install import create_namespace, install_crd  # noqa: E402, F401 - for the benchmarks
 
 CLOCK_TICK = os.sysconf("SC_CLK_TCK")
 console = Console(highlight=False, width=110 if not sys.stdout.isatty() else None)
@@ -139,75 +136,6 @@ async def until(
             raise SystemExit(f"waited {timeout_s:.0f} s in vain for {what}")
         await asyncio.sleep(period_s)
     return time.monotonic() - start
-
-
-async def apply_manifest(client: KubeClient, path: Path) -> None:
-    """Server-side apply every document of a YAML file, by its own kind."""
-    for document in yaml.safe_load_all(path.read_text()):
-        if document:
-            await apply_object(client, document)
-
-
-PLURALS = {
-    "CustomResourceDefinition": ("customresourcedefinitions", False),
-    "Namespace": ("namespaces", False),
-    "ClusterRole": ("clusterroles", False),
-    "ClusterRoleBinding": ("clusterrolebindings", False),
-    "Role": ("roles", True),
-    "RoleBinding": ("rolebindings", True),
-    "ServiceAccount": ("serviceaccounts", True),
-    "Deployment": ("deployments", True),
-    "Service": ("services", True),
-    "ConfigMap": ("configmaps", True),
-    "ValidatingAdmissionPolicy": ("validatingadmissionpolicies", False),
-    "ValidatingAdmissionPolicyBinding": ("validatingadmissionpolicybindings", False),
-    "JobSet": ("jobsets", True),
-}
-
-
-async def apply_object(client: KubeClient, document: dict) -> None:
-    """Server-side apply one object given as JSON data."""
-    import msgspec
-
-    plural, namespaced = PLURALS[document["kind"]]
-    group_version = document["apiVersion"]
-    prefix = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
-    namespace = document["metadata"].get("namespace", "default")
-    middle = f"/namespaces/{namespace}" if namespaced else ""
-    answer = await client.raw(
-        HttpRequest(
-            method="PATCH",
-            path=f"{prefix}{middle}/{plural}/{document['metadata']['name']}",
-            query=(("fieldManager", "jobsetpy-hack"), ("force", "true")),
-            content_type="application/apply-patch+yaml",
-            body=msgspec.json.encode(document),
-        )
-    )
-    if answer.status >= 300:
-        raise SystemExit(
-            f"cannot apply {document['kind']} {document['metadata']['name']}: {answer.body!r}"
-        )
-
-
-async def install_crd(client: KubeClient) -> None:
-    """Apply the CRD and wait until JobSets can be listed."""
-    await apply_manifest(client, ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml")
-    for _ in range(100):
-        answer = await client.raw(HttpRequest(method="GET", path=JobSet.RESOURCE.path()))
-        if answer.status == 200:
-            return
-        await asyncio.sleep(0.1)
-    raise SystemExit("the CRD was applied but its resource does not appear")
-
-
-async def create_namespace(client: KubeClient, name: str) -> None:
-    """Make a namespace if it is not there."""
-    from jobsetpy.api.core import Namespace
-
-    with contextlib.suppress(AlreadyExistsError):
-        await client.create(
-            Namespace, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        )
 
 
 async def in_parallel(limit: int, jobs: Iterable[Callable[[], object]]) -> None:

@@ -1,0 +1,108 @@
+"""Put jobsetpy into a cluster from its own manifests, without kubectl or kustomize.
+
+Server-side apply of the files in ``config/``. The demo, the tests and the benchmarks use it; people
+use ``kubectl apply -k config/default``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from jobsetpy.api.core import Namespace
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest, KubeClient
+from jobsetpy.errors import AlreadyExistsError, NotFoundError
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = ROOT / "config"
+MANAGER_IMAGE = "localhost/jobsetpy-manager:dev"
+AGENT_IMAGE = "localhost/jobsetpy-agent:dev"
+
+
+async def apply_manifest(client: KubeClient, path: Path) -> None:
+    """Server-side apply every document of a YAML file, by its own kind."""
+    for document in yaml.safe_load_all(path.read_text()):
+        if document:
+            await apply_object(client, document)
+
+
+PLURALS = {
+    "CustomResourceDefinition": ("customresourcedefinitions", False),
+    "Namespace": ("namespaces", False),
+    "ClusterRole": ("clusterroles", False),
+    "ClusterRoleBinding": ("clusterrolebindings", False),
+    "Role": ("roles", True),
+    "RoleBinding": ("rolebindings", True),
+    "ServiceAccount": ("serviceaccounts", True),
+    "Deployment": ("deployments", True),
+    "Service": ("services", True),
+    "ConfigMap": ("configmaps", True),
+    "ValidatingAdmissionPolicy": ("validatingadmissionpolicies", False),
+    "ValidatingAdmissionPolicyBinding": ("validatingadmissionpolicybindings", False),
+    "JobSet": ("jobsets", True),
+}
+
+
+async def apply_object(client: KubeClient, document: dict[str, Any]) -> None:
+    """Server-side apply one object given as JSON data."""
+    plural, namespaced = PLURALS[document["kind"]]
+    group_version = document["apiVersion"]
+    prefix = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
+    namespace = document["metadata"].get("namespace", "default")
+    middle = f"/namespaces/{namespace}" if namespaced else ""
+    await client.raw(
+        HttpRequest(
+            method="PATCH",
+            path=f"{prefix}{middle}/{plural}/{document['metadata']['name']}",
+            query=(("fieldManager", "jobsetpy-hack"), ("force", "true")),
+            content_type="application/apply-patch+yaml",
+            body=msgspec.json.encode(document),
+        )
+    )
+
+
+async def install_crd(client: KubeClient) -> None:
+    """Apply the CRD and wait until JobSets can be listed."""
+    await apply_manifest(client, ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml")
+    for _ in range(100):
+        with contextlib.suppress(NotFoundError):
+            await client.raw(HttpRequest(method="GET", path=JobSet.RESOURCE.path()))
+            return
+        await asyncio.sleep(0.1)
+    raise SystemExit("the CRD was applied but its resource does not appear")
+
+
+async def create_namespace(client: KubeClient, name: str) -> None:
+    """Make a namespace if it is not there."""
+    with contextlib.suppress(AlreadyExistsError):
+        await client.create(
+            Namespace, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        )
+
+
+async def install_manager(client: KubeClient, image: str = MANAGER_IMAGE) -> None:
+    """CRD, RBAC and the manager's Deployment with ``image``; returns without waiting for it."""
+    await install_crd(client)
+    for folder in ("rbac", "manager"):
+        for path in sorted((CONFIG / folder).glob("*.yaml")):
+            for document in yaml.safe_load_all(path.read_text()):
+                if document and document["kind"] != "Kustomization":
+                    await apply_object(client, with_image(document, image))
+
+
+def with_image(document: dict[str, Any], image: str) -> dict[str, Any]:
+    """The Deployment with another image; any other object as it is."""
+    if document["kind"] != "Deployment":
+        return document
+    changed = copy.deepcopy(document)
+    for container in changed["spec"]["template"]["spec"]["containers"]:
+        container["image"] = image
+        container["imagePullPolicy"] = "IfNotPresent"
+    return changed

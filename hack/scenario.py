@@ -1,0 +1,139 @@
+"""The main scenario on real pods, in pieces: what the demo, the e2e tests and a benchmark share.
+
+A *gang* is a JobSet of workers that restart in place, with the agent as sidecar. Its manifest is
+the sample in ``config/samples``, so that what is documented is what runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import yaml
+from cluster import Cluster
+from install import AGENT_IMAGE, CONFIG, MANAGER_IMAGE, ROOT, apply_manifest
+from timeline import Phase, Timeline
+
+from jobsetpy import aio
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import KubeClient
+from jobsetpy.errors import NotFoundError
+
+NAMESPACE = "default"
+SAMPLE = CONFIG / "samples" / "jobset-in-place-restart.yaml"
+SHELL_IMAGE = "localhost/box:1"
+
+
+@attrs.frozen
+class Restart:
+    """One restart of a gang.
+
+    ``seconds`` is from the failure to the last worker's start; ``recreated`` counts pods that are
+    not the ones from before.
+    """
+
+    pod: str
+    seconds: float
+    phases: list[Phase]
+    recreated: int
+
+
+def build_images() -> list[Path]:
+    """The project's own images as archives; made anew each time, which takes seconds."""
+    from images.build import build
+
+    folder = ROOT / "build" / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    return [build(target, folder) for target in ("manager", "agent")]
+
+
+def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str, Any]:
+    """The in-place restart sample with ``pods`` workers and the local agent image.
+
+    Args:
+        command: shell text the workers run; a line and an endless sleep when absent.
+    """
+    documents = [d for d in yaml.safe_load_all(SAMPLE.read_text()) if d]
+    jobset = copy.deepcopy(next(d for d in documents if d["kind"] == "JobSet"))
+    jobset["metadata"]["name"] = name
+    (replicated_job,) = jobset["spec"]["replicatedJobs"]
+    replicated_job["replicas"] = 1
+    job = replicated_job["template"]["spec"]
+    job["parallelism"] = job["completions"] = pods
+    pod = job["template"]["spec"]
+    for container in pod["initContainers"]:
+        container["image"] = AGENT_IMAGE
+        container["imagePullPolicy"] = "IfNotPresent"
+    for container in pod["containers"]:
+        container["image"] = SHELL_IMAGE
+        container["imagePullPolicy"] = "IfNotPresent"
+        script = command or "echo worker started; trap 'exit 143' TERM; while :; do sleep 1; done"
+        container["command"] = ["sh", "-c", script]
+        container.pop("args", None)
+    return jobset
+
+
+async def manager_ready(client: KubeClient, timeout_s: float = 90) -> None:
+    """Wait until a manager pod is Ready."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        page = await client.list_page(Pod, "jobset-system")
+        for pod in page.items:
+            if any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions):
+                return
+        await asyncio.sleep(0.2)
+    raise TimeoutError(f"no manager pod was ready within {timeout_s:.0f} s")
+
+
+@contextlib.asynccontextmanager
+async def run_gang(
+    client: KubeClient, jobset: dict[str, Any], pods: int, pod_logs: Sequence[Path] = ()
+) -> AsyncIterator[Timeline]:
+    """Create a gang, wait until all workers run at epoch 1, follow it, delete it in the end."""
+    name = jobset["metadata"]["name"]
+    for path in sorted((CONFIG / "agent").glob("*.yaml")):
+        if path.name != "kustomization.yaml":
+            await apply_manifest(client, path)
+    async with aio.supervise() as tasks:
+        timeline = Timeline(client, NAMESPACE, name, pod_logs=pod_logs)
+        tasks.start(timeline.run(), name="timeline")
+        await client.create(JobSet, NAMESPACE, jobset)
+        try:
+            await timeline.wait(
+                lambda: timeline.all_running(pods, 1), 120, f"{pods} workers to run at epoch 1"
+            )
+            yield timeline
+        finally:
+            with contextlib.suppress(NotFoundError):
+                await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
+            await timeline.wait(lambda: not timeline.pods, 120, "the pods to be deleted")
+
+
+async def restart_once(
+    timeline: Timeline, pods: int, fail: Callable[[str], Awaitable[float]]
+) -> Restart:
+    """Fail one worker and wait until the whole gang runs again at the next epoch.
+
+    Args:
+        fail: ends the worker of the pod it is given; returns when (Unix time).
+    """
+    before = {name: story.uid for name, story in timeline.pods.items()}
+    victim = sorted(before)[0]
+    epoch = max(timeline.synced) + 1
+    failed_at = await fail(victim)
+    await timeline.wait(
+        lambda: timeline.all_running(pods, epoch, failed_at),
+        120,
+        f"all {pods} workers to run again at epoch {epoch}",
+    )
+    await asyncio.sleep(0.5)  # the kubelet writes the log's first line a little after the start
+    phases = timeline.restart_phases(failed_at, epoch)
+    recreated = sum(before.get(name) != story.uid for name, story in timeline.pods.items())
+    return Restart(victim, max(p.at for p in phases), phases, recreated)

@@ -1,0 +1,43 @@
+"""JSON of the objects that tests against a real API server create."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobsetpy.api import keys
+
+
+def in_place_jobset(
+    name: str, *, jobs: int = 2, pods: int = 3, max_restarts: int = 100
+) -> dict[str, Any]:
+    """A JobSet that restarts in place; its agents are played by the test."""
+    container = {"name": "worker", "image": "test.invalid/worker:1"}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "successPolicy": {"operator": "All"},
+            "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
+            "replicatedJobs": [
+                {
+                    "name": "w",
+                    "replicas": jobs,
+                    "template": {
+                        "spec": {
+                            "parallelism": pods,
+                            "completions": pods,
+                            "completionMode": "Indexed",
+                            "backoffLimit": keys.INT32_MAX,
+                            "podReplacementPolicy": "Failed",
+                            "template": {
+                                "spec": {"restartPolicy": "Never", "containers": [container]}
+                            },
+                        }
+                    },
+                }
+            ],
+        },
+    }

@@ -1,0 +1,82 @@
+"""A TCP proxy on loopback that fails on demand: the network between a client and the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+
+class TcpProxy:
+    """Forwards bytes to ``(host, port)``; connections can be cut, stalled or refused.
+
+    TLS passes through untouched, so both ends see only what a bad network does to them.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        self._flow = asyncio.Event()
+        self._flow.set()
+        self.refusing = False
+        self.accepted = 0
+        self.port = 0
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[TcpProxy]:
+        """Listen on a free port of loopback within the block."""
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            self._flow.set()
+            self.cut()
+            await asyncio.sleep(0)
+
+    def cut(self) -> int:
+        """Reset every connection that is open; how many."""
+        pairs = list(self._pairs)
+        for client, upstream in pairs:
+            for writer in (client, upstream):
+                writer.transport.abort()
+        return len(pairs)
+
+    def stall(self) -> None:
+        """Stop forwarding on every connection, open or to come, without closing any."""
+        self._flow.clear()
+
+    def resume(self) -> None:
+        """Forward again."""
+        self._flow.set()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        if self.refusing:
+            writer.transport.abort()
+            return
+        try:
+            up_reader, up_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        pair = (writer, up_writer)
+        self._pairs.add(pair)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pump(reader, up_writer))
+                group.create_task(self._pump(up_reader, writer))
+        finally:
+            self._pairs.discard(pair)
+            for end in pair:
+                end.transport.abort()
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, OSError):
+            while data := await source.read(65536):
+                await self._flow.wait()
+                sink.write(data)
+                await sink.drain()
+        with contextlib.suppress(ConnectionError, OSError, RuntimeError):
+            sink.write_eof() if sink.can_write_eof() else sink.close()
