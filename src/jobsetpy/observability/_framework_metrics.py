@@ -1,0 +1,480 @@
+"""Metrics of the framework: queues, controllers, events, requests, informers, the process.
+
+Names, labels and buckets of ``workqueue_*``, ``controller_runtime_*``, ``rest_client_*`` and
+``leader_election_*`` are those of client-go and controller-runtime (with ``resource`` in place of
+``host``), so that dashboards made for Go controllers work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Literal
+
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from jobsetpy.observability._registry import REGISTRY
+
+Result = Literal["success", "error", "requeue_after"]
+
+# controller-runtime's: 10 ns to 1,000 s by powers of ten, and 5 ms to a minute.
+_QUEUE_BUCKETS: Final = tuple(10.0**exponent for exponent in range(-8, 4))
+_RECONCILE_BUCKETS: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8),
+    *(0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25),
+    *(30, 40, 50, 60),
+)
+_REQUEST_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15, 30, 60)
+
+# Work queues
+
+_queue_adds = Counter(
+    "workqueue_adds_total",
+    "Total number of adds handled by workqueue",
+    ["name", "controller"],
+    registry=REGISTRY,
+)
+_queue_retries = Counter(
+    "workqueue_retries_total",
+    "Total number of retries handled by workqueue",
+    ["name", "controller"],
+    registry=REGISTRY,
+)
+_queue_wait = Histogram(
+    "workqueue_queue_duration_seconds",
+    "How long in seconds an item stays in workqueue before being requested",
+    ["name", "controller"],
+    buckets=_QUEUE_BUCKETS,
+    registry=REGISTRY,
+)
+_queue_work = Histogram(
+    "workqueue_work_duration_seconds",
+    "How long in seconds processing an item from workqueue takes.",
+    ["name", "controller"],
+    buckets=_QUEUE_BUCKETS,
+    registry=REGISTRY,
+)
+
+
+class QueueMetrics:
+    """The observer of one work queue; implements ``workqueue.QueueObserver``.
+
+    Args:
+        name: of the controller; label ``name`` and ``controller``.
+    """
+
+    __slots__ = ("_adds", "_retries", "_wait", "_work")
+
+    def __init__(self, name: str) -> None:
+        self._adds = _queue_adds.labels(name, name)
+        self._retries = _queue_retries.labels(name, name)
+        self._wait = _queue_wait.labels(name, name)
+        self._work = _queue_work.labels(name, name)
+
+    def on_add(self, priority: int) -> None:  # noqa: ARG002 - adds carry no priority label
+        """Count it."""
+        self._adds.inc()
+
+    def on_get(self, waited_s: float) -> None:
+        """Put it in the histogram."""
+        self._wait.observe(waited_s)
+
+    def on_done(self, worked_s: float) -> None:
+        """Put it in the histogram."""
+        self._work.observe(worked_s)
+
+    def on_retry(self) -> None:
+        """Count it."""
+        self._retries.inc()
+
+
+class _Queues(Collector):
+    """Gauges of work queues, read when scraped: counting along would cost each add and get."""
+
+    def __init__(self) -> None:
+        self.sources: dict[
+            str, tuple[Callable[[], Mapping[int, int]], Callable[[], Sequence[float]]]
+        ] = {}
+
+    def describe(self) -> Iterator[Metric]:
+        """The families without samples."""
+        yield from self._families()
+
+    def collect(self) -> Iterator[Metric]:
+        """One sample for each queue; the depth for each of its priorities."""
+        depth, unfinished, longest = self._families()
+        for name, (depths, working_seconds) in self.sources.items():
+            for priority, count in ({0: 0} | dict(depths())).items():
+                depth.add_metric([name, name, str(priority)], count)
+            seconds = working_seconds()
+            unfinished.add_metric([name, name], sum(seconds))
+            longest.add_metric([name, name], max(seconds, default=0.0))
+        yield from (depth, unfinished, longest)
+
+    @staticmethod
+    def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
+        return (
+            GaugeMetricFamily(
+                "workqueue_depth",
+                "Current depth of workqueue by workqueue and priority",
+                labels=["name", "controller", "priority"],
+            ),
+            GaugeMetricFamily(
+                "workqueue_unfinished_work_seconds",
+                "How many seconds of work is in progress and not yet observed as done, summed",
+                labels=["name", "controller"],
+            ),
+            GaugeMetricFamily(
+                "workqueue_longest_running_processor_seconds",
+                "How many seconds has the longest running processor for workqueue been running.",
+                labels=["name", "controller"],
+            ),
+        )
+
+
+_queues = _Queues()
+REGISTRY.register(_queues)
+
+
+@contextmanager
+def queue_gauges(
+    name: str,
+    depths: Callable[[], Mapping[int, int]],
+    working_seconds: Callable[[], Sequence[float]],
+) -> Iterator[None]:
+    """While inside, scrapes show depth, unfinished work and longest work of a queue.
+
+    Args:
+        name: of the controller.
+        depths: gives the number of queued items by priority.
+        working_seconds: gives, for each item in hand, how long it has been there.
+    """
+    _queues.sources[name] = (depths, working_seconds)
+    try:
+        yield
+    finally:
+        _queues.sources.pop(name, None)
+
+
+# Controllers
+
+_reconciles = Counter(
+    "controller_runtime_reconcile_total",
+    "Total number of reconciliations per controller",
+    ["controller", "result"],
+    registry=REGISTRY,
+)
+_reconcile_errors = Counter(
+    "controller_runtime_reconcile_errors_total",
+    "Total number of reconciliation errors per controller",
+    ["controller"],
+    registry=REGISTRY,
+)
+_terminal_errors = Counter(
+    "controller_runtime_terminal_reconcile_errors_total",
+    "Total number of terminal reconciliation errors per controller",
+    ["controller"],
+    registry=REGISTRY,
+)
+_panics = Counter(
+    "controller_runtime_reconcile_panics_total",
+    "Total number of reconciliations that ended in an exception nobody raises on purpose",
+    ["controller"],
+    registry=REGISTRY,
+)
+_timeouts = Counter(
+    "controller_runtime_reconcile_timeouts_total",
+    "Total number of reconciliation timeouts per controller",
+    ["controller"],
+    registry=REGISTRY,
+)
+_conflicts = Counter(
+    "controller_reconcile_conflicts_total",
+    "Total number of reconciliations retried because the object had changed meanwhile",
+    ["controller"],
+    registry=REGISTRY,
+)
+_reconcile_seconds = Histogram(
+    "controller_runtime_reconcile_time_seconds",
+    "Length of time per reconciliation per controller",
+    ["controller"],
+    buckets=_RECONCILE_BUCKETS,
+    registry=REGISTRY,
+)
+_workers = Gauge(
+    "controller_runtime_max_concurrent_reconciles",
+    "Maximum number of concurrent reconciles per controller",
+    ["controller"],
+    registry=REGISTRY,
+)
+_active_workers = Gauge(
+    "controller_runtime_active_workers",
+    "Number of currently used workers per controller",
+    ["controller"],
+    registry=REGISTRY,
+)
+_expectations_expired = Counter(
+    "controller_expectations_expired_total",
+    "Own writes that the cache did not show in time, so that the reconciler went on without",
+    ["name"],
+    registry=REGISTRY,
+)
+
+
+class ReconcileMetrics:
+    """The metrics of one controller, all there from the start with the value 0."""
+
+    __slots__ = (
+        "_active",
+        "_conflicts",
+        "_errors",
+        "_panics",
+        "_results",
+        "_seconds",
+        "_terminal",
+        "_timeouts",
+        "_workers",
+    )
+
+    def __init__(self, controller: str) -> None:
+        self._results = {
+            result: _reconciles.labels(controller, result)
+            for result in ("success", "error", "requeue", "requeue_after")
+        }
+        self._errors = _reconcile_errors.labels(controller)
+        self._terminal = _terminal_errors.labels(controller)
+        self._panics = _panics.labels(controller)
+        self._timeouts = _timeouts.labels(controller)
+        self._conflicts = _conflicts.labels(controller)
+        self._seconds = _reconcile_seconds.labels(controller)
+        self._workers = _workers.labels(controller)
+        self._active = _active_workers.labels(controller)
+
+    def workers(self, count: int) -> None:
+        """How many workers the controller has."""
+        self._workers.set(count)
+
+    def started(self) -> None:
+        """A worker began a reconcile."""
+        self._active.inc()
+
+    def ended(self, seconds: float) -> None:
+        """A worker ended a reconcile, whatever came of it."""
+        self._active.dec()
+        self._seconds.observe(seconds)
+
+    def result(self, result: Result) -> None:
+        """What came of a reconcile; an ``error`` counts as one in both counters."""
+        self._results[result].inc()
+        if result == "error":
+            self._errors.inc()
+
+    def terminal(self) -> None:
+        """The error will not be retried (to be counted besides the result)."""
+        self._terminal.inc()
+
+    def panic(self) -> None:
+        """The error is one nobody raises on purpose (besides the result)."""
+        self._panics.inc()
+
+    def timeout(self) -> None:
+        """The reconcile took too long (besides the result)."""
+        self._timeouts.inc()
+
+    def conflict(self) -> None:
+        """The object had changed meanwhile (besides the result)."""
+        self._conflicts.inc()
+
+
+def expectations_expired(name: str, count: int = 1) -> None:
+    """Own writes that were never seen in the cache; ``count=0`` makes the series exist."""
+    _expectations_expired.labels(name).inc(count)
+
+
+# Event recorder
+
+EventOutcome = Literal["created", "patched", "failed", "overflow", "rate_limited"]
+
+_events = Counter(
+    "event_recorder_events_total",
+    "Kubernetes Events by what became of them: created and patched are requests that succeeded, "
+    "failed ones that did not; overflow and rate_limited were dropped unsent",
+    ["controller", "outcome"],
+    registry=REGISTRY,
+)
+
+
+class EventMetrics:
+    """The counters of one event recorder, all there from the start with the value 0."""
+
+    __slots__ = ("_outcomes",)
+
+    def __init__(self, controller: str) -> None:
+        self._outcomes = {
+            outcome: _events.labels(controller, outcome)
+            for outcome in ("created", "patched", "failed", "overflow", "rate_limited")
+        }
+
+    def count(self, outcome: EventOutcome) -> None:
+        """One more."""
+        self._outcomes[outcome].inc()
+
+
+# Requests to the API server
+
+_requests = Counter(
+    "rest_client_requests_total",
+    "Number of HTTP requests, partitioned by status code, method and resource.",
+    ["code", "method", "resource"],
+    registry=REGISTRY,
+)
+_request_seconds = Histogram(
+    "rest_client_request_duration_seconds",
+    "Request latency in seconds by verb; of a watch until its headers came",
+    ["verb"],
+    buckets=_REQUEST_BUCKETS,
+    registry=REGISTRY,
+)
+_throttle_seconds = Histogram(
+    "rest_client_rate_limiter_duration_seconds",
+    "How long in seconds requests waited for the client's own rate limit",
+    buckets=_REQUEST_BUCKETS,
+    registry=REGISTRY,
+)
+
+_METHODS: Final = {
+    "get": "GET",
+    "list": "GET",
+    "watch": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "apply": "PATCH",
+    "delete": "DELETE",
+}
+
+
+def request(verb: str, resource: str, status: int | None, seconds: float) -> None:
+    """An HTTP exchange ended; ``status`` is ``None`` when no answer came."""
+    code = "<error>" if status is None else str(status)
+    _requests.labels(code, _METHODS.get(verb, "OTHER"), resource).inc()
+    _request_seconds.labels(verb).observe(seconds)
+
+
+def throttled(seconds: float) -> None:
+    """A request waited for the client's own rate limit."""
+    _throttle_seconds.observe(seconds)
+
+
+# Informers
+
+_informer_events = Counter(
+    "informer_events_total", "Watch events taken", ["kind", "type"], registry=REGISTRY
+)
+_informer_stale = Counter(
+    "informer_stale_events_total",
+    "Watch events dropped because they had been seen already",
+    ["kind"],
+    registry=REGISTRY,
+)
+_informer_list_seconds = Histogram(
+    "informer_list_duration_seconds",
+    "How long complete lists took, from their first request",
+    ["kind"],
+    buckets=_REQUEST_BUCKETS,
+    registry=REGISTRY,
+)
+_informer_relists = Counter(
+    "informer_relists_total", "Lists after the first one", ["kind"], registry=REGISTRY
+)
+_informer_watch_ends = Counter(
+    "informer_watch_ends_total",
+    "Ends of watches: eof (in order), expired, error, broken, silence",
+    ["kind", "reason"],
+    registry=REGISTRY,
+)
+_informer_failures = Counter(
+    "informer_failures_total", "List and watch requests that failed", ["kind"], registry=REGISTRY
+)
+_informer_decode_errors = Counter(
+    "informer_decode_errors_total",
+    "Objects left out of the cache because they do not fit the model",
+    ["kind"],
+    registry=REGISTRY,
+)
+
+
+def informer_event(kind: str, type_: str) -> None:
+    """A watch event was taken."""
+    _informer_events.labels(kind, type_).inc()
+
+
+def informer_stale_event(kind: str) -> None:
+    """A watch event had been seen already."""
+    _informer_stale.labels(kind).inc()
+
+
+def informer_listed(kind: str, seconds: float) -> None:
+    """A list completed."""
+    _informer_list_seconds.labels(kind).observe(seconds)
+
+
+def informer_relist(kind: str) -> None:
+    """A list after the first one began."""
+    _informer_relists.labels(kind).inc()
+
+
+def informer_watch_ended(kind: str, reason: str) -> None:
+    """A watch ended."""
+    _informer_watch_ends.labels(kind, reason).inc()
+
+
+def informer_failure(kind: str) -> None:
+    """A list or watch request failed."""
+    _informer_failures.labels(kind).inc()
+
+
+def informer_decode_error(kind: str) -> None:
+    """An object does not fit the model."""
+    _informer_decode_errors.labels(kind).inc()
+
+
+# The process
+
+_leader = Gauge(
+    "leader_election_master_status",
+    "1 if this process is the leader of the named lease, else 0",
+    ["name"],
+    registry=REGISTRY,
+)
+_loop_lag = Gauge(
+    "event_loop_lag_seconds",
+    "The latest the event loop was in calling back, of the last 15 measurements",
+    registry=REGISTRY,
+)
+_loop_stalls = Counter(
+    "event_loop_stalls_total",
+    "How often the event loop was more than 100 ms late in calling back",
+    registry=REGISTRY,
+)
+_STALL_S: Final = 0.1
+_lags: deque[float] = deque([0.0], maxlen=15)
+
+
+def leader(name: str, *, leading: bool) -> None:
+    """Whether this process leads the lease ``name``."""
+    _leader.labels(name).set(int(leading))
+
+
+def loop_lag(seconds: float) -> None:
+    """How late the event loop was in one measurement; the gauge shows the worst of the last 15.
+
+    A scrape every 15 s with a measurement every second thus misses none.
+    """
+    _lags.append(seconds)
+    _loop_lag.set(max(_lags))
+    if seconds > _STALL_S:
+        _loop_stalls.inc()

@@ -1,0 +1,140 @@
+"""Metrics of JobSets.
+
+No label names an object, since objects come and go without end; the two compatible counters that
+must (``jobset_failed_total``, ``jobset_completed_total``) are bounded.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Final, Literal
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from jobsetpy.observability._registry import REGISTRY
+
+RestartKind = Literal["recreate", "job", "in_place"]
+RestartPhase = Literal["detect", "deprecate", "gather", "lift"]
+
+_PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "lift")
+
+_RESTART_BUCKETS: Final = (
+    *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600),
+)
+
+MAX_JOBSET_SERIES: Final = 10_000
+"""Bound of the series that name a JobSet; the one that changed longest ago makes room."""
+
+_NAMED: Final = ["jobset_name", "namespace"]
+_failed = Counter(
+    "jobset_failed_total", "The total number of failed JobSets", _NAMED, registry=REGISTRY
+)
+_completed = Counter(
+    "jobset_completed_total", "The total number of completed JobSets", _NAMED, registry=REGISTRY
+)
+_named_series: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+_restarts = Counter(
+    "jobset_restarts_total",
+    "Restarts decided: recreate (all Jobs), job (one Job), in_place (all pods keep their place)",
+    ["kind"],
+    registry=REGISTRY,
+)
+_in_place_restarts = Counter(
+    "jobset_in_place_restarts_total", "In-place restarts that began", registry=REGISTRY
+)
+_in_place_phase = Histogram(
+    "jobset_in_place_restart_phase_seconds",
+    "In-place restarts by phase: detect (first new epoch seen to status written), deprecate (until "
+    "no pod of an older epoch runs), gather (until the last pod is at the barrier), lift (until "
+    "the barrier is lifted)",
+    ["phase"],
+    buckets=_RESTART_BUCKETS,
+    registry=REGISTRY,
+)
+_in_place_seconds = Histogram(
+    "jobset_in_place_restart_seconds",
+    "Whole in-place restarts, from the first new epoch seen to the barrier lifted",
+    buckets=_RESTART_BUCKETS,
+    registry=REGISTRY,
+)
+_in_place_missing = Gauge(
+    "jobset_in_place_restart_missing_pods",
+    "Pods that barriers wait for, over all JobSets",
+    registry=REGISTRY,
+)
+_ready_seconds = Histogram(
+    "jobset_time_to_ready_seconds",
+    "From the creation, or the latest restart or resume, of a JobSet until all its Jobs are ready",
+    buckets=_RESTART_BUCKETS,
+    registry=REGISTRY,
+)
+
+for _kind in ("recreate", "job", "in_place"):
+    _restarts.labels(_kind)
+for _phase in _PHASES:
+    _in_place_phase.labels(_phase)
+
+
+def jobset_failed(namespace: str, name: str) -> None:
+    """A JobSet failed. Call it after the status was written, so that each counts once."""
+    _failed.labels(*_named(namespace, name)).inc()
+
+
+def jobset_completed(namespace: str, name: str) -> None:
+    """A JobSet completed. Call it after the status was written, so that each counts once."""
+    _completed.labels(*_named(namespace, name)).inc()
+
+
+def forget_jobset(namespace: str, name: str) -> None:
+    """A JobSet was deleted: drop the series that name it. O(1), and harmless for unknown ones."""
+    if (name, namespace) in _named_series:
+        del _named_series[name, namespace]
+        _drop(name, namespace)
+
+
+def _named(namespace: str, name: str) -> tuple[str, str]:
+    series = (name, namespace)
+    _named_series[series] = None
+    _named_series.move_to_end(series)
+    if len(_named_series) > MAX_JOBSET_SERIES:
+        _drop(*_named_series.popitem(last=False)[0])
+    return series
+
+
+def _drop(name: str, namespace: str) -> None:
+    for counter in (_failed, _completed):
+        with suppress(KeyError):  # it may have none of the two; older releases raise then
+            counter.remove(name, namespace)
+
+
+def restarted(kind: RestartKind) -> None:
+    """A restart was decided and its status written."""
+    _restarts.labels(kind).inc()
+
+
+def in_place_restart_began() -> None:
+    """An in-place restart began; counted under ``jobset_restarts_total`` too."""
+    _in_place_restarts.inc()
+    restarted("in_place")
+
+
+def in_place_restart_phase(phase: RestartPhase, seconds: float) -> None:
+    """A phase of an in-place restart ended."""
+    _in_place_phase.labels(phase).observe(seconds)
+
+
+def in_place_restart_ended(seconds: float) -> None:
+    """An in-place restart ended with its barrier lifted."""
+    _in_place_seconds.observe(seconds)
+
+
+def in_place_missing_pods(count: int) -> None:
+    """Set how many pods all barriers together wait for."""
+    _in_place_missing.set(count)
+
+
+def jobset_ready(seconds: float) -> None:
+    """All Jobs of a JobSet became ready."""
+    _ready_seconds.observe(seconds)

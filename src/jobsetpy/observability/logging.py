@@ -1,0 +1,114 @@
+"""structlog, set up once per process: JSON lines for machines, colours for a terminal.
+
+Events are constant texts with key/value pairs. What is bound in ``structlog.contextvars`` (the
+controller binds ``controller``, ``object`` and ``reconcile_id``) is in every line of a reconcile.
+Libraries that use the standard library's ``logging`` come out in the same format, from WARNING up.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Literal, TextIO
+
+import msgspec
+import structlog
+
+Format = Literal["auto", "json", "console"]
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+def configure(
+    format: Format = "auto",  # noqa: A002 - the option is called that everywhere else
+    level: str = "info",
+    *,
+    stream: TextIO | None = None,
+) -> None:
+    """Set up logging for the whole process; the last call counts.
+
+    Args:
+        format: ``json``, ``console``, or ``auto``: console if ``stream`` is a terminal, else JSON.
+        level: ``debug``, ``info``, ``warning`` or ``error``; lower lines cost next to nothing.
+        stream: where lines go; standard error when absent.
+
+    Raises:
+        ValueError: an unknown format or level.
+    """
+    threshold = _LEVELS.get(level.lower())
+    if threshold is None:
+        msg = f"unknown log level {level!r}: use one of {', '.join(_LEVELS)}"
+        raise ValueError(msg)
+    if format not in {"auto", "json", "console"}:
+        msg = f"unknown log format {format!r}: use auto, json or console"
+        raise ValueError(msg)
+    out = sys.stderr if stream is None else stream
+    terminal = out.isatty()
+    console = format == "console" or (format == "auto" and terminal)
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    last = _console(colors=terminal) if console else _json()
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.PrintLoggerFactory(file=out),
+        cache_logger_on_first_use=True,
+    )
+    _route_standard_logging(out, max(threshold, logging.WARNING), shared, last)
+
+
+def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
+    """A logger whose lines carry ``logger=name``; may be made before ``configure``."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(logger=name)
+    return logger
+
+
+def _json() -> list[structlog.typing.Processor]:
+    return [
+        # Tracebacks as text: the structured form would include the frames' local variables.
+        structlog.processors.format_exc_info,
+        structlog.processors.EventRenamer("msg"),
+        structlog.processors.JSONRenderer(serializer=_dump),
+    ]
+
+
+def _console(*, colors: bool) -> list[structlog.typing.Processor]:
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=colors,
+            timestamp_key="time",
+            exception_formatter=structlog.dev.plain_traceback,  # shows no local variables
+        )
+    ]
+
+
+def _dump(event: MutableMapping[str, Any], **_: Any) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+def _route_standard_logging(
+    out: TextIO,
+    threshold: int,
+    shared: list[structlog.typing.Processor],
+    last: list[structlog.typing.Processor],
+) -> None:
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(threshold)

@@ -1,0 +1,79 @@
+"""Every metric of jobsetpy and the functions that change them; nothing else touches a metric.
+
+All are declared in the two modules behind this one, in one registry, under these rules:
+
+* Names, labels and buckets that client-go and controller-runtime have are kept.
+* No label names an object. The exception is two counters that users of JobSet know.
+* Series that an alert may ask for exist from the start with the value 0.
+* Functions, not metric objects, are exported: a caller cannot get labels or units wrong.
+"""
+
+from jobsetpy.observability._framework_metrics import (
+    EventMetrics,
+    EventOutcome,
+    QueueMetrics,
+    ReconcileMetrics,
+    Result,
+    expectations_expired,
+    informer_decode_error,
+    informer_event,
+    informer_failure,
+    informer_listed,
+    informer_relist,
+    informer_stale_event,
+    informer_watch_ended,
+    leader,
+    loop_lag,
+    queue_gauges,
+    request,
+    throttled,
+)
+from jobsetpy.observability._jobset_metrics import (
+    MAX_JOBSET_SERIES,
+    RestartKind,
+    RestartPhase,
+    forget_jobset,
+    in_place_missing_pods,
+    in_place_restart_began,
+    in_place_restart_ended,
+    in_place_restart_phase,
+    jobset_completed,
+    jobset_failed,
+    jobset_ready,
+    restarted,
+)
+from jobsetpy.observability._registry import REGISTRY
+
+__all__ = [
+    "MAX_JOBSET_SERIES",
+    "REGISTRY",
+    "EventMetrics",
+    "EventOutcome",
+    "QueueMetrics",
+    "ReconcileMetrics",
+    "RestartKind",
+    "RestartPhase",
+    "Result",
+    "expectations_expired",
+    "forget_jobset",
+    "in_place_missing_pods",
+    "in_place_restart_began",
+    "in_place_restart_ended",
+    "in_place_restart_phase",
+    "informer_decode_error",
+    "informer_event",
+    "informer_failure",
+    "informer_listed",
+    "informer_relist",
+    "informer_stale_event",
+    "informer_watch_ended",
+    "jobset_completed",
+    "jobset_failed",
+    "jobset_ready",
+    "leader",
+    "loop_lag",
+    "queue_gauges",
+    "request",
+    "restarted",
+    "throttled",
+]
