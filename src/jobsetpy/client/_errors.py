@@ -1,0 +1,166 @@
+"""The one place where HTTP answers become exceptions.
+
+Everything above sees only the classes of ``jobsetpy.errors``. The rules follow the Kubernetes API
+conventions ("Response Status Kind" and "HTTP Status codes").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from jobsetpy.aio import LoopClock
+from jobsetpy.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ConflictError,
+    DecodeError,
+    ExpiredError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    RetryableApiError,
+    UnauthorizedError,
+)
+
+MAX_BODY = 4096
+"""Bytes of an error answer that are kept in ``ApiError.body``."""
+
+_MAX_TEXT = 500
+_MAX_RETRY_AFTER_S = 3600.0
+
+_BY_STATUS: Mapping[int, type[ApiError]] = {
+    400: InvalidError,
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: ExpiredError,
+    422: InvalidError,
+    429: RetryableApiError,
+}
+
+
+class _Details(msgspec.Struct, frozen=True):
+    retry_after_seconds: int | None = msgspec.field(name="retryAfterSeconds", default=None)
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """Slice of metav1.Status."""
+
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
+def parse_retry_after(value: str, now: Callable[[], datetime]) -> float | None:
+    """Seconds that a Retry-After header asks to wait; ``None`` if it cannot be understood.
+
+    Args:
+        value: whole seconds or an HTTP date (RFC 9110, 10.2.3); a date in the past means 0.
+        now: the wall clock, only asked for dates.
+    """
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), _MAX_RETRY_AFTER_S)
+    from email.utils import parsedate_to_datetime  # dates are rare and the module is heavy
+
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, IndexError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return min(max(0.0, (moment - now()).total_seconds()), _MAX_RETRY_AFTER_S)
+
+
+def _class_for(code: int, reason: str) -> type[ApiError]:
+    if code == 409 and reason == "AlreadyExists":
+        return AlreadyExistsError
+    found = _BY_STATUS.get(code)
+    if found is not None:
+        return found
+    return RetryableApiError if code >= 500 else ApiError
+
+
+def _make(status: _Status, code: int, verb: str, target: str, body: bytes) -> ApiError:
+    error = _class_for(code, status.reason)(
+        code, status.reason, status.message, verb=verb, target=target, body=body[:MAX_BODY]
+    )
+    if isinstance(error, RetryableApiError) and status.details is not None:
+        seconds = status.details.retry_after_seconds
+        if seconds:  # the field has no "unset" on the wire: 0 is left out or means nothing
+            error.retry_after = min(float(seconds), _MAX_RETRY_AFTER_S)
+    return error
+
+
+def error_from_response(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    verb: str,
+    target: str,
+    now: Callable[[], datetime] | None = None,
+) -> ApiError:
+    """The exception for an answer that is no success.
+
+    The body may be a Status object, any other text, or empty: proxies answer too. A Retry-After
+    header wins over ``details.retryAfterSeconds``.
+
+    Args:
+        status: HTTP status code.
+        headers: with lower-case names.
+        body: as it came; may be cut.
+        verb: for the message, such as ``create``.
+        target: for the message, such as ``jobs default/a``.
+        now: the wall clock for Retry-After dates.
+    """
+    try:
+        parsed = _decode_status(body)
+    except msgspec.DecodeError:
+        parsed = _Status(message=body[:_MAX_TEXT].decode("utf-8", "replace").strip())
+    error = _make(parsed, status, verb, target, body)
+    if isinstance(error, RetryableApiError):
+        header = headers.get("retry-after")
+        if header is not None:
+            seconds = parse_retry_after(header, now or LoopClock().now)
+            if seconds is not None:
+                error.retry_after = seconds
+    return error
+
+
+def error_from_status(raw: bytes | msgspec.Raw, *, verb: str, target: str) -> ApiError:
+    """The exception for a Status object inside a stream, as in a watch's ERROR frame.
+
+    A Status without a code counts as 500, so that it is retried.
+    """
+    body = bytes(raw)
+    try:
+        parsed = _decode_status(body)
+    except msgspec.DecodeError:
+        parsed = _Status(message=body[:_MAX_TEXT].decode("utf-8", "replace"))
+    code = parsed.code
+    if not code:
+        code = 410 if parsed.reason in {"Expired", "Gone"} else 500
+    return _make(parsed, code, verb, target, body)
+
+
+def decode_error(kind: str, problem: msgspec.DecodeError, prefix: str = "$") -> DecodeError:
+    """What msgspec complains of, with its path taken out of the text.
+
+    Args:
+        kind: the model's name.
+        problem: what msgspec raised.
+        prefix: where the decoded piece sits in the whole answer, such as ``$.items[3]``.
+    """
+    message, found, path = str(problem).rpartition(" - at `")
+    if not found:
+        return DecodeError(kind, "" if prefix == "$" else prefix, str(problem))
+    return DecodeError(kind, prefix + path.removesuffix("`").removeprefix("$"), message)

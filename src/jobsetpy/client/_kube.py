@@ -1,0 +1,454 @@
+"""``KubeClient``: the Kubernetes verbs on any transport.
+
+This module is on the agent's start-up path and on the manager's hot path: few imports, and little
+between a verb and its transport.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, TypeVar
+
+from jobsetpy.client import _patches
+from jobsetpy.client._frames import FrameStream
+from jobsetpy.client._models import Model
+from jobsetpy.client._protocol import HttpRequest, HttpResponse, Page, Transport, WatchStream
+from jobsetpy.client._ratelimit import RateLimiter
+from jobsetpy.client._retry import Safety
+from jobsetpy.client._send import RequestObserver, Sender
+
+__all__ = ["KubeClient", "NamespacedName", "RequestObserver"]
+
+T = TypeVar("T")
+
+Query = tuple[tuple[str, str], ...]
+
+_DELETE_BACKGROUND = _patches.encode(_patches.delete_options("Background", "", ""))
+_SAFETY_OF_METHOD = {"GET": Safety.READ, "HEAD": Safety.READ, "POST": Safety.CREATE}
+
+
+class NamespacedName(Protocol):
+    """What the client reads of an ``ObjectKey``."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+class KubeClient:
+    """Kubernetes verbs on wire classes; implements the ``Client`` protocol.
+
+    Safe for any number of concurrent calls on one event loop. Each call ends at its deadline, all
+    retries and waits included; what is retried is the table in ``jobsetpy.client._retry``.
+
+    Args:
+        transport: moves the bytes; the client owns it and closes it.
+        qps: requests a second that the client allows itself; 0 for no limit.
+        burst: how many may go at once; 0 means as many as in a second.
+        timeout_s: deadline of calls that name none, in seconds.
+        observer: told of every request.
+        rand: uniform numbers in [0, 1) for the jitter of retries.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        qps: float = 0,
+        burst: int = 0,
+        timeout_s: float = 30.0,
+        observer: RequestObserver | None = None,
+        rand: Callable[[], float] = random.random,
+    ) -> None:
+        limiter = RateLimiter(qps, burst) if qps else None
+        self._sender = Sender(transport, limiter=limiter, observer=observer, rand=rand)
+        self._send = self._sender.send
+        self._timeout_s = timeout_s
+        self._models: dict[type[Any], Model[Any]] = {}
+
+    @property
+    def transport(self) -> Transport:
+        """The transport it was made with."""
+        return self._sender.transport
+
+    # ---- reads ------------------------------------------------------------------------------
+
+    async def get(
+        self, cls: type[T], namespace: str, name: str, *, timeout_s: float | None = None
+    ) -> T:
+        """Read one object.
+
+        Raises:
+            NotFoundError: it is not there.
+        """
+        model = self._model(cls)
+        request = HttpRequest(
+            method="GET",
+            path=model.object(namespace, name),
+            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+        )
+        answer = await self._send("get", model.plural, Safety.READ, request)
+        return model.decode(answer.body)
+
+    async def list_page(
+        self,
+        cls: type[T],
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+        continue_token: str = "",
+        resource_version: str = "",
+        resource_version_match: str = "",
+        timeout_s: float | None = None,
+    ) -> Page[T]:
+        """Read one page of a list; of all namespaces, if none is named.
+
+        An object that does not fit the model is left out of ``Page.items`` and described in
+        ``Page.bad``.
+
+        Raises:
+            ExpiredError: the continue token is too old: begin again.
+        """
+        model = self._model(cls)
+        query = _query(
+            ("labelSelector", label_selector),
+            ("fieldSelector", field_selector),
+            ("limit", str(limit) if limit else ""),
+            ("continue", continue_token),
+            ("resourceVersion", resource_version),
+            ("resourceVersionMatch", resource_version_match),
+        )
+        request = HttpRequest(
+            method="GET",
+            path=model.collection(namespace),
+            query=query,
+            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+        )
+        answer = await self._send("list", model.plural, Safety.READ, request)
+        return model.decode_page(answer.body)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        cls: type[Any],
+        namespace: str = "",
+        *,
+        resource_version: str,
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: int,
+        send_initial_events: bool = False,
+        connect_timeout_s: float = 30.0,
+    ) -> AsyncIterator[WatchStream]:
+        """Open a watch with bookmarks; leaving the block closes it at once.
+
+        Nothing is retried, except that refused credentials are read anew once: the watcher knows
+        better when to come back. Reads of the stream have no deadline of their own.
+
+        Args:
+            cls: what to watch.
+            namespace: where; "" for everywhere.
+            resource_version: where to go on; "" for the present state.
+            label_selector: of the objects.
+            field_selector: of the objects.
+            timeout_seconds: when the server is to end the watch.
+            send_initial_events: begin with all present objects (KEP-3157, streaming lists).
+            connect_timeout_s: deadline of opening it, waiting for the rate limit included.
+
+        Raises:
+            ApiError: the server refuses; ``ExpiredError`` means to list again.
+            TransportError: no answer.
+        """
+        model = self._model(cls)
+        query = _query(
+            ("watch", "1"),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", str(timeout_seconds)),
+            ("resourceVersion", resource_version),
+            ("sendInitialEvents", "true" if send_initial_events else ""),
+            ("resourceVersionMatch", "NotOlderThan" if send_initial_events else ""),
+            ("labelSelector", label_selector),
+            ("fieldSelector", field_selector),
+        )
+        request = HttpRequest(
+            method="GET",
+            path=model.collection(namespace),
+            query=query,
+            timeout_s=connect_timeout_s,
+        )
+        async with self._sender.stream("watch", model.plural, request) as stream:
+            yield FrameStream(stream)
+
+    # ---- writes -----------------------------------------------------------------------------
+
+    async def create(
+        self,
+        cls: type[T],
+        namespace: str,
+        body: Mapping[str, Any],
+        *,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Create an object and return what the server stored.
+
+        After a ``StreamBrokenError`` or ``ApiTimeoutError`` the object may exist.
+
+        Raises:
+            AlreadyExistsError: the name is taken.
+            InvalidError: the server refuses the content.
+        """
+        model = self._model(cls)
+        request = HttpRequest(
+            method="POST",
+            path=model.collection(namespace),
+            body=_patches.encode(body),
+            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+        )
+        answer = await self._send("create", model.plural, Safety.CREATE, request)
+        return model.decode(answer.body)
+
+    async def replace(
+        self,
+        cls: type[T],
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Write a whole object; its ``metadata.resourceVersion`` is the precondition.
+
+        Raises:
+            ConflictError: it has changed since.
+        """
+        return await self._write(
+            "update", cls, (namespace, name, subresource), body, _patches.JSON, timeout_s=timeout_s
+        )
+
+    async def merge_patch(
+        self,
+        cls: type[T],
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Patch by JSON merge (RFC 7386): a ``None`` removes, a list replaces the whole list."""
+        return await self._write(
+            "patch",
+            cls,
+            (namespace, name, subresource),
+            body,
+            _patches.MERGE_PATCH,
+            timeout_s=timeout_s,
+        )
+
+    async def json_patch(
+        self,
+        cls: type[T],
+        namespace: str,
+        name: str,
+        operations: Sequence[Mapping[str, Any]],
+        *,
+        subresource: str | None = None,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Patch by operations (RFC 6902).
+
+        Raises:
+            InvalidError: an operation does not apply; a ``test`` that fails is one.
+        """
+        return await self._write(
+            "patch",
+            cls,
+            (namespace, name, subresource),
+            operations,
+            _patches.JSON_PATCH,
+            timeout_s=timeout_s,
+        )
+
+    async def apply(
+        self,
+        cls: type[T],
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        owner: str,
+        force: bool = True,
+        subresource: str | None = None,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Server-side apply as field manager ``owner``.
+
+        ``apiVersion`` and ``kind`` are filled in. The object is created if it is missing, unless
+        the body names a ``metadata.uid``; fields that this owner applied before and leaves out
+        now are removed.
+
+        Raises:
+            ConflictError: without ``force``, another owner has set a field to another value.
+        """
+        if "kind" not in body:
+            model = self._model(cls)
+            body = {"apiVersion": model.api_version, "kind": model.kind, **body}
+        query = (("fieldManager", owner), ("force", "true" if force else "false"))
+        return await self._write(
+            "apply",
+            cls,
+            (namespace, name, subresource),
+            body,
+            _patches.APPLY_PATCH,
+            timeout_s=timeout_s,
+            query=query,
+        )
+
+    async def apply_labels(
+        self,
+        cls: type[T],
+        key: NamespacedName,
+        labels: Mapping[str, str | None],
+        *,
+        owner: str,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Set labels of an object that exists and leave all others alone; ``None`` removes one.
+
+        This is a merge patch in the name of ``owner``, not a server-side apply: that would
+        create a missing object out of its labels, and remove what an earlier call had set.
+
+        Raises:
+            NotFoundError: the object is not there.
+        """
+        patch = _patches.metadata_patch(labels=labels)
+        return await self._patch_metadata(cls, key, patch, owner, timeout_s)
+
+    async def apply_annotations(
+        self,
+        cls: type[T],
+        key: NamespacedName,
+        annotations: Mapping[str, str | None],
+        *,
+        owner: str,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Set annotations, as ``apply_labels`` sets labels.
+
+        Raises:
+            NotFoundError: the object is not there.
+        """
+        patch = _patches.metadata_patch(annotations=annotations)
+        return await self._patch_metadata(cls, key, patch, owner, timeout_s)
+
+    async def delete(
+        self,
+        cls: type[Any],
+        namespace: str,
+        name: str,
+        *,
+        propagation: str = "Background",
+        uid: str = "",
+        resource_version: str = "",
+        timeout_s: float | None = None,
+    ) -> None:
+        """Delete an object; it may stay for a while, until its finalizers are gone.
+
+        Args:
+            cls: its kind.
+            namespace: where it is.
+            name: its name.
+            propagation: what happens to its dependents: ``Background``, ``Foreground``,
+                ``Orphan``, or "" for the server's default.
+            uid: delete only this one, not another of the same name.
+            resource_version: delete only if it has not changed since.
+            timeout_s: deadline.
+
+        Raises:
+            NotFoundError: nothing of that name.
+            ConflictError: a precondition does not hold.
+        """
+        model = self._model(cls)
+        if propagation == "Background" and not uid and not resource_version:
+            body = _DELETE_BACKGROUND
+        else:
+            body = _patches.encode(_patches.delete_options(propagation, uid, resource_version))
+        request = HttpRequest(
+            method="DELETE",
+            path=model.object(namespace, name),
+            body=body,
+            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+        )
+        await self._send("delete", model.plural, Safety.WRITE, request)
+
+    async def raw(self, request: HttpRequest) -> HttpResponse:
+        """Send any request, with the same limits, retries and deadline (``request.timeout_s``).
+
+        A GET is retried as a read, a POST as a create, everything else as a write.
+
+        Raises:
+            ApiError: the answer is no success.
+        """
+        safety = _SAFETY_OF_METHOD.get(request.method, Safety.WRITE)
+        return await self._send("raw", "", safety, request)
+
+    async def aclose(self) -> None:
+        """Close the transport."""
+        await self._sender.transport.aclose()
+
+    # ---- shared -----------------------------------------------------------------------------
+
+    def _model(self, cls: type[T]) -> Model[T]:
+        model = self._models.get(cls)
+        if model is None:
+            model = self._models[cls] = Model(cls)
+        return model
+
+    async def _patch_metadata(
+        self,
+        cls: type[T],
+        key: NamespacedName,
+        patch: Mapping[str, Any],
+        owner: str,
+        timeout_s: float | None,
+    ) -> T:
+        query = (("fieldManager", owner),)
+        where = (key.namespace, key.name, None)
+        return await self._write(
+            "patch", cls, where, patch, _patches.MERGE_PATCH, timeout_s=timeout_s, query=query
+        )
+
+    async def _write(
+        self,
+        verb: str,
+        cls: type[T],
+        where: tuple[str, str, str | None],
+        body: Any,
+        content_type: str,
+        *,
+        timeout_s: float | None,
+        query: Query = (),
+    ) -> T:
+        model = self._model(cls)
+        request = HttpRequest(
+            method="PUT" if content_type is _patches.JSON else "PATCH",
+            path=model.object(*where),
+            query=query,
+            body=_patches.encode(body),
+            content_type=content_type,
+            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+        )
+        resource = f"{model.plural}/{where[2]}" if where[2] else model.plural
+        answer = await self._send(verb, resource, Safety.WRITE, request)
+        return model.decode(answer.body)
+
+
+def _query(*pairs: tuple[str, str]) -> Query:
+    """Query parameters without the empty ones."""
+    return tuple(pair for pair in pairs if pair[1])

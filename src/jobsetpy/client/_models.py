@@ -1,0 +1,158 @@
+"""How answers become objects: one cached set of decoders and paths per class.
+
+msgspec decodes straight into the wire classes (and into its own Structs), so a typed answer costs
+one pass over the bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from jobsetpy.client._errors import decode_error
+from jobsetpy.client._http import percent_encode
+from jobsetpy.client._protocol import Page
+
+T = TypeVar("T")
+
+
+class Resource(Protocol):
+    """What the client reads of a class's ``RESOURCE``."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def plural(self) -> str: ...
+    @property
+    def namespaced(self) -> bool: ...
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+    continue_token: str = msgspec.field(name="continue", default="")
+
+
+class _List(msgspec.Struct, Generic[T], frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: list[T] | None = None
+
+
+class _Name(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: _Name = _Name()
+
+
+_raw_list = msgspec.json.Decoder(_List[msgspec.Raw])
+_name_of = msgspec.json.Decoder(_Named)
+
+
+def _describe(raw: msgspec.Raw) -> str:
+    try:
+        metadata = _name_of.decode(raw).metadata
+    except msgspec.DecodeError:
+        return ""
+    return f"{metadata.namespace}/{metadata.name}: "
+
+
+class Model(Generic[T]):
+    """Everything the client knows of one class."""
+
+    __slots__ = (
+        "_all",
+        "_decoder",
+        "_list_decoder",
+        "_prefix",
+        "api_version",
+        "cls",
+        "kind",
+        "plural",
+    )
+
+    def __init__(self, cls: type[T]) -> None:
+        resource: Resource | None = getattr(cls, "RESOURCE", None)
+        if resource is None:
+            msg = f"{cls.__name__} stands for no kind of the API: it has no RESOURCE"
+            raise TypeError(msg)
+        group, version = resource.group, resource.version
+        self.cls = cls
+        self.kind = resource.kind
+        self.plural = resource.plural
+        self.api_version = f"{group}/{version}" if group else version
+        root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        self._all = f"{root}/{resource.plural}"
+        self._prefix = f"{root}/namespaces/" if resource.namespaced else ""
+        self._decoder = msgspec.json.Decoder(cls)
+        self._list_decoder: msgspec.json.Decoder[_List[T]] | None = None
+
+    def collection(self, namespace: str) -> str:
+        """The path of all objects; in one namespace, if one is named and the kind has them."""
+        if not namespace or not self._prefix:
+            return self._all
+        return f"{self._prefix}{percent_encode(namespace)}/{self.plural}"
+
+    def object(self, namespace: str, name: str, subresource: str | None = None) -> str:
+        """The path of one object or of a part of it.
+
+        Raises:
+            ValueError: an empty name or namespace: the path would mean all objects.
+        """
+        if not name or (self._prefix and not namespace):
+            msg = f"{self.plural} needs a namespace and a name, not {namespace!r} and {name!r}"
+            raise ValueError(msg)
+        path = f"{self.collection(namespace)}/{percent_encode(name)}"
+        return f"{path}/{subresource}" if subresource else path
+
+    def decode(self, body: bytes) -> T:
+        """One object.
+
+        Raises:
+            DecodeError: it does not fit.
+        """
+        try:
+            return self._decoder.decode(body)
+        except msgspec.DecodeError as problem:
+            raise decode_error(self.kind, problem) from problem
+
+    def decode_page(self, body: bytes) -> Page[T]:
+        """A list; objects that do not fit go to ``Page.bad``.
+
+        Raises:
+            DecodeError: it is no list at all.
+        """
+        decoder = self._list_decoder
+        if decoder is None:
+            decoder = self._list_decoder = msgspec.json.Decoder(_list_of(self.cls))
+        try:
+            whole = decoder.decode(body)
+        except msgspec.DecodeError:
+            return self._decode_each(body)
+        meta = whole.metadata
+        return Page(whole.items or [], meta.resource_version, meta.continue_token)
+
+    def _decode_each(self, body: bytes) -> Page[T]:
+        try:
+            whole = _raw_list.decode(body)
+        except msgspec.DecodeError as problem:
+            raise decode_error(f"{self.kind}List", problem) from problem
+        items: list[T] = []
+        bad: list[Exception] = []
+        for index, raw in enumerate(whole.items or ()):
+            try:
+                items.append(self._decoder.decode(raw))
+            except msgspec.DecodeError as problem:
+                kind = f"{self.kind} {_describe(raw)}".rstrip(": ")
+                bad.append(decode_error(kind, problem, f"$.items[{index}]"))
+        return Page(items, whole.metadata.resource_version, whole.metadata.continue_token, bad)
+
+
+def _list_of(cls: type[Any]) -> Any:
+    return _List[cls]  # type: ignore[valid-type]  # the class is known at run time only

@@ -1,0 +1,230 @@
+"""One call from its first attempt to its last: limit, deadline, credentials, retries, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from jobsetpy.client._errors import MAX_BODY, error_from_response
+from jobsetpy.client._protocol import ByteStream, HttpRequest, HttpResponse, Transport
+from jobsetpy.client._ratelimit import RateLimiter
+from jobsetpy.client._retry import Retry, Safety
+from jobsetpy.errors import ApiTimeoutError, JobSetPyError, StreamBrokenError, TransportError
+
+
+class RequestObserver(Protocol):
+    """Told of every request, for metrics. Must not block and must not raise."""
+
+    def on_response(self, verb: str, resource: str, status: int | None, seconds: float) -> None:
+        """One attempt ended.
+
+        Args:
+            verb: ``get``, ``list``, ``watch``, ``create``, ``update``, ``patch``, ``apply``,
+                ``delete`` or ``raw``.
+            resource: plural, with the subresource after a slash; never the name of an object.
+            status: HTTP status code, or ``None`` if no answer came.
+            seconds: how long it took; for a watch, until its headers came.
+        """
+        ...
+
+    def on_throttled(self, seconds: float) -> None:
+        """A request waited that long for the client's own rate limit."""
+        ...
+
+
+class Sender:
+    """Sends requests over a transport by the rules of ``jobsetpy.client._retry``.
+
+    The deadline of a call is ``HttpRequest.timeout_s`` after its start and bounds everything:
+    waiting for the rate limit, connecting, attempts, pauses between them, reading credentials.
+
+    Args:
+        transport: moves the bytes.
+        limiter: ``None`` for no limit.
+        observer: told of every attempt.
+        rand: uniform numbers in [0, 1) for jitter.
+    """
+
+    __slots__ = ("_limiter", "_observer", "_rand", "transport")
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        limiter: RateLimiter | None = None,
+        observer: RequestObserver | None = None,
+        rand: Callable[[], float] = random.random,
+    ) -> None:
+        self.transport = transport
+        self._limiter = limiter
+        self._observer = observer
+        self._rand = rand
+
+    async def send(
+        self, verb: str, resource: str, safety: Safety, request: HttpRequest
+    ) -> HttpResponse:
+        """Send until it succeeds or must not be sent again.
+
+        Args:
+            verb: for errors and metrics.
+            resource: for metrics.
+            safety: what a repetition could spoil.
+            request: ``timeout_s`` is the deadline of the whole call.
+
+        Raises:
+            ApiError: the last answer, if it is no success (2xx).
+            TransportError: no answer; ``ApiTimeoutError`` at the deadline.
+        """
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        deadline = started + request.timeout_s
+        observer = self._observer
+        retry: Retry | None = None
+        refreshed = False
+        attempt = request
+        while True:
+            if self._limiter is not None and not self._limiter.try_acquire():
+                await self._throttle(deadline, verb, request)
+                attempt = _until(request, deadline - clock())
+            if observer is not None:
+                started = clock()
+            failure: JobSetPyError
+            try:
+                response = await self.transport.request(attempt)
+            except TransportError as broken:
+                if observer is not None:
+                    observer.on_response(verb, resource, None, clock() - started)
+                failure = broken
+            else:
+                status = response.status
+                if observer is not None:
+                    observer.on_response(verb, resource, status, clock() - started)
+                if 200 <= status < 300:
+                    return response
+                failure = error_from_response(
+                    status, response.headers, response.body, verb=verb, target=target_of(request)
+                )
+                if status == 401 and not refreshed:
+                    # Refused credentials mean that nothing was done: any request may go again.
+                    refreshed = True
+                    await self._refresh(deadline, verb, request)
+                    attempt = _until(request, deadline - clock())
+                    continue
+            if retry is None:
+                retry = Retry(safety, rand=self._rand)
+            wait = retry.wait_after(failure, deadline - clock())
+            if wait is None:
+                raise failure
+            await asyncio.sleep(wait)
+            attempt = _until(request, deadline - clock())
+
+    @asynccontextmanager
+    async def stream(
+        self, verb: str, resource: str, request: HttpRequest
+    ) -> AsyncIterator[ByteStream]:
+        """Open a stream; nothing is retried, but refused credentials are read anew once.
+
+        ``request.timeout_s`` is the deadline of opening it.
+
+        Raises:
+            ApiError: the answer is no success.
+            TransportError: no answer.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + request.timeout_s
+        refreshed = False
+        while True:
+            if self._limiter is not None and not self._limiter.try_acquire():
+                await self._throttle(deadline, verb, request)
+            started = clock()
+            answered = False
+            try:
+                async with self.transport.stream(_until(request, deadline - started)) as stream:
+                    answered = True
+                    status, headers = stream.status, stream.headers
+                    if self._observer is not None:
+                        self._observer.on_response(verb, resource, status, clock() - started)
+                    if 200 <= status < 300:
+                        yield stream
+                        return
+                    body = await _read_refusal(stream, deadline)
+            except TransportError:
+                if not answered and self._observer is not None:
+                    self._observer.on_response(verb, resource, None, clock() - started)
+                raise
+            if status != 401 or refreshed:
+                raise error_from_response(
+                    status, headers, body, verb=verb, target=target_of(request)
+                )
+            refreshed = True
+            await self._refresh(deadline, verb, request)
+
+    async def _throttle(self, deadline: float, verb: str, request: HttpRequest) -> None:
+        limiter = self._limiter
+        assert limiter is not None
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await limiter.acquire()
+        except TimeoutError:
+            msg = (
+                f"{verb} {target_of(request)}: the deadline passed while waiting for the rate limit"
+            )
+            raise ApiTimeoutError(msg) from None
+        finally:
+            if self._observer is not None:
+                self._observer.on_throttled(clock() - started)
+
+    async def _refresh(self, deadline: float, verb: str, request: HttpRequest) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.transport.refresh_credentials()
+        except TimeoutError:
+            msg = f"{verb} {target_of(request)}: the deadline passed while reading credentials"
+            raise ApiTimeoutError(msg) from None
+
+
+def target_of(request: HttpRequest) -> str:
+    """What a request is about, for people: ``jobs default/a``, or its path."""
+    parts = request.path.split("/")
+    # "", "api", version, ... or "", "apis", group, version, ...
+    rest = parts[3:] if parts[1:2] == ["api"] else parts[4:] if parts[1:2] == ["apis"] else []
+    match rest:
+        case ["namespaces", namespace, plural, name, *sub]:
+            return "/".join([plural, *sub]) + f" {namespace}/{name}"
+        case ["namespaces", namespace, plural]:
+            return f"{plural} in {namespace}"
+        case [plural, name, *sub]:
+            return "/".join([plural, *sub]) + f" {name}"
+        case [plural]:
+            return plural
+        case _:
+            return request.path
+
+
+def _until(request: HttpRequest, remaining_s: float) -> HttpRequest:
+    return HttpRequest(
+        method=request.method,
+        path=request.path,
+        query=request.query,
+        body=request.body,
+        content_type=request.content_type,
+        accept=request.accept,
+        timeout_s=max(remaining_s, 0.001),
+    )
+
+
+async def _read_refusal(stream: ByteStream, deadline: float) -> bytes:
+    """The start of an error answer; whatever of it comes, the answer itself is the news."""
+    body = b""
+    try:
+        async with asyncio.timeout_at(deadline):
+            while len(body) < MAX_BODY and (piece := await stream.read()):
+                body += piece
+    except (TimeoutError, StreamBrokenError):
+        pass
+    return body

@@ -1,0 +1,421 @@
+"""The transport of the manager and of library users: any cluster, any way to log in.
+
+The only module that imports kubernetes_asyncio and aiohttp. kubernetes_asyncio reads the
+configuration and the credentials (kubeconfig files, exec plugins, OpenID, service accounts); HTTP
+is done on aiohttp directly, because kubernetes_asyncio's own REST client logs bodies, Secrets
+included, overrides every time limit by "none", and costs several times the request itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yarl
+from kubernetes_asyncio import config as kube_config
+from kubernetes_asyncio.client import Configuration
+
+from jobsetpy.client._http import USER_AGENT, target
+from jobsetpy.client._protocol import ByteStream, HttpRequest, HttpResponse
+from jobsetpy.errors import (
+    ApiTimeoutError,
+    ConnectFailedError,
+    StreamBrokenError,
+    TransportError,
+)
+
+MAX_CONNECTIONS = 64
+"""Requests in flight at once; more wait for their turn within their own deadlines."""
+
+CONNECT_TIMEOUT_S = 10.0
+"""For one connection with its TLS handshake: silence there is found long before the deadline."""
+
+KEEPALIVE_S = 30.0
+"""How long an idle connection is kept: less than servers and load balancers do (60 s and more),
+so that a request rarely meets a connection that is just being closed."""
+
+RELOAD_S = 60.0
+"""How often credentials are looked at again. Service account tokens are renewed when 80 % of
+their life is over, so minutes before they end."""
+
+_READ_BUFFER = 2**18
+
+
+class KubernetesAsyncioTransport:
+    """HTTP/1.1 on aiohttp with kubernetes_asyncio's configuration.
+
+    Requests share a pool of keep-alive connections; streams have connections of their own, so
+    that open watches take nothing from requests. Certificates are verified unless the
+    configuration says otherwise. Bodies are never logged, redirects never followed. Answers are
+    asked for uncompressed: inside of a cluster, time is dearer than bytes.
+
+    A GET, PUT or DELETE that meets a kept connection which the server is just closing is sent
+    once more by aiohttp (RFC 9110, 9.2.2); a POST or PATCH never is.
+
+    Args:
+        configuration: host, TLS and credentials; see ``from_kubeconfig`` and ``in_cluster``.
+        reload: reads all credentials anew into the configuration.
+        renew: cheaper, called every ``RELOAD_S`` seconds: brings those up to date that expire.
+        user_agent: the User-Agent header.
+        max_connections: for requests; streams are not counted.
+
+    Raises:
+        ConnectFailedError: the TLS files of the configuration cannot be used.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        reload: Callable[[], Awaitable[None]] | None = None,
+        renew: Callable[[], Awaitable[None]] | None = None,
+        user_agent: str = USER_AGENT,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._configuration = configuration
+        self._reload = reload
+        self._renew = renew
+        self._renew_at = 0.0
+        self._lock = asyncio.Lock()
+        self._refreshes = 0
+        self._base = str(configuration.host).rstrip("/")
+        self._ssl = _ssl_context(configuration) if self._base.startswith("https:") else None
+        self._user_agent = user_agent
+        self._max_connections = max_connections
+        self._requests: aiohttp.ClientSession | None = None
+        self._streams: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    @classmethod
+    async def from_kubeconfig(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        context: str | None = None,
+        user_agent: str = USER_AGENT,
+    ) -> KubernetesAsyncioTransport:
+        """Log in as a kubeconfig file says.
+
+        Token files are read again as they change; exec plugins and OpenID are run again when
+        what they gave expires; after a 401 the whole file is read anew.
+
+        Args:
+            path: of the file, or several, separated as in ``$KUBECONFIG``.
+            context: which context of it; its current one if ``None``.
+            user_agent: the User-Agent header.
+
+        Raises:
+            ConnectFailedError: the file or what it names cannot be used.
+        """
+        login = _KubeconfigLogin(os.fspath(path), context)
+        try:
+            await login.load()
+        except Exception as problem:  # loaders and plugins raise anything
+            raise _unusable(f"kubeconfig {path}", problem) from problem
+        return cls(login.configuration, reload=login.load, renew=login.renew, user_agent=user_agent)
+
+    @classmethod
+    def in_cluster(
+        cls,
+        *,
+        token_file: str | None = None,
+        ca_file: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        user_agent: str = USER_AGENT,
+    ) -> KubernetesAsyncioTransport:
+        """Log in with the Pod's service account.
+
+        The token file is read again every minute, and at once after a 401.
+
+        Args:
+            token_file: instead of the usual one.
+            ca_file: instead of the usual one.
+            environ: instead of the process's environment.
+            user_agent: the User-Agent header.
+
+        Raises:
+            ConnectFailedError: this is no Pod, or its files cannot be used.
+        """
+        configuration = Configuration()
+        arguments: dict[str, Any] = {"client_configuration": configuration}
+        if token_file is not None:
+            arguments["token_filename"] = token_file
+        if ca_file is not None:
+            arguments["cert_filename"] = ca_file
+        if environ is not None:
+            arguments["environ"] = dict(environ)
+
+        async def load() -> None:
+            load_now()
+
+        load_now: Callable[[], Any] = functools.partial(
+            kube_config.load_incluster_config, **arguments
+        )
+        try:
+            load_now()
+        except (kube_config.ConfigException, OSError) as problem:
+            raise _unusable("service account", problem) from problem
+        # The loader's own hook, which the configuration calls, renews the token every minute.
+        return cls(configuration, reload=load, user_agent=user_agent)
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        """Send and read the whole answer, whatever its status.
+
+        Raises:
+            ConnectFailedError: nothing was sent, perhaps for lack of credentials.
+            StreamBrokenError: the connection broke; the request may have been carried out.
+            ApiTimeoutError: ``timeout_s`` passed.
+        """
+        timeout_s = request.timeout_s
+        try:
+            headers = await self._headers(request, timeout_s)
+            session = self._requests or self._open_requests()
+            async with session.request(
+                request.method,
+                yarl.URL(self._base + target(request.path, request.query), encoded=True),
+                data=request.body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(
+                    total=timeout_s, sock_connect=min(CONNECT_TIMEOUT_S, timeout_s)
+                ),
+                allow_redirects=False,
+                proxy=self._configuration.proxy,
+                server_hostname=self._configuration.tls_server_name,
+            ) as response:
+                body = await response.read()
+                return HttpResponse(response.status, _Headers(response.headers), body)
+        except (TimeoutError, aiohttp.ClientError, OSError) as problem:
+            raise self._translate(problem, request) from problem
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
+        """Send and yield the answer when its headers are there; leaving closes it at once.
+
+        ``timeout_s`` bounds connecting and the headers, not what is read later.
+
+        Raises:
+            ConnectFailedError, StreamBrokenError, ApiTimeoutError: as ``request``.
+        """
+        timeout_s = request.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                headers = await self._headers(request, timeout_s)
+                session = self._streams or self._open_streams()
+                response = await session.request(
+                    request.method,
+                    yarl.URL(self._base + target(request.path, request.query), encoded=True),
+                    data=request.body,
+                    headers=headers,
+                    timeout=aiohttp.ClientTimeout(
+                        total=None, sock_connect=min(CONNECT_TIMEOUT_S, timeout_s)
+                    ),
+                    allow_redirects=False,
+                    proxy=self._configuration.proxy,
+                    server_hostname=self._configuration.tls_server_name,
+                )
+        except (TimeoutError, aiohttp.ClientError, OSError) as problem:
+            raise self._translate(problem, request) from problem
+        try:
+            yield _Stream(response)
+        finally:
+            response.close()
+
+    async def refresh_credentials(self) -> None:
+        """Read all credentials anew; callers that come while that goes on share its outcome.
+
+        Raises:
+            ConnectFailedError: they cannot be read.
+        """
+        if self._reload is None:
+            return
+        seen = self._refreshes
+        async with self._lock:
+            if self._refreshes != seen:
+                return
+            try:
+                await self._reload()
+                self._load_client_certificate()
+            except Exception as problem:
+                raise _unusable("credentials", problem) from problem
+            self._refreshes += 1
+
+    async def aclose(self) -> None:
+        """Close all connections; requests after this fail."""
+        self._closed = True
+        for session in (self._requests, self._streams):
+            if session is not None:
+                await session.close()
+        self._requests = self._streams = None
+
+    # ---- credentials ------------------------------------------------------------------------
+
+    async def _headers(self, request: HttpRequest, timeout_s: float) -> dict[str, str]:
+        configuration = self._configuration
+        if self._renew is not None:
+            now = asyncio.get_running_loop().time()
+            if now >= self._renew_at:
+                self._renew_at = now + RELOAD_S
+                await self._renew_credentials(self._renew, timeout_s)
+        headers = {"User-Agent": self._user_agent, "Accept": request.accept}
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        try:
+            token = await configuration.get_api_key_with_prefix("BearerToken")
+        except (kube_config.ConfigException, OSError) as problem:
+            raise _unusable("credentials", problem) from problem
+        if token:
+            headers["Authorization"] = token.strip()  # token files often end with a line feed
+        return headers
+
+    async def _renew_credentials(
+        self, renew: Callable[[], Awaitable[None]], timeout_s: float
+    ) -> None:
+        async with self._lock:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await renew()
+            except Exception as problem:
+                # The credentials in hand may still be good; if not, a 401 will tell.
+                if not self._configuration.api_key and not self._configuration.cert_file:
+                    raise _unusable("credentials", problem) from problem
+
+    def _load_client_certificate(self) -> None:
+        configuration = self._configuration
+        if self._ssl is not None and configuration.cert_file:
+            self._ssl.load_cert_chain(configuration.cert_file, configuration.key_file)
+
+    # ---- connections ------------------------------------------------------------------------
+
+    def _open_requests(self) -> aiohttp.ClientSession:
+        self._requests = self._session(self._max_connections)
+        return self._requests
+
+    def _open_streams(self) -> aiohttp.ClientSession:
+        self._streams = self._session(0)
+        return self._streams
+
+    def _session(self, limit: int) -> aiohttp.ClientSession:
+        if self._closed:
+            msg = "the transport is closed"
+            raise TransportError(msg)
+        connector = aiohttp.TCPConnector(
+            limit=limit,
+            ssl=self._ssl if self._ssl is not None else True,
+            keepalive_timeout=KEEPALIVE_S,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_READ_BUFFER,
+            headers={"Accept-Encoding": "identity"},
+        )
+
+    def _translate(self, problem: Exception, request: HttpRequest) -> TransportError:
+        what = f"{request.method} {request.path}: {type(problem).__name__}: {problem}"
+        match problem:
+            case aiohttp.ConnectionTimeoutError():  # before TimeoutError, its base
+                return ConnectFailedError(what)
+            case TimeoutError():
+                msg = f"{request.method} {request.path}: no answer in {request.timeout_s:.3g} s"
+                return ApiTimeoutError(msg)
+            case aiohttp.ClientConnectorError() | aiohttp.ClientHttpProxyError():
+                return ConnectFailedError(what)
+            case _:
+                return StreamBrokenError(what)
+
+
+class _Headers(Mapping[str, str]):
+    """aiohttp's headers under lower-case names; no copy, since nearly no one looks."""
+
+    __slots__ = ("_headers",)
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
+
+    def __getitem__(self, name: str) -> str:
+        return self._headers[name]
+
+    def __iter__(self) -> Any:
+        return (name.lower() for name in self._headers)
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+
+class _Stream:
+    __slots__ = ("_response", "headers", "status")
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers: Mapping[str, str] = _Headers(response.headers)
+
+    async def read(self) -> bytes:
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, OSError) as problem:
+            msg = f"the stream broke: {type(problem).__name__}: {problem}"
+            raise StreamBrokenError(msg) from problem
+
+
+class _KubeconfigLogin:
+    """Reads one kubeconfig into one configuration, again and again."""
+
+    def __init__(self, path: str, context: str | None) -> None:
+        self._path = path
+        self._context = context
+        self._loader: Any = None
+        self.configuration = Configuration()
+
+    async def load(self) -> None:
+        """Read the file and all that it names; run its exec plugin."""
+        if not _any_file(self._path):
+            raise FileNotFoundError(self._path)
+        self._loader = await kube_config.load_kube_config(
+            config_file=self._path,
+            context=self._context,
+            client_configuration=self.configuration,
+            persist_config=False,
+        )
+
+    async def renew(self) -> None:
+        """Bring up to date what expires: token files, OpenID, plugins that named an expiry."""
+        loader = self._loader
+        user = loader._user  # noqa: SLF001 - the loader has no public way to ask
+        if user is None:
+            return
+        if "exec" in user and not hasattr(loader, "exec_plugin_expiry"):
+            return  # good until the server refuses it
+        if "exec" in user or "tokenFile" in user or loader.provider is not None:
+            await loader.load_and_set(self.configuration)
+
+
+def _any_file(paths: str) -> bool:
+    """Whether one of the files is there: kubectl, too, passes over those that are not."""
+    return any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path)
+
+
+def _unusable(what: str, problem: Exception) -> ConnectFailedError:
+    return ConnectFailedError(f"cannot use {what}: {type(problem).__name__}: {problem}")
+
+
+def _ssl_context(configuration: Configuration) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    except (OSError, ssl.SSLError) as problem:
+        raise _unusable("TLS files", problem) from problem
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.disable_strict_ssl_verification:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context

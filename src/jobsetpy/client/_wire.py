@@ -1,0 +1,209 @@
+"""One HTTP/1.1 connection on asyncio and h11, for the slim transport.
+
+A protocol class rather than asyncio's streams: it sees bytes and closes that come while the
+connection is idle, which a stream hides until the next read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Mapping
+
+import h11
+
+from jobsetpy.errors import StreamBrokenError
+
+_HIGH_WATER = 2**18
+
+
+class Wire(asyncio.Protocol):
+    """A connection and the state of HTTP on it. Not for two exchanges at once.
+
+    Args:
+        loop: the running loop.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_ended",
+        "_error",
+        "_http",
+        "_paused",
+        "_size",
+        "_transport",
+        "_waiter",
+        "answered",
+        "idle_since",
+        "lost",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+        self._paused = False
+        self._ended = False
+        self._error: Exception | None = None
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._http = h11.Connection(h11.CLIENT)
+        self.answered = False
+        """Whether a byte came since the last request was sent."""
+        self.idle_since = 0.0
+        self.lost: asyncio.Future[None] = loop.create_future()
+        """Done when the connection is closed for good."""
+
+    # ---- what asyncio calls -----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Buffer; stop the other side when nobody reads."""
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size > _HIGH_WATER and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> bool:
+        """Nothing more will come; let asyncio close."""
+        self._ended = True
+        self._wake()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The end, clean or not."""
+        self._ended = True
+        self._error = exc
+        if not self.lost.done():
+            self.lost.set_result(None)
+        self._wake()
+
+    # ---- what the transport calls -----------------------------------------------------------
+
+    @property
+    def reusable(self) -> bool:
+        """Whether an idle connection can carry another request: open, and nothing came unasked."""
+        return not self._ended and not self._chunks
+
+    def send(
+        self, method: str, target: str, headers: list[tuple[str, str]], body: bytes | None
+    ) -> None:
+        """Send a whole request in one write."""
+        http, transport = self._http, self._transport
+        assert transport is not None
+        self.answered = False
+        out = http.send(h11.Request(method=method, target=target, headers=headers)) or b""
+        if body:
+            out += http.send(h11.Data(data=body)) or b""
+        out += http.send(h11.EndOfMessage()) or b""
+        transport.write(out)
+
+    async def response(self) -> tuple[int, Mapping[str, str]]:
+        """Status and headers of the answer, names in lower case.
+
+        Raises:
+            StreamBrokenError: the connection ended, or this is no HTTP.
+        """
+        while True:
+            event = self._next_event()
+            if event is h11.NEED_DATA:
+                await self._receive()
+            elif isinstance(event, h11.Response):
+                names = ((name.decode("ascii"), value) for name, value in event.headers)
+                return event.status_code, {name: value.decode("latin-1") for name, value in names}
+            elif not isinstance(event, h11.InformationalResponse):
+                msg = f"unexpected {type(event).__name__} instead of an answer"
+                raise StreamBrokenError(msg)
+
+    async def read(self) -> bytes:
+        """What has come of the body, at least one byte; b"" at its end.
+
+        May be cancelled and called again; nothing is lost.
+
+        Raises:
+            StreamBrokenError: the connection ended before the body did.
+        """
+        pieces: list[bytes] = []
+        while self._http.their_state is h11.SEND_BODY:
+            event = self._next_event()
+            if isinstance(event, h11.Data):
+                pieces.append(bytes(event.data))
+            elif event is h11.NEED_DATA:
+                if pieces:
+                    break
+                await self._receive()
+        if self._http.their_state is h11.ERROR:
+            msg = "the connection broke before"
+            raise StreamBrokenError(msg)
+        return b"".join(pieces)
+
+    def finish(self) -> bool:
+        """After the body's end: make ready for another request; whether that is possible."""
+        http = self._http
+        if self._ended or http.our_state is not h11.DONE or http.their_state is not h11.DONE:
+            return False
+        http.start_next_cycle()
+        return True
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _next_event(self) -> object:
+        try:
+            return self._http.next_event()
+        except h11.RemoteProtocolError as problem:
+            msg = f"the connection broke: {self._error or problem}"
+            raise StreamBrokenError(msg) from problem
+
+    async def _receive(self) -> None:
+        while not self._chunks and not self._ended:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        if self._chunks:
+            data = self._chunks.popleft()
+            self._size -= len(data)
+            if self._paused and self._size <= _HIGH_WATER // 2 and self._transport is not None:
+                self._paused = False
+                self._transport.resume_reading()
+            self.answered = True
+            self._http.receive_data(data)
+        elif self._error is not None:
+            msg = f"the connection broke: {type(self._error).__name__}: {self._error}"
+            raise StreamBrokenError(msg) from self._error
+        else:
+            self._http.receive_data(b"")
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+async def open_wire(
+    host: str, port: int, context: ssl.SSLContext | None, server_hostname: str | None
+) -> Wire:
+    """Connect, with TLS if there is a context.
+
+    Raises:
+        OSError: no connection, or TLS failed (``ssl.SSLError``).
+    """
+    loop = asyncio.get_running_loop()
+    _, wire = await loop.create_connection(
+        lambda: Wire(loop),
+        host,
+        port,
+        ssl=context,
+        server_hostname=server_hostname if context is not None else None,
+    )
+    return wire
