@@ -1,0 +1,92 @@
+"""Shared informers: lists, watches, caches with indexes and running tallies.
+
+Names are loaded on first use, because the agent needs the watcher and must not pay for the caches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobsetpy.informers._aggregate import Tally
+    from jobsetpy.informers._buffer import CoalescingBuffer
+    from jobsetpy.informers._cache import InformerCache
+    from jobsetpy.informers._events import (
+        Applied,
+        Bookmark,
+        Deleted,
+        ListCompleted,
+        Listed,
+        ListStarted,
+        WatchEvent,
+    )
+    from jobsetpy.informers._handlers import Handler, Registration
+    from jobsetpy.informers._indexer import BY_NAMESPACE, OWNER_UID, Index
+    from jobsetpy.informers._informer import SharedInformer
+    from jobsetpy.informers._machine import WatchMachine
+    from jobsetpy.informers._observer import InformerObserver, NullObserver
+    from jobsetpy.informers._store import Diff, Store, StoreWriter
+    from jobsetpy.informers._watcher import Watcher
+
+_HOME = {
+    "Applied": "_events",
+    "BY_NAMESPACE": "_indexer",
+    "Bookmark": "_events",
+    "CoalescingBuffer": "_buffer",
+    "Deleted": "_events",
+    "Diff": "_store",
+    "Handler": "_handlers",
+    "Index": "_indexer",
+    "InformerCache": "_cache",
+    "InformerObserver": "_observer",
+    "ListCompleted": "_events",
+    "ListStarted": "_events",
+    "Listed": "_events",
+    "NullObserver": "_observer",
+    "OWNER_UID": "_indexer",
+    "Registration": "_handlers",
+    "SharedInformer": "_informer",
+    "Store": "_store",
+    "StoreWriter": "_store",
+    "Tally": "_aggregate",
+    "WatchEvent": "_events",
+    "WatchMachine": "_machine",
+    "Watcher": "_watcher",
+}
+
+__all__ = [
+    "BY_NAMESPACE",
+    "OWNER_UID",
+    "Applied",
+    "Bookmark",
+    "CoalescingBuffer",
+    "Deleted",
+    "Diff",
+    "Handler",
+    "Index",
+    "InformerCache",
+    "InformerObserver",
+    "ListCompleted",
+    "ListStarted",
+    "Listed",
+    "NullObserver",
+    "Registration",
+    "SharedInformer",
+    "Store",
+    "StoreWriter",
+    "Tally",
+    "WatchEvent",
+    "WatchMachine",
+    "Watcher",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module (PEP 562)."""
+    home = _HOME.get(name)
+    if home is None:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -1,0 +1,133 @@
+"""All informers of a process: one for each kind and scope, started and stopped together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, Unpack
+
+import attrs
+
+from jobsetpy.aio import supervise
+from jobsetpy.client._protocol import Client
+from jobsetpy.errors import AlreadyStartedError, IndexConflictError
+from jobsetpy.informers._aggregate import Tally
+from jobsetpy.informers._indexer import Index
+from jobsetpy.informers._informer import SharedInformer
+from jobsetpy.informers._watcher import WatchOptions
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class _Scope:
+    cls: type[Any]
+    namespace: str
+    label_selector: str
+    field_selector: str
+
+
+class InformerCache:
+    """Informers by kind and scope.
+
+    Args:
+        client: sends all requests.
+        options: for every informer; see ``Watcher``.
+    """
+
+    def __init__(self, client: Client, **options: Unpack[WatchOptions]) -> None:
+        self._client = client
+        self._options = options
+        self._informers: dict[_Scope, SharedInformer[Any]] = {}
+        self._transforms: dict[_Scope, Callable[[Any], Any] | None] = {}
+        self._started = False
+
+    def __len__(self) -> int:
+        """How many informers there are."""
+        return len(self._informers)
+
+    def informer(
+        self,
+        cls: type[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        indexes: Iterable[Index[T]] = (),
+        tallies: Iterable[Tally[T, Any, Any]] = (),
+        transform: Callable[[T], T] | None = None,
+    ) -> SharedInformer[T]:
+        """The informer of that class and scope, the same for each caller.
+
+        A later call may add indexes and tallies until the start; leaving ``transform`` out accepts
+        whichever there is.
+
+        Raises:
+            IndexConflictError: an index, tally or ``transform`` differs from what was declared.
+            AlreadyStartedError: the informer, index or tally is new, and the cache runs.
+        """
+        scope = _Scope(cls, namespace, label_selector, field_selector)
+        informer: SharedInformer[T] | None = self._informers.get(scope)
+        if informer is None:
+            if self._started:
+                msg = f"the informer of {cls.__name__} comes too late: the cache runs already"
+                raise AlreadyStartedError(msg)
+            informer = SharedInformer(
+                self._client,
+                cls,
+                namespace=namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+                transform=transform,
+                **self._options,
+            )
+            self._informers[scope] = informer
+            self._transforms[scope] = transform
+        elif transform is not None and transform != self._transforms[scope]:
+            msg = f"the informer of {cls.__name__} has another transform already"
+            raise IndexConflictError(msg)
+        for index in indexes:
+            informer.add_index(index)
+        for tally in tallies:
+            informer.add_tally(tally)
+        return informer
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run all informers as long as the block lasts; a failure of one ends the block.
+
+        The block starts at once, so that health can be served meanwhile: use ``wait_for_sync``
+        before reading a store.
+
+        Raises:
+            AlreadyStartedError: it runs already, or did.
+        """
+        if self._started:
+            msg = "the informer cache was started already"
+            raise AlreadyStartedError(msg)
+        self._started = True
+        async with supervise() as tasks:
+            for informer in self._informers.values():
+                tasks.start(informer.run(), name=f"informer {informer.kind}")
+            yield
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether every informer has synced and told its handlers."""
+        return all(informer.has_synced for informer in self._informers.values())
+
+    async def wait_for_sync(self) -> None:
+        """Wait until every informer has synced and told its handlers."""
+        for informer in self._informers.values():
+            await informer.wait_for_sync()
+
+    def healthy(self, now: float | None = None) -> list[str]:
+        """Names of the informers that are *not* well; an empty list means all is.
+
+        One is not well before its first list is complete, and when its server has been silent for
+        longer than the deadlines allow (45 s, plus the time to open a new watch).
+
+        Args:
+            now: monotonic time to judge by; the clock's when absent.
+        """
+        return sorted({one.kind for one in self._informers.values() if not one.healthy(now)})

@@ -1,0 +1,116 @@
+"""Who listens to an informer, and how far each has been told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Generic, Protocol, TypeVar
+
+from jobsetpy.informers._store import Store
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Handler(Protocol[T_contra]):
+    """Hears of each change after the store has it.
+
+    Called from the event loop: must not block and must not raise. An exception is a programming
+    error and ends the informer's ``run``, with it the process.
+    """
+
+    def on_add(self, obj: T_contra, *, initial: bool) -> None:
+        """A new object; ``initial`` if it was there when the handler began to listen."""
+
+    def on_update(self, old: T_contra, new: T_contra) -> None:
+        """An object's state changed; states in between may have been skipped."""
+
+    def on_delete(self, obj: T_contra, *, final_state_known: bool) -> None:
+        """An object is gone; ``obj`` is its final state, or else the last that was seen."""
+
+
+class Registration:
+    """A handler's membership in an informer."""
+
+    __slots__ = ("_active", "_handler", "_synced")
+
+    def __init__(self, handler: Handler[Any]) -> None:
+        self._handler = handler
+        self._active = True
+        self._synced = asyncio.Event()
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the handler has been told of all objects of the first list.
+
+        The store is synced earlier: a handler is told afterwards, in slices.
+        """
+        return self._synced.is_set()
+
+    async def wait_for_sync(self) -> None:
+        """Wait until ``has_synced``."""
+        await self._synced.wait()
+
+    def remove(self) -> None:
+        """Call the handler no more; doing so twice is harmless."""
+        self._active = False
+
+
+class HandlerSet(Generic[T]):
+    """The handlers of one informer.
+
+    Tells a list's changes to those who listened when the list was complete: whoever joins while
+    they are being told has all present objects replayed instead, and must not hear them twice.
+    """
+
+    __slots__ = ("_audience", "_members", "_synced")
+
+    def __init__(self) -> None:
+        self._members: tuple[Registration, ...] = ()
+        self._audience: tuple[Registration, ...] | None = None
+        self._synced = asyncio.Event()
+
+    @property
+    def synced(self) -> asyncio.Event:
+        """Set when the first list has been told to all who listened then."""
+        return self._synced
+
+    def join(self, handler: Handler[T], store: Store[T]) -> Registration:
+        """Add a handler; if the store is synced, it is told of all present objects first."""
+        registration = Registration(handler)
+        if store.has_synced:
+            for obj in store.list():
+                handler.on_add(obj, initial=True)
+            registration._synced.set()  # noqa: SLF001 - set here, read by the user
+        members = (member for member in self._members if member._active)  # noqa: SLF001 - as above
+        self._members = (*members, registration)
+        return registration
+
+    def _listeners(self) -> list[Handler[T]]:
+        members = self._members if self._audience is None else self._audience
+        return [member._handler for member in members if member._active]  # noqa: SLF001 - as above
+
+    def begin_announcement(self) -> None:
+        """A list is complete; what it changed follows, up to ``end_announcement``."""
+        self._audience = self._members
+
+    def end_announcement(self) -> None:
+        """Everything the list changed has been told."""
+        for member in self._audience or ():
+            member._synced.set()  # noqa: SLF001 - as above
+        self._audience = None
+        self._synced.set()
+
+    def added(self, obj: T, *, initial: bool) -> None:
+        """Tell of a new object."""
+        for handler in self._listeners():
+            handler.on_add(obj, initial=initial)
+
+    def updated(self, old: T, new: T) -> None:
+        """Tell of a changed object."""
+        for handler in self._listeners():
+            handler.on_update(old, new)
+
+    def deleted(self, obj: T, *, final_state_known: bool) -> None:
+        """Tell of an object that is gone."""
+        for handler in self._listeners():
+            handler.on_delete(obj, final_state_known=final_state_known)

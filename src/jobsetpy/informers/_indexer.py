@@ -1,0 +1,96 @@
+"""Indexes of a store: which objects have a certain value, kept up to date by each event.
+
+Name and function are declared together, in one constant, before the informer starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.errors import IndexConflictError
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Index(Generic[T]):
+    """A named function from an object to the values under which it is found.
+
+    Args:
+        name: unique within a store; the field's path is a good name.
+        func: must depend on the object alone, must not raise, and returns any number of values.
+    """
+
+    name: str
+    func: Callable[[T], Iterable[str]]
+
+
+def _controller_uid(obj: Any) -> tuple[str, ...]:
+    for reference in obj.metadata.owner_references:
+        if reference.controller:
+            return (reference.uid,)
+    return ()
+
+
+def _namespace(obj: Any) -> tuple[str, ...]:
+    return (obj.metadata.namespace,)
+
+
+OWNER_UID: Index[Any] = Index("metadata.ownerReferences.controller.uid", _controller_uid)
+"""By the UID of the owner that manages the object (at most one has ``controller: true``)."""
+
+BY_NAMESPACE: Index[Any] = Index("metadata.namespace", _namespace)
+"""By namespace; with it, ``Store.list(namespace)`` does not scan."""
+
+
+class IndexTable(Generic[T]):
+    """One index's entries: value → key → object, in the order the objects came.
+
+    Dicts rather than sets of keys: smaller for thousands of entries, ordered, and a look-up needs
+    no hash of a key.
+    """
+
+    __slots__ = ("entries", "index")
+
+    def __init__(self, index: Index[T]) -> None:
+        self.index = index
+        self.entries: dict[str, dict[ObjectKey, T]] = {}
+
+    def values_of(self, obj: T | None) -> tuple[str, ...]:
+        """The values of an object, each once; none for ``None``. May raise what ``func`` raises."""
+        if obj is None:
+            return ()
+        values = tuple(self.index.func(obj))
+        return values if len(values) < 2 else tuple(dict.fromkeys(values))
+
+    def change(
+        self, key: ObjectKey, before: tuple[str, ...], after: tuple[str, ...], obj: T | None
+    ) -> None:
+        """Move an object from its values ``before`` to those ``after``; cannot fail."""
+        for value in before:
+            if value not in after:
+                bucket = self.entries[value]
+                del bucket[key]
+                if not bucket:
+                    del self.entries[value]
+        if obj is not None:
+            for value in after:
+                self.entries.setdefault(value, {})[key] = obj
+
+
+def check_same_name(old: Index[Any] | None, new: Index[Any]) -> bool:
+    """Whether ``old`` already is ``new``.
+
+    Raises:
+        IndexConflictError: it has the same name and another function.
+    """
+    if old is None:
+        return False
+    if old != new:
+        msg = f"index {new.name!r} is declared already, with another function"
+        raise IndexConflictError(msg)
+    return True

@@ -1,0 +1,157 @@
+"""One list and watch for all who are interested in a collection: a store and its handlers.
+
+Handlers are synchronous and only enqueue; whoever has to do I/O does it in a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Never, TypeVar, Unpack
+
+from jobsetpy.client._protocol import Client
+from jobsetpy.errors import AlreadyStartedError
+from jobsetpy.informers._aggregate import Tally
+from jobsetpy.informers._handlers import Handler, HandlerSet, Registration
+from jobsetpy.informers._indexer import Index
+from jobsetpy.informers._reflector import Reflector
+from jobsetpy.informers._store import Store, StoreWriter
+from jobsetpy.informers._watcher import Watcher, WatchOptions
+
+T = TypeVar("T")
+
+
+class SharedInformer(Generic[T]):
+    """Caches one collection and tells handlers of changes.
+
+    Guarantees: per object, each handler hears adds, updates and deletes in the order they happened,
+    alternating as they must (no update before an add, none after a delete), and only after the
+    store shows the change. A handler that is added late is told of all present objects first, as
+    adds. After lost events (a new list), deletions are told with ``final_state_known=False``; an
+    object that was deleted and created again in between is told as a delete and an add. States in
+    between may be skipped. Not guaranteed: any order between objects.
+
+    Args:
+        client: sends the requests.
+        cls: the wire class of the objects.
+        namespace: "" for all.
+        label_selector: in the API's syntax; "" for everything.
+        field_selector: in the API's syntax; "" for everything.
+        indexes: what ``store.by_index`` shall answer.
+        tallies: what ``store.tally`` shall answer.
+        transform: applied to each object before it is stored.
+        options: see ``Watcher``.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cls: type[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        indexes: Iterable[Index[T]] = (),
+        tallies: Iterable[Tally[T, Any, Any]] = (),
+        transform: Callable[[T], T] | None = None,
+        **options: Unpack[WatchOptions],
+    ) -> None:
+        self._watcher: Watcher[T] = Watcher(
+            client,
+            cls,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            **options,
+        )
+        self._writer: StoreWriter[T] = StoreWriter(
+            self._watcher.kind, indexes=indexes, tallies=tallies
+        )
+        self.store: Store[T] = self._writer.store
+        self._transform = transform
+        self._handlers: HandlerSet[T] = HandlerSet()
+        self._started = False
+
+    def __repr__(self) -> str:
+        """Kind and state."""
+        return f"<SharedInformer of {self.store!r}>"
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind."""
+        return self._watcher.kind
+
+    @property
+    def started(self) -> bool:
+        """Whether ``run`` was called."""
+        return self._started
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the store is synced and the handlers have been told of the first list."""
+        return self._handlers.synced.is_set()
+
+    async def wait_for_sync(self) -> None:
+        """Wait until ``has_synced``."""
+        await self._handlers.synced.wait()
+
+    @property
+    def last_activity(self) -> float | None:
+        """Monotonic time of the last sign of life from the server; ``None`` before the first."""
+        return self._watcher.last_activity
+
+    def healthy(self, now: float | None = None) -> bool:
+        """Whether the store is synced and the server has answered lately.
+
+        Args:
+            now: monotonic time to judge by; the clock's when absent.
+        """
+        return self.store.has_synced and not self._watcher.silent_too_long(now)
+
+    def add_index(self, index: Index[T]) -> None:
+        """Declare an index; only before the start, except for one that is declared already.
+
+        Raises:
+            IndexConflictError: another function has that name.
+            AlreadyStartedError: it is new and the informer runs.
+        """
+        if self._started:
+            self._require_declared(index)
+        self._writer.add_index(index)
+
+    def add_tally(self, tally: Tally[T, Any, Any]) -> None:
+        """Declare a tally; only before the start, except for one that is declared already.
+
+        Raises:
+            IndexConflictError: another function has that name.
+            AlreadyStartedError: it is new and the informer runs.
+        """
+        if self._started:
+            self._require_declared(tally)
+        self._writer.add_tally(tally)
+
+    def _require_declared(self, what: Index[T] | Tally[T, Any, Any]) -> None:
+        if not self._writer.declares(what):
+            msg = f"{what.name!r} comes too late: the informer of {self.kind} runs already"
+            raise AlreadyStartedError(msg)
+
+    def add_handler(self, handler: Handler[T]) -> Registration:
+        """Tell ``handler`` of all changes from now on.
+
+        If the store is synced, the handler is called with all present objects before this returns.
+        """
+        return self._handlers.join(handler, self.store)
+
+    async def run(self) -> Never:
+        """Follow the collection until cancelled.
+
+        Raises:
+            AlreadyStartedError: it runs already, or did.
+        """
+        if self._started:
+            msg = f"the informer of {self.kind} was started already"
+            raise AlreadyStartedError(msg)
+        self._started = True
+        reflector = Reflector(
+            self._watcher, self._writer, self._handlers, transform=self._transform
+        )
+        await reflector.run()

@@ -1,0 +1,553 @@
+"""List and watch as a state machine that does no I/O, so that any order of faults can be tested.
+
+The driver reads ``command``, does what it says, and reports the outcome by one of the ``on_*``
+methods; these return the events for the consumer. Time comes in as an argument, chance as a
+function. One machine follows one collection for ever; it has no final state::
+
+    LISTING ──last page──► WATCHING ◄─┐        from every state: Wait, then go on
+       ▲                      │  └────┘ end of stream, silence, failure: same resourceVersion
+       └───── expired (410) ──┘
+    INITIAL (streaming list) ──marked bookmark──► WATCHING;  refused ──► LISTING
+
+Rules, and where they come from:
+
+* A list is consistent (no resourceVersion asked for), so a view never goes back in time. All pages
+  belong to the first page's snapshot; if the continue token expires, the list begins anew, the
+  second time in a row without pages.
+* After a clean end the watch resumes at once where it was, without a list: under load the API
+  server ends watches several times a minute. Only ends in quick succession (streams that lived less
+  than ``QUICK_S``) are spread by back-off with full jitter.
+* 410, as a status or as an ERROR event, makes a new list; so does a resourceVersion that fails
+  ``STUCK_LIMIT`` times in a row for other reasons, 429 and a broken network excepted.
+* **Silence.** The server promises no traffic on a quiet watch: bookmarks come about once a minute,
+  and two seconds before the end that ``timeoutSeconds`` asks for. A watch may thus be dead long
+  before a missing bookmark tells. So a stream that says nothing for the idle deadline (drawn anew
+  for each stream, between 2/3 and all of ``idle_timeout_s``, 30 to 45 s by default) is given up,
+  and the watch resumes on a new connection. The watch after a silent one *probes*: it asks the
+  server to end it shortly before the idle deadline. Its last bookmark is the sign of life, and it
+  moves the resourceVersion on, which would otherwise age out of the server's history (about 75 s)
+  and cost a list each time. The first object event ends probing. Cost: one watch request in about
+  30 s for each quiet watch, on the connection that is open already. Those who have a better sign of
+  life can set ``idle_timeout_s`` above 90 s: then ordinary bookmarks keep the stream alive.
+* resourceVersions of one collection grow and compare as integers (KEP-5504). Events older than what
+  was seen are dropped, so a repeated history resurrects nothing. Where one is no number, nothing is
+  compared.
+
+This module is on the agent's start-up path: standard library and msgspec only.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeAlias, TypeVar, assert_never
+
+import msgspec
+
+from jobsetpy.aio import Backoff
+from jobsetpy.client._protocol import WatchFrame
+from jobsetpy.errors import (
+    ApiError,
+    DecodeError,
+    ExpiredError,
+    InvalidError,
+    JobSetPyError,
+    NotFoundError,
+    RetryableApiError,
+)
+from jobsetpy.informers._events import (
+    Applied,
+    Bookmark,
+    Deleted,
+    Identified,
+    ListCompleted,
+    Listed,
+    ListStarted,
+    WatchEvent,
+)
+from jobsetpy.informers._observer import EndReason, InformerObserver, NullObserver
+
+T = TypeVar("T")
+
+QUICK_S: Final = 1.0
+"""A stream that ends sooner than this counts as trouble, if it happens repeatedly."""
+STUCK_LIMIT: Final = 5
+"""After so many failures at one resourceVersion the machine lists again."""
+PROBE_MARGIN_S: Final = 5.0
+"""A probing watch asks the server to end it so long before the idle deadline."""
+PROBE_MIN_S: Final = 10
+"""No probing watch is shorter; with idle deadlines below 15 s there is no probing."""
+STREAMING_TRIES: Final = 3
+"""Streaming lists that may break before the machine turns to paged lists."""
+REPORTED_LIMIT: Final = 10_000
+"""So many undecodable objects are remembered as reported."""
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+
+class RequestPage(msgspec.Struct, frozen=True):
+    """Request a page of a consistent list; ``continue_token`` is "" for the first."""
+
+    continue_token: str
+    limit: int
+
+
+class OpenWatch(msgspec.Struct, frozen=True):
+    """Open a watch after ``resource_version``, which the server shall end after some seconds."""
+
+    resource_version: str
+    timeout_seconds: int
+    send_initial_events: bool = False
+
+
+class ReadFrames(msgspec.Struct, frozen=True):
+    """Read from the open watch, for at most ``idle_s`` seconds."""
+
+    idle_s: float
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Wait; no stream is open."""
+
+    seconds: float
+
+
+Command: TypeAlias = RequestPage | OpenWatch | ReadFrames | Wait
+
+
+class _Phase(enum.Enum):
+    LISTING = enum.auto()
+    INITIAL = enum.auto()
+    WATCHING = enum.auto()
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Bare(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+_BARE: Final = msgspec.json.Decoder(_Bare)
+_STATUS: Final = msgspec.json.Decoder(_Status)
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether a resourceVersion is certainly before another (KEP-5504: decimal integers)."""
+    if not (version.isdecimal() and than.isdecimal()):
+        return False
+    return (len(version), version) < (len(than), than)
+
+
+class WatchMachine(Generic[T]):
+    """Follows one collection; see the module's text for the rules.
+
+    Args:
+        decode: makes an object from its JSON. Objects need ``metadata`` with at least ``name``,
+            ``namespace``, ``uid`` and ``resource_version``.
+        kind: name of the kind, for the observer.
+        page_limit: objects in a page of a list; 0 for lists in one piece.
+        streaming: whether to try the streaming list first (KEP-3157).
+        idle_timeout_s: longest silence of a stream, in seconds.
+        server_timeout_s: bounds of the time after which the server shall end a watch, in seconds.
+        backoff_base_s: bound of the first wait after a failure, in seconds.
+        backoff_cap_s: bound of every wait, in seconds.
+        observer: is told what happens.
+        rand: source of uniform numbers in [0, 1).
+    """
+
+    __slots__ = (
+        "_backoff",
+        "_command",
+        "_decode",
+        "_expiries",
+        "_idle_s",
+        "_idle_timeout_s",
+        "_kind",
+        "_list_backoff",
+        "_list_open",
+        "_list_version",
+        "_next",
+        "_observer",
+        "_opened_at",
+        "_page_limit",
+        "_phase",
+        "_probing",
+        "_progressed",
+        "_rand",
+        "_reported",
+        "_server_timeout_s",
+        "_streak",
+        "_streaming",
+        "_streaming_failures",
+        "_stuck",
+        "_version",
+    )
+
+    def __init__(
+        self,
+        decode: Callable[[msgspec.Raw], T],
+        *,
+        kind: str = "",
+        page_limit: int = 500,
+        streaming: bool = False,
+        idle_timeout_s: float = 45.0,
+        server_timeout_s: tuple[float, float] = (300.0, 600.0),
+        backoff_base_s: float = 0.1,
+        backoff_cap_s: float = 30.0,
+        observer: InformerObserver | None = None,
+        rand: Callable[[], float] = random.random,
+    ) -> None:
+        self._decode = decode
+        self._kind = kind
+        self._page_limit = page_limit
+        self._idle_timeout_s = idle_timeout_s
+        self._server_timeout_s = server_timeout_s
+        self._observer = observer or NullObserver()
+        self._rand = rand
+        self._backoff = Backoff(base=backoff_base_s, cap=backoff_cap_s, rand=rand)
+        self._list_backoff = Backoff(base=backoff_base_s, cap=backoff_cap_s, rand=rand)
+        self._version = ""
+        self._list_version = ""
+        self._list_open = False  # ListStarted was given out, ListCompleted not yet
+        self._expiries = 0
+        self._streaming = streaming
+        self._streaming_failures = 0
+        self._opened_at: float | None = None
+        self._idle_s = idle_timeout_s
+        self._probing = False
+        self._progressed = False
+        self._streak = 0  # ends and expiries since a stream last lived or moved on
+        self._stuck = 0
+        self._reported: set[tuple[str, str]] = set()
+        self._next: Command | None = None
+        self._phase = _Phase.LISTING
+        self._command: Command
+        self._begin_list(0.0)
+
+    # ---------------------------------------------------------------------------------------------
+    # What the driver reads.
+
+    @property
+    def command(self) -> Command:
+        """What to do now; stays the same until an ``on_*`` method is called."""
+        return self._command
+
+    @property
+    def resource_version(self) -> str:
+        """Everything up to here has been given out; "" before the first list is complete."""
+        return self._version
+
+    @property
+    def listed(self) -> bool:
+        """Whether the last list that began is complete."""
+        return self._phase is _Phase.WATCHING
+
+    # ---------------------------------------------------------------------------------------------
+    # Inputs.
+
+    def on_waited(self) -> None:
+        """The time of a ``Wait`` is over."""
+        assert self._next is not None
+        self._command, self._next = self._next, None
+
+    def on_page(
+        self, items: Sequence[T], resource_version: str, continue_token: str
+    ) -> list[WatchEvent[T]]:
+        """The page asked for by ``RequestPage`` has come."""
+        assert isinstance(self._command, RequestPage)
+        events: list[WatchEvent[T]] = []
+        if not self._command.continue_token:
+            events.append(ListStarted())
+            self._list_open = True
+            # A later page may name a newer version if the server continued from another snapshot;
+            # watching from the first page's repeats events then, where the newer would lose some.
+            self._list_version = resource_version
+        events.extend(Listed(item) for item in items)
+        self._list_backoff.reset()
+        if continue_token:
+            self._command = RequestPage(continue_token, self._command.limit)
+        else:
+            self._expiries = 0
+            self._complete_list(self._list_version, events)
+            self._open(0.0)
+        return events
+
+    def on_opened(self, now: float) -> None:
+        """The watch asked for by ``OpenWatch`` is open; ``now`` in seconds of any clock."""
+        assert isinstance(self._command, OpenWatch)
+        self._opened_at = now
+        self._progressed = False
+        initial = self._phase is _Phase.INITIAL
+        self._observer.on_watch_open(self._kind, "" if initial else self._version)
+        self._command = ReadFrames(self._idle_s)
+
+    def on_frames(self, frames: Sequence[WatchFrame], now: float) -> list[WatchEvent[T]]:
+        """Lines of the open watch have come.
+
+        If ``command`` is no longer ``ReadFrames`` afterwards, the stream is to be closed; lines
+        that follow an error are ignored.
+        """
+        events: list[WatchEvent[T]] = []
+        if self._phase is _Phase.INITIAL and not self._list_open:
+            events.append(ListStarted())
+            self._list_open = True
+        for frame in frames:
+            match frame.type:
+                case "ADDED" | "MODIFIED" | "DELETED":
+                    self._take_object(frame, events)
+                case "BOOKMARK":
+                    self._take_bookmark(frame, events)
+                case "ERROR":
+                    self._take_error(frame, now)
+                    break
+                case _:
+                    problem = DecodeError("WatchEvent", "$.type", f"unknown type {frame.type!r}")
+                    self._report(problem, "", "")
+        return events
+
+    def on_eof(self, now: float) -> None:
+        """The server ended the stream in order."""
+        self._settle(now, "eof")
+        if self._phase is _Phase.INITIAL:
+            # A server that knows streaming lists does not end one in the middle.
+            self._leave_streaming("the server does not know streaming lists")
+        else:
+            self._open(self._pause_unless_first())
+
+    def on_silence(self, now: float) -> None:
+        """Nothing came for ``idle_s`` seconds; the stream is to be given up."""
+        self._observer.on_silence(self._kind, self._idle_s)
+        self._settle(now, "silence")
+        if self._phase is _Phase.INITIAL:
+            self._leave_streaming("a streaming list fell silent")
+        else:
+            self._probing = True
+            self._open(0.0)
+
+    def on_error(self, error: JobSetPyError, now: float) -> None:
+        """A request failed, or the stream broke, with one of the client's errors."""
+        self._settle(now, "expired" if isinstance(error, ExpiredError) else "broken")
+        match self._phase:
+            case _Phase.LISTING:
+                wait = self._list_failed(error)
+            case _Phase.INITIAL:
+                wait = self._streaming_failed(error)
+            case _Phase.WATCHING:
+                wait = self._watch_failed(error)
+            case _:
+                assert_never(self._phase)
+        self._observer.on_failure(self._kind, error, wait)
+
+    # ---------------------------------------------------------------------------------------------
+    # Frames.
+
+    def _take_object(self, frame: WatchFrame, events: list[WatchEvent[T]]) -> None:
+        type_ = frame.type
+        meta: Identified
+        obj: T | None = None
+        known = True
+        try:
+            obj = self._decode(frame.object)
+            meta = obj.metadata  # type: ignore[attr-defined] # every wire class has it
+        except (msgspec.MsgspecError, DecodeError) as error:
+            try:
+                meta = _BARE.decode(frame.object).metadata
+            except msgspec.MsgspecError:
+                self._report(error, "", "")
+                return
+            self._report(error, meta.namespace, meta.name)
+            if type_ == "DELETED":
+                obj, known = self._identity_only(meta), False
+        initial = self._phase is _Phase.INITIAL
+        version = meta.resource_version
+        if not initial:
+            if is_older(version, self._version):
+                self._observer.on_stale_event(self._kind, type_)
+                return
+            if version and version != self._version:
+                self._version = version
+                self._progressed = True
+                self._probing = False
+                self._stuck = 0
+        self._observer.on_event(self._kind, type_)
+        if obj is None:
+            return  # the consumer keeps the state before, which is better than none
+        if type_ == "DELETED":
+            events.append(Deleted(obj, known))
+        elif initial:
+            events.append(Listed(obj))
+        else:
+            events.append(Applied(obj))
+
+    def _identity_only(self, meta: Identified) -> T | None:
+        """An object of the model with nothing but its identity, if the model allows that."""
+        bare = {
+            "metadata": {
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+            }
+        }
+        try:
+            return self._decode(msgspec.Raw(msgspec.json.encode(bare)))
+        except (msgspec.MsgspecError, DecodeError):
+            return None
+
+    def _take_bookmark(self, frame: WatchFrame, events: list[WatchEvent[T]]) -> None:
+        try:
+            meta = _BARE.decode(frame.object).metadata
+        except msgspec.MsgspecError as error:
+            self._report(error, "", "")
+            return
+        self._observer.on_event(self._kind, "BOOKMARK")
+        if self._phase is _Phase.INITIAL:
+            if (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true":
+                self._streaming_failures = 0
+                self._complete_list(meta.resource_version, events)
+            return
+        if is_older(meta.resource_version, self._version) or not meta.resource_version:
+            self._observer.on_stale_event(self._kind, "BOOKMARK")
+            return
+        if meta.resource_version != self._version:
+            self._version = meta.resource_version
+            self._stuck = 0
+        events.append(Bookmark(self._version))
+
+    def _take_error(self, frame: WatchFrame, now: float) -> None:
+        try:
+            status = _STATUS.decode(frame.object)
+        except msgspec.MsgspecError:
+            status = _Status(message="an ERROR event that is no Status")
+        error: ApiError
+        kind = ExpiredError if status.code == 410 else RetryableApiError
+        error = kind(status.code, status.reason, status.message, verb="watch", target=self._kind)
+        self._settle(now, "expired" if status.code == 410 else "error")
+        initial = self._phase is _Phase.INITIAL
+        wait = self._streaming_failed(error) if initial else self._watch_failed(error)
+        self._observer.on_failure(self._kind, error, wait)
+
+    def _report(self, error: Exception, namespace: str, name: str) -> None:
+        if (namespace, name) in self._reported:
+            return
+        if len(self._reported) >= REPORTED_LIMIT:
+            self._reported.clear()
+        self._reported.add((namespace, name))
+        self._observer.on_decode_error(self._kind, error, namespace, name)
+
+    # ---------------------------------------------------------------------------------------------
+    # Transitions.
+
+    def _go(self, command: Command, wait: float) -> None:
+        if wait > 0:
+            self._command, self._next = Wait(wait), command
+        else:
+            self._command, self._next = command, None
+
+    def _begin_list(self, wait: float) -> None:
+        """List from scratch."""
+        if self._streaming:
+            self._phase = _Phase.INITIAL
+            self._open(wait)
+        else:
+            self._phase = _Phase.LISTING
+            self._go(RequestPage("", self._page_limit if self._expiries < 2 else 0), wait)
+        self._list_open = False
+
+    def _relist(self, reason: str, wait: float) -> float:
+        self._observer.on_relist(self._kind, reason)
+        self._begin_list(wait)
+        return wait
+
+    def _complete_list(self, version: str, events: list[WatchEvent[T]]) -> None:
+        self._version = version
+        self._list_open = False
+        self._stuck = 0
+        self._phase = _Phase.WATCHING
+        events.append(ListCompleted(version))
+
+    def _open(self, wait: float) -> None:
+        """Open a watch where the last one ended; both deadlines are drawn anew."""
+        self._idle_s = self._idle_timeout_s * (2 + self._rand()) / 3
+        low, high = self._server_timeout_s
+        seconds = int(low + (high - low) * self._rand())
+        if self._probing and self._idle_s >= PROBE_MIN_S + PROBE_MARGIN_S:
+            seconds = min(seconds, int(self._idle_s - PROBE_MARGIN_S))
+        initial = self._phase is _Phase.INITIAL
+        version = "" if initial else self._version
+        self._go(OpenWatch(version, max(seconds, 1), initial), wait)
+
+    def _settle(self, now: float, reason: EndReason) -> None:
+        """Take stock of a stream that ends: one that lived or moved on ends a row of failures."""
+        if self._opened_at is None:
+            return
+        lived = now - self._opened_at
+        self._opened_at = None
+        if lived >= QUICK_S:
+            self._streak = 0
+            self._backoff.reset()
+        elif self._progressed:
+            # It may be ending after each event, so the next end waits; but hardly.
+            self._backoff.reset()
+        self._observer.on_watch_end(self._kind, reason)
+
+    def _pause_unless_first(self) -> float:
+        self._streak += 1
+        return 0.0 if self._streak == 1 else self._backoff.next()
+
+    def _list_failed(self, error: JobSetPyError) -> float:
+        assert isinstance(self._command, RequestPage)
+        if self._command.continue_token and isinstance(error, ExpiredError | InvalidError):
+            self._expiries += 1
+            wait = 0.0 if self._expiries == 1 else self._list_backoff.next()
+            return self._relist("the continue token expired", wait)
+        wait = self._list_backoff.next(_retry_after(error))
+        self._go(self._command, wait)
+        return wait
+
+    def _streaming_failed(self, error: JobSetPyError) -> float:
+        self._streaming_failures += 1
+        refused = isinstance(error, InvalidError)
+        if refused or self._streaming_failures >= STREAMING_TRIES:
+            self._leave_streaming("the server refuses streaming lists" if refused else "it failed")
+            return 0.0
+        return self._relist("a streaming list broke", self._backoff.next(_retry_after(error)))
+
+    def _leave_streaming(self, reason: str) -> None:
+        self._streaming = False
+        self._relist(reason, 0.0)
+
+    def _watch_failed(self, error: JobSetPyError) -> float:
+        if isinstance(error, ExpiredError):
+            return self._relist("the resourceVersion expired", self._pause_unless_first())
+        if isinstance(error, InvalidError | NotFoundError):
+            return self._relist("the server refuses the watch", self._backoff.next())
+        self._streak += 1
+        wait = self._backoff.next(_retry_after(error))
+        if isinstance(error, DecodeError | RetryableApiError) and not _asks_for_patience(error):
+            self._stuck += 1
+        if self._stuck >= STUCK_LIMIT:
+            self._stuck = 0
+            return self._relist("the watch cannot get past its resourceVersion", wait)
+        self._open(wait)
+        return wait
+
+
+def _retry_after(error: JobSetPyError) -> float | None:
+    return error.retry_after if isinstance(error, RetryableApiError) else None
+
+
+def _asks_for_patience(error: JobSetPyError) -> bool:
+    return isinstance(error, ApiError) and error.status == 429

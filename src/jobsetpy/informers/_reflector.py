@@ -1,0 +1,129 @@
+"""Keeps a store equal to a collection: watch events in, store changes and handler calls out.
+
+The only place that writes to a store. Events of a batch are applied as they come; what a complete
+list changed is announced in slices, so that thousands of objects do not hold up the event loop. No
+event is read from the watch meanwhile, so handlers hear everything in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, Never, TypeVar, assert_never
+
+from jobsetpy.informers._events import (
+    Applied,
+    Bookmark,
+    Deleted,
+    ListCompleted,
+    Listed,
+    ListStarted,
+    WatchEvent,
+)
+from jobsetpy.informers._handlers import HandlerSet
+from jobsetpy.informers._store import Diff, StoreWriter, key_of_any, same_version
+from jobsetpy.informers._watcher import Watcher
+
+T = TypeVar("T")
+
+ANNOUNCE_SLICE: Final = 250
+"""So many changes of a list are announced before other tasks get a turn."""
+
+
+class Reflector(Generic[T]):
+    """Applies a watcher's events to a store and tells the handlers.
+
+    Args:
+        watcher: where events come from.
+        writer: of the store to fill; nobody else writes to it.
+        handlers: hear the changes.
+        transform: applied to every object before it is stored, such as to drop fields.
+    """
+
+    def __init__(
+        self,
+        watcher: Watcher[T],
+        writer: StoreWriter[T],
+        handlers: HandlerSet[T],
+        *,
+        transform: Callable[[T], T] | None = None,
+    ) -> None:
+        self._watcher = watcher
+        self._writer = writer
+        self._handlers = handlers
+        self._transform = transform
+
+    async def run(self) -> Never:
+        """Follow the collection until cancelled. What a handler raises ends it."""
+        await self._watcher.run(self._take)
+
+    async def _take(self, events: Sequence[WatchEvent[T]]) -> None:
+        writer = self._writer
+        for event in events:
+            match event:
+                case Applied(obj):
+                    self._apply(self._shaped(obj))
+                case Deleted(obj, final_state_known):
+                    self._delete(obj, final_state_known=final_state_known)
+                case Listed(obj):
+                    writer.stage(self._shaped(obj))
+                case Bookmark(resource_version):
+                    writer.set_version(resource_version)
+                case ListStarted():
+                    writer.begin()
+                case ListCompleted(resource_version):
+                    initial = not writer.store.has_synced
+                    await self._announce(writer.commit(resource_version), initial=initial)
+                case _:
+                    assert_never(event)
+
+    def _shaped(self, obj: T) -> T:
+        return obj if self._transform is None else self._transform(obj)
+
+    def _apply(self, obj: T) -> None:
+        old = self._writer.apply(obj)
+        self._note_version(obj)
+        if old is None:
+            self._handlers.added(obj, initial=False)
+        elif old.metadata.uid != obj.metadata.uid:  # type: ignore[attr-defined] # KubeObject
+            # The deletion in between was not seen; another object, another life.
+            self._handlers.deleted(old, final_state_known=False)
+            self._handlers.added(obj, initial=False)
+        elif not same_version(old, obj):
+            self._handlers.updated(old, obj)
+
+    def _delete(self, obj: T, *, final_state_known: bool) -> None:
+        key = key_of_any(obj)
+        if self._writer.staging:
+            self._writer.unstage(key)
+            return
+        old = self._writer.delete(key)
+        self._note_version(obj)
+        if old is not None:
+            last = self._shaped(obj) if final_state_known else old
+            self._handlers.deleted(last, final_state_known=final_state_known)
+
+    def _note_version(self, obj: T) -> None:
+        version: str = obj.metadata.resource_version  # type: ignore[attr-defined] # KubeObject
+        if version:
+            self._writer.set_version(version)
+
+    async def _announce(self, diff: Diff[T], *, initial: bool) -> None:
+        self._handlers.begin_announcement()
+        told = 0
+        for obj in diff.deleted:
+            self._handlers.deleted(obj, final_state_known=False)
+            told = await _breathe(told)
+        for obj in diff.added:
+            self._handlers.added(obj, initial=initial)
+            told = await _breathe(told)
+        for old, new in diff.updated:
+            self._handlers.updated(old, new)
+            told = await _breathe(told)
+        self._handlers.end_announcement()
+
+
+async def _breathe(told: int) -> int:
+    if told % ANNOUNCE_SLICE == ANNOUNCE_SLICE - 1:
+        await asyncio.sleep(0)
+    return told + 1

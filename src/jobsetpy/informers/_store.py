@@ -1,0 +1,385 @@
+"""The cache of one collection: ``Store`` to read, ``StoreWriter`` to write.
+
+The writer is made once, by the reflector that fills the store, and is never handed out, so readers
+cannot change what others see. Every method is a plain function: each change (object, indexes,
+tallies) is whole before any other task runs. No locks, no ``await``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.errors import AlreadyStartedError, NotSyncedError, UnknownIndexError
+from jobsetpy.informers._aggregate import Tally, TallyTable, TallyView, check_same_tally
+from jobsetpy.informers._indexer import BY_NAMESPACE, Index, IndexTable, check_same_name
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=Hashable)
+
+
+@attrs.frozen
+class Diff(Generic[T]):
+    """What a new list changed, in terms of handlers.
+
+    An object whose uid changed counts as deleted and added. The final state of the deleted ones is
+    not known: ``deleted`` holds the last that was seen.
+    """
+
+    added: tuple[T, ...] = ()
+    updated: tuple[tuple[T, T], ...] = ()
+    deleted: tuple[T, ...] = ()
+
+
+def same_version(old: Any, new: Any) -> bool:
+    """Whether two states of an object are one: same uid and same, known resourceVersion."""
+    before, after = old.metadata, new.metadata
+    return bool(
+        before.resource_version
+        and before.resource_version == after.resource_version
+        and before.uid == after.uid
+    )
+
+
+def key_of_any(obj: Any) -> ObjectKey:
+    """Namespace and name of an object with ``metadata``."""
+    meta = obj.metadata
+    return ObjectKey(meta.namespace, meta.name)
+
+
+class _State(Generic[T]):
+    """What reader and writer share."""
+
+    __slots__ = ("indexes", "items", "name", "synced", "tallies", "version")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.items: dict[ObjectKey, T] = {}
+        self.indexes: dict[str, IndexTable[T]] = {}
+        self.tallies: dict[str, TallyTable[T]] = {}
+        self.synced = asyncio.Event()
+        self.version = ""
+
+    def require_sync(self) -> None:
+        if not self.synced.is_set():
+            msg = f"the store of {self.name} was read before its first list was complete"
+            raise NotSyncedError(msg)
+
+
+class Store(Generic[T]):
+    """Read handle of a cached collection.
+
+    Objects are frozen and shared: the same object is given to all readers. Everything is O(1)
+    except where said. Reads before the first complete list raise ``NotSyncedError``, because then
+    absent does not mean deleted. A store lags behind the API server, never behind itself: indexes
+    and tallies always fit the objects.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: _State[T]) -> None:
+        self._state = state
+
+    def __len__(self) -> int:
+        """How many objects are there, synced or not."""
+        return len(self._state.items)
+
+    def __bool__(self) -> bool:
+        """A store is true even when it is empty."""
+        return True
+
+    def __repr__(self) -> str:
+        """Kind, size and sync state."""
+        synced = "synced" if self.has_synced else "not synced"
+        return f"<Store of {self._state.name}: {len(self)} objects, {synced}>"
+
+    @property
+    def name(self) -> str:
+        """Name of the kind it holds."""
+        return self._state.name
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the first list is complete."""
+        return self._state.synced.is_set()
+
+    @property
+    def resource_version(self) -> str:
+        """The collection's version up to which changes are in; "" before the first list."""
+        return self._state.version
+
+    async def wait_for_sync(self) -> None:
+        """Wait until the first list is complete."""
+        await self._state.synced.wait()
+
+    def get(self, key: ObjectKey) -> T | None:
+        """The object, or ``None``.
+
+        Raises:
+            NotSyncedError: before the first complete list.
+        """
+        self._state.require_sync()
+        return self._state.items.get(key)
+
+    def by_index(self, index: Index[T] | str, value: str) -> builtins.list[T]:
+        """All objects with that indexed value, oldest in the store first; O(result).
+
+        Raises:
+            UnknownIndexError: the index was not declared.
+            NotSyncedError: before the first complete list.
+        """
+        return [*self._bucket(index, value).values()]
+
+    def index_keys(self, index: Index[T] | str, value: str) -> AbstractSet[ObjectKey]:
+        """Keys of the objects with that indexed value, a copy; O(result).
+
+        Raises:
+            UnknownIndexError: the index was not declared.
+            NotSyncedError: before the first complete list.
+        """
+        return frozenset(self._bucket(index, value))
+
+    def index_count(self, index: Index[T] | str, value: str) -> int:
+        """How many objects have that indexed value; errors as ``by_index``."""
+        return len(self._bucket(index, value))
+
+    def index_values(self, index: Index[T] | str) -> builtins.list[str]:
+        """All values some object has, O(values); errors as ``by_index``."""
+        return [*self._index(index).entries]
+
+    def tally(self, tally: Tally[T, K, V], key: K) -> Mapping[V, int]:
+        """How many objects contribute which value under ``key``; a live, read-only view.
+
+        Raises:
+            UnknownIndexError: the tally was not declared.
+            NotSyncedError: before the first complete list.
+        """
+        table = self._state.tallies.get(tally.name)
+        if table is None:
+            msg = f"the store of {self._state.name} has no tally {tally.name!r}"
+            raise UnknownIndexError(msg)
+        self._state.require_sync()
+        return TallyView(table.counts, key)
+
+    def tally_keys(self, tally: Tally[T, K, V]) -> builtins.list[K]:
+        """All keys that some object contributes to, O(keys); errors as ``tally``."""
+        table = self._state.tallies.get(tally.name)
+        if table is None:
+            msg = f"the store of {self._state.name} has no tally {tally.name!r}"
+            raise UnknownIndexError(msg)
+        self._state.require_sync()
+        return [*table.counts]
+
+    def require(self, *declared: Index[T] | Tally[T, Any, Any]) -> None:
+        """Check, when things are wired, that indexes and tallies are declared.
+
+        Raises:
+            UnknownIndexError: one is not.
+        """
+        for one in declared:
+            known = self._state.tallies if isinstance(one, Tally) else self._state.indexes
+            if one.name not in known:
+                what = "tally" if isinstance(one, Tally) else "index"
+                msg = f"the store of {self._state.name} has no {what} {one.name!r}"
+                raise UnknownIndexError(msg)
+
+    def list(self, namespace: str | None = None) -> builtins.list[T]:
+        """All objects, or those of one namespace; O(objects), or O(result) with BY_NAMESPACE.
+
+        Raises:
+            NotSyncedError: before the first complete list.
+        """
+        self._state.require_sync()
+        if namespace is None:
+            return [*self._state.items.values()]
+        if BY_NAMESPACE.name in self._state.indexes:
+            return self.by_index(BY_NAMESPACE, namespace)
+        return [obj for key, obj in self._state.items.items() if key.namespace == namespace]
+
+    def _index(self, index: Index[T] | str) -> IndexTable[T]:
+        name = index if isinstance(index, str) else index.name
+        table = self._state.indexes.get(name)
+        if table is None:
+            msg = f"the store of {self._state.name} has no index {name!r}"
+            raise UnknownIndexError(msg)
+        self._state.require_sync()
+        return table
+
+    def _bucket(self, index: Index[T] | str, value: str) -> Mapping[ObjectKey, T]:
+        return self._index(index).entries.get(value, {})
+
+
+class StoreWriter(Generic[T]):
+    """Write handle of a store; the only one.
+
+    A function of an index or tally that raises leaves ``apply`` and ``delete`` undone; it is a
+    programming error, and ends the informer.
+
+    Args:
+        kind: the wire class, or the name of the kind; for messages.
+        indexes: what ``Store.by_index`` shall answer.
+        tallies: what ``Store.tally`` shall answer.
+    """
+
+    __slots__ = ("_staged", "_state", "store")
+
+    def __init__(
+        self,
+        kind: type[T] | str = "objects",
+        *,
+        indexes: Iterable[Index[T]] = (),
+        tallies: Iterable[Tally[T, Any, Any]] = (),
+    ) -> None:
+        self._state: _State[T] = _State(kind if isinstance(kind, str) else kind.__name__)
+        self._staged: dict[ObjectKey, T] | None = None
+        self.store: Store[T] = Store(self._state)
+        for index in indexes:
+            self.add_index(index)
+        for tally in tallies:
+            self.add_tally(tally)
+
+    def add_index(self, index: Index[T]) -> None:
+        """Declare an index; declaring the same one again does nothing.
+
+        Raises:
+            IndexConflictError: another function has that name.
+            AlreadyStartedError: the store has objects.
+        """
+        if not self.declares(index):
+            self._require_empty(index.name)
+            self._state.indexes[index.name] = IndexTable(index)
+
+    def add_tally(self, tally: Tally[T, Any, Any]) -> None:
+        """Declare a tally; declaring the same one again does nothing.
+
+        Raises:
+            IndexConflictError: another function has that name.
+            AlreadyStartedError: the store has objects.
+        """
+        if not self.declares(tally):
+            self._require_empty(tally.name)
+            self._state.tallies[tally.name] = TallyTable(tally)
+
+    def declares(self, what: Index[T] | Tally[T, Any, Any]) -> bool:
+        """Whether exactly this index or tally is declared.
+
+        Raises:
+            IndexConflictError: another function has that name.
+        """
+        if isinstance(what, Tally):
+            tally = self._state.tallies.get(what.name)
+            return check_same_tally(tally.tally if tally else None, what)
+        table = self._state.indexes.get(what.name)
+        return check_same_name(table.index if table else None, what)
+
+    def _require_empty(self, what: str) -> None:
+        if self._state.items or self._state.synced.is_set():
+            msg = f"{what!r} comes too late: the store of {self._state.name} is filled already"
+            raise AlreadyStartedError(msg)
+
+    def apply(self, obj: T) -> T | None:
+        """Put an object in; returns the one that was there."""
+        key = key_of_any(obj)
+        return self._change(key, self._state.items.get(key), obj)
+
+    def delete(self, key: ObjectKey) -> T | None:
+        """Take an object out; returns it, or ``None`` if it was not there."""
+        old = self._state.items.get(key)
+        if old is not None:
+            self._change(key, old, None)
+        return old
+
+    def set_version(self, resource_version: str) -> None:
+        """Note up to where changes are in."""
+        self._state.version = resource_version
+
+    def mark_synced(self, resource_version: str | None = None) -> None:
+        """Allow reads; what is there now is complete."""
+        if resource_version is not None:
+            self._state.version = resource_version
+        self._state.synced.set()
+
+    def begin(self) -> None:
+        """Begin a new list beside the present content; an unfinished one is thrown away."""
+        self._staged = {}
+
+    @property
+    def staging(self) -> bool:
+        """Whether a list has begun and is not committed."""
+        return self._staged is not None
+
+    def stage(self, obj: T) -> None:
+        """Put an object into the list that has begun."""
+        assert self._staged is not None, "begin() comes first"
+        self._staged[key_of_any(obj)] = obj
+
+    def unstage(self, key: ObjectKey) -> None:
+        """Take an object out of the list that has begun."""
+        assert self._staged is not None, "begin() comes first"
+        self._staged.pop(key, None)
+
+    def commit(self, resource_version: str) -> Diff[T]:
+        """Make the list that has begun the content, at once; returns what that changed.
+
+        Objects whose resourceVersion did not change stay the same Python objects, and are no part
+        of the difference. Marks the store as synced.
+        """
+        staged, self._staged = self._staged, None
+        assert staged is not None, "begin() comes first"
+        items = self._state.items
+        added: list[T] = []
+        updated: list[tuple[T, T]] = []
+        deleted: list[T] = []
+        gone = [key for key in items if key not in staged] if items else []
+        for key in gone:
+            old = items[key]
+            deleted.append(old)
+            self._change(key, old, None)
+        for key, new in staged.items():
+            held = items.get(key)
+            if held is None:
+                added.append(new)
+            elif held.metadata.uid != new.metadata.uid:  # type: ignore[attr-defined] # KubeObject
+                deleted.append(held)
+                added.append(new)
+            elif same_version(held, new):
+                continue
+            else:
+                updated.append((held, new))
+            self._change(key, held, new)
+        self.mark_synced(resource_version)
+        return Diff(tuple(added), tuple(updated), tuple(deleted))
+
+    def replace(self, objs: Iterable[T], resource_version: str) -> Diff[T]:
+        """Replace the whole content by a list; see ``commit``."""
+        self.begin()
+        for obj in objs:
+            self.stage(obj)
+        return self.commit(resource_version)
+
+    def _change(self, key: ObjectKey, old: T | None, new: T | None) -> T | None:
+        state = self._state
+        # All that can fail comes first.
+        moves = [
+            (table, table.values_of(old), table.values_of(new)) for table in state.indexes.values()
+        ]
+        counts = [
+            (tally, tally.contribution(old), tally.contribution(new))
+            for tally in state.tallies.values()
+        ]
+        for table, before, after in moves:
+            table.change(key, before, after, new)
+        for tally, was, is_ in counts:
+            tally.change(was, is_)
+        if new is None:
+            del state.items[key]
+        else:
+            state.items[key] = new
+        return old

@@ -1,0 +1,332 @@
+"""Drives the watch machine with a client: all waiting and all deadlines of a watch are here.
+
+Usable alone (the agent does so) and under a ``SharedInformer``. The socket is always drained:
+events go to a synchronous sink as they come, or into a coalescing buffer that a slow consumer reads
+in its own time.
+
+This module is on the agent's start-up path: standard library and msgspec only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, Generic, Never, TypeAlias, TypedDict, TypeVar, assert_never
+
+import msgspec
+
+from jobsetpy.aio import Clock, LoopClock, supervise
+from jobsetpy.client._protocol import Client, Page, WatchFrame, WatchStream
+from jobsetpy.errors import ApiError, ApiTimeoutError, DecodeError, TransportError
+from jobsetpy.informers._buffer import CoalescingBuffer
+from jobsetpy.informers._events import ListCompleted, Listed, ListStarted, WatchEvent
+from jobsetpy.informers._machine import OpenWatch, ReadFrames, RequestPage, Wait, WatchMachine
+from jobsetpy.informers._observer import InformerObserver, NullObserver
+
+T = TypeVar("T")
+
+Sink: TypeAlias = Callable[[Sequence[WatchEvent[T]]], Awaitable[None] | None]
+
+FAULTS: Final = (ApiError, TransportError, DecodeError)
+"""What a client raises when the server or the network is at fault."""
+
+SLICE: Final = 64
+"""So many frames or listed objects are handled before other tasks get a turn (about 2 ms)."""
+
+
+class WatchOptions(TypedDict, total=False):
+    """The arguments of ``Watcher`` that are the same for many watches of a process."""
+
+    page_limit: int
+    streaming: bool
+    idle_timeout_s: float
+    server_timeout_s: tuple[float, float]
+    connect_timeout_s: float
+    list_timeout_s: float
+    backoff_base_s: float
+    backoff_cap_s: float
+    observer: InformerObserver | None
+    rand: Callable[[], float]
+    clock: Clock | None
+
+
+class Watcher(Generic[T]):
+    """Follows one collection of objects for ever, through every fault.
+
+    Guarantees: after each ``ListCompleted`` the consumer's view equals the collection as of that
+    resourceVersion, and each later change is delivered once and in order, as long as the server
+    remembers it; when it does not, a new list follows. A watch that dies silently is noticed within
+    ``idle_timeout_s``. Not guaranteed: every intermediate state of an object; a list, a server
+    and the buffer of ``events()`` may each skip some.
+
+    An object that does not fit the model is reported to the observer and left out: after a watch
+    event the consumer keeps the state before; in a list the object is missing.
+
+    Args:
+        client: sends the requests.
+        cls: the wire class; its ``RESOURCE`` says what to watch.
+        namespace: "" for all.
+        label_selector: in the API's syntax; "" for everything.
+        field_selector: in the API's syntax; "" for everything.
+        decode: makes an object from its JSON; msgspec with ``cls`` when absent.
+        page_limit: objects in a page of a list; 0 for lists in one piece.
+        streaming: whether to try the streaming list first (KEP-3157).
+        idle_timeout_s: longest silence of a watch, in seconds.
+        server_timeout_s: bounds of the time after which the server shall end a watch, in seconds.
+        connect_timeout_s: until a watch is open, in seconds.
+        list_timeout_s: for one page of a list, in seconds.
+        backoff_base_s: bound of the first wait after a failure, in seconds.
+        backoff_cap_s: bound of every wait, in seconds.
+        observer: is told what happens.
+        rand: source of uniform numbers in [0, 1).
+        clock: for durations.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cls: type[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        decode: Callable[[msgspec.Raw], T] | None = None,
+        page_limit: int = 500,
+        streaming: bool = False,
+        idle_timeout_s: float = 45.0,
+        server_timeout_s: tuple[float, float] = (300.0, 600.0),
+        connect_timeout_s: float = 15.0,
+        list_timeout_s: float = 60.0,
+        backoff_base_s: float = 0.1,
+        backoff_cap_s: float = 30.0,
+        observer: InformerObserver | None = None,
+        rand: Callable[[], float] = random.random,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client = client
+        self._cls = cls
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._connect_timeout_s = connect_timeout_s
+        self._list_timeout_s = list_timeout_s
+        self._observer = observer or NullObserver()
+        self._clock = clock or LoopClock()
+        resource: Any = getattr(cls, "RESOURCE", None)
+        self._kind = str(resource.kind) if resource is not None else cls.__name__
+        self._machine: WatchMachine[T] = WatchMachine(
+            decode or msgspec.json.Decoder(cls).decode,
+            kind=self._kind,
+            page_limit=page_limit,
+            streaming=streaming,
+            idle_timeout_s=idle_timeout_s,
+            server_timeout_s=server_timeout_s,
+            backoff_base_s=backoff_base_s,
+            backoff_cap_s=backoff_cap_s,
+            observer=self._observer,
+            rand=rand,
+        )
+        self._max_silence_s = idle_timeout_s + connect_timeout_s
+        self._last_activity: float | None = None
+        self._list_began = 0.0
+        self._list_count = 0
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind that is watched."""
+        return self._kind
+
+    @property
+    def resource_version(self) -> str:
+        """Everything up to here has been given to the sink or buffer; "" before the first list."""
+        return self._machine.resource_version
+
+    @property
+    def last_activity(self) -> float | None:
+        """Monotonic time of the last sign of life from the server; ``None`` before the first."""
+        return self._last_activity
+
+    def silent_too_long(self, now: float | None = None) -> bool:
+        """Whether the server has not answered for longer than all deadlines together allow.
+
+        A quiet but healthy watch shows a sign of life at least every ``idle_timeout_s``, plus the
+        time to open a new one.
+        """
+        if self._last_activity is None:
+            return True
+        at = self._clock.monotonic() if now is None else now
+        return at - self._last_activity > self._max_silence_s
+
+    # ---------------------------------------------------------------------------------------------
+
+    async def run(self, sink: Sink[T]) -> Never:
+        """Give events to ``sink`` in batches until cancelled.
+
+        ``sink`` is called once for at most ``SLICE`` frames or one page, and other tasks get a turn
+        between two calls. It should be quick; if it returns an awaitable, that is awaited before
+        the next read. What it raises ends ``run``.
+        """
+        machine = self._machine
+        while True:
+            match machine.command:
+                case Wait(seconds):
+                    await asyncio.sleep(seconds)
+                    machine.on_waited()
+                case RequestPage() as command:
+                    await self._list(command, sink)
+                case OpenWatch() as command:
+                    await self._watch(command, sink)
+                case ReadFrames():  # pragma: no cover - only while _watch runs
+                    raise AssertionError("reading without a stream")
+                case command:
+                    assert_never(command)
+
+    @asynccontextmanager
+    async def events(self) -> AsyncIterator[CoalescingBuffer[T]]:
+        """Watch in the background; yields an async iterator of events that coalesces.
+
+        ::
+
+            async with watcher.events() as events:
+                async for event in events:
+                    ...
+
+        However slow the consumer, the watch is drained and memory is bounded by the number of
+        objects.
+        """
+        buffer: CoalescingBuffer[T] = CoalescingBuffer()
+        async with supervise() as tasks:
+            tasks.start(self.run(buffer.put), name=f"watch {self._kind}")
+            yield buffer
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _alive(self) -> float:
+        now = self._clock.monotonic()
+        self._last_activity = now
+        return now
+
+    async def _list(
+        self,
+        command: RequestPage,
+        sink: Sink[T],
+    ) -> None:
+        if not command.continue_token:
+            self._list_began = self._clock.monotonic()
+        page: Page[T]
+        try:
+            page = await self._client.list_page(
+                self._cls,
+                self._namespace,
+                label_selector=self._label_selector,
+                field_selector=self._field_selector,
+                limit=command.limit,
+                continue_token=command.continue_token,
+                timeout_s=self._list_timeout_s,
+            )
+        except FAULTS as error:
+            self._machine.on_error(error, self._clock.monotonic())
+            return
+        self._alive()
+        for problem in page.bad:
+            self._observer.on_decode_error(self._kind, problem, "", "")
+        events = self._machine.on_page(page.items, page.resource_version, page.continue_token)
+        await self._deliver(events, sink)
+
+    async def _watch(
+        self,
+        command: OpenWatch,
+        sink: Sink[T],
+    ) -> None:
+        machine = self._machine
+        if command.send_initial_events:
+            self._list_began = self._clock.monotonic()
+        closing = False
+        try:
+            async with AsyncExitStack() as stack:
+                stream = await self._open(command, stack)
+                if stream is not None:
+                    machine.on_opened(self._alive())
+                    await self._follow(stream, sink)
+                closing = True
+        except FAULTS:
+            # Closing a stream that is given up anyway may fail; all else was handled inside, so a
+            # fault that comes from the sink is the sink's, and ends ``run``.
+            if not closing:
+                raise
+
+    async def _follow(self, stream: WatchStream, sink: Sink[T]) -> None:
+        machine = self._machine
+        while isinstance(reading := machine.command, ReadFrames):
+            try:
+                async with asyncio.timeout(reading.idle_s):
+                    frames = await stream.read()
+            except TimeoutError:
+                machine.on_silence(self._clock.monotonic())
+                return
+            except FAULTS as error:
+                machine.on_error(error, self._clock.monotonic())
+                return
+            if not frames:
+                machine.on_eof(self._alive())
+                return
+            await self._take(frames, sink)
+
+    async def _open(self, command: OpenWatch, stack: AsyncExitStack) -> WatchStream | None:
+        watch = self._client.watch(
+            self._cls,
+            self._namespace,
+            resource_version=command.resource_version,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            timeout_seconds=command.timeout_seconds,
+            send_initial_events=command.send_initial_events,
+            connect_timeout_s=self._connect_timeout_s,
+        )
+        try:
+            # The client has this deadline too; a watch that never opens must not depend on it.
+            async with asyncio.timeout(self._connect_timeout_s):
+                return await stack.enter_async_context(watch)
+        except TimeoutError:
+            late = ApiTimeoutError(f"the watch of {self._kind} did not open in time")
+            self._machine.on_error(late, self._clock.monotonic())
+        except FAULTS as error:
+            self._machine.on_error(error, self._clock.monotonic())
+        return None
+
+    async def _take(
+        self,
+        frames: Sequence[WatchFrame],
+        sink: Sink[T],
+    ) -> None:
+        now = self._alive()
+        for start in range(0, len(frames), SLICE):
+            events = self._machine.on_frames(frames[start : start + SLICE], now)
+            await self._deliver(events, sink)
+            if not isinstance(self._machine.command, ReadFrames):
+                return
+
+    async def _deliver(
+        self,
+        events: Sequence[WatchEvent[T]],
+        sink: Sink[T],
+    ) -> None:
+        if events:
+            result = sink(events)
+            if result is not None:
+                await result
+            self._observe_list(events)
+        # Even a read that never has to wait must leave the loop to others.
+        await asyncio.sleep(0)
+
+    def _observe_list(self, events: Sequence[WatchEvent[T]]) -> None:
+        for event in events:
+            if isinstance(event, Listed):
+                self._list_count += 1
+            elif isinstance(event, ListStarted):
+                self._list_count = 0
+            elif isinstance(event, ListCompleted):
+                seconds = self._clock.monotonic() - self._list_began
+                self._observer.on_list(self._kind, seconds, self._list_count)
