@@ -61,24 +61,26 @@ def fetch_definitions(server: str, context: ssl.SSLContext, token: str | None) -
 
 def connection(args: argparse.Namespace) -> tuple[str, ssl.SSLContext, str | None]:
     """Server, TLS settings and token, from a kubeconfig or the options."""
+    if not args.from_cluster.startswith(("http://", "https://")):
+        return from_kubeconfig(Path(args.from_cluster))
     context = ssl.create_default_context()
-    if args.from_cluster.startswith(("http://", "https://")):
-        if args.ca_file:
-            context.load_verify_locations(args.ca_file)
-        if args.insecure:
-            _trust_all(context)
-        if args.client_cert:
-            context.load_cert_chain(args.client_cert, args.client_key)
-        token = Path(args.token_file).read_text().strip() if args.token_file else None
-        return args.from_cluster, context, token
-    return _from_kubeconfig(Path(args.from_cluster), context)
+    if args.ca_file:
+        context.load_verify_locations(args.ca_file)
+    if args.insecure:
+        _trust_all(context)
+    if args.client_cert:
+        context.load_cert_chain(args.client_cert, args.client_key)
+    token = Path(args.token_file).read_text().strip() if args.token_file else None
+    return args.from_cluster, context, token
 
 
-def _from_kubeconfig(path: Path, context: ssl.SSLContext) -> tuple[str, ssl.SSLContext, str | None]:
+def from_kubeconfig(path: Path) -> tuple[str, ssl.SSLContext, str | None]:
+    """Server, TLS settings and token of the current context."""
     config = yaml.safe_load(path.read_text())
     current = _named(config["contexts"], config["current-context"])["context"]
     cluster = _named(config["clusters"], current["cluster"])["cluster"]
     user = _named(config["users"], current["user"])["user"]
+    context = ssl.create_default_context()
     if cluster.get("insecure-skip-tls-verify"):
         _trust_all(context)
     with tempfile.TemporaryDirectory() as folder:
@@ -97,9 +99,9 @@ def _from_kubeconfig(path: Path, context: ssl.SSLContext) -> tuple[str, ssl.SSLC
             context.load_verify_locations(ca)
         if certificate := file_of(user, "client-certificate"):
             context.load_cert_chain(certificate, file_of(user, "client-key"))
-        token = user.get("token")
-        if token_file := user.get("tokenFile"):
-            token = (path.parent / token_file).read_text().strip()
+    token = user.get("token")
+    if token_file := user.get("tokenFile"):
+        token = (path.parent / token_file).read_text().strip()
     return cluster["server"], context, token
 
 

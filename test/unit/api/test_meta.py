@@ -1,0 +1,135 @@
+"""api/meta.py: keys, REST paths, owners and conditions."""
+
+import msgspec
+import pytest
+
+from jobsetpy.api import meta
+from jobsetpy.api.batch import Job, JobStatus
+from jobsetpy.api.core import Node, Pod
+from jobsetpy.api.jobset import ChildPod, JobSet
+
+
+def test_keys_print_as_namespace_and_name():
+    """A key of a cluster-scoped object has no slash."""
+    assert str(meta.ObjectKey("ns", "a")) == "ns/a"
+    assert str(meta.ObjectKey("", "a")) == "a"
+
+
+def test_keys_are_values():
+    """Keys are hashable and sort by namespace first."""
+    keys = [meta.ObjectKey("b", "a"), meta.ObjectKey("a", "z"), meta.ObjectKey("a", "b")]
+
+    assert [keys[2], keys[1], keys[0]] == sorted(keys)
+    assert len({*keys, meta.ObjectKey("a", "b")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("cls", "arguments", "expected"),
+    [
+        (Pod, {}, "/api/v1/pods"),
+        (Pod, {"namespace": ""}, "/api/v1/pods"),
+        (Pod, {"namespace": "n"}, "/api/v1/namespaces/n/pods"),
+        (Pod, {"namespace": "n", "name": "p"}, "/api/v1/namespaces/n/pods/p"),
+        (Node, {"namespace": "n", "name": "x"}, "/api/v1/nodes/x"),
+        (Job, {"namespace": "n"}, "/apis/batch/v1/namespaces/n/jobs"),
+        (
+            JobSet,
+            {"namespace": "n", "name": "j", "subresource": "status"},
+            "/apis/jobset.x-k8s.io/v1alpha2/namespaces/n/jobsets/j/status",
+        ),
+    ],
+)
+def test_rest_paths(cls, arguments, expected):
+    """Paths follow the API's scheme for core and grouped, namespaced and cluster-scoped kinds."""
+    assert expected == cls.RESOURCE.path(**arguments)
+
+
+def test_api_versions():
+    """The core group has no group part."""
+    assert Pod.RESOURCE.api_version == "v1"
+    assert JobSet.RESOURCE.api_version == "jobset.x-k8s.io/v1alpha2"
+
+
+def test_every_kind_and_slice_is_a_kube_object():
+    """Whole kinds and slices of them satisfy the framework's protocol."""
+    for obj in (JobSet(), Job(), ChildPod()):
+        assert isinstance(obj, meta.KubeObject)
+
+
+def test_key_of_a_decoded_object():
+    """The key comes from the metadata."""
+    pod = msgspec.json.decode('{"metadata": {"name": "p", "namespace": "n"}}', type=ChildPod)
+
+    assert meta.ObjectKey("n", "p") == meta.key_of(pod)
+    assert meta.ObjectKey("n", "p") == meta.ObjectMeta(name="p", namespace="n").key
+
+
+def test_the_controller_is_the_owner_that_says_so():
+    """Other owner references, and those with controller false or absent, do not count."""
+    job = meta.OwnerReference(kind="Job", name="j", uid="2", controller=True)
+    others = (
+        meta.OwnerReference(kind="A", uid="0"),
+        meta.OwnerReference(kind="B", uid="1", controller=False),
+    )
+
+    assert meta.ObjectMeta(owner_references=others).controller is None
+    assert job == meta.ObjectMeta(owner_references=(*others, job)).controller
+
+
+def test_owner_reference_to_an_object():
+    """The reference names a controller that blocks its own deletion."""
+    owner = JobSet(metadata=meta.ObjectMeta(name="j", namespace="n", uid="u"))
+
+    assert meta.owner_reference_to(owner) == {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "name": "j",
+        "uid": "u",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "found"), [("True", True), ("False", False), ("Unknown", False), ("", False)]
+)
+def test_a_condition_holds_only_if_true(status, found):
+    """Only the status True counts, and only of the type asked for."""
+    condition = meta.Condition(type="Ready", status=status)
+    other = meta.Condition(type="Other", status="True")
+
+    assert (condition if found else None) == meta.condition_true((other, condition), "Ready")
+
+
+def test_a_job_is_finished_by_either_condition():
+    """Complete or Failed, when True, ends a Job; only Failed is a failure."""
+    failed = meta.Condition(type="Failed", status="True")
+    complete = meta.Condition(type="Complete", status="True")
+    suspended = meta.Condition(type="Suspended", status="True")
+
+    assert JobStatus(conditions=(suspended,)).finished is None
+    assert failed == JobStatus(conditions=(suspended, failed)).finished
+    assert failed == JobStatus(conditions=(failed,)).failed_condition
+    assert complete == JobStatus(conditions=(complete,)).finished
+    assert JobStatus(conditions=(complete,)).failed_condition is None
+
+
+def test_child_pods_share_repeated_texts():
+    """Texts that are equal in all pods of a Job are kept once."""
+    text = b"""{"metadata": {"namespace": "some-namespace", "labels":
+        {"jobset.sigs.k8s.io/jobset-name": "some-jobset"}}, "spec": {"nodeName": "some-node"}}"""
+    first, second = (msgspec.json.decode(text, type=ChildPod) for _ in range(2))
+
+    assert first == second
+    assert first.metadata.namespace is second.metadata.namespace
+    assert first.metadata.labels.jobset_name is second.metadata.labels.jobset_name
+    assert first.spec.node_name is second.spec.node_name
+
+
+def test_child_pods_know_their_job():
+    """The Job's UID is that of the controller owner, or empty."""
+    text = b"""{"metadata": {"ownerReferences": [
+        {"kind": "X", "uid": "1"}, {"kind": "Job", "uid": "2", "controller": true}]}}"""
+
+    assert msgspec.json.decode(text, type=ChildPod).metadata.controller_uid == "2"
+    assert ChildPod().metadata.controller_uid == ""

@@ -1,0 +1,452 @@
+"""api/schema*.py: the definition that the API classes make."""
+
+import json
+
+import pytest
+
+from jobsetpy.api import schema, schema_embedded
+from jobsetpy.api._wire import field, wire
+from jobsetpy.api.jobset import JobSet
+
+CRD = schema.jobset_crd()
+VERSION = CRD["spec"]["versions"][0]
+ROOT = VERSION["schema"]["openAPIV3Schema"]
+
+
+def at(path, root=ROOT):
+    """The schema at a path such as ``spec.replicatedJobs[].name``."""
+    for part in path.split("."):
+        name = part.removesuffix("[]")
+        root = root["properties"][name]
+        if part.endswith("[]"):
+            root = root["items"]
+    return root
+
+
+def walk(node, path=""):
+    """Every schema of a tree with its path."""
+    yield path, node
+    for name, child in node.get("properties", {}).items():
+        yield from walk(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), dict):
+            yield from walk(node[key], f"{path}[]")
+
+
+def rules(path):
+    return [rule["rule"] for rule in at(path).get("x-kubernetes-validations", ())]
+
+
+INT32 = {"type": "integer", "format": "int32"}
+STRINGS = {"type": "array", "items": {"type": "string"}}
+ATOMIC = {**STRINGS, "x-kubernetes-list-type": "atomic"}
+RESTARTS = {
+    "type": "array",
+    "items": INT32,
+    "maxItems": 1024,
+    "x-kubernetes-list-type": "atomic",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("spec.network.enableDNSHostnames", {"type": "boolean"}),
+        ("spec.network.subdomain", {"type": "string"}),
+        ("spec.network.publishNotReadyAddresses", {"type": "boolean"}),
+        ("spec.successPolicy.operator", {"type": "string", "enum": ["All", "Any"]}),
+        ("spec.successPolicy.targetReplicatedJobs", ATOMIC),
+        ("spec.failurePolicy.maxRestarts", INT32),
+        (
+            "spec.failurePolicy.restartStrategy",
+            {
+                "type": "string",
+                "default": "Recreate",
+                "enum": ["Recreate", "BlockingRecreate", "InPlaceRestart"],
+            },
+        ),
+        ("spec.failurePolicy.rules[].name", {"type": "string"}),
+        ("spec.failurePolicy.rules[].onJobFailureReasons", STRINGS),
+        ("spec.failurePolicy.rules[].onJobFailureMessagePatterns", STRINGS),
+        ("spec.failurePolicy.rules[].targetReplicatedJobs", ATOMIC),
+        (
+            "spec.startupPolicy.startupPolicyOrder",
+            {"type": "string", "enum": ["AnyOrder", "InOrder"]},
+        ),
+        ("spec.suspend", {"type": "boolean"}),
+        ("spec.coordinator.replicatedJob", {"type": "string"}),
+        ("spec.coordinator.jobIndex", {"type": "integer"}),
+        ("spec.coordinator.podIndex", {"type": "integer"}),
+        ("spec.managedBy", {"type": "string"}),
+        ("spec.ttlSecondsAfterFinished", {**INT32, "minimum": 0}),
+        (
+            "spec.volumeClaimPolicies[].retentionPolicy.whenDeleted",
+            {"type": "string", "default": "Delete", "enum": ["Delete", "Retain"]},
+        ),
+        ("spec.replicatedJobs[].name", {"type": "string"}),
+        ("spec.replicatedJobs[].groupName", {"type": "string", "default": "default"}),
+        ("spec.replicatedJobs[].replicas", {**INT32, "default": 1, "minimum": 0}),
+        ("spec.replicatedJobs[].dependsOn[].name", {"type": "string"}),
+        (
+            "spec.replicatedJobs[].dependsOn[].status",
+            {"type": "string", "enum": ["Ready", "Complete"]},
+        ),
+        ("spec.groupSchedulingConfig.timeoutAfterSeconds", {**INT32, "minimum": 1}),
+        ("spec.groupSchedulingConfig.targetReplicatedJobs", ATOMIC),
+        ("status.restarts", INT32),
+        ("status.restartsCountTowardsMax", INT32),
+        ("status.terminalState", {"type": "string"}),
+        ("status.syncedEpoch", {**INT32, "default": 0}),
+        ("status.deprecatedEpoch", {**INT32, "default": 0}),
+        ("status.previousInPlaceRestartAttempt", {**INT32, "minimum": 0}),
+        ("status.currentInPlaceRestartAttempt", {**INT32, "minimum": 0}),
+        ("status.replicatedJobsStatus[].ready", INT32),
+        ("status.replicatedJobsStatus[].jobRestarts", RESTARTS),
+        ("status.replicatedJobsStatus[].jobRestartsCountTowardsMax", RESTARTS),
+    ],
+)
+def test_leaf_fields(path, expected):
+    """Each scalar and list of scalars has its type, limits and default, and a description."""
+    found = dict(at(path))
+
+    assert found.pop("description")
+    assert expected == found
+
+
+def test_failure_policy_actions():
+    """Every action of the failure policy is allowed, and nothing else."""
+    assert {
+        "FailJobSet",
+        "FailJob",
+        *(
+            f"Restart{scope}{suffix}"
+            for scope in ("JobSet", "ReplicatedJob", "Job")
+            for suffix in ("", "AndIgnoreMaxRestarts")
+        ),
+    } == set(at("spec.failurePolicy.rules[].action")["enum"])
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("spec.replicatedJobs[]", ["name", "template"]),
+        ("spec.replicatedJobs[].dependsOn[]", ["name", "status"]),
+        ("spec.replicatedJobs[].template.spec", ["template"]),
+        ("spec.replicatedJobs[].template.spec.template.spec", ["containers"]),
+        ("spec.successPolicy", ["operator"]),
+        ("spec.failurePolicy.rules[]", ["action", "name"]),
+        ("spec.startupPolicy", ["startupPolicyOrder"]),
+        ("spec.coordinator", ["replicatedJob"]),
+        (
+            "status.replicatedJobsStatus[]",
+            ["active", "failed", "name", "ready", "succeeded", "suspended"],
+        ),
+        ("status.conditions[]", ["lastTransitionTime", "message", "reason", "status", "type"]),
+    ],
+)
+def test_required_fields(path, expected):
+    """Required fields are those of the API, in a fixed order."""
+    assert expected == at(path)["required"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "spec",
+        "status",
+        "spec.network",
+        "spec.failurePolicy",
+        "spec.volumeClaimPolicies[]",
+        "spec.volumeClaimPolicies[].templates[]",
+        "spec.groupSchedulingConfig",
+    ],
+)
+def test_objects_without_required_fields(path):
+    """Everything in these is optional."""
+    assert "required" not in at(path)
+
+
+def test_nothing_at_the_top_is_required():
+    """Spec and status may be absent."""
+    assert "required" not in ROOT
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "limit"),
+    [
+        ("spec.replicatedJobs", "name", None),
+        ("spec.replicatedJobs[].dependsOn", "name", 5),
+        ("status.conditions", "type", None),
+        ("status.replicatedJobsStatus", "name", None),
+    ],
+)
+def test_lists_with_keys(path, key, limit):
+    """Lists of named things merge by name."""
+    assert at(path)["x-kubernetes-list-type"] == "map"
+    assert [key] == at(path)["x-kubernetes-list-map-keys"]
+    assert limit == at(path).get("maxItems")
+
+
+@pytest.mark.parametrize(
+    "path", ["spec.volumeClaimPolicies", "spec.volumeClaimPolicies[].templates"]
+)
+def test_volume_claims_are_replaced_as_a_whole(path):
+    """Claim policies and their templates are atomic lists of at most 50."""
+    assert (at(path)["x-kubernetes-list-type"], at(path)["maxItems"]) == ("atomic", 50)
+
+
+def test_failure_rules_are_a_plain_list():
+    """Rules have an order and no key: no list type, no limit."""
+    assert {"type", "items", "description"} == set(at("spec.failurePolicy.rules"))
+
+
+def test_immutable_fields():
+    """These, and no others, may not change once they are set."""
+    found = {
+        path.removeprefix(".")
+        for path, node in walk(ROOT)
+        if schema.IMMUTABLE in node.get("x-kubernetes-validations", ())
+    }
+
+    assert {
+        "spec.network",
+        "spec.successPolicy",
+        "spec.failurePolicy",
+        "spec.startupPolicy",
+        "spec.volumeClaimPolicies",
+        "spec.groupSchedulingConfig",
+        "spec.replicatedJobs[].dependsOn",
+    } == found
+    assert schema.IMMUTABLE == {"rule": "self == oldSelf", "message": "Value is immutable"}
+
+
+def test_other_rules():
+    """One rule each holds for the spec and for a volume claim policy."""
+    assert len(rules("spec")) == 1
+    assert len(rules("spec.volumeClaimPolicies[]")) == 1
+
+
+def test_identity():
+    """Group, names, scope and version are those of the API; no aliases, no scale, no conversion."""
+    spec = CRD["spec"]
+
+    assert CRD["metadata"]["name"] == "jobsets.jobset.x-k8s.io"
+    assert spec["group"] == "jobset.x-k8s.io"
+    assert spec["names"] == {
+        "kind": "JobSet",
+        "listKind": "JobSetList",
+        "plural": "jobsets",
+        "singular": "jobset",
+    }
+    assert spec["scope"] == "Namespaced"
+    assert "conversion" not in spec
+    assert [version["name"] for version in spec["versions"]] == ["v1alpha2"]
+    assert VERSION["served"] is True is VERSION["storage"]
+    assert VERSION["subresources"] == {"status": {}}
+
+
+def test_printer_columns():
+    """Columns have their names, types and paths, in that order."""
+    assert [(c["name"], c["type"], c["jsonPath"]) for c in VERSION["additionalPrinterColumns"]] == [
+        ("TerminalState", "string", ".status.terminalState"),
+        ("Restarts", "string", ".status.restarts"),
+        ("Completed", "string", '.status.conditions[?(@.type=="Completed")].status'),
+        ("Suspended", "string", ".spec.suspend"),
+        ("Age", "date", ".metadata.creationTimestamp"),
+    ]
+
+
+def test_conditions_follow_the_standard():
+    """Conditions have the limits of metav1.Condition."""
+    condition = at("status.conditions[]")["properties"]
+
+    assert (condition["reason"]["minLength"], condition["reason"]["maxLength"]) == (1, 1024)
+    assert (condition["type"]["maxLength"], condition["message"]["maxLength"]) == (316, 32768)
+    assert condition["status"]["enum"] == ["True", "False", "Unknown"]
+    assert condition["observedGeneration"]["minimum"] == 0
+
+
+def test_own_fields_are_described():
+    """Every field that is not part of an embedded type has a description."""
+    bare = [
+        path
+        for path, node in walk(ROOT)
+        if "[]" not in path[-2:] and ".template" not in path and path not in {"", ".metadata"}
+        if "description" not in node
+    ]
+
+    assert bare == []
+
+
+POD = "spec.replicatedJobs[].template.spec.template.spec"
+
+
+@pytest.mark.parametrize(
+    ("path", "default"),
+    [
+        (f"{POD}.containers[].ports[].protocol", "TCP"),
+        (f"{POD}.initContainers[].ports[].protocol", "TCP"),
+        (f"{POD}.containers[].env[].valueFrom.configMapKeyRef.name", ""),
+        (f"{POD}.containers[].livenessProbe.grpc.service", ""),
+        (f"{POD}.imagePullSecrets[].name", ""),
+        (f"{POD}.volumes[].azureDisk.fsType", "ext4"),
+        (f"{POD}.volumes[].azureDisk.readOnly", False),
+        (f"{POD}.volumes[].iscsi.iscsiInterface", "default"),
+    ],
+)
+def test_embedded_defaults(path, default):
+    """Documented defaults of optional fields of built-in types are kept."""
+    assert default == at(path)["default"]
+
+
+def test_a_default_never_meets_required():
+    """A field is required or has a default, not both."""
+    both = [
+        f"{path}.{name}"
+        for path, node in walk(ROOT)
+        for name in node.get("required", ())
+        if "default" in node["properties"][name]
+    ]
+
+    assert both == []
+
+
+def test_defaults_are_scalars():
+    """No absent object or list is made to appear."""
+    assert [path for path, node in walk(ROOT) if isinstance(node.get("default"), dict | list)] == []
+
+
+def test_map_keys_are_required_or_have_a_default():
+    """What the API server demands of the keys of a list map."""
+    bad = [
+        (path, key)
+        for path, node in walk(ROOT)
+        for key in node.get("x-kubernetes-list-map-keys", ())
+        if key not in node["items"].get("required", ())
+        and "default" not in node["items"]["properties"][key]
+    ]
+
+    assert bad == []
+
+
+METADATA = {"annotations", "finalizers", "labels", "name", "namespace"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "spec.replicatedJobs[].template.metadata",
+        "spec.replicatedJobs[].template.spec.template.metadata",
+        "spec.volumeClaimPolicies[].templates[].metadata",
+        f"{POD}.volumes[].ephemeral.volumeClaimTemplate.metadata",
+    ],
+)
+def test_embedded_metadata(path):
+    """Templates may set these five fields of metadata."""
+    assert set(at(path)["properties"]) == METADATA
+
+
+def test_quantities_and_ports_take_numbers_and_texts():
+    """Quantities and target ports are integers or texts; quantities have a pattern."""
+    limits = at(f"{POD}.containers[].resources.limits")["additionalProperties"]
+    port = at(f"{POD}.containers[].livenessProbe.httpGet.port")
+
+    assert limits["x-kubernetes-int-or-string"] is True is port["x-kubernetes-int-or-string"]
+    assert "pattern" in limits
+    assert "pattern" not in port
+
+
+def test_embedded_values_are_not_enumerated():
+    """A value that a newer Job API knows is not refused here."""
+    assert "enum" not in at(f"{POD}.restartPolicy")
+    assert (
+        "enum"
+        in schema_embedded.snapshot()["io.k8s.api.core.v1.PodSpec"]["properties"]["restartPolicy"]
+    )
+
+
+FORBIDDEN = {"$ref", "allOf", "oneOf", "nullable", "title", "x-kubernetes-patch-strategy"}
+
+
+def test_no_keyword_that_a_definition_may_not_have():
+    """Nothing of the published schemas is left that structural schemas forbid."""
+    assert [path for path, node in walk(ROOT) if FORBIDDEN & node.keys()] == []
+    assert [
+        path
+        for path, node in walk(ROOT)
+        if "type" not in node and "x-kubernetes-int-or-string" not in node
+    ] == []
+
+
+def test_small_enough_to_apply():
+    """Client-side apply keeps a copy in an annotation, which may have 256 KiB."""
+    assert len(json.dumps(CRD)) < 200_000
+
+
+def test_each_call_makes_a_new_object():
+    """A caller may change what it got."""
+    schema.jobset_crd()["spec"]["names"]["kind"] = "Changed"
+
+    assert schema.jobset_crd() == CRD
+
+
+# --- the builder on small classes --------------------------------------------------------------
+
+
+@wire
+class Leaf:
+    size: int = field(default=0, required=True, description="Size.")
+
+
+@wire
+class Tree:
+    RULES = (("self.leaf.size > 0", "too small"),)
+    leaf: Leaf | None = field(default=None, immutable=True)
+    leaves: tuple[Leaf, ...] = field(default=(), map_keys=("size",), max_items=3)
+    when_done: str = field(default="now", defaulted=True)
+    free: float = field(default=0.0)
+
+
+def test_object_schema_refuses_what_it_does_not_know():
+    """A field of a type without a schema is an error at generation, not a hole in the result."""
+    with pytest.raises(TypeError, match="float"):
+        schema.object_schema(Tree, {})
+
+
+def test_object_schema_of_nested_classes():
+    """Nested classes, rules, keys and defaults come out as one schema."""
+
+    @wire
+    class Small:
+        RULES = Tree.RULES
+        leaf: Leaf | None = field(default=None, immutable=True)
+        leaves: tuple[Leaf, ...] = field(default=(), map_keys=("size",), max_items=3)
+        when_done: str = field(default="now", defaulted=True)
+
+    leaf = {
+        "type": "object",
+        "properties": {"size": {**INT32, "description": "Size."}},
+        "required": ["size"],
+    }
+
+    assert {
+        "type": "object",
+        "properties": {
+            "leaf": {**leaf, "x-kubernetes-validations": [schema.IMMUTABLE]},
+            "leaves": {
+                "type": "array",
+                "items": leaf,
+                "maxItems": 3,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["size"],
+            },
+            "whenDone": {"type": "string", "default": "now"},
+        },
+        "x-kubernetes-validations": [{"rule": "self.leaf.size > 0", "message": "too small"}],
+    } == schema.object_schema(Small, {})
+
+
+def test_the_wire_names_are_the_classes_own():
+    """The properties of the spec are what the class decodes."""
+    assert set(at("spec")["properties"]) >= {"replicatedJobs", "ttlSecondsAfterFinished"}
+    assert JobSet.RESOURCE.plural in CRD["metadata"]["name"]

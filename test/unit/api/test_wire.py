@@ -1,0 +1,225 @@
+"""api/_wire.py: what it makes of msgspec and attrs, and every assumption it makes about them."""
+
+import attrs
+import msgspec
+import pytest
+
+from jobsetpy.api import batch, core, jobset, meta
+from jobsetpy.api._wire import camel_case, field, to_json, wire, wire_name
+
+
+@wire
+class Inner:
+    size: int = 0
+
+
+@wire
+class Sample:
+    plain: str = ""
+    two_words: int = 7
+    with_acronym: bool | None = field(default=None, name="withDNSName")
+    label: str = field(default="", name="example.com/a.b-c")
+    type_: str = ""
+    many: tuple[Inner, ...] = ()
+    free: dict[str, int] = field(factory=dict)
+    inner: Inner = Inner()
+    described: int = field(default=0, description="How many.", minimum=0)
+
+    def __attrs_post_init__(self) -> None:
+        if self.plain:
+            object.__setattr__(self, "plain", self.plain.lower())
+
+
+def decode(text, cls=Sample):
+    return msgspec.json.decode(text, type=cls)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("name", "name"),
+        ("owner_references", "ownerReferences"),
+        ("last_transition_time", "lastTransitionTime"),
+        ("type_", "type"),
+        ("pod_ip", "podIp"),
+        ("a__b", "aB"),
+        ("v1_only", "v1Only"),
+    ],
+)
+def test_camel_case(name, expected):
+    """Attribute names become camelCase, without a trailing underscore."""
+    assert expected == camel_case(name)
+
+
+def test_decodes_every_kind_of_field():
+    """Camel case, custom names, nested objects, lists and maps are filled from JSON."""
+    got = decode(
+        """{"plain": "x", "twoWords": 1, "withDNSName": true, "example.com/a.b-c": "l",
+        "type": "t", "many": [{"size": 1}, {}], "free": {"k": 2}, "inner": {"size": 3}}"""
+    )
+
+    expected = Sample(
+        plain="x",
+        two_words=1,
+        with_acronym=True,
+        label="l",
+        type_="t",
+        many=(Inner(size=1), Inner()),
+        free={"k": 2},
+        inner=Inner(size=3),
+    )
+    assert expected == got
+    assert type(got) is Sample
+
+
+def test_absent_fields_have_their_defaults():
+    """An empty object is the same as one made without arguments."""
+    assert Sample() == decode("{}")
+    assert decode("{}").two_words == 7
+
+
+def test_factories_make_a_new_value_each_time():
+    """A mutable default is not shared between decoded objects."""
+    first, second = decode("{}"), decode("{}")
+
+    assert first.free == {} == second.free
+    assert first.free is not second.free
+
+
+def test_unknown_fields_are_skipped():
+    """Fields that the class does not model are no error, whatever they hold."""
+    assert Sample(two_words=2) == decode('{"zzz": [{"a": null}], "twoWords": 2, "y": {"z": 1.5}}')
+
+
+def test_attribute_names_are_not_wire_names():
+    """JSON under the Python name is an unknown field."""
+    assert Sample() == decode('{"two_words": 1, "type_": "t", "label": "l"}')
+
+
+def test_null_where_none_is_allowed():
+    """A null decodes to None where the annotation says so."""
+    assert decode('{"withDNSName": null}').with_acronym is None
+
+
+@pytest.mark.parametrize("text", ['{"twoWords": null}', '{"many": null}', '{"inner": null}'])
+def test_null_elsewhere_is_an_error(text):
+    """A null is refused where the annotation does not allow None."""
+    with pytest.raises(msgspec.ValidationError, match="null"):
+        decode(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ('{"twoWords": "1"}', "twoWords"),
+        ('{"many": [{"size": 1}, {"size": "x"}]}', r"many\[1\]\.size"),
+        ('{"inner": []}', "inner"),
+        ('{"example.com/a.b-c": 1}', "example.com/a.b-c"),
+    ],
+)
+def test_wrong_types_name_the_wire_path(text, path):
+    """The error of a wrong type says where it is, under wire names."""
+    with pytest.raises(msgspec.ValidationError, match=path):
+        decode(text)
+
+
+def test_the_result_is_frozen():
+    """Neither decoded nor hand-made objects can be changed."""
+    for value in (decode('{"plain": "x"}'), Sample(plain="x")):
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            value.plain = "y"
+        with pytest.raises((attrs.exceptions.FrozenInstanceError, AttributeError)):
+            value.twoWords = 1
+
+
+def test_hash_follows_equality():
+    """Objects of hashable fields are hashable, decoded or not."""
+    assert hash(Inner(size=1)) == hash(decode('{"size": 1}', Inner))
+
+
+def test_post_init_runs_on_both_ways():
+    """__attrs_post_init__ sees decoded objects too."""
+    assert "abc" == decode('{"plain": "ABC"}').plain == Sample(plain="ABC").plain
+
+
+def test_positional_arguments_are_refused():
+    """Wire classes are made by keyword."""
+    with pytest.raises(TypeError):
+        Sample("x")  # type: ignore[misc]
+
+
+def test_classes_look_like_ordinary_attrs_classes():
+    """Fields, annotations, evolve and repr know nothing of wire names."""
+    assert "two_words" in Sample.__annotations__
+    assert "twoWords" not in Sample.__annotations__
+    assert [a.name for a in attrs.fields(Sample)][:3] == ["plain", "two_words", "with_acronym"]
+    assert Sample(two_words=1) == attrs.evolve(Sample(), two_words=1)
+    assert "two_words=7" in repr(Sample())
+    assert not hasattr(Sample(), "__dict__")
+
+
+def test_metadata_is_kept():
+    """Free metadata stays on the attribute, beside the wire name."""
+    assert dict(attrs.fields(Sample).described.metadata) == {
+        "description": "How many.",
+        "minimum": 0,
+    }
+    assert wire_name(attrs.fields(Sample).label) == "example.com/a.b-c"
+
+
+def test_classes_can_be_decoded_as_parts_of_others():
+    """A wire class works as an element of msgspec's own containers and structs."""
+
+    class Envelope(msgspec.Struct):
+        items: list[Sample]
+
+    assert [Sample(two_words=1)] == msgspec.json.decode(
+        '{"items": [{"twoWords": 1}]}', type=Envelope
+    ).items
+
+
+def test_to_json_leaves_defaults_out():
+    """Only what differs from the default is written."""
+    assert to_json(Sample()) == {}
+    assert to_json(Sample(two_words=0)) == {"twoWords": 0}
+    assert to_json(Sample(with_acronym=False)) == {"withDNSName": False}
+
+
+def test_to_json_is_undone_by_decoding():
+    """Encoding and decoding give the same object again."""
+    value = Sample(
+        plain="x",
+        label="l",
+        type_="t",
+        many=(Inner(), Inner(size=2)),
+        free={"k": 1},
+        inner=Inner(size=4),
+    )
+
+    data = to_json(value)
+
+    assert data["many"] == [{}, {"size": 2}]
+    assert value == decode(msgspec.json.encode(data))
+
+
+def test_to_json_writes_times_as_kubernetes_does():
+    """Times are RFC 3339 texts in UTC."""
+    text = '{"lastTransitionTime": "2026-01-02T03:04:05Z", "type": "Ready"}'
+    condition = decode(text, meta.Condition)
+
+    assert to_json(condition)["lastTransitionTime"] == "2026-01-02T03:04:05Z"
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        cls
+        for module in (meta, core, batch, jobset)
+        for cls in vars(module).values()
+        if isinstance(cls, type) and attrs.has(cls) and cls.__module__ == module.__name__
+        if cls not in {meta.ObjectKey, meta.ResourceInfo}
+    ],
+)
+def test_every_wire_class_of_the_api_decodes_an_empty_object(cls):
+    """Every field has a default, since the API server omits empty ones."""
+    assert cls() == decode("{}", cls)
