@@ -1,28 +1,31 @@
 """The transport of the manager and of library users: any cluster, any way to log in.
 
-The only module that imports kubernetes_asyncio and aiohttp. kubernetes_asyncio reads the
-configuration and the credentials (kubeconfig files, exec plugins, OpenID, service accounts); HTTP
-is done on aiohttp directly, because kubernetes_asyncio's own REST client logs bodies, Secrets
-included, overrides every time limit by "none", and costs several times the request itself.
+kubernetes_asyncio reads the configuration and the credentials (kubeconfig files, exec plugins,
+OpenID, service accounts; see ``_login``). HTTP is done on aiohttp directly, in this module only,
+because kubernetes_asyncio's own REST client logs bodies, Secrets included, overrides every time
+limit by "none", and costs several times the request itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import yarl
-from kubernetes_asyncio import config as kube_config
-from kubernetes_asyncio.client import Configuration
 
 from jobsetpy.client._http import USER_AGENT, target
+from jobsetpy.client._login import (
+    FixedLogin,
+    KubeconfigLogin,
+    Login,
+    ServiceAccountLogin,
+    unusable,
+)
 from jobsetpy.client._protocol import ByteStream, HttpRequest, HttpResponse
 from jobsetpy.errors import (
     ApiTimeoutError,
@@ -54,15 +57,12 @@ class KubernetesAsyncioTransport:
     Requests share a pool of keep-alive connections; streams have connections of their own, so
     that open watches take nothing from requests. Certificates are verified unless the
     configuration says otherwise. Bodies are never logged, redirects never followed. Answers are
-    asked for uncompressed: inside of a cluster, time is dearer than bytes.
-
-    A GET, PUT or DELETE that meets a kept connection which the server is just closing is sent
-    once more by aiohttp (RFC 9110, 9.2.2); a POST or PATCH never is.
+    asked for uncompressed: inside of a cluster, time is dearer than bytes. A proxy is used if the
+    kubeconfig names one (``proxy-url``); environment variables are not looked at.
 
     Args:
-        configuration: host, TLS and credentials; see ``from_kubeconfig`` and ``in_cluster``.
-        reload: reads all credentials anew into the configuration.
-        renew: cheaper, called every ``RELOAD_S`` seconds: brings those up to date that expire.
+        login: host, TLS and credentials: a ``Login`` (see ``from_kubeconfig`` and
+            ``in_cluster``) or a ready ``kubernetes_asyncio.client.Configuration``.
         user_agent: the User-Agent header.
         max_connections: for requests; streams are not counted.
 
@@ -72,16 +72,13 @@ class KubernetesAsyncioTransport:
 
     def __init__(
         self,
-        configuration: Configuration,
+        login: Login | Any,
         *,
-        reload: Callable[[], Awaitable[None]] | None = None,
-        renew: Callable[[], Awaitable[None]] | None = None,
         user_agent: str = USER_AGENT,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
-        self._configuration = configuration
-        self._reload = reload
-        self._renew = renew
+        self._login: Login = login if hasattr(login, "renew") else FixedLogin(login)
+        configuration = self._configuration = self._login.configuration
         self._renew_at = 0.0
         self._lock = asyncio.Lock()
         self._refreshes = 0
@@ -114,12 +111,12 @@ class KubernetesAsyncioTransport:
         Raises:
             ConnectFailedError: the file or what it names cannot be used.
         """
-        login = _KubeconfigLogin(os.fspath(path), context)
+        login = KubeconfigLogin(os.fspath(path), context)
         try:
             await login.load()
         except Exception as problem:  # loaders and plugins raise anything
-            raise _unusable(f"kubeconfig {path}", problem) from problem
-        return cls(login.configuration, reload=login.load, renew=login.renew, user_agent=user_agent)
+            raise unusable(f"kubeconfig {path}", problem) from problem
+        return cls(login, user_agent=user_agent)
 
     @classmethod
     def in_cluster(
@@ -143,27 +140,12 @@ class KubernetesAsyncioTransport:
         Raises:
             ConnectFailedError: this is no Pod, or its files cannot be used.
         """
-        configuration = Configuration()
-        arguments: dict[str, Any] = {"client_configuration": configuration}
-        if token_file is not None:
-            arguments["token_filename"] = token_file
-        if ca_file is not None:
-            arguments["cert_filename"] = ca_file
-        if environ is not None:
-            arguments["environ"] = dict(environ)
-
-        async def load() -> None:
-            load_now()
-
-        load_now: Callable[[], Any] = functools.partial(
-            kube_config.load_incluster_config, **arguments
-        )
+        login = ServiceAccountLogin(token_file=token_file, ca_file=ca_file, environ=environ)
         try:
-            load_now()
-        except (kube_config.ConfigException, OSError) as problem:
-            raise _unusable("service account", problem) from problem
-        # The loader's own hook, which the configuration calls, renews the token every minute.
-        return cls(configuration, reload=load, user_agent=user_agent)
+            login.load_now()
+        except Exception as problem:  # the loader has exceptions of its own
+            raise unusable("service account", problem) from problem
+        return cls(login, user_agent=user_agent)
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """Send and read the whole answer, whatever its status.
@@ -233,17 +215,15 @@ class KubernetesAsyncioTransport:
         Raises:
             ConnectFailedError: they cannot be read.
         """
-        if self._reload is None:
-            return
         seen = self._refreshes
         async with self._lock:
             if self._refreshes != seen:
                 return
             try:
-                await self._reload()
+                await self._login.load()
                 self._load_client_certificate()
             except Exception as problem:
-                raise _unusable("credentials", problem) from problem
+                raise unusable("credentials", problem) from problem
             self._refreshes += 1
 
     async def aclose(self) -> None:
@@ -258,33 +238,32 @@ class KubernetesAsyncioTransport:
 
     async def _headers(self, request: HttpRequest, timeout_s: float) -> dict[str, str]:
         configuration = self._configuration
-        if self._renew is not None:
-            now = asyncio.get_running_loop().time()
-            if now >= self._renew_at:
-                self._renew_at = now + RELOAD_S
-                await self._renew_credentials(self._renew, timeout_s)
+        now = asyncio.get_running_loop().time()
+        if now >= self._renew_at:
+            self._renew_at = now + RELOAD_S
+            await self._renew(timeout_s)
         headers = {"User-Agent": self._user_agent, "Accept": request.accept}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         try:
             token = await configuration.get_api_key_with_prefix("BearerToken")
-        except (kube_config.ConfigException, OSError) as problem:
-            raise _unusable("credentials", problem) from problem
+        except Exception as problem:  # the hook is a loader's
+            token = configuration.api_key.get("BearerToken")  # may still be good
+            if not token:
+                raise unusable("credentials", problem) from problem
         if token:
             headers["Authorization"] = token.strip()  # token files often end with a line feed
         return headers
 
-    async def _renew_credentials(
-        self, renew: Callable[[], Awaitable[None]], timeout_s: float
-    ) -> None:
+    async def _renew(self, timeout_s: float) -> None:
         async with self._lock:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await renew()
+                    await self._login.renew()
             except Exception as problem:
                 # The credentials in hand may still be good; if not, a 401 will tell.
                 if not self._configuration.api_key and not self._configuration.cert_file:
-                    raise _unusable("credentials", problem) from problem
+                    raise unusable("credentials", problem) from problem
 
     def _load_client_certificate(self) -> None:
         configuration = self._configuration
@@ -310,12 +289,16 @@ class KubernetesAsyncioTransport:
             ssl=self._ssl if self._ssl is not None else True,
             keepalive_timeout=KEEPALIVE_S,
         )
-        return aiohttp.ClientSession(
+        session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER,
             headers={"Accept-Encoding": "identity"},
         )
+        # aiohttp repeats PUT and DELETE, too, when a kept connection was just being closed; but
+        # a delete that arrived twice would say "not found". Who may retry is the client's table.
+        session._retry_connection = False  # noqa: SLF001 - there is no public switch
+        return session
 
     def _translate(self, problem: Exception, request: HttpRequest) -> TransportError:
         what = f"{request.method} {request.path}: {type(problem).__name__}: {problem}"
@@ -342,7 +325,7 @@ class _Headers(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         return self._headers[name]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return (name.lower() for name in self._headers)
 
     def __len__(self) -> int:
@@ -365,54 +348,13 @@ class _Stream:
             raise StreamBrokenError(msg) from problem
 
 
-class _KubeconfigLogin:
-    """Reads one kubeconfig into one configuration, again and again."""
-
-    def __init__(self, path: str, context: str | None) -> None:
-        self._path = path
-        self._context = context
-        self._loader: Any = None
-        self.configuration = Configuration()
-
-    async def load(self) -> None:
-        """Read the file and all that it names; run its exec plugin."""
-        if not _any_file(self._path):
-            raise FileNotFoundError(self._path)
-        self._loader = await kube_config.load_kube_config(
-            config_file=self._path,
-            context=self._context,
-            client_configuration=self.configuration,
-            persist_config=False,
-        )
-
-    async def renew(self) -> None:
-        """Bring up to date what expires: token files, OpenID, plugins that named an expiry."""
-        loader = self._loader
-        user = loader._user  # noqa: SLF001 - the loader has no public way to ask
-        if user is None:
-            return
-        if "exec" in user and not hasattr(loader, "exec_plugin_expiry"):
-            return  # good until the server refuses it
-        if "exec" in user or "tokenFile" in user or loader.provider is not None:
-            await loader.load_and_set(self.configuration)
-
-
-def _any_file(paths: str) -> bool:
-    """Whether one of the files is there: kubectl, too, passes over those that are not."""
-    return any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path)
-
-
-def _unusable(what: str, problem: Exception) -> ConnectFailedError:
-    return ConnectFailedError(f"cannot use {what}: {type(problem).__name__}: {problem}")
-
-
-def _ssl_context(configuration: Configuration) -> ssl.SSLContext:
+def _ssl_context(configuration: Any) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
         if configuration.cert_file:
             context.load_cert_chain(configuration.cert_file, configuration.key_file)
     except (OSError, ssl.SSLError) as problem:
-        raise _unusable("TLS files", problem) from problem
+        raise unusable("TLS files", problem) from problem
     if not configuration.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -1,0 +1,180 @@
+"""Who we are to which cluster: kubernetes_asyncio's configuration, kept up to date.
+
+kubernetes_asyncio knows every kind of kubeconfig and every way to log in; of it, only that part is
+used. Its package cannot be imported in part, though: its ``__init__`` loads a module for each
+class of the Kubernetes API, 65 MB and over a second. So the configuration part is imported with
+an empty package in the place of the whole one, which is taken away again at once: a program that
+imports kubernetes_asyncio itself, before or later, gets it whole.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from jobsetpy.errors import ConnectFailedError
+
+_PACKAGE = "kubernetes_asyncio"
+
+
+class Login(Protocol):
+    """A configuration and how to renew it."""
+
+    @property
+    def configuration(self) -> Any:
+        """``kubernetes_asyncio.client.Configuration``; the same object for ever."""
+        ...
+
+    async def load(self) -> None:
+        """Read everything anew into the configuration. Raises whatever the loaders raise."""
+        ...
+
+    async def renew(self) -> None:
+        """Bring up to date what expires; cheap. Raises whatever the loaders raise."""
+        ...
+
+
+class FixedLogin:
+    """A configuration that someone else made and looks after.
+
+    Args:
+        configuration: ``kubernetes_asyncio.client.Configuration``.
+    """
+
+    def __init__(self, configuration: Any) -> None:
+        self.configuration = configuration
+
+    async def load(self) -> None:
+        """Nothing to read."""
+
+    async def renew(self) -> None:
+        """Nothing to renew; the configuration's own hook does that, if it has one."""
+
+
+class KubeconfigLogin:
+    """As a kubeconfig file says.
+
+    Args:
+        path: of the file, or several, separated as in ``$KUBECONFIG``.
+        context: which context of it; its current one if ``None``.
+    """
+
+    def __init__(self, path: str, context: str | None = None) -> None:
+        self._path = path
+        self._context = context
+        self._config, configuration_class = kubernetes_configuration()
+        self._loader: Any = None
+        self.configuration: Any = configuration_class()
+
+    async def load(self) -> None:
+        """Read the file and all that it names; run its exec plugin."""
+        if not _any_file(self._path):
+            raise FileNotFoundError(self._path)
+        self._loader = await self._config.load_kube_config(
+            config_file=self._path,
+            context=self._context,
+            client_configuration=self.configuration,
+            persist_config=False,
+        )
+
+    async def renew(self) -> None:
+        """Bring up to date token files, OpenID tokens, and plugins that named an expiry."""
+        loader = self._loader
+        user = loader._user  # noqa: SLF001 - the loader has no public way to ask
+        if user is None:
+            return
+        if "exec" in user and not hasattr(loader, "exec_plugin_expiry"):
+            return  # good until the server refuses it
+        if "exec" in user or "tokenFile" in user or loader.provider is not None:
+            await loader.load_and_set(self.configuration)
+
+
+class ServiceAccountLogin:
+    """As the service account of the Pod this runs in.
+
+    The configuration's own hook reads the token file again every minute.
+
+    Args:
+        token_file: instead of the usual one.
+        ca_file: instead of the usual one.
+        environ: instead of the process's environment.
+    """
+
+    def __init__(
+        self,
+        *,
+        token_file: str | None = None,
+        ca_file: str | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        config, configuration_class = kubernetes_configuration()
+        self.configuration: Any = configuration_class()
+        arguments: dict[str, Any] = {"client_configuration": self.configuration}
+        if token_file is not None:
+            arguments["token_filename"] = token_file
+        if ca_file is not None:
+            arguments["cert_filename"] = ca_file
+        if environ is not None:
+            arguments["environ"] = dict(environ)
+        self._load = functools.partial(config.load_incluster_config, **arguments)
+
+    def load_now(self) -> None:
+        """Read the files, which are small and local."""
+        self._load()
+
+    async def load(self) -> None:
+        """Read the files."""
+        self._load()
+
+    async def renew(self) -> None:
+        """Left to the configuration's hook."""
+
+
+def unusable(what: str, problem: Exception) -> ConnectFailedError:
+    """The failure to log in; nothing was sent, so the request may be tried again."""
+    return ConnectFailedError(f"cannot use {what}: {type(problem).__name__}: {problem}")
+
+
+@functools.cache
+def kubernetes_configuration() -> tuple[Any, Any]:
+    """``kubernetes_asyncio.config`` and ``kubernetes_asyncio.client.Configuration``."""
+    if _PACKAGE not in sys.modules:
+        try:
+            return _import_lean()
+        except Exception:  # noqa: BLE001, S110 - another release may be built otherwise
+            pass
+    client = importlib.import_module(f"{_PACKAGE}.client")
+    return importlib.import_module(f"{_PACKAGE}.config"), client.Configuration
+
+
+def _import_lean() -> tuple[Any, Any]:
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or spec.submodule_search_locations is None:
+        raise ModuleNotFoundError(_PACKAGE)
+    places = list(spec.submodule_search_locations)
+    root = types.ModuleType(_PACKAGE)
+    root.__path__ = places
+    client: Any = types.ModuleType(f"{_PACKAGE}.client")
+    client.__path__ = [str(Path(place) / "client") for place in places]
+    client.ApiClient = object  # named by an annotation only
+    sys.modules[root.__name__] = root
+    sys.modules[client.__name__] = client
+    try:
+        made = importlib.import_module(f"{_PACKAGE}.client.configuration").Configuration
+        client.Configuration = made
+        return importlib.import_module(f"{_PACKAGE}.config"), made
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
+            del sys.modules[name]
+
+
+def _any_file(paths: str) -> bool:
+    """Whether one of the files is there: kubectl, too, passes over those that are not."""
+    return any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path)
