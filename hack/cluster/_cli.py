@@ -88,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     command("env", _env, "print the line that sets KUBECONFIG in a shell")
     run = command("exec", _exec, "run a command where the API server can be reached")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    images = command("images", _images, "load image files into every node")
+    images.add_argument("action", choices=["load"])
+    images.add_argument("tar", nargs="+", type=Path, help="a docker-archive file")
     logs = command("logs", _logs, "print a component's log, or the names of the logs")
     logs.add_argument("which", nargs="?")
     logs.add_argument("--path", action="store_true", help="print the file's path only")
@@ -200,6 +203,10 @@ def _exec(arguments: argparse.Namespace) -> None:
         os.execvpe(argv[0], argv, cluster.env(inside=True))
     except OSError as error:
         raise ClusterError(f"cannot run {argv[0]}: {error.strerror}") from error
+
+
+def _images(arguments: argparse.Namespace) -> None:
+    _require_up(_cluster(arguments)).load_images(arguments.tar)
 
 
 def _logs(arguments: argparse.Namespace) -> None:

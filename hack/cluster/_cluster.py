@@ -7,28 +7,32 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from . import _config, _state
+from images.basic import pause_image, shell_image
+
+from . import _bringup, _config, _nodes, _state
 from ._binaries import Binaries
+from ._components import Components
 from ._control import Api, ask
 from ._errors import ClusterError
-from ._identity import ProcessId, wait_until
-from ._pki import Authority, make_key
+from ._identity import ProcessId
 from ._progress import Progress
+from ._requirements import require_nodes
+from ._supervisor import remove_cgroup
 
-SUPERVISOR = Path(__file__).with_name("_supervisor.py")
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-LOG_TAIL_LINES = 12
 
 
-class Cluster:
+class Cluster(Components):
     """A Kubernetes cluster of our own, or an existing one that is only used.
 
     As a context manager it ends with its block, and also if this process is killed inside it.
@@ -107,7 +111,7 @@ class Cluster:
         self._images = [Path(path) for path in images]
         self._binaries = Path(binaries) if binaries else None
         self._keep_logs = Path(keep_logs) if keep_logs else None
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         given = existing or os.environ.get("JOBSETPY_KUBECONFIG")
         self._existing = Path(given).resolve() if given else None
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -119,11 +123,6 @@ class Cluster:
     def is_existing(self) -> bool:
         """Whether this is somebody else's cluster, never started, stopped or broken here."""
         return self._existing is not None
-
-    @property
-    def folder(self) -> Path:
-        """Files and logs of this cluster; gone after `down`."""
-        return _state.clusters_dir() / self.name
 
     @property
     def kubeconfig(self) -> Path:
@@ -200,6 +199,9 @@ class Cluster:
                 binaries = Binaries.in_folder(self._binaries, wanted)
             else:
                 binaries = Binaries.find(wanted, shown)
+            if self.settings.nodes:
+                require_nodes(shown)
+                _nodes.check_place(_state.clusters_dir())
             folder, ports = _state.create_folder(self.name)
             try:
                 self._bring_up(folder, ports, binaries, detached=detached, progress=shown)
@@ -217,102 +219,94 @@ class Cluster:
         detached: bool,
         progress: Progress,
     ) -> None:
-        deadline = time.monotonic() + self._timeout_s
-        self._write_spec(folder, ports, binaries)
-        self._spawn_supervisor(folder, detached=detached)  # starts etcd at once
-        self._write_secrets(folder, ports)
-        self._wait(lambda: _listens(ports.etcd), "etcd", deadline)
-        progress.step("etcd serves")
+        settings = self.settings
+        deadline = time.monotonic() + self.timeout_s
+        _bringup.write_spec(self.name, folder, ports, binaries, settings)
+        self._supervisor = _bringup.spawn_supervisor(folder, detached=detached)
+        if not _bringup.supervisor_ready(folder, self._supervisor):
+            raise ClusterError(f"the supervisor did not start:\n{self._tail('supervisor')}")
+        # etcd is on its way meanwhile
+        authority, tokens = _bringup.write_secrets(self.name, folder, ports, settings)
+        if not settings.nodes:  # with nodes it is out of sight from here
+            self._wait(lambda: _listens(ports.etcd), "etcd", deadline)
+            progress.step("etcd serves")
         self.start_component("kube-apiserver")
+        for number, token in enumerate(tokens, 1):
+            _nodes.write_node(
+                self.name,
+                folder,
+                number,
+                settings=settings,
+                kubelet=binaries["kubelet"],
+                authority=authority,
+                token=token,
+            )
+            self.start_component(_config.node_name(number))
+        if tokens:
+            self._load_first_images(folder, deadline)
+            progress.step("images loaded")
         self._wait(self.api.ready, "kube-apiserver", deadline)
         progress.step("API server ready")
         for path in self._crds:
             self._create_crd(path, deadline)
         for name, wanted in (
-            ("kube-controller-manager", self.settings.controller_manager),
-            ("kube-scheduler", self.settings.scheduler),
+            ("kube-controller-manager", settings.controller_manager),
+            ("kube-scheduler", settings.scheduler),
         ):
             if wanted:
                 self.start_component(name)
-        if self.settings.controller_manager:
+        for number in range(1, settings.nodes + 1):
+            self.start_component(f"{_config.node_name(number)}/kubelet")
+        if settings.controller_manager:
             account = "/api/v1/namespaces/default/serviceaccounts/default"
             self._wait(lambda: self.api.get(account), "kube-controller-manager", deadline)
             progress.step("controller manager works")
+        for number in range(1, settings.nodes + 1):
+            node = _config.node_name(number)
+            self._wait(partial(self._node_ready, node), f"{node}/kubelet", deadline)
+            progress.step(f"{node} ready")
 
-    def _write_spec(self, folder: Path, ports: _config.Ports, binaries: Binaries) -> None:
-        (folder / "log").mkdir()
-        settings = self.settings
-        argv = {
-            "etcd": _config.etcd_argv(binaries["etcd"], folder, ports, settings),
-            "kube-apiserver": _config.apiserver_argv(
-                binaries["kube-apiserver"], folder, ports, settings
-            ),
-        }
-        if settings.controller_manager:
-            argv["kube-controller-manager"] = _config.controller_manager_argv(
-                binaries["kube-controller-manager"], folder, settings
-            )
-        if settings.scheduler:
-            argv["kube-scheduler"] = _config.scheduler_argv(
-                binaries["kube-scheduler"], folder, settings
-            )
-            config = _config.scheduler_config(folder, settings)
-            _state.write_private(folder / "scheduler.json", json.dumps(config, indent=1))
-        spec: dict[str, Any] = {
-            "components": {
-                name: {"argv": words, "log": str(folder / "log" / f"{name}.log")}
-                for name, words in argv.items()
-            },
-            "at_start": ["etcd"],
-            "remove_folder": True,
-        }
-        _state.write_private(folder / "spec.json", json.dumps(spec, indent=1))
+    def _load_first_images(self, folder: Path, deadline: float) -> None:
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            tars = [Path(place) / "pause.tar", Path(place) / "shell.tar"]
+            pause_image().write(tars[0])
+            shell_image().write(tars[1])
+            for number in range(1, self.settings.nodes + 1):
+                node = _config.node_name(number)
+                init = self._init_of(node)
+                self._wait((folder / node / "ready").exists, node, deadline)
 
-    def _write_secrets(self, folder: Path, ports: _config.Ports) -> None:
-        authority = Authority(folder / "pki")
-        make_key(folder / "pki" / "sa.key")
-        names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-        addresses = ["127.0.0.1", _config.SERVICE_ADDRESS, _config.BRIDGE_ADDRESS]
-        authority.issue(
-            "apiserver",
-            subject="/CN=kube-apiserver",
-            alt_names=(*(f"DNS:{n}" for n in names), *(f"IP:{a}" for a in addresses)),
-        )
-        users = [
-            (secrets.token_hex(16), _config.ADMIN, ("system:masters",)),
-            (secrets.token_hex(16), _config.CONTROLLER_MANAGER, ()),
-            (secrets.token_hex(16), _config.SCHEDULER, ()),
-        ]
-        _state.write_private(folder / "pki" / "tokens.csv", _config.tokens_csv(users))
-        server = f"https://127.0.0.1:{ports.api}"
-        ca = authority.cert.read_bytes()
-        files = ("admin", "controller-manager", "scheduler")
-        for file, (token, _, _) in zip(files, users, strict=True):
-            text = _config.kubeconfig(name=self.name, server=server, ca=ca, token=token)
-            _state.write_private(folder / f"{file}.kubeconfig", text)
+                def alive(node: str = node) -> None:
+                    self._raise_if_ended(f"{node}/containerd")
 
-    def _spawn_supervisor(self, folder: Path, *, detached: bool) -> None:
-        argv = [sys.executable, "-I", "-S", str(SUPERVISOR), str(folder)]
-        if not detached:
-            argv.append(str(os.getpid()))
-        keep = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "TMPDIR", "LANG")}
-        with (folder / "log" / "supervisor.log").open("ab") as log:
-            self._supervisor = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=keep,
-                cwd="/",
-                start_new_session=True,
-            )
-        identity = ProcessId.of(self._supervisor.pid)
-        assert identity is not None  # it is our child and not yet waited for
-        _state.write_private(folder / "supervisor.json", json.dumps(identity.to_json()))
-        started = self._supervisor
-        wait_until(lambda: (folder / "ready").exists() or started.poll() is not None, 20.0, 0.005)
-        if not (folder / "ready").exists():
-            raise ClusterError(f"the supervisor did not start:\n{self._tail('supervisor')}")
+                _nodes.wait_for_containerd(init, alive, deadline - time.monotonic())
+            self.load_images([*tars, *self._images])
+
+    def _init_of(self, node: str) -> int:
+        return _nodes.init_pid(int(ask(self.folder, "status")[node]["pid"]))
+
+    def _node_ready(self, node: str) -> bool:
+        found = self.api.get(f"/api/v1/nodes/{node}") or {}
+        conditions = found.get("status", {}).get("conditions", [])
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    def load_images(self, tars: Iterable[str | Path]) -> None:
+        """Import docker-archive files into every node.
+
+        Raises:
+            ClusterError: there is no node, or one does not take a file.
+        """
+        self._own("loading images")
+        rows = ask(self.folder, "status")
+        nodes = sorted(n for n, r in rows.items() if n.startswith("node-") and r["exit"] is None)
+        if not nodes:
+            raise ClusterError(f"cluster {self.name!r} has no nodes to load images into")
+        snapshotter = _nodes.snapshotter_for(self.folder)
+        for tar in tars:
+            if not Path(tar).is_file():
+                raise ClusterError(f"no such image file: {tar}")
+            for node in nodes:
+                _nodes.load_image(self._init_of(node), Path(tar), snapshotter=snapshotter)
 
     def _create_crd(self, path: Path, deadline: float) -> None:
         url = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -345,66 +339,11 @@ class Cluster:
         rows = _state.read_json(folder / "pids.json") or {}
         for row in rows.values():
             ProcessId.from_json(row).end(grace_s=0.0)
+        spec = _state.read_json(folder / "spec.json") or {}
+        for path in spec.get("cgroups", []):
+            remove_cgroup(Path(path), time.monotonic() + 5.0)
         _state.remove_folder(folder)
         self._api = None
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Names of the clusters of this user on this machine, crashed ones too."""
-        root = _state.clusters_dir()
-        return sorted(entry.name for entry in root.iterdir()) if root.is_dir() else []
-
-    # -- its parts -------------------------------------------------------------------------------
-
-    def components(self) -> dict[str, dict[str, Any]]:
-        """Each component ever started: its pid, and its exit status or None while it runs."""
-        self._own("the list of components")
-        return ask(self.folder, "status")
-
-    def component_pid(self, name: str) -> int:
-        """The pid of a running component.
-
-        Raises:
-            ClusterError: it does not run.
-        """
-        return self._component(name).pid
-
-    def cpu_seconds(self, name: str) -> float:
-        """User plus system time the component's present process has used."""
-        return self._component(name).cpu_seconds()
-
-    def rss_bytes(self, name: str) -> int:
-        """Memory of the component's present process that is in RAM."""
-        return self._component(name).rss_bytes()
-
-    def start_component(self, name: str) -> int:
-        """Start a component unless it runs; returns its pid, not waiting until it serves."""
-        self._own("starting a component")
-        return int(ask(self.folder, "start", name=name)["pid"])
-
-    def signal_component(self, name: str, number: int) -> None:
-        """Send a signal, such as SIGSTOP for a component that hangs."""
-        self._own("a signal")
-        ask(self.folder, "signal", name=name, signal=int(number))
-
-    def stop_component(
-        self, name: str, *, number: int = signal.SIGTERM, timeout_s: float = 30.0
-    ) -> None:
-        """Send the signal and wait for the end; SIGKILL after `timeout_s`."""
-        for attempt, limit in ((number, timeout_s), (signal.SIGKILL, 10.0)):
-            self.signal_component(name, attempt)
-            if wait_until(lambda: self._ended(name), limit):
-                return
-        raise ClusterError(f"{name} cannot be ended")
-
-    def kill_component(self, name: str) -> None:
-        """End it with SIGKILL and wait until it is gone."""
-        self.stop_component(name, number=signal.SIGKILL)
-
-    def restart_component(self, name: str, *, number: int = signal.SIGTERM) -> int:
-        """Stop it, start it; returns the new pid."""
-        self.stop_component(name, number=number)
-        return self.start_component(name)
 
     def stop_apiserver(self, *, kill: bool = False) -> None:
         """End the API server: with SIGTERM (it finishes what it is at), or as in a crash."""
@@ -420,15 +359,11 @@ class Cluster:
         self.stop_apiserver(kill=kill)
         self.start_apiserver(timeout_s=timeout_s)
 
-    def log_path(self, name: str) -> Path:
-        """The log file of a component (``supervisor`` is one too)."""
-        return self.folder / "log" / f"{name}.log"
-
-    def logs(self) -> list[str]:
-        """Names `log_path` knows."""
-        return sorted(path.stem for path in (self.folder / "log").glob("*.log"))
-
-    # -- helpers ---------------------------------------------------------------------------------
+    @classmethod
+    def names(cls) -> list[str]:
+        """Names of the clusters of this user on this machine, crashed ones too."""
+        root = _state.clusters_dir()
+        return sorted(entry.name for entry in root.iterdir()) if root.is_dir() else []
 
     def _own(self, what: str) -> None:
         if self._existing:
@@ -440,42 +375,8 @@ class Cluster:
             raise ClusterError(f"cluster {self.name!r} is not up")
         return ProcessId.from_json(data)
 
-    def _component(self, name: str) -> ProcessId:
-        row = self.components().get(name)
-        found = ProcessId.of(row["pid"]) if row and row["exit"] is None else None
-        if found is None:
-            raise ClusterError(f"{name} does not run in cluster {self.name!r}")
-        return found
-
-    def _ended(self, name: str) -> bool:
-        row = self.components().get(name)
-        return row is None or row["exit"] is not None
-
-    def _wait(self, condition: Callable[[], object], name: str, deadline: float) -> None:
-        """Until `condition` holds; fails at once if component `name` has ended."""
-        while not condition():
-            row = self.components().get(name, {})
-            if row.get("exit") is not None:
-                tail = self._tail(name)
-                raise ClusterError(f"{name} ended with status {row['exit']}; its log:\n{tail}")
-            if time.monotonic() > deadline:
-                tails = "\n".join(f"--- {log}\n{self._tail(log)}" for log in self.logs())
-                raise ClusterError(
-                    f"not up in {self._timeout_s:.0f} s, waiting for {name}:\n{tails}"
-                )
-            time.sleep(0.05)
-
-    def _tail(self, name: str) -> str:
-        try:
-            lines = self.log_path(name).read_text(errors="replace").splitlines()
-        except FileNotFoundError:
-            return "  (no log)"
-        return "\n".join(f"  {line[:400]}" for line in lines[-LOG_TAIL_LINES:])
-
 
 def _listens(port: int) -> bool:
-    import socket
-
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
     except OSError:

@@ -13,6 +13,7 @@ from typing import Any
 
 SERVICE_RANGE = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"  # the `kubernetes` service: the first address of the range
+DNS_ADDRESS = "10.96.0.10"
 BRIDGE_ADDRESS = "10.200.0.1"  # nodes' gateway, inside the cluster's own network namespace
 MAX_NODES = 60
 

@@ -36,7 +36,7 @@ def ask(folder: Path, op: str, *, timeout_s: float = 10.0, **arguments: Any) -> 
         raise ClusterError(
             f"the cluster's supervisor does not answer ({error}): {folder}"
         ) from error
-    answer = json.loads(line) if line else {"error": "no answer"}
+    answer: dict[str, Any] = json.loads(line) if line else {"error": "no answer"}
     if "error" in answer:
         raise ClusterError(f"supervisor: {answer['error']}")
     result: dict[str, Any] = answer["ok"]

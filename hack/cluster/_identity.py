@@ -18,7 +18,7 @@ from typing import Any
 
 PROC = Path("/proc")
 # Fields of /proc/PID/stat, counted after the command name, which may hold blanks and brackets.
-_STATE, _UTIME, _STIME, _START_TIME = 0, 11, 12, 19
+_STATE, _PARENT, _UTIME, _STIME, _START_TIME = 0, 1, 11, 12, 19
 
 
 @cache
@@ -120,6 +120,25 @@ class ProcessId:
             return 0
         pages = int((PROC / str(self.pid) / "statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def find_child(parent: int, *, inner_pid: int | None = None, proc: Path = PROC) -> int | None:
+    """A child of `parent`: the first, or the one whose pid in its own namespace is `inner_pid`."""
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        pid = int(entry.name)
+        fields = stat_fields(pid, proc)
+        if fields is None or int(fields[_PARENT]) != parent:
+            continue
+        if inner_pid is None:
+            return pid
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            status = (entry / "status").read_text()
+            pids = next(line for line in status.splitlines() if line.startswith("NSpid:"))
+            if int(pids.split()[-1]) == inner_pid:
+                return pid
+    return None
 
 
 def wait_until(condition: Any, timeout_s: float, pause_s: float = 0.02) -> bool:

@@ -5,16 +5,17 @@ a few modules of the standard library and no import of the rest of the package.
 
     python -I -S _supervisor.py FOLDER [OWNER_PID]
 
-FOLDER holds ``spec.json`` (see `_config.py`). What keeps things tidy:
+FOLDER holds ``spec.json`` (`_bringup.py` writes it). What keeps things tidy:
 
 * every component has PR_SET_PDEATHSIG=SIGKILL: the kernel ends it when this process ends;
 * with OWNER_PID (a test process) a pidfd tells when the owner is gone, however it went, and all
   is cleaned then;
 * this process is a child subreaper, so that it can wait for grandchildren too (the first process
   of a node's pid namespace);
-* on SIGTERM it ends the components, waits until the last is reaped, removes cgroups and FOLDER.
+* on SIGTERM it ends the components, waits until the last is reaped, removes cgroups and FOLDER;
+* a cluster's network is a namespace without a name: it goes with the last process in it.
 
-The same file is process 1 of a node's pid namespace (``spec["init"]`` is true there).
+`_node_init.py` uses the same class as process 1 of a node's pid namespace.
 Commands come as one JSON line over ``FOLDER/ctl.sock``; each gets one JSON line back.
 """
 
@@ -26,26 +27,40 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL(None, use_errno=True)
 END_TIMEOUT_S = 15.0
+LISTEN_FD = 3  # where a component finds the inherited listening socket
+DEFAULT_SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGCHLD,
+    signal.SIGPIPE,
+)
+
+Row = dict[str, Any]  # {"pid", "start_time", "exit"}; "exit" is None while it runs
 
 
-def log(*words):
+def log(*words: object) -> None:
     print(f"{time.strftime('%H:%M:%S')}", *words, flush=True)
 
 
-def start_time(pid):
+def start_time(pid: int) -> int:
     text = Path(f"/proc/{pid}/stat").read_text()
     return int(text[text.rindex(")") + 2 :].split()[19])
 
 
-def spawn(argv, *, log_path, env=None):
+def spawn(
+    argv: list[str], *, log_path: str, env: dict[str, str], listener: socket.socket | None = None
+) -> int:
     """Start `argv` as a child that dies with this process; returns its pid."""
     parent = os.getpid()
     out = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -58,32 +73,34 @@ def spawn(argv, *, log_path, env=None):
         if os.getppid() != parent:  # the parent ended before the line above took effect
             os._exit(125)
         os.setsid()
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(out, 2)
-        for number in (
-            signal.SIGTERM,
-            signal.SIGINT,
-            signal.SIGHUP,
-            signal.SIGCHLD,
-            signal.SIGPIPE,
-        ):
+        if listener:
+            os.dup2(listener.fileno(), LISTEN_FD)
+        signal.set_wakeup_fd(-1)
+        for number in DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        os.execvpe(argv[0], argv, env or os.environ)
+        os.execvpe(argv[0], argv, env)
     except BaseException as error:
         os.write(2, f"cannot start {argv[0]}: {error}\n".encode())
     os._exit(126)
 
 
+def ip_batch(lines: list[str]) -> None:
+    """Run lines of the ip command, all of them or an error."""
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, timeout=20)
+
+
 class Supervisor:
-    def __init__(self, folder, owner):
+    def __init__(self, folder: Path, owner: int | None = None) -> None:
         self.folder = folder
-        self.spec = json.loads((folder / "spec.json").read_text())
+        self.spec: dict[str, Any] = json.loads((folder / "spec.json").read_text())
         self.owner = owner
-        self.table = {}  # name -> {"pid", "start_time", "exit"}; exit is None while it runs
+        self.table: dict[str, Row] = {}
         self.ending = False
         self.boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        self.listener: socket.socket | None = None
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self.wake_w, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -91,10 +108,10 @@ class Supervisor:
             signal.signal(number, self.on_term)
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def on_term(self, *_):
+    def on_term(self, *_: object) -> None:
         self.ending = True
 
-    def listen(self):
+    def control_socket(self) -> socket.socket:
         # Through the folder's descriptor, because a socket's path may have 107 bytes only.
         fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         sock = socket.socket(socket.AF_UNIX)
@@ -103,7 +120,30 @@ class Supervisor:
         sock.listen(16)
         return sock
 
-    def record(self):
+    def private_network(self, setup: dict[str, Any]) -> None:
+        """Leave the machine's network for a new one; a socket made before stays in the old."""
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(("127.0.0.1", setup["listen"]))
+        self.listener.listen(128)
+        if LIBC.unshare(CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "a network namespace cannot be made")
+        ip_batch(setup["ip"])
+        # /proc/sys/net is that of the process that opens it
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+    def connect_node(self, pid: int, setup: dict[str, Any]) -> None:
+        """Give the new network namespace of `pid` a wire to this one's bridge."""
+        own, wire = Path("/proc/self/ns/net").stat().st_ino, setup["wire"]
+        deadline = time.monotonic() + 5.0
+        while Path(f"/proc/{pid}/ns/net").stat().st_ino == own:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the node's network namespace does not come")
+            time.sleep(0.002)
+        subprocess.run(["ip", "link", "del", wire], capture_output=True, check=False, timeout=20)
+        ip_batch([f"link add {wire} type veth peer name eth0 netns {pid}", *setup["ip"]])
+
+    def record(self) -> None:
         rows = {
             name: {"pid": row["pid"], "start_time": row["start_time"], "boot": self.boot}
             for name, row in self.table.items()
@@ -113,19 +153,25 @@ class Supervisor:
         new.write_text(json.dumps(rows))
         new.rename(self.folder / "pids.json")
 
-    def start(self, name):
+    def start(self, name: str) -> Row:
         row = self.table.get(name)
         if row and row["exit"] is None:
             return row
         component = self.spec["components"][name]
-        env = {**os.environ, **component.get("env", {})}
-        pid = spawn(component["argv"], log_path=component["log"], env=env)
+        pid = spawn(
+            component["argv"],
+            log_path=component["log"],
+            env={**os.environ, **component.get("env", {})},
+            listener=self.listener if component.get("inherit_listener") else None,
+        )
         self.table[name] = {"pid": pid, "start_time": start_time(pid), "exit": None}
         self.record()
         log("started", name, pid)
+        if "network" in component:
+            self.connect_node(pid, component["network"])
         return self.table[name]
 
-    def reap(self):
+    def reap(self) -> bool:
         """Collect ended children; True while there is one left."""
         while True:
             try:
@@ -139,49 +185,45 @@ class Supervisor:
                     row["exit"] = os.waitstatus_to_exitcode(status)
                     log("ended", name, pid, "status", row["exit"])
 
-    def handle(self, request):
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.reap()
         match request["op"]:
-            case "reload":
-                self.spec = json.loads((self.folder / "spec.json").read_text())
-                return {}
             case "start":
                 return self.start(request["name"])
             case "signal":
                 # A child that was not waited for keeps its pid, so this cannot hit a stranger.
-                self.reap()
                 row = self.table.get(request["name"])
                 if row and row["exit"] is None:
                     os.kill(row["pid"], request["signal"])
                 return row or {}
             case "status":
-                self.reap()
                 return self.table
             case other:
                 raise ValueError(f"no such operation: {other}")
 
-    def serve_one(self, sock):
+    def serve_one(self, sock: socket.socket) -> None:
         connection, _ = sock.accept()
         with connection:
             connection.settimeout(2.0)
             with contextlib.suppress(OSError):
                 line = connection.makefile("rb").readline()
+                answer: dict[str, Any]
                 try:
                     answer = {"ok": self.handle(json.loads(line))}
                 except Exception as error:
                     answer = {"error": f"{type(error).__name__}: {error}"}
                 connection.sendall(json.dumps(answer).encode() + b"\n")
 
-    def run(self):
-        sock = self.listen()
-        wanted = [sock, self.wake_r]
+    def run(self) -> None:
+        sock = self.control_socket()
+        wanted: list[Any] = [sock, self.wake_r]
         owner_fd = None
         if self.owner:
             owner_fd = os.pidfd_open(self.owner)
-            if os.getppid() != self.owner:
-                self.ending = True
             wanted.append(owner_fd)
-        if self.spec.get("private_network"):
-            self.enter_private_network()
+            self.ending = os.getppid() != self.owner
+        if "private_network" in self.spec:
+            self.private_network(self.spec["private_network"])
         for name in self.spec.get("at_start", []):
             self.start(name)
         (self.folder / "ready").touch()
@@ -198,7 +240,7 @@ class Supervisor:
                 self.serve_one(sock)
         log("told to end")
 
-    def end(self):
+    def end(self) -> None:
         """End all components, and what they left; the kernel's word (no child left) counts."""
         for row in reversed(self.table.values()):
             if row["exit"] is None:
@@ -213,7 +255,7 @@ class Supervisor:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def remove_cgroup(path, deadline):
+def remove_cgroup(path: Path, deadline: float) -> None:
     """Remove a cgroup with all below it; the kernel needs a moment after the last process."""
     while path.is_dir():
         for folder, _, _ in os.walk(path, topdown=False):
@@ -224,9 +266,9 @@ def remove_cgroup(path, deadline):
         time.sleep(0.05)
 
 
-def main():
-    folder = Path(sys.argv[1]).resolve()
-    supervisor = Supervisor(folder, int(sys.argv[2]) if len(sys.argv) > 2 else None)
+def main() -> None:
+    owner = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    supervisor = Supervisor(Path(sys.argv[1]).resolve(), owner)
     try:
         supervisor.run()
     finally:

@@ -1,0 +1,153 @@
+"""What can be asked of, and done to, the processes of a cluster of our own."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import _state
+from ._control import ask
+from ._errors import ClusterError
+from ._identity import ProcessId, find_child, wait_until
+
+LOG_TAIL_LINES = 12
+
+
+class Components:
+    """The part of `Cluster` that deals with its processes.
+
+    Components are ``etcd``, ``kube-apiserver``, ``kube-controller-manager``, ``kube-scheduler``;
+    with nodes also ``forwarder``, ``node-1`` (all of that node), ``node-1/containerd``,
+    ``node-1/kubelet``.
+    """
+
+    name: str
+    timeout_s: float
+
+    @property
+    def folder(self) -> Path:
+        """Files and logs of this cluster; gone after `down`."""
+        return _state.clusters_dir() / self.name
+
+    def _own(self, what: str) -> None:
+        """Raises ClusterError where `what` is not possible: with an existing cluster."""
+
+    def components(self) -> dict[str, dict[str, Any]]:
+        """Each component ever started: its pid, and its exit status or None while it runs."""
+        self._own("the list of components")
+        rows = ask(self.folder, "status")
+        for node in [n for n, row in rows.items() if n.startswith("node-") and row["exit"] is None]:
+            init = find_child(rows[node]["pid"])
+            if init is None or not (self.folder / node / "ready").exists():
+                continue
+            for name, row in ask(self.folder / node, "status").items():
+                rows[f"{node}/{name}"] = self._seen_from_here(init, row)
+        return rows
+
+    def component_pid(self, name: str) -> int:
+        """The pid of a running component.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        return self._component(name).pid
+
+    def cpu_seconds(self, name: str) -> float:
+        """User plus system time the component's present process has used."""
+        return self._component(name).cpu_seconds()
+
+    def rss_bytes(self, name: str) -> int:
+        """Memory of the component's present process that is in RAM."""
+        return self._component(name).rss_bytes()
+
+    def start_component(self, name: str) -> None:
+        """Start a component unless it runs; does not wait until it serves."""
+        folder, own_name = self._supervisor_of(name)
+        ask(folder, "start", name=own_name, timeout_s=30.0)
+
+    def signal_component(self, name: str, number: int) -> None:
+        """Send a signal, such as SIGSTOP for a component that hangs."""
+        folder, own_name = self._supervisor_of(name)
+        ask(folder, "signal", name=own_name, signal=int(number))
+
+    def stop_component(
+        self, name: str, *, number: int = signal.SIGTERM, timeout_s: float = 30.0
+    ) -> None:
+        """Send the signal and wait for the end; SIGKILL after `timeout_s`."""
+        folder, own_name = self._supervisor_of(name)
+
+        def ended() -> bool:
+            row = ask(folder, "status").get(own_name)
+            return row is None or row["exit"] is not None
+
+        for attempt, limit in ((number, timeout_s), (signal.SIGKILL, 10.0)):
+            self.signal_component(name, attempt)
+            if wait_until(ended, limit):
+                return
+        raise ClusterError(f"{name} cannot be ended")
+
+    def kill_component(self, name: str) -> None:
+        """End it with SIGKILL and wait until it is gone."""
+        self.stop_component(name, number=signal.SIGKILL)
+
+    def restart_component(self, name: str, *, number: int = signal.SIGTERM) -> None:
+        """Stop it, start it; does not wait until it serves."""
+        self.stop_component(name, number=number)
+        self.start_component(name)
+
+    def log_path(self, name: str) -> Path:
+        """The log file of a component (``supervisor`` is one too)."""
+        return self.folder / "log" / f"{name.replace('/', '-')}.log"
+
+    def logs(self) -> list[str]:
+        """Names `log_path` knows."""
+        return sorted(path.stem for path in (self.folder / "log").glob("*.log"))
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def _supervisor_of(self, name: str) -> tuple[Path, str]:
+        self._own(f"doing something to {name}")
+        node, slash, own_name = name.partition("/")
+        return (self.folder / node, own_name) if slash else (self.folder, name)
+
+    def _component(self, name: str) -> ProcessId:
+        row = self.components().get(name)
+        found = ProcessId.of(row["pid"]) if row and row["exit"] is None else None
+        if found is None:
+            raise ClusterError(f"{name} does not run in cluster {self.name!r}")
+        return found
+
+    @staticmethod
+    def _seen_from_here(init: int, row: dict[str, Any]) -> dict[str, Any]:
+        """A node's pids are those of its own pid namespace: look up the machine's."""
+        pid = find_child(init, inner_pid=row["pid"]) if row["exit"] is None else None
+        return {
+            **row,
+            "pid": pid or 0,
+            "exit": row["exit"] if pid or row["exit"] is not None else 0,
+        }
+
+    def _wait(self, condition: Callable[[], object], name: str, deadline: float) -> None:
+        """Until `condition` holds; fails at once if component `name` has ended."""
+        while not condition():
+            self._raise_if_ended(name)
+            if time.monotonic() > deadline:
+                tails = "\n".join(f"--- {log}\n{self._tail(log)}" for log in self.logs())
+                raise ClusterError(f"not up in {self.timeout_s:.0f} s; waited for {name}:\n{tails}")
+            time.sleep(0.05)
+
+    def _raise_if_ended(self, name: str) -> None:
+        row = self.components().get(name, {})
+        if row.get("exit") is not None:
+            tail = self._tail(name)
+            raise ClusterError(f"{name} ended with status {row['exit']}; its log:\n{tail}")
+
+    def _tail(self, name: str) -> str:
+        try:
+            lines = self.log_path(name).read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return "  (no log)"
+        return "\n".join(f"  {line[:400]}" for line in lines[-LOG_TAIL_LINES:])

@@ -1,0 +1,193 @@
+"""What a node is told: pure functions of the settings, like `_config.py` for the control plane."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ._config import (
+    BRIDGE_ADDRESS,
+    DNS_ADDRESS,
+    SERVICE_ADDRESS,
+    Settings,
+    node_address,
+    node_name,
+    pod_range,
+)
+
+PAUSE_IMAGE = "localhost/pause:1"
+BRIDGE = "nodes"
+# What kubelet would set for the whole machine.
+SYSCTLS = (
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+)
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+
+
+def cluster_network() -> list[str]:
+    """Lines for ``ip -batch``: the bridge that nodes hang on, with the addresses of services."""
+    return [
+        "link set lo up",
+        f"link add {BRIDGE} type bridge",
+        f"address add {BRIDGE_ADDRESS}/24 dev {BRIDGE}",
+        f"address add {SERVICE_ADDRESS}/32 dev {BRIDGE}",
+        # Nothing answers there, but "port unreachable" comes at once in place of a time-out.
+        f"address add {DNS_ADDRESS}/32 dev {BRIDGE}",
+        f"link set {BRIDGE} up",
+    ]
+
+
+def node_wire(number: int) -> dict[str, Any]:
+    """The cluster's end of a node's wire."""
+    wire = f"wire{number}"
+    return {
+        "wire": wire,
+        "ip": [
+            f"link set {wire} master {BRIDGE} up",
+            f"route replace {pod_range(number)} via {node_address(number)}",
+        ],
+    }
+
+
+def node_network(number: int) -> list[str]:
+    """The node's end."""
+    return [
+        "link set lo up",
+        f"address add {node_address(number)}/24 dev eth0",
+        "link set eth0 up",
+        f"route add default via {BRIDGE_ADDRESS}",
+    ]
+
+
+def cni_config(number: int) -> dict[str, Any]:
+    return {
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "cni0",
+                "isGateway": True,
+                "ipMasq": False,
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": "/run/cni-ipam",
+                    "ranges": [[{"subnet": pod_range(number)}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            }
+        ],
+    }
+
+
+def containerd_config(
+    *, version: str, cni_bin: Path, cni_conf: Path, snapshotter: str, runc: Path
+) -> str:
+    """The configuration for the containerd of `version`: its layout changed with 2.0."""
+    old = int(re.split(r"[.\s]", version.removeprefix("v"))[0]) < 2
+    runtime = '"io.containerd.grpc.v1.cri"' if old else '"io.containerd.cri.v1.runtime"'
+    off = ["btrfs", "zfs", "devmapper", "aufs"] if old else ["btrfs", "zfs", "devmapper", "erofs"]
+    disabled = [f"io.containerd.snapshotter.v1.{name}" for name in off]
+    disabled.append("io.containerd.internal.v1.opt")
+    lines = [
+        f"version = {2 if old else 3}",
+        'root = "/var/lib/containerd"',
+        'state = "/run/containerd"',
+        f"disabled_plugins = [{', '.join(_quoted(name) for name in disabled)}]",
+        "[grpc]",
+        f"  address = {_quoted(CONTAINERD_SOCKET)}",
+        f"[plugins.{runtime}]",
+        "  netns_mounts_under_state_dir = true",
+        "  disable_apparmor = true",
+        # Without CAP_SYS_RESOURCE (as in many containers) runc may not lower oom_score_adj.
+        "  restrict_oom_score_adj = true",
+    ]
+    if old:
+        lines.append(f"  sandbox_image = {_quoted(PAUSE_IMAGE)}")
+    lines += [
+        f"[plugins.{runtime}.cni]",
+        f"  bin_dir = {_quoted(cni_bin)}" if old else f"  bin_dirs = [{_quoted(cni_bin)}]",
+        f"  conf_dir = {_quoted(cni_conf)}",
+        f"[plugins.{runtime}.containerd]",
+        '  default_runtime_name = "runc"',
+    ]
+    if old:
+        lines.append(f"  snapshotter = {_quoted(snapshotter)}")
+    lines += [
+        f"[plugins.{runtime}.containerd.runtimes.runc]",
+        '  runtime_type = "io.containerd.runc.v2"',
+        f"[plugins.{runtime}.containerd.runtimes.runc.options]",
+        f"  BinaryName = {_quoted(runc)}",
+        "  SystemdCgroup = false",
+    ]
+    if not old:
+        lines += [
+            '[plugins."io.containerd.cri.v1.images"]',
+            f"  snapshotter = {_quoted(snapshotter)}",
+            '[plugins."io.containerd.cri.v1.images".pinned_images]',
+            f"  sandbox = {_quoted(PAUSE_IMAGE)}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def kubelet_config(number: int, *, pki: Path, cgroup: str, settings: Settings) -> dict[str, Any]:
+    name = node_name(number)
+    config: dict[str, Any] = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "cgroupDriver": "cgroupfs",
+        # Several kubelets on one machine: each has its own part of the cgroup tree.
+        "cgroupRoot": f"/{cgroup}",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "makeIPTablesUtilChains": False,
+        "maxPods": 110,
+        "clusterDNS": [DNS_ADDRESS],
+        "resolvConf": "",
+        "eventRecordQPS": 0,
+        "shutdownGracePeriod": "0s",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(pki / "ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": str(pki / f"{name}.crt"),
+        "tlsPrivateKeyFile": str(pki / f"{name}.key"),
+        # The disk is the machine's: its fullness is not this node's to act upon.
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+            "nodefs.inodesFree": "1%",
+        },
+    }
+    if settings.feature_gates:
+        config["featureGates"] = dict(settings.feature_gates)
+    overrides: Mapping[str, Any] = settings.kubelet_config
+    return {**config, **overrides}
+
+
+def kubelet_argv(binary: Path, folder: Path, number: int, settings: Settings) -> list[str]:
+    return [
+        str(binary),
+        f"--config={folder / 'kubelet.json'}",
+        f"--kubeconfig={folder / 'kubelet.kubeconfig'}",
+        f"--hostname-override={node_name(number)}",
+        f"--node-ip={node_address(number)}",
+        f"--v={max(settings.verbosity, 2)}",
+    ]
+
+
+def _quoted(value: object) -> str:
+    return f'"{value}"'

@@ -1,0 +1,101 @@
+"""What the machine must have for nodes, beyond what a control plane needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ._errors import ClusterError
+from ._progress import Progress
+from ._state import file_lock, state_dir
+
+# These are not on every user's PATH.
+SEARCH = os.pathsep.join(
+    [os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+)
+PACKAGES: Mapping[str, str] = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "openssl": "openssl",
+    "busybox": "busybox-static",
+}
+CNI_PACKAGE = "containernetworking-plugins"
+CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
+CNI_PLUGINS = ("bridge", "host-local", "loopback")
+INSTALL_TIMEOUT_S = 600
+
+
+def program(name: str) -> Path:
+    """Where the program is.
+
+    Raises:
+        ClusterError: it is not installed.
+    """
+    found = shutil.which(name, path=SEARCH)
+    if found is None:
+        raise ClusterError(f"{name} is not installed: apt-get install {PACKAGES.get(name, name)}")
+    return Path(found)
+
+
+def cni_folder() -> Path | None:
+    """The folder with the network plugins that nodes use."""
+    for folder in CNI_FOLDERS:
+        if all((folder / name).exists() for name in CNI_PLUGINS):
+            return folder
+    return None
+
+
+def missing_packages() -> list[str]:
+    """Debian's names for what is not there."""
+    missing = {pkg for name, pkg in PACKAGES.items() if shutil.which(name, path=SEARCH) is None}
+    if cni_folder() is None:
+        missing.add(CNI_PACKAGE)
+    return sorted(missing)
+
+
+def require_nodes(progress: Progress) -> None:
+    """Make sure that nodes can be started here, installing packages if that is in our power.
+
+    Raises:
+        ClusterError: they cannot; the message says what to do.
+    """
+    if sys.platform != "linux":
+        raise ClusterError("nodes need Linux; a control plane (--nodes 0) does not")
+    if os.geteuid() != 0:
+        raise ClusterError(
+            "nodes need root (namespaces, mounts, cgroups); a control plane (--nodes 0) does not"
+        )
+    missing = missing_packages()
+    if not missing:
+        return
+    words = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
+    if shutil.which("apt-get") is None:
+        raise ClusterError(f"nodes need programs that Debian has as: {', '.join(missing)}")
+    progress.begin(f"installing {' '.join(missing)}")
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with file_lock(state_dir() / "apt.lock"):
+        for command in (["apt-get", "update", "-q"], words):
+            done = subprocess.run(
+                command,
+                env=env,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=INSTALL_TIMEOUT_S,
+            )
+            if done.returncode:
+                raise ClusterError(
+                    f"`{' '.join(command)}` failed; nodes need: {' '.join(missing)}\n"
+                    f"{(done.stderr or done.stdout).strip()[-1000:]}"
+                )
+    progress.step(f"installed {' '.join(missing)}")
+    if still := missing_packages():
+        raise ClusterError(f"still missing after the installation: {' '.join(still)}")

@@ -1,0 +1,98 @@
+"""The two images every node gets: the one that holds a pod together, and a shell to test with."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+from .archive import Image, Layer
+
+PAUSE, SHELL = "localhost/pause:1", "localhost/shell:1"
+ELF_INTERPRETER = 3  # the type of that program header
+USER_ID = 65532  # the usual number for "not root" in images without a user database
+PAUSE_SOURCE = Path(__file__).with_name("pause.c")
+
+
+def base_files(layer: Layer) -> None:
+    """What programs expect of any root folder."""
+    layer.folder("tmp", mode=0o1777)
+    for name in ("proc", "sys", "dev", "run"):
+        layer.folder(name)
+    layer.file(
+        "etc/passwd",
+        f"root:x:0:0:root:/:/bin/sh\nnonroot:x:{USER_ID}:{USER_ID}:nonroot:/:/bin/sh\n",
+    )
+    layer.file("etc/group", f"root:x:0:\nnonroot:x:{USER_ID}:\n")
+    layer.file("etc/nsswitch.conf", "hosts: files dns\n")
+
+
+def busybox() -> Path:
+    """The static busybox of this machine.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    found = shutil.which("busybox", path="/bin:/usr/bin:/usr/local/bin")
+    if found is None:
+        raise FileNotFoundError(
+            "busybox is needed for the shell image: apt-get install busybox-static"
+        )
+    path = Path(found)
+    if needs_loader(path.read_bytes()):
+        raise FileNotFoundError(f"{path} is not static: apt-get install busybox-static")
+    return path
+
+
+def needs_loader(elf: bytes) -> bool:
+    """Whether a 64-bit little-endian program has an interpreter, that is, shared libraries."""
+    (offset,) = struct.unpack_from("<Q", elf, 0x20)
+    size, count = struct.unpack_from("<HH", elf, 0x36)
+    kinds = (struct.unpack_from("<I", elf, offset + index * size)[0] for index in range(count))
+    return ELF_INTERPRETER in kinds
+
+
+def pause_image() -> Image:
+    """The image of a pod's first container: waits, and reaps what is left to it."""
+    layer = Layer()
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    program = _compiled(compiler) if compiler else None
+    if program:
+        layer.file("pause", program, mode=0o755)
+        return Image(reference=PAUSE, layers=[layer], entrypoint=["/pause"], user="65535:65535")
+    # No compiler: busybox as process 1, with a shell that ends at TERM and waits otherwise.
+    layer.file("bin/busybox", busybox(), mode=0o755)
+    script = "trap 'exit 0' TERM INT; while :; do busybox sleep 86400 & wait $!; done"
+    entrypoint = ["/bin/busybox", "sh", "-c", script]
+    return Image(reference=PAUSE, layers=[layer], entrypoint=entrypoint, user="65535:65535")
+
+
+def _compiled(compiler: str) -> bytes | None:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "pause"
+        done = subprocess.run(
+            [compiler, "-static", "-Os", "-s", "-o", str(out), str(PAUSE_SOURCE)],
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        # A compiler without the static C library is as good as none.
+        return out.read_bytes() if done.returncode == 0 else None
+
+
+def shell_image() -> Image:
+    """busybox with all its commands, and a small page for its web server."""
+    program = busybox()
+    layer = Layer()
+    base_files(layer)
+    layer.file("bin/busybox", program, mode=0o755)
+    listed = subprocess.run(
+        [str(program), "--list"], capture_output=True, text=True, check=True, timeout=20
+    )
+    for name in listed.stdout.split():
+        if name != "busybox":
+            layer.link(f"bin/{name}", "busybox")
+    layer.file("www/healthz", "ok\n")
+    return Image(reference=SHELL, layers=[layer])
