@@ -1,0 +1,119 @@
+"""Plain HTTP to the real API server: these tests look at its raw answers, warnings included."""
+
+import json
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from pathlib import Path
+
+import attrs
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+HACK = str(REPOSITORY / "hack")
+if HACK not in sys.path:
+    sys.path.append(HACK)
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CRD = f"{CRDS}/jobsets.jobset.x-k8s.io"
+
+
+@attrs.frozen
+class Answer:
+    """What the API server said."""
+
+    status: int
+    body: dict
+    warnings: list
+
+    @property
+    def message(self):
+        """The text of a Status object."""
+        return self.body.get("message", "")
+
+    def accepted(self):
+        """The body of a good answer."""
+        assert self.status < 300, self.message
+
+        return self.body
+
+
+class RealApi:
+    """Requests as the user of a kubeconfig, or with another token."""
+
+    def __init__(self, kubeconfig):
+        import update_crds
+
+        self.server, self.tls, self.token = update_crds.from_kubeconfig(kubeconfig)
+
+    def __call__(
+        self, method, path, body=None, *, content_type=None, token=None, accept=None, **query
+    ):
+        url = self.server + path + ("?" + urllib.parse.urlencode(query) if query else "")
+        headers = {
+            "Accept": accept or "application/json",
+            "Content-Type": content_type or "application/json",
+        }
+        if bearer := token or self.token:
+            headers["Authorization"] = f"Bearer {bearer}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30, context=self.tls) as response:
+                return self._answer(response)
+        except urllib.error.HTTPError as error:
+            with error:
+                return self._answer(error)
+
+    def apply(self, path, body, **query):
+        """Server-side apply; unknown fields are an error."""
+        query = {"fieldManager": "test", "force": "true", "fieldValidation": "Strict", **query}
+        return self("PATCH", path, body, content_type="application/apply-patch+yaml", **query)
+
+    @staticmethod
+    def _answer(response):
+        text = response.read()
+        try:
+            body = json.loads(text)
+        except ValueError:
+            body = {"message": text.decode(errors="replace")}
+        return Answer(response.status, body, response.headers.get_all("Warning", []))
+
+
+def eventually(check, *, seconds=30.0):
+    """The first true result of ``check``, tried again and again for a while."""
+    import time
+
+    deadline = time.monotonic() + seconds
+    while not (result := check()):
+        assert time.monotonic() < deadline, "the API server did not get there in time"
+        time.sleep(0.1)
+    return result
+
+
+@pytest.fixture(scope="session")
+def api(cluster):
+    """The API server, with the JobSet definition in place."""
+    import yaml
+
+    import update_crds
+
+    api = RealApi(cluster.kubeconfig)
+    api.apply(CRD, yaml.safe_load(update_crds.CRD.read_text())).accepted()
+
+    def served():
+        return api("GET", "/apis/jobset.x-k8s.io/v1alpha2/jobsets").status == 200
+
+    eventually(served)
+    return api
+
+
+@pytest.fixture(scope="module")
+def namespace(api):
+    """A namespace of the module's own."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    api("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).accepted()
+    yield name
+    api("DELETE", f"/api/v1/namespaces/{name}")
