@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from jobsetpy.observability._registry import REGISTRY
 
-Result = Literal["success", "error", "requeue_after"]
+Result = Literal["success", "error", "requeue", "requeue_after"]
 
 # controller-runtime's: 10 ns to 1,000 s by powers of ten, and 5 ms to a minute.
 _QUEUE_BUCKETS: Final = tuple(10.0**exponent for exponent in range(-8, 4))
@@ -216,6 +216,12 @@ _active_workers = Gauge(
     ["controller"],
     registry=REGISTRY,
 )
+_watch_errors = Counter(
+    "controller_watch_errors_total",
+    "Events whose handler or predicate raised an exception",
+    ["controller"],
+    registry=REGISTRY,
+)
 _expectations_expired = Counter(
     "controller_expectations_expired_total",
     "Own writes that the cache did not show in time, so that the reconciler went on without",
@@ -252,6 +258,7 @@ class ReconcileMetrics:
         self._seconds = _reconcile_seconds.labels(controller)
         self._workers = _workers.labels(controller)
         self._active = _active_workers.labels(controller)
+        _watch_errors.labels(controller)
 
     def workers(self, count: int) -> None:
         """How many workers the controller has."""
@@ -287,6 +294,11 @@ class ReconcileMetrics:
     def conflict(self) -> None:
         """The object had changed meanwhile (besides the result)."""
         self._conflicts.inc()
+
+
+def watch_error(controller: str) -> None:
+    """A handler or predicate of a watch raised an exception."""
+    _watch_errors.labels(controller).inc()
 
 
 def expectations_expired(name: str, count: int = 1) -> None:

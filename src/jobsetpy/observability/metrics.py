@@ -27,6 +27,7 @@ from jobsetpy.observability._framework_metrics import (
     queue_gauges,
     request,
     throttled,
+    watch_error,
 )
 from jobsetpy.observability._jobset_metrics import (
     MAX_JOBSET_SERIES,
@@ -76,4 +77,5 @@ __all__ = [
     "request",
     "restarted",
     "throttled",
+    "watch_error",
 ]

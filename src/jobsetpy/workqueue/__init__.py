@@ -3,6 +3,7 @@
 Not ``asyncio.Queue``, which would neither merge equal items nor keep two workers off one item.
 """
 
+from jobsetpy.workqueue._delaying import DelayHeap
 from jobsetpy.workqueue._queue import (
     InHand,
     NullQueueObserver,
@@ -19,6 +20,7 @@ from jobsetpy.workqueue._ratelimiters import (
 )
 
 __all__ = [
+    "DelayHeap",
     "InHand",
     "ItemExponential",
     "MaxOf",

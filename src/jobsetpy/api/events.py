@@ -1,0 +1,46 @@
+"""Slice of events.k8s.io/v1: what a recorder reads back of an Event, which is next to nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from jobsetpy.api._wire import wire
+from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
+
+
+@wire
+class EventSeries:
+    """How often an Event repeated, and when last."""
+
+    count: int = 0
+    last_observed_time: datetime | None = None
+
+
+@wire
+class EventObjectReference:
+    """Slice of v1.ObjectReference: what an Event is about."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+@resource("events.k8s.io", "v1", "Event", "events")
+@wire
+class Event:
+    """Something that happened to an object, for people to read."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    reason: str = ""
+    action: str = ""
+    note: str = ""
+    regarding: EventObjectReference = EventObjectReference()
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    event_time: datetime | None = None
+    series: EventSeries | None = None

@@ -1,0 +1,57 @@
+"""Controllers: watches fill a queue, workers empty it through a reconciler.
+
+Also what reconcilers need besides: expectations of their own writes, and an event recorder.
+"""
+
+from jobsetpy.controller._controller import Controller
+from jobsetpy.controller._events import EventRecorder
+from jobsetpy.controller._expectations import Expectations, ExpectationsHandler
+from jobsetpy.controller._handlers import (
+    EventHandler,
+    enqueue_mapped,
+    enqueue_owner,
+    enqueue_self,
+)
+from jobsetpy.controller._predicates import (
+    Event,
+    Predicate,
+    all_of,
+    annotations_changed,
+    any_of,
+    generation_changed,
+    labels_changed,
+    not_,
+    resource_version_changed,
+)
+from jobsetpy.controller._reconcile import Reconciler, Request, Result
+from jobsetpy.controller._watch import INITIAL_PRIORITY, LIVE_PRIORITY, Listener, Source, Watch
+from jobsetpy.errors import TerminalError
+
+__all__ = [
+    "INITIAL_PRIORITY",
+    "LIVE_PRIORITY",
+    "Controller",
+    "Event",
+    "EventHandler",
+    "EventRecorder",
+    "Expectations",
+    "ExpectationsHandler",
+    "Listener",
+    "Predicate",
+    "Reconciler",
+    "Request",
+    "Result",
+    "Source",
+    "TerminalError",
+    "Watch",
+    "all_of",
+    "annotations_changed",
+    "any_of",
+    "enqueue_mapped",
+    "enqueue_owner",
+    "enqueue_self",
+    "generation_changed",
+    "labels_changed",
+    "not_",
+    "resource_version_changed",
+]

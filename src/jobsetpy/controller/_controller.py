@@ -1,0 +1,350 @@
+"""The loop: a queue that watches fill, and workers that empty it through a reconciler.
+
+``_settle`` is the one place where what came of a reconcile becomes a queue action, a metric and a
+line in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, assert_never
+
+import attrs
+import structlog
+
+from jobsetpy.aio import Clock, LoopClock, supervise
+from jobsetpy.controller._reconcile import Reconciler, Request, Result
+from jobsetpy.controller._watch import Feed, Listening, Watch
+from jobsetpy.errors import (
+    AlreadyStartedError,
+    ConflictError,
+    JobSetPyError,
+    RetryableApiError,
+    TerminalError,
+)
+from jobsetpy.observability import metrics
+from jobsetpy.observability.logging import get_logger
+from jobsetpy.workqueue import QueueShutDown, RateLimiter, WorkQueue
+
+
+@attrs.frozen
+class _Succeeded:
+    result: Result
+
+
+@attrs.frozen
+class _Failed:
+    error: BaseException
+
+
+@attrs.frozen
+class _TimedOut:
+    error: TimeoutError
+
+
+@attrs.frozen
+class _Conflicted:
+    error: Exception
+
+
+@attrs.frozen
+class _Terminated:
+    error: Exception
+
+
+_Outcome = _Succeeded | _Failed | _TimedOut | _Conflicted | _Terminated
+
+
+class Controller:
+    """Runs a reconciler for every key that its watches name.
+
+    Guarantees: a change that was seen leads to a reconcile that starts after it. One key is never
+    reconciled twice at the same time. Failures are retried, the later the more often they fail,
+    and never keep other keys waiting. Workers start when all caches are complete and the requests
+    of the first lists are queued, those with low priority. Not guaranteed: one reconcile for each
+    event (they merge), nor any order between keys.
+
+    What came of a reconcile decides what happens next:
+
+    ====================  ==============================  ===========================
+    outcome               queue                           log
+    ====================  ==============================  ===========================
+    ``Result.done``       forget failures                 debug; info if work was done
+    ``requeue_after``     forget failures, add later      same
+    ``ConflictError``     retry, rate limited             info
+    other exception       retry, rate limited, at least   error; stack only if nobody
+                          a server's Retry-After          raises it on purpose
+    timeout               retry, rate limited             error
+    ``TerminalError``     forget: wait for a change       warning
+    cancelled             give back                       nothing
+    ====================  ==============================  ===========================
+
+    An exception group counts as what all its members are.
+
+    Args:
+        name: label of metrics and logs; one word such as ``jobset``.
+        reconciler: does the work.
+        watches: what to listen to.
+        workers: how many keys may be reconciled at the same time.
+        rate_limiter: delays of retries; 5 ms doubling to 1,000 s and a common bucket when absent.
+        reconcile_timeout_s: a reconcile that takes longer is cancelled and counts as failed.
+        grace_s: how long workers may finish what they have in hand when the controller stops.
+        clock: where time comes from.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        reconciler: Reconciler,
+        watches: Iterable[Watch[Any]],
+        workers: int = 4,
+        rate_limiter: RateLimiter[Request] | None = None,
+        reconcile_timeout_s: float = 300.0,
+        grace_s: float = 20.0,
+        clock: Clock | None = None,
+    ) -> None:
+        if workers < 1:
+            msg = f"controller {name!r} needs at least one worker, not {workers}"
+            raise ValueError(msg)
+        self.name = name
+        self.reconciler = reconciler
+        self.watches: tuple[Watch[Any], ...] = tuple(watches)
+        self.workers = workers
+        self._clock: Clock = clock or LoopClock()
+        self.queue: WorkQueue[Request] = WorkQueue(
+            rate_limiter=rate_limiter, clock=self._clock, observer=metrics.QueueMetrics(name)
+        )
+        self._timeout_s = reconcile_timeout_s
+        self._grace_s = grace_s
+        self._metrics = metrics.ReconcileMetrics(name)
+        self._metrics.workers(workers)
+        self._log = get_logger("controller")
+        self._listening: list[Listening] | None = None
+        self._started = False
+
+    def __repr__(self) -> str:
+        """Name and number of watches."""
+        return f"<Controller {self.name!r} with {len(self.watches)} watches>"
+
+    def enqueue(self, request: Request) -> None:
+        """Have ``request`` reconciled for a reason that no watch sees."""
+        self.queue.add(request)
+
+    def wire(self) -> None:
+        """Register with the informers; ``running`` does it, and a second time does nothing."""
+        if self._listening is None:
+            self._listening = [
+                watch.informer.add_handler(Feed(watch, self.queue, controller=self.name))
+                for watch in self.watches
+            ]
+
+    def abandon(self) -> None:
+        """Stop without grace when ``running`` is left, as after the loss of leadership."""
+        self._grace_s = 0.0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Inside the block the workers work.
+
+        Entering waits for the informers, which must be running. Leaving closes the queue, lets
+        workers finish what they have in hand for ``grace_s``, and then cancels them. What is
+        queued is dropped: whoever leads next begins with a list of everything.
+
+        Raises:
+            AlreadyStartedError: it runs already, or did.
+        """
+        if self._started:
+            msg = f"controller {self.name!r} was started already"
+            raise AlreadyStartedError(msg)
+        self._started = True
+        self.wire()
+        gauges = metrics.queue_gauges(self.name, self.queue.depths, self.queue.working_seconds)
+        with gauges:
+            async with supervise() as tasks:
+                for listening in self._listening or ():
+                    await listening.wait_for_sync()
+                workers = [
+                    tasks.start(self._work(), name=f"{self.name}-worker-{number}")
+                    for number in range(self.workers)
+                ]
+                self._log.info("controller started", controller=self.name, workers=self.workers)
+                try:
+                    yield
+                finally:
+                    self.queue.shut_down(drain=False)
+                    await self._finish(workers)
+
+    async def _finish(self, workers: list[asyncio.Task[Any]]) -> None:
+        _, busy = await asyncio.wait(workers, timeout=self._grace_s)
+        if busy:
+            self._log.warning(
+                "workers did not finish in time and are cancelled",
+                controller=self.name,
+                workers=len(busy),
+                grace_s=self._grace_s,
+            )
+        else:
+            self._log.info("controller stopped", controller=self.name)
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                request = await self.queue.get()
+            except QueueShutDown:
+                return
+            try:
+                await self._process(request)
+            finally:
+                self.queue.done(request)
+            # Neither get() nor a reconcile that finds nothing to do waits for anything: without
+            # this, a long queue of such keys would stop the event loop.
+            await asyncio.sleep(0)
+
+    async def _process(self, request: Request) -> None:
+        started = self._clock.monotonic()
+        self._metrics.started()
+        with structlog.contextvars.bound_contextvars(
+            controller=self.name, object=str(request), reconcile_id=uuid.uuid4().hex
+        ):
+            try:
+                outcome = await self._attempt(request)
+            finally:
+                seconds = self._clock.monotonic() - started
+                self._metrics.ended(seconds)
+            self._settle(request, outcome, seconds)
+
+    async def _attempt(self, request: Request) -> _Outcome:
+        limit = asyncio.timeout(self._timeout_s)
+        try:
+            async with limit:
+                return _checked(await self.reconciler.reconcile(request))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled this worker: something that the reconciler waited for was cancelled.
+            # Passing that on would end the worker for good, without anybody noticing.
+            return _Failed(error)
+        except TimeoutError as error:
+            return _TimedOut(error) if limit.expired() else _Failed(error)
+        except Exception as error:  # noqa: BLE001 - one of the places that may: see _settle
+            return _classify(error)
+
+    def _settle(self, request: Request, outcome: _Outcome, seconds: float) -> None:
+        """The table of the class docstring."""
+        match outcome:
+            case _Succeeded(Result(None, summary)):
+                self.queue.forget(request)
+                self._metrics.result("success")
+                self._report(request, "done", summary, seconds)
+            case _Succeeded(Result(delay, summary)):
+                assert delay is not None
+                self.queue.forget(request)
+                self.queue.add_after(request, delay.total_seconds())
+                self._metrics.result("requeue_after")
+                self._report(
+                    request, "requeue_after", summary, seconds, again_in_s=delay.total_seconds()
+                )
+            case _Conflicted(error):
+                self._metrics.conflict()
+                self._metrics.result("requeue")
+                self._retry(request, error, seconds, "conflict")
+            case _TimedOut(error):
+                self._metrics.timeout()
+                self._metrics.result("error")
+                self._retry(request, error, seconds, "timeout", timeout_s=self._timeout_s)
+            case _Failed(error):
+                if not _on_purpose(error):
+                    self._metrics.panic()
+                self._metrics.result("error")
+                self._retry(request, error, seconds, "error")
+            case _Terminated(error):
+                self.queue.forget(request)
+                self._metrics.terminal()
+                self._metrics.result("error")
+                self._log.warning(
+                    "reconcile failed, waiting for the object to change",
+                    outcome="terminal",
+                    error=str(error),
+                    seconds=round(seconds, 4),
+                )
+            case _:
+                assert_never(outcome)
+
+    def _report(
+        self, request: Request, outcome: str, summary: str, seconds: float, **more: Any
+    ) -> None:
+        """The one line of a reconcile that succeeded."""
+        taken = self.queue.in_hand(request)
+        log = self._log.info if summary else self._log.debug
+        log(
+            "reconciled",
+            outcome=outcome,
+            summary=summary,
+            seconds=round(seconds, 4),
+            queued_s=0.0 if taken is None else round(taken.waited_s, 4),
+            **more,
+        )
+
+    def _retry(
+        self, request: Request, error: BaseException, seconds: float, outcome: str, **more: Any
+    ) -> None:
+        """Have it tried again, and say so: the one line of a reconcile that failed."""
+        delay_s = self.queue.add_rate_limited(request, at_least_s=_retry_after(error))
+        conflict = outcome == "conflict"
+        log = self._log.info if conflict else self._log.error
+        unexpected = outcome == "error" and not _on_purpose(error)
+        log(
+            "the object changed meanwhile, trying again" if conflict else "reconcile failed",
+            outcome=outcome,
+            error=str(error) or type(error).__name__,
+            attempt=self.queue.num_requeues(request),
+            retry_in_s=round(delay_s, 4),
+            seconds=round(seconds, 4),
+            **({"exc_info": error} if unexpected else {}),
+            **more,
+        )
+
+
+def _checked(result: object) -> _Succeeded:
+    """Types are not checked at run time, and a forgotten ``return`` is easily made."""
+    if isinstance(result, Result):
+        return _Succeeded(result)
+    msg = f"a reconciler has to return a Result, not {result!r}"
+    raise TypeError(msg)
+
+
+def _classify(error: Exception) -> _Outcome:
+    leaves = list(_leaves(error))
+    if all(isinstance(leaf, TerminalError) for leaf in leaves):
+        return _Terminated(error)
+    if all(isinstance(leaf, ConflictError) for leaf in leaves):
+        return _Conflicted(error)
+    return _Failed(error)
+
+
+def _on_purpose(error: BaseException) -> bool:
+    """Whether this is a failure of the world outside, and not one of the program."""
+    expected = (JobSetPyError, TimeoutError, asyncio.CancelledError)
+    return all(isinstance(leaf, expected) for leaf in _leaves(error))
+
+
+def _retry_after(error: BaseException) -> float:
+    """The longest wait that a server asked for, in seconds; 0 when none did."""
+    return max(
+        leaf.retry_after or 0.0 if isinstance(leaf, RetryableApiError) else 0.0
+        for leaf in _leaves(error)
+    )
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group of groups; an exception that is no group stands for itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _leaves(member)
+    else:
+        yield error

@@ -1,0 +1,411 @@
+"""Kubernetes Events: what happened to an object, for people who run ``kubectl describe``.
+
+Recording is synchronous and cheap; sending happens in the background and is best effort: an Event
+that cannot be sent is counted and forgotten, and nothing ever waits for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, Never, Protocol, TypeVar
+
+from jobsetpy.aio import Clock, LoopClock, full_jitter
+from jobsetpy.api.events import Event
+from jobsetpy.api.meta import KubeObject
+from jobsetpy.controller._buckets import ObjectBuckets
+from jobsetpy.errors import (
+    AlreadyExistsError,
+    JobSetPyError,
+    NotFoundError,
+    RetryableApiError,
+    TransportError,
+)
+from jobsetpy.observability import metrics
+from jobsetpy.observability.logging import get_logger
+from jobsetpy.workqueue import DelayHeap
+
+T = TypeVar("T")
+EventType = Literal["Normal", "Warning"]
+
+MAX_NOTE_BYTES = 1024
+"""The API server refuses longer notes."""
+
+_MAX_NAME = 253
+_MAX_INSTANCE = 128
+_ATTEMPTS = 3
+_LAST_WORDS_S = 2.0
+
+
+class EventClient(Protocol):
+    """The two verbs that a recorder needs; ``client.Client`` has them."""
+
+    async def create(
+        self,
+        cls: type[T],
+        namespace: str,
+        body: Mapping[str, Any],
+        *,
+        timeout_s: float | None = ...,
+    ) -> T:
+        """Create an object."""
+        ...
+
+    async def merge_patch(
+        self,
+        cls: type[T],
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = ...,
+        timeout_s: float | None = ...,
+    ) -> T:
+        """Change an object."""
+        ...
+
+
+class _SeriesKey(NamedTuple):
+    """What makes two events the same. Not the message, and not the object's resourceVersion."""
+
+    type: str
+    action: str
+    reason: str
+    regarding: tuple[str, ...]
+    related: tuple[str, ...]
+
+
+class _Series:
+    """An event, its repeats, and how much of that the API server knows."""
+
+    __slots__ = (
+        "body",
+        "count",
+        "created",
+        "key",
+        "last",
+        "last_wall",
+        "namespace",
+        "next_patch",
+        "sent",
+    )
+
+    def __init__(self, key: _SeriesKey, namespace: str, body: dict[str, Any]) -> None:
+        self.key = key
+        self.namespace = namespace
+        self.body = body
+        self.count = 1
+        self.sent = 0  # the count that the API server knows
+        self.created = False
+        self.last = 0.0  # monotonic
+        self.last_wall = datetime.min.replace(tzinfo=UTC)
+        self.next_patch = 0.0
+
+    @property
+    def name(self) -> str:
+        name: str = self.body["metadata"]["name"]
+        return name
+
+
+class EventRecorder:
+    """Records events.k8s.io/v1 Events and sends them in the background.
+
+    * A repeat (same type, action, reason, object, related object; from this recorder) within
+      ``series_s`` of the one before creates nothing: it raises ``series.count`` of the first Event
+      by a patch, beginning with 2. Its message is not kept. At most one patch is sent for a series
+      in ``patch_every_s``, except for the first; repeats in between are summed up.
+    * New Events of one object are limited by a token bucket, so that a hot loop cannot flood. All
+      that wait to be sent are bounded by ``max_pending``; the oldest is dropped for a new one.
+    * A message is cut to 1,024 bytes of UTF-8 and never formatted.
+    * Sending survives any failure. One that may pass is tried three times.
+
+    Run :meth:`run` beside whatever records (the manager does it for ``manager.recorder()``).
+
+    Args:
+        client: sends.
+        component: ``reportingController``; a name such as ``jobset``.
+        instance: ``reportingInstance``; component and host name when absent.
+        max_pending: bound of what waits to be sent.
+        max_series: bound of what is remembered to recognise repeats.
+        series_s: a series ends after that many seconds of silence.
+        patch_every_s: see above.
+        burst: new Events of one object at once.
+        refill_s: after how many seconds an object may have one more.
+        clock: where time comes from.
+        rand: uniform numbers in [0, 1), for the waits between attempts.
+    """
+
+    def __init__(
+        self,
+        client: EventClient,
+        *,
+        component: str,
+        instance: str = "",
+        max_pending: int = 1000,
+        max_series: int = 4096,
+        series_s: float = 360.0,
+        patch_every_s: float = 5.0,
+        burst: int = 25,
+        refill_s: float = 30.0,
+        clock: Clock | None = None,
+        rand: Callable[[], float] = random.random,
+    ) -> None:
+        self.component = component
+        self._client = client
+        self._instance = (instance or f"{component}-{socket.gethostname()}")[:_MAX_INSTANCE]
+        self._max_pending = max_pending
+        self._max_series = max_series
+        self._series_s = series_s
+        self._patch_every_s = patch_every_s
+        self._clock: Clock = clock or LoopClock()
+        self._rand = rand
+        self._buckets = ObjectBuckets(burst=burst, refill_s=refill_s, clock=self._clock)
+        self._metrics = metrics.EventMetrics(component)
+        self._log = get_logger("events")
+        # All in the order of what happened longest ago: what is remembered, what may be sent now,
+        # and the series whose next patch has to wait.
+        self._series: OrderedDict[_SeriesKey, _Series] = OrderedDict()
+        self._pending: OrderedDict[_SeriesKey, _Series] = OrderedDict()
+        self._later: DelayHeap[_SeriesKey] = DelayHeap()
+        self._wake = asyncio.Event()
+        self._last_ns = 0
+
+    def __len__(self) -> int:
+        """How many Events and patches wait to be sent."""
+        return len(self._pending) + len(self._later)
+
+    def event(
+        self,
+        obj: KubeObject,
+        type_: str,
+        reason: str,
+        message: str,
+        *,
+        related: KubeObject | None = None,
+        action: str = "Reconciling",
+    ) -> None:
+        """Record that something happened to ``obj``. Returns at once and never raises.
+
+        Args:
+            obj: what the Event is about; the Event gets its namespace (``default`` if it has none).
+            type_: ``Normal`` or ``Warning``.
+            reason: one word in CamelCase, for machines.
+            message: for people, any text.
+            related: another object that matters.
+            action: what was being done, in CamelCase.
+        """
+        now = self._clock.monotonic()
+        self._expire(now)
+        key = _SeriesKey(type_, action, reason, _identity(obj), _identity(related))
+        series = self._series.get(key)
+        if series is None:
+            if not self._buckets.take(key.regarding):
+                self._metrics.count("rate_limited")
+                return
+            series = _Series(key, *self._body(key, obj, related, message))
+            self._series[key] = series
+            if len(self._series) > self._max_series:
+                self._series.popitem(last=False)
+        else:
+            series.count += 1
+            self._series.move_to_end(key)
+        series.last = now
+        series.last_wall = self._clock.now()
+        self._enqueue(series, now)
+
+    async def run(self) -> Never:
+        """Send until cancelled; then send what waits, for at most two seconds."""
+        try:
+            while True:
+                await self._send_due()
+                self._wake.clear()
+                due = self._later.next_due()
+                delay = None if due is None else max(0.0, due - self._clock.monotonic())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        await self._wake.wait()
+        finally:
+            try:
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await self.flush()
+            except TimeoutError:
+                self._log.info("events left unsent", controller=self.component, count=len(self))
+
+    async def flush(self) -> None:
+        """Send everything that waits, without regard to ``patch_every_s``."""
+        self._later.clear()
+        for series in self._series.values():
+            if series.count > series.sent:
+                self._pending[series.key] = series
+        while self._pending:
+            await self._send(next(iter(self._pending.values())))
+
+    # Recording
+
+    def _expire(self, now: float) -> None:
+        """Forget series that ended, the longest silent first. O(1) for each that is forgotten."""
+        while self._series:
+            series = next(iter(self._series.values()))
+            if now - series.last < self._series_s:
+                return
+            self._series.popitem(last=False)
+
+    def _enqueue(self, series: _Series, now: float) -> None:
+        if series.next_patch > now:
+            self._later.put(series.key, series.next_patch, 0)
+        elif series.key not in self._pending:
+            if len(self._pending) >= self._max_pending:
+                _, dropped = self._pending.popitem(last=False)
+                self._metrics.count("overflow")
+                if not dropped.created:
+                    self._forget(dropped)
+            self._pending[series.key] = series
+        self._wake.set()
+
+    def _forget(self, series: _Series) -> None:
+        if self._series.get(series.key) is series:
+            del self._series[series.key]
+
+    def _body(
+        self, key: _SeriesKey, obj: KubeObject, related: KubeObject | None, message: str
+    ) -> tuple[str, dict[str, Any]]:
+        namespace = obj.metadata.namespace or "default"
+        now = self._clock.now()
+        # The name must be unique even if the clock stands still, or is set back.
+        self._last_ns = max(self._last_ns + 1, int(now.timestamp() * 1_000_000) * 1000)
+        suffix = f".{self._last_ns:x}"
+        name = obj.metadata.name[: _MAX_NAME - len(suffix)].rstrip("-.")
+        body: dict[str, Any] = {
+            "apiVersion": Event.RESOURCE.api_version,
+            "kind": Event.RESOURCE.kind,
+            "metadata": {"name": name + suffix, "namespace": namespace},
+            "eventTime": _micro_time(now),
+            "reportingController": self.component,
+            "reportingInstance": self._instance,
+            "action": key.action,
+            "reason": key.reason,
+            "type": key.type,
+            "note": _cut(message, MAX_NOTE_BYTES),
+            "regarding": _reference(obj),
+        }
+        if related is not None:
+            body["related"] = _reference(related)
+        return namespace, body
+
+    # Sending
+
+    async def _send_due(self) -> None:
+        """Send what may be sent now."""
+        while True:
+            now = self._clock.monotonic()
+            for key, _ in self._later.pop_due(now):
+                series = self._series.get(key)
+                if series is not None and series.count > series.sent:
+                    self._enqueue(series, now)
+            if not self._pending:
+                return
+            await self._send(next(iter(self._pending.values())))
+
+    async def _send(self, series: _Series) -> None:
+        """Make the API server know of one series; whatever happens, do not raise.
+
+        It stays pending meanwhile, so that ``flush`` finds it if ``run`` is cancelled here.
+        """
+        ok = series.created
+        if not ok:
+            ok = series.created = await self._attempt(series, self._create)
+            if ok:
+                series.sent = 1
+                self._metrics.count("created")
+        if ok and series.count > series.sent:
+            count = series.count
+            ok = await self._attempt(series, self._patch)
+            if ok:
+                series.sent = count
+                series.next_patch = self._clock.monotonic() + self._patch_every_s
+                self._metrics.count("patched")
+        if self._pending.get(series.key) is series:
+            del self._pending[series.key]
+        if not ok:
+            self._forget(series)  # the next one is a first one again
+        elif series.count > series.sent:
+            self._enqueue(series, self._clock.monotonic())
+
+    async def _attempt(self, series: _Series, send: Callable[[_Series], Any]) -> bool:
+        for attempt in range(_ATTEMPTS):
+            try:
+                await send(series)
+            except (RetryableApiError, TransportError) as error:
+                if attempt + 1 < _ATTEMPTS:
+                    await asyncio.sleep(full_jitter(attempt, base=1.0, cap=10.0, rand=self._rand))
+                    continue
+                self._failed(series, error)
+            except (JobSetPyError, OSError) as error:
+                self._failed(series, error)
+            else:
+                return True
+            return False
+        return False
+
+    def _failed(self, series: _Series, error: Exception) -> None:
+        self._metrics.count("failed")
+        self._log.debug(
+            "an event could not be sent",
+            controller=self.component,
+            event_namespace=series.namespace,
+            event_name=series.name,
+            error=str(error),
+        )
+
+    async def _create(self, series: _Series) -> None:
+        # A name is used once: that it is taken means that an attempt came through after all.
+        with suppress(AlreadyExistsError):
+            await self._client.create(Event, series.namespace, series.body)
+
+    async def _patch(self, series: _Series) -> None:
+        repeats = {"count": series.count, "lastObservedTime": _micro_time(series.last_wall)}
+        try:
+            await self._client.merge_patch(
+                Event, series.namespace, series.name, {"series": repeats}
+            )
+        except NotFoundError:
+            # Events live for an hour; a series that is older than that gets a new one.
+            await self._client.create(Event, series.namespace, {**series.body, "series": repeats})
+
+
+def _identity(obj: KubeObject | None) -> tuple[str, ...]:
+    if obj is None:
+        return ()
+    meta = obj.metadata
+    return (obj.RESOURCE.group, obj.RESOURCE.kind, meta.namespace, meta.name, meta.uid)
+
+
+def _reference(obj: KubeObject) -> dict[str, str]:
+    meta = obj.metadata
+    reference = {
+        "apiVersion": obj.RESOURCE.api_version,
+        "kind": obj.RESOURCE.kind,
+        "namespace": meta.namespace,
+        "name": meta.name,
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+    }
+    return {field: value for field, value in reference.items() if value}
+
+
+def _micro_time(when: datetime) -> str:
+    """Kubernetes' MicroTime: RFC 3339 in UTC with exactly six digits."""
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _cut(text: str, limit: int) -> str:
+    """At most ``limit`` bytes of UTF-8, no character cut in half."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return data.decode()
+    return data[: limit - 3].decode("utf-8", "ignore") + "..."
