@@ -1,0 +1,233 @@
+"""Epochs of all JobSets' pods, counted as they change.
+
+A restart of a JobSet with thousands of pods means thousands of pod events. Counting all pods at
+each would be quadratic, so the counts are kept: an event changes a few numbers, whatever the number
+of pods or Jobs.
+
+Which pods belong to a JobSet is decided by UIDs alone: the pod's controller is a Job, that Job is
+in the cache, and that Job's controller is the JobSet. Labels and annotations of a pod prove
+nothing, since whoever may create pods may put anything there. A pod whose Job is not known yet is
+kept aside and counts from the moment its Job appears; it stops counting when its Job goes. Of a
+Job's own labels only the restart attempt is read, which separates the Jobs of one attempt from
+those of the one before.
+
+The ledger is fed with every change of a pod or Job, in order, and holds no pods: its size grows
+with Jobs, not with pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.domain.buckets import parse_count
+from jobsetpy.domain.epochs import INVALID, Histogram, InvalidEpoch, parse_epoch
+
+K = TypeVar("K")
+
+_SUCCEEDED: Final = -2
+_OUT: Final = 0  # not started, failed, or nobody's: neither is in a histogram
+
+
+@attrs.frozen
+class GroupKey:
+    """The Jobs of one attempt of one JobSet."""
+
+    jobset_uid: str
+    attempt: int
+
+
+class _Counts:
+    """Pods of one Job, or of all Jobs of a group."""
+
+    __slots__ = ("epochs", "invalid", "jobs", "succeeded", "succeeded_by_jobs")
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {}
+        self.succeeded = 0
+        self.succeeded_by_jobs = 0
+        self.invalid: dict[str, InvalidEpoch] = {}
+        self.jobs = 0
+
+    def add(self, kind: int, number: int) -> None:
+        """Count ``number`` more (or fewer) pods of a kind: an epoch or one of the marks."""
+        if kind > 0:
+            count = self.epochs.get(kind, 0) + number
+            if count:
+                self.epochs[kind] = count
+            else:
+                del self.epochs[kind]
+        elif kind == _SUCCEEDED:
+            self.succeeded += number
+
+    @property
+    def empty(self) -> bool:
+        return not (self.epochs or self.succeeded or self.invalid or self.jobs)
+
+
+class EpochLedger:
+    """Counts of epochs per JobSet and attempt, kept up to date by events in O(1)."""
+
+    __slots__ = ("_groups", "_jobs", "_pods")
+
+    def __init__(self) -> None:
+        self._pods: dict[str, _Counts] = {}  # by UID of the controller
+        self._jobs: dict[str, GroupKey] = {}  # by UID of the Job
+        self._groups: dict[GroupKey, _Counts] = {}
+
+    def __len__(self) -> int:
+        """How many groups and Jobs it has counts of."""
+        return len(self._pods) + len(self._jobs) + len(self._groups)
+
+    def histogram(self, jobset_uid: str, attempt: int) -> Histogram:
+        """The pods of the Jobs of one attempt; a live view, to be used at once.
+
+        Pods that succeeded and were deleted since are still known from their Job's status.
+        """
+        counts = self._groups.get(GroupKey(jobset_uid, attempt))
+        if counts is None:
+            return Histogram()
+        return Histogram(counts.epochs, max(counts.succeeded, counts.succeeded_by_jobs))
+
+    def invalid(self, jobset_uid: str, attempt: int) -> Mapping[str, InvalidEpoch]:
+        """Pods with an unusable annotation, by UID; a live view."""
+        counts = self._groups.get(GroupKey(jobset_uid, attempt))
+        return {} if counts is None else counts.invalid
+
+    def pod_changed(self, old: ChildPod | None, new: ChildPod | None) -> GroupKey | None:
+        """Take a pod's change into account.
+
+        Args:
+            old: the pod before, ``None`` if it is new.
+            new: the pod now, ``None`` if it is gone.
+
+        Returns:
+            The group whose counts changed, or ``None`` if nothing that counts did.
+        """
+        old_kind = _OUT if old is None else _kind(old)
+        new_kind = _OUT if new is None else _kind(new)
+        if old is not None and new is not None:
+            same = old_kind == new_kind and (
+                new_kind != INVALID
+                or old.metadata.annotations.epoch == new.metadata.annotations.epoch
+            )
+            if same and old.metadata.controller_uid == new.metadata.controller_uid:
+                return None
+        group = None
+        if old is not None and old_kind != _OUT:
+            group = self._count(old, old_kind, -1)
+        if new is not None and new_kind != _OUT:
+            group = self._count(new, new_kind, 1) or group
+        return group
+
+    def job_changed(self, old: Job | None, new: Job | None) -> GroupKey | None:
+        """Take a Job's change into account: it may bring its pods into a group, or out of it.
+
+        Args:
+            old: the Job before, ``None`` if it is new.
+            new: the Job now, ``None`` if it is gone.
+
+        Returns:
+            The group whose counts changed (the one joined, if one is left for another), or
+            ``None``.
+        """
+        changed = None
+        if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
+            key = _group_of(new)
+            if key is not None and self._jobs.get(new.metadata.uid) == key:
+                more = new.status.succeeded - old.status.succeeded
+                if not more:
+                    return None
+                self._groups[key].succeeded_by_jobs += more
+                return key
+        if old is not None:
+            changed = self._leave(old)
+        if new is not None:
+            changed = self._join(new) or changed
+        return changed
+
+    def _count(self, pod: ChildPod, kind: int, number: int) -> GroupKey | None:
+        owner = pod.metadata.controller_uid
+        key = self._jobs.get(owner)
+        self._count_in(self._pods, owner, pod, kind, number)
+        if key is not None:
+            self._count_in(self._groups, key, pod, kind, number)
+        return key
+
+    @staticmethod
+    def _count_in(table: dict[K, _Counts], key: K, pod: ChildPod, kind: int, number: int) -> None:
+        counts = table.get(key)
+        if counts is None:
+            counts = table[key] = _Counts()
+        if kind == INVALID:
+            uid = pod.metadata.uid
+            if number > 0:
+                text = pod.metadata.annotations.epoch or ""
+                counts.invalid[uid] = InvalidEpoch(pod.metadata.name, uid, text)
+            else:
+                counts.invalid.pop(uid, None)
+        else:
+            counts.add(kind, number)
+        if number < 0 and counts.empty:
+            del table[key]
+
+    def _join(self, job: Job) -> GroupKey | None:
+        key = _group_of(job)
+        if key is None:
+            return None
+        uid = job.metadata.uid
+        self._jobs[uid] = key
+        group = self._groups.setdefault(key, _Counts())
+        group.jobs += 1
+        group.succeeded_by_jobs += job.status.succeeded
+        self._move(uid, group, 1)
+        return key
+
+    def _leave(self, job: Job) -> GroupKey | None:
+        uid = job.metadata.uid
+        key = self._jobs.pop(uid, None)
+        if key is None:
+            return None
+        group = self._groups[key]
+        group.jobs -= 1
+        group.succeeded_by_jobs -= job.status.succeeded
+        self._move(uid, group, -1)
+        if group.empty:
+            del self._groups[key]
+        return key
+
+    def _move(self, uid: str, group: _Counts, sign: int) -> None:
+        counts = self._pods.get(uid)
+        if counts is None:
+            return
+        for epoch, count in counts.epochs.items():
+            group.add(epoch, sign * count)
+        group.succeeded += sign * counts.succeeded
+        for pod_uid, invalid in counts.invalid.items():
+            if sign > 0:
+                group.invalid[pod_uid] = invalid
+            else:
+                group.invalid.pop(pod_uid, None)
+
+
+def _kind(pod: ChildPod) -> int:
+    """A pod's epoch, or one of the marks."""
+    phase = pod.status.phase
+    if phase == "Succeeded":
+        return _SUCCEEDED
+    if phase == "Failed" or not pod.metadata.controller_uid:
+        return _OUT
+    return parse_epoch(pod.metadata.annotations.epoch)
+
+
+def _group_of(job: Job) -> GroupKey | None:
+    owner = job.metadata.controller
+    if owner is None or owner.kind != "JobSet" or owner.api_version.partition("/")[0] != keys.GROUP:
+        return None
+    attempt = parse_count(job.metadata.labels.get(keys.RESTART_ATTEMPT))
+    return None if attempt is None else GroupKey(owner.uid, attempt)

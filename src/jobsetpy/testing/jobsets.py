@@ -1,0 +1,309 @@
+"""JobSets for tests of rules: builders, and a model of what an API server makes of a plan.
+
+``ModelCluster`` holds one JobSet with its Jobs as plain JSON, carries plans out at once, and lets a
+test play the Job controller. It knows no conflicts, caches or delays: those belong to tests of
+reconcilers, against ``FakeApiServer``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet, JobSetStatus
+from jobsetpy.domain import plan as p
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.planner import ObservedJobSet, plan_jobs
+from jobsetpy.domain.suspension import resume_patch
+
+T = TypeVar("T")
+
+EPOCH_START = datetime(2026, 1, 1, tzinfo=UTC)
+"""Where the model's clock starts."""
+
+
+def decoded(cls: type[T], data: Mapping[str, Any]) -> T:
+    """A wire object made from JSON data, in the way informers make it."""
+    return msgspec.json.decode(msgspec.json.encode(data), type=cls)
+
+
+def replicated_job(
+    name: str,
+    replicas: int = 1,
+    *,
+    parallelism: int = 1,
+    group: str = "default",
+    depends_on: Iterable[tuple[str, str]] = (),
+    metadata: Mapping[str, Any] | None = None,
+    job_spec: Mapping[str, Any] | None = None,
+    pod_metadata: Mapping[str, Any] | None = None,
+    pod_spec: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A ReplicatedJob as JSON, with one container that runs nothing."""
+    template: dict[str, Any] = {
+        "spec": {
+            "parallelism": parallelism,
+            "completions": parallelism,
+            "completionMode": "Indexed",
+            **(job_spec or {}),
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "worker", "image": "worker:1"}],
+                    **(pod_spec or {}),
+                },
+            },
+        }
+    }
+    if metadata:
+        template["metadata"] = dict(metadata)
+    if pod_metadata:
+        template["spec"]["template"]["metadata"] = dict(pod_metadata)
+    out: dict[str, Any] = {
+        "name": name,
+        "groupName": group,
+        "replicas": replicas,
+        "template": template,
+    }
+    if depends_on:
+        out["dependsOn"] = [{"name": each, "status": status} for each, status in depends_on]
+    return out
+
+
+def jobset_json(
+    *replicated_jobs: Mapping[str, Any],
+    name: str = "test-js",
+    namespace: str = "default",
+    uid: str = "js-uid",
+    annotations: Mapping[str, str] | None = None,
+    status: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A JobSet as JSON: DNS names and success policy ``All``, as admission would fill them in.
+
+    Without ReplicatedJobs it has those of most tests: ``replicated-job-a`` with one replica and
+    ``replicated-job-b`` with three. ``spec`` takes further fields under their JSON names.
+    """
+    chosen = replicated_jobs or (
+        replicated_job("replicated-job-a"),
+        replicated_job("replicated-job-b", 3),
+    )
+    out: dict[str, Any] = {
+        "apiVersion": JobSet.RESOURCE.api_version,
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": "1"},
+        "spec": {
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "successPolicy": {"operator": "All"},
+            "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
+            "replicatedJobs": [copy.deepcopy(dict(item)) for item in chosen],
+            **spec,
+        },
+    }
+    if annotations:
+        out["metadata"]["annotations"] = dict(annotations)
+    if status:
+        out["status"] = dict(status)
+    return out
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """A JSON merge patch applied (RFC 7386); the target is not changed."""
+    if not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    out = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            out.pop(key, None)
+        else:
+            out[key] = merge(out.get(key), value)
+    return out
+
+
+class ModelCluster:
+    """One JobSet and its children; plans are carried out at once and in full.
+
+    Args:
+        jobset: as JSON.
+        features: the feature gates of the planner.
+
+    Attributes:
+        events: reasons of the events that were stored with a status, in order.
+        notices: reasons of the other events.
+        clock: the time that plans see; it moves only when a test moves it.
+    """
+
+    def __init__(self, jobset: Mapping[str, Any], features: Features | None = None) -> None:
+        self.object: dict[str, Any] = copy.deepcopy(dict(jobset))
+        self.features = features or Features()
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.services: dict[str, Mapping[str, Any]] = {}
+        self.claims: dict[str, Mapping[str, Any]] = {}
+        self.events: list[p.EmitEvent] = []
+        self.notices: list[p.EmitEvent] = []
+        self.clock = EPOCH_START
+        self.deleted = False
+        self.status_writes = 0
+        self._uids = 0
+
+    # -- looking ------------------------------------------------------------------------------
+
+    @property
+    def jobset(self) -> JobSet:
+        """The JobSet as the controller would read it."""
+        return decoded(JobSet, self.object)
+
+    @property
+    def status(self) -> JobSetStatus:
+        """Its status."""
+        return self.jobset.status
+
+    def job(self, name: str) -> Job:
+        """A Job as the controller would read it."""
+        return decoded(Job, self.jobs[name])
+
+    def condition(self, kind: str) -> tuple[str, str] | None:
+        """Status and reason of a condition, or ``None``."""
+        for item in self.status.conditions:
+            if item.type == kind:
+                return item.status, item.reason
+        return None
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """The counters that are not zero, by ReplicatedJob."""
+        return {
+            item["name"]: {k: v for k, v in item.items() if v and k != "name"}
+            for item in self.object.get("status", {}).get("replicatedJobsStatus", ())
+        }
+
+    def reasons(self) -> list[str]:
+        """Reasons of the stored events."""
+        return [event.reason for event in self.events]
+
+    # -- the controller -----------------------------------------------------------------------
+
+    def observe(self) -> ObservedJobSet:
+        """What a pass sees, with a cache that is up to date."""
+        return ObservedJobSet(
+            self.jobset,
+            [self.job(name) for name in self.jobs],
+            frozenset(self.services),
+            frozenset(self.claims),
+            self.features,
+        )
+
+    def plan(self) -> p.JobsPlan:
+        """The plan for the present state."""
+        return plan_jobs(self.observe(), self.clock)
+
+    def reconcile(self, *, limit: int = 12) -> p.JobsPlan:
+        """Plan and carry out until there is nothing left to do; the last plan."""
+        for _ in range(limit):
+            plan = self.plan()
+            if plan.empty:
+                return plan
+            self.carry_out(plan)
+        msg = f"no rest after {limit} passes: {self.plan()}"
+        raise AssertionError(msg)
+
+    def carry_out(self, plan: p.JobsPlan) -> None:
+        """Do what a plan says."""
+        for action in plan.actions:
+            self._act(action)
+        self.notices += plan.notices
+        if plan.status is not None and plan.status.patch:
+            self.object["status"] = merge(self.object.get("status"), plan.status.patch)
+            self.events += plan.status.events
+            self.status_writes += 1
+
+    def _act(self, action: p.Action) -> None:
+        match action:
+            case p.CreateJob(name, body):
+                assert name not in self.jobs
+                job = copy.deepcopy(dict(body))
+                self._uids += 1
+                job["metadata"]["uid"] = f"job-{self._uids}"
+                self.jobs[name] = job
+            case p.DeleteJob(name, uid):
+                assert self.jobs[name]["metadata"]["uid"] == uid
+                self.jobs[name]["metadata"]["deletionTimestamp"] = _text(self.clock)
+            case p.SuspendJob(name, _):
+                self.jobs[name]["spec"]["suspend"] = True
+            case p.ResumeJob(name, _):
+                if action.clear_start_time:
+                    self.jobs[name]["status"].pop("startTime")
+                pod_spec = self.jobs[name]["spec"]["template"]["spec"]
+                patch = resume_patch(action, pod_spec)
+                self.jobs[name] = merge(self.jobs[name], patch)
+            case p.ResizeJob(name, _, parallelism, completions):
+                size = {"parallelism": parallelism, "completions": completions}
+                self.jobs[name] = merge(self.jobs[name], {"spec": size})
+            case p.CreateService(name, body):
+                assert name not in self.services
+                self.services[name] = body
+            case p.CreateClaim(name, body):
+                assert name not in self.claims
+                self.claims[name] = body
+            case p.DeleteJobSet():
+                self.deleted = True
+                self.object["metadata"]["deletionTimestamp"] = _text(self.clock)
+
+    # -- the rest of the world ----------------------------------------------------------------
+
+    def collect(self, *names: str) -> None:
+        """Let terminating Jobs go: those named, or all."""
+        for name in names or tuple(self.jobs):
+            if "deletionTimestamp" in self.jobs[name]["metadata"]:
+                del self.jobs[name]
+
+    def change_spec(self, **spec: Any) -> None:
+        """Replace fields of the spec."""
+        self.object["spec"].update(spec)
+
+    def set_status(self, name: str, **status: Any) -> None:
+        """Merge into a Job's status."""
+        self.jobs[name]["status"] = {**self.jobs[name].get("status", {}), **status}
+
+    def ready(self, *names: str) -> None:
+        """Have all pods of Jobs run ready."""
+        for name in names:
+            pods = self.jobs[name]["spec"].get("parallelism", 1)
+            self.set_status(name, active=pods, ready=pods)
+
+    def complete(self, *names: str) -> None:
+        """Have Jobs complete."""
+        for name in names:
+            self._finish(name, "Complete", "CompletionsReached", "")
+
+    def fail(
+        self, name: str, reason: str = "BackoffLimitExceeded", message: str = "", *, after: int = 0
+    ) -> None:
+        """Have a Job fail, ``after`` seconds from now."""
+        self._finish(name, "Failed", reason, message, self.clock + timedelta(seconds=after))
+
+    def _finish(
+        self, name: str, kind: str, reason: str, message: str, at: datetime | None = None
+    ) -> None:
+        condition = {
+            "type": kind,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": _text(at or self.clock),
+        }
+        self.set_status(name, active=0, ready=0, conditions=[condition])
+
+    def each(self, action: Callable[[str], None], *, prefix: str = "") -> None:
+        """Do something with every Job whose name starts so."""
+        for name in tuple(self.jobs):
+            if name.startswith(prefix):
+                action(name)
+
+
+def _text(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,240 @@
+"""Properties of epochs: the ledger against a full count, and the protocol as a whole."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey
+from jobsetpy.domain.epochs import Histogram, decide_epochs, parse_epoch
+from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+
+JOBS = ["j1", "j2", "j3"]
+OWNERS = [*JOBS, "nobody", ""]
+GROUPS = [GroupKey("js1", 0), GroupKey("js1", 1), GroupKey("js2", 0)]
+
+
+def make_pod(name, owner, epoch, phase):
+    """A pod slice."""
+    meta = {"name": name, "uid": name}
+    if owner:
+        meta["ownerReferences"] = [{"kind": "Job", "uid": owner, "controller": True}]
+    if epoch is not None:
+        meta["annotations"] = {keys.EPOCH_ANNOTATION: epoch}
+    return decoded(ChildPod, {"metadata": meta, "status": {"phase": phase}})
+
+
+def make_job(uid, group, succeeded):
+    """A Job slice."""
+    reference = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "uid": group.jobset_uid,
+        "controller": True,
+    }
+    meta = {
+        "uid": uid,
+        "labels": {keys.RESTART_ATTEMPT: str(group.attempt)},
+        "ownerReferences": [reference],
+    }
+    return decoded(Job, {"metadata": meta, "status": {"succeeded": succeeded}})
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """The ledger always says what counting everything anew would say."""
+
+    def __init__(self):
+        super().__init__()
+        self.ledger = EpochLedger()
+        self.pods = {}
+        self.jobs = {}
+
+    @rule(
+        name=st.sampled_from([f"p{i}" for i in range(6)]),
+        owner=st.sampled_from(OWNERS),
+        epoch=st.sampled_from([None, "1", "2", "3", "x", "0"]),
+        phase=st.sampled_from(["Pending", "Running", "Running", "Succeeded", "Failed"]),
+    )
+    def put_pod(self, name, owner, epoch, phase):
+        """A pod appears or changes in any way."""
+        pod = make_pod(name, owner, epoch, phase)
+        self.ledger.pod_changed(self.pods.get(name), pod)
+        self.pods[name] = pod
+
+    @rule(name=st.sampled_from([f"p{i}" for i in range(6)]))
+    def drop_pod(self, name):
+        """A pod goes."""
+        if name in self.pods:
+            self.ledger.pod_changed(self.pods.pop(name), None)
+
+    @rule(uid=st.sampled_from(JOBS), group=st.sampled_from(GROUPS), succeeded=st.integers(0, 3))
+    def put_job(self, uid, group, succeeded):
+        """A Job appears or changes in any way."""
+        job = make_job(uid, group, succeeded)
+        self.ledger.job_changed(self.jobs.get(uid), job)
+        self.jobs[uid] = job
+
+    @rule(uid=st.sampled_from(JOBS))
+    def drop_job(self, uid):
+        """A Job goes."""
+        if uid in self.jobs:
+            self.ledger.job_changed(self.jobs.pop(uid), None)
+
+    @invariant()
+    def equals_a_full_count(self):
+        """Epochs, succeeded pods and unusable annotations of every group."""
+        for group in GROUPS:
+            members = {
+                uid
+                for uid, job in self.jobs.items()
+                if (job.metadata.controller.uid, job.metadata.labels[keys.RESTART_ATTEMPT])
+                == (group.jobset_uid, str(group.attempt))
+            }
+            epochs, succeeded, invalid = {}, 0, set()
+            for pod in self.pods.values():
+                if pod.metadata.controller_uid not in members or pod.status.phase == "Failed":
+                    continue
+                if pod.status.phase == "Succeeded":
+                    succeeded += 1
+                    continue
+                epoch = parse_epoch(pod.metadata.annotations.epoch)
+                if epoch > 0:
+                    epochs[epoch] = epochs.get(epoch, 0) + 1
+                elif epoch < 0:
+                    invalid.add(pod.metadata.uid)
+            by_jobs = sum(self.jobs[uid].status.succeeded for uid in members)
+            histogram = self.ledger.histogram(group.jobset_uid, group.attempt)
+
+            assert epochs == histogram.epochs
+            assert max(succeeded, by_jobs) == histogram.succeeded
+            assert invalid == self.ledger.invalid(group.jobset_uid, group.attempt).keys()
+
+    def teardown(self):
+        """When everything is gone, nothing is left."""
+        for name in tuple(self.pods):
+            self.drop_pod(name)
+        for uid in tuple(self.jobs):
+            self.drop_job(uid)
+
+        assert 0 == len(self.ledger)
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def group(size, synced, deprecated):
+    """A JobSet of that many pods."""
+    return decoded(
+        JobSet,
+        jobset_json(
+            replicated_job("a", size),
+            failurePolicy={"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
+            status={"syncedEpoch": synced, "deprecatedEpoch": deprecated},
+        ),
+    )
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.dictionaries(st.integers(1, 9), st.integers(1, 6), max_size=4), max_size=8),
+)
+def test_status_never_goes_back(size, histograms):
+    """Whatever the pods say, both numbers only grow, and the rule is at rest after one write."""
+    synced = deprecated = 0
+    for epochs in histograms:
+        jobset = group(size, synced, deprecated)
+        decision = decide_epochs(jobset, Histogram(epochs))
+        assert decision.synced is None or decision.synced > synced
+        assert decision.deprecated is None or decision.deprecated > deprecated
+        synced = decision.synced or synced
+        deprecated = decision.deprecated or deprecated
+
+        assert decide_epochs(group(size, synced, deprecated), Histogram(epochs)).empty
+
+
+class ProtocolMachine(RuleBasedStateMachine):
+    """Agents and controller with random timing: each acts on what it last saw.
+
+    An agent that starts joins at ``syncedEpoch + 1``, restarts when its epoch is deprecated, and
+    lets its worker run when its epoch is synced. The controller sees pods as they were at some
+    earlier moment, one pod at a time, as a watch delivers them.
+    """
+
+    SIZE = 3
+
+    def __init__(self):
+        super().__init__()
+        self.synced = self.deprecated = 0
+        self.epochs = [None] * self.SIZE
+        self.running = [False] * self.SIZE
+        self.seen = [None] * self.SIZE
+
+    @rule(number=st.integers(0, SIZE - 1))
+    def agent_starts(self, number):
+        """An agent starts, for the first time or again, and tells its epoch."""
+        self.running[number] = False
+        self.epochs[number] = max(self.synced + 1, self.epochs[number] or 0)
+
+    @rule(number=st.integers(0, SIZE - 1))
+    def agent_reads_status(self, number):
+        """An agent sees the status and acts on it."""
+        epoch = self.epochs[number]
+        if epoch is None:
+            return
+        if epoch <= self.deprecated:
+            self.agent_starts(number)
+        elif epoch == self.synced:
+            self.running[number] = True
+
+    @rule(number=st.integers(0, SIZE - 1))
+    def controller_sees(self, number):
+        """The controller's cache learns of one pod."""
+        self.seen[number] = self.epochs[number]
+
+    @rule()
+    def controller_decides(self):
+        """A pass on what the cache holds."""
+        epochs = {}
+        for epoch in self.seen:
+            if epoch is not None:
+                epochs[epoch] = epochs.get(epoch, 0) + 1
+        decision = decide_epochs(group(self.SIZE, self.synced, self.deprecated), Histogram(epochs))
+        self.synced = decision.synced or self.synced
+        self.deprecated = decision.deprecated or self.deprecated
+
+    @invariant()
+    def no_worker_runs_ahead(self):
+        """A worker runs at an epoch only when every pod had reached it."""
+        for number in range(self.SIZE):
+            if self.running[number]:
+                assert all(
+                    epoch is not None and epoch >= self.epochs[number] for epoch in self.epochs
+                )
+
+    @invariant()
+    def deprecated_is_never_ahead(self):
+        """The newest epoch is never deprecated, so a restart always ends."""
+        assert self.deprecated <= max([epoch or 0 for epoch in self.epochs])
+        assert self.deprecated <= self.synced + 1
+
+    def teardown(self):
+        """When faults stop, all workers run at one epoch."""
+        for _ in range(6):
+            for number in range(self.SIZE):
+                if self.epochs[number] is None:
+                    self.agent_starts(number)
+                self.agent_reads_status(number)
+                self.controller_sees(number)
+                self.controller_decides()
+
+        assert all(self.running)
+        assert 1 == len(set(self.epochs))
+
+
+TestProtocol = ProtocolMachine.TestCase
+TestProtocol.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)

@@ -1,0 +1,248 @@
+"""Counting epochs as pods and Jobs change."""
+
+from __future__ import annotations
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey
+from jobsetpy.testing.jobsets import decoded
+
+GROUP = GroupKey("js", 0)
+
+
+def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False):
+    """A pod of a Job."""
+    meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": {}}
+    if epoch is not None:
+        meta["annotations"] = {keys.EPOCH_ANNOTATION: str(epoch)}
+    if owner is not None:
+        meta["ownerReferences"] = [{"kind": "Job", "uid": owner, "controller": True}]
+    if deleting:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return decoded(ChildPod, {"metadata": meta, "status": {"phase": phase}})
+
+
+def job(uid="job", *, owner="js", attempt="0", succeeded=0, kind="JobSet", group=keys.GROUP):
+    """A Job of a JobSet."""
+    reference = {"apiVersion": f"{group}/v1alpha2", "kind": kind, "uid": owner, "controller": True}
+    return decoded(
+        Job,
+        {
+            "metadata": {
+                "name": uid,
+                "uid": uid,
+                "labels": {keys.RESTART_ATTEMPT: attempt},
+                "ownerReferences": [reference],
+            },
+            "status": {"succeeded": succeeded},
+        },
+    )
+
+
+def ledger(*jobs):
+    """A ledger that knows some Jobs."""
+    out = EpochLedger()
+    for each in jobs or (job(),):
+        out.job_changed(None, each)
+    return out
+
+
+def counts(book, group=GROUP):
+    """Epochs and number of succeeded pods."""
+    histogram = book.histogram(group.jobset_uid, group.attempt)
+    return dict(histogram.epochs), histogram.succeeded
+
+
+def test_pods_are_counted_by_epoch():
+    """A pod counts at its epoch, moves with it, and leaves when it goes."""
+    book = ledger()
+
+    assert book.pod_changed(None, pod()) is None
+    assert GROUP == book.pod_changed(pod(), pod(epoch=1))
+    assert GROUP == book.pod_changed(None, pod("q", 1))
+    assert ({1: 2}, 0) == counts(book)
+    assert GROUP == book.pod_changed(pod(epoch=1), pod(epoch=2))
+    assert ({1: 1, 2: 1}, 0) == counts(book)
+    assert GROUP == book.pod_changed(pod(epoch=2), None)
+    assert ({1: 1}, 0) == counts(book)
+
+
+def test_other_changes_of_a_pod_cost_nothing():
+    """A change that leaves the epoch alone is no change of the group."""
+    book = ledger()
+    book.pod_changed(None, pod(epoch=1, phase="Pending"))
+
+    assert book.pod_changed(pod(epoch=1, phase="Pending"), pod(epoch=1)) is None
+
+
+def test_a_terminating_pod_counts_until_it_is_gone():
+    """Its replacement is made only then."""
+    book = ledger()
+    book.pod_changed(None, pod(epoch=1))
+
+    assert book.pod_changed(pod(epoch=1), pod(epoch=1, deleting=True)) is None
+    assert ({1: 1}, 0) == counts(book)
+
+
+def test_failed_pods_do_not_count():
+    """A pod that fails leaves the group."""
+    book = ledger()
+    book.pod_changed(None, pod(epoch=1))
+    book.pod_changed(pod(epoch=1), pod(epoch=1, phase="Failed"))
+
+    assert ({}, 0) == counts(book)
+
+
+def test_succeeded_pods_are_counted_apart():
+    """A pod that succeeds leaves the epochs and lowers the number expected."""
+    book = ledger()
+    book.pod_changed(None, pod(epoch=1))
+    book.pod_changed(pod(epoch=1), pod(epoch=1, phase="Succeeded"))
+
+    assert ({}, 1) == counts(book)
+
+
+def test_succeeded_pods_that_are_gone_are_known_from_their_job():
+    """Deleting a succeeded pod does not bring it back into the group."""
+    book = ledger()
+    done = pod(epoch=1, phase="Succeeded")
+    book.pod_changed(None, done)
+    assert GROUP == book.job_changed(job(), job(succeeded=1))
+    book.pod_changed(done, None)
+
+    assert ({}, 1) == counts(book)
+
+
+def test_a_pod_without_a_controller_does_not_count():
+    """Labels alone make no member."""
+    book = ledger()
+
+    assert book.pod_changed(None, pod(epoch=9, owner=None)) is None
+    assert ({}, 0) == counts(book)
+
+
+def test_a_pod_of_an_unknown_job_does_not_count():
+    """A made-up controller UID leads nowhere."""
+    book = ledger()
+
+    assert book.pod_changed(None, pod(epoch=9, owner="made-up")) is None
+    assert ({}, 0) == counts(book)
+
+
+def test_pods_may_be_seen_before_their_job():
+    """They count from the moment their Job is known."""
+    book = EpochLedger()
+    book.pod_changed(None, pod(epoch=1))
+    book.pod_changed(None, pod("q", "x"))
+    assert ({}, 0) == counts(book)
+
+    assert GROUP == book.job_changed(None, job())
+    assert ({1: 1}, 0) == counts(book)
+    assert ["uid-q"] == list(book.invalid("js", 0))
+
+
+def test_pods_leave_with_their_job():
+    """Orphans of a deleted Job count no more."""
+    book = ledger(job(), job("other"))
+    book.pod_changed(None, pod(epoch=1))
+    book.pod_changed(None, pod("q", "x"))
+    book.pod_changed(None, pod("r", 1, owner="other"))
+
+    assert GROUP == book.job_changed(job(), None)
+    assert ({1: 1}, 0) == counts(book)
+    assert {} == book.invalid("js", 0)
+
+
+def test_attempts_are_counted_apart():
+    """Pods of the attempt before do not mix with those of the present one."""
+    book = ledger(job("old"), job("new", attempt="1"))
+    book.pod_changed(None, pod("p", 1, owner="old"))
+    book.pod_changed(None, pod("q", 2, owner="new"))
+
+    assert ({1: 1}, 0) == counts(book)
+    assert ({2: 1}, 0) == counts(book, GroupKey("js", 1))
+
+
+def test_jobsets_of_one_name_are_told_apart_by_uid():
+    """A JobSet recreated under the same name starts from nothing."""
+    book = ledger(job("old", owner="js-old"), job("new", owner="js-new"))
+    book.pod_changed(None, pod(epoch=5, owner="old"))
+
+    assert ({}, 0) == counts(book, GroupKey("js-new", 0))
+
+
+def test_a_replaced_pod_of_the_same_name():
+    """A pod seen again with another Job as controller moves to that Job's group."""
+    book = ledger(job(), job("two", attempt="1"))
+    book.pod_changed(None, pod(epoch=1))
+
+    assert GroupKey("js", 1) == book.pod_changed(pod(epoch=1), pod(epoch=1, owner="two"))
+    assert ({}, 0) == counts(book)
+    assert ({1: 1}, 0) == counts(book, GroupKey("js", 1))
+
+
+def test_a_job_whose_attempt_is_edited_moves():
+    """The pods go with their Job."""
+    book = ledger()
+    book.pod_changed(None, pod(epoch=1))
+
+    assert GroupKey("js", 3) == book.job_changed(job(), job(attempt="3"))
+    assert ({}, 0) == counts(book)
+    assert ({1: 1}, 0) == counts(book, GroupKey("js", 3))
+
+
+def test_a_job_with_an_unreadable_attempt_has_no_group():
+    """Its pods count nowhere until it is readable again."""
+    book = ledger()
+    book.pod_changed(None, pod(epoch=1))
+
+    assert GROUP == book.job_changed(job(), job(attempt="x"))
+    assert ({}, 0) == counts(book)
+    assert GROUP == book.job_changed(job(attempt="x"), job())
+    assert ({1: 1}, 0) == counts(book)
+
+
+def test_jobs_of_other_controllers_have_no_group():
+    """Only Jobs whose controller is a JobSet matter."""
+    book = EpochLedger()
+
+    assert book.job_changed(None, job(kind="CronJob", group="batch")) is None
+    assert book.job_changed(None, job("x", group="example.com")) is None
+
+
+def test_other_changes_of_a_job_cost_nothing():
+    """Only its attempt and its number of succeeded pods matter."""
+    book = ledger()
+
+    assert book.job_changed(job(), job()) is None
+
+
+def test_invalid_annotations_are_named():
+    """A pod with an unusable annotation counts nowhere and is known by name and text."""
+    book = ledger()
+    book.pod_changed(None, pod(epoch=1))
+    assert GROUP == book.pod_changed(None, pod("q", "two"))
+    assert GROUP == book.pod_changed(pod("q", "two"), pod("q", "three"))
+    assert book.pod_changed(pod("q", "three"), pod("q", "three")) is None
+
+    (bad,) = book.invalid("js", 0).values()
+    assert ("q", "uid-q", "three") == (bad.pod_name, bad.pod_uid, bad.text)
+    assert ({1: 1}, 0) == counts(book)
+
+    book.pod_changed(pod("q", "three"), pod("q", 1))
+    assert ({1: 2}, 0) == counts(book)
+    assert {} == book.invalid("js", 0)
+
+
+def test_nothing_is_left_when_all_is_gone():
+    """The ledger holds nothing of JobSets that no longer exist."""
+    book = ledger(job(succeeded=2))
+    book.pod_changed(None, pod(epoch=1))
+    book.pod_changed(None, pod("q", "x"))
+    book.pod_changed(None, pod("r", 1, phase="Succeeded"))
+    book.job_changed(job(succeeded=2), None)
+    for each in (pod(epoch=1), pod("q", "x"), pod("r", 1, phase="Succeeded")):
+        book.pod_changed(each, None)
+
+    assert 0 == len(book)
