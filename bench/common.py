@@ -107,9 +107,7 @@ def ready(port: int, process: asyncio.subprocess.Process, log: Path) -> bool:
     import urllib.request
 
     if process.returncode is not None:
-        raise SystemExit(
-            f"the manager ended with {process.returncode}:\n{log.read_text()[-3000:]}"
-        )
+        raise SystemExit(f"the manager ended with {process.returncode}:\n{log.read_text()[-3000:]}")
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1) as answer:
             return answer.status == 200

@@ -21,9 +21,9 @@ import aiohttp
 import msgspec
 import uvloop
 import yaml
-from cluster import Cluster  # type: ignore[import-not-found]
 from common import create_namespace, in_parallel, install_crd, manager_process, say, spread, table
 
+from cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet

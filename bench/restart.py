@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import uvloop
-from cluster import Cluster  # type: ignore[import-not-found]
 from common import (
     create_namespace,
     in_parallel,
@@ -28,6 +27,7 @@ from common import (
     table,
 )
 
+from cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
@@ -93,7 +93,9 @@ async def pod_names(client: KubeClient) -> list[str]:
     token = ""
     while True:
         page = await client.list_page(ChildPod, NAMESPACE, limit=500, continue_token=token)
-        names += [pod.metadata.name for pod in page.items if pod.metadata.deletion_timestamp is None]
+        names += [
+            pod.metadata.name for pod in page.items if pod.metadata.deletion_timestamp is None
+        ]
         token = page.continue_token
         if not token:
             return names
@@ -171,13 +173,21 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
                 f"synced after {to_synced[-1]:.0f} ms, {writes[-1]} writes, {took[-1]:.1f} s in all"
             )
         table(
-            f"Restart of {total} pods ({jobs} Jobs x {pods_per_job}), {rounds} rounds, min/median/max",
+            f"Restart of {total} pods ({jobs} Jobs x {pods_per_job}), {rounds} rounds: min/med/max",
             [
                 ("manager CPU per restart", spread(cpu, " s"), "<= 1.5 s at 5,000"),
-                ("manager CPU per pod", spread([c / total * 1e6 for c in cpu], " us", 0), "constant"),
+                (
+                    "manager CPU per pod",
+                    spread([c / total * 1e6 for c in cpu], " us", 0),
+                    "constant",
+                ),
                 ("peak memory", f"{manager.peak_mb():.0f} MB", "<= 130 MB at 5,000"),
                 ("memory without pods", f"{empty_mb:.0f} MB", ""),
-                ("first epoch patch -> deprecatedEpoch", spread(to_deprecated, " ms", 0), "<= 30 ms"),
+                (
+                    "first epoch patch -> deprecatedEpoch",
+                    spread(to_deprecated, " ms", 0),
+                    "<= 30 ms",
+                ),
                 ("last epoch patch -> syncedEpoch", spread(to_synced, " ms", 0), "<= 80 ms"),
                 ("status writes of epochs", spread(writes, "", 0), "2"),
                 ("whole restart (all patches)", spread(took, " s"), ""),
@@ -197,7 +207,9 @@ async def until_gone(client: KubeClient) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", action="append", metavar="JOBSxPODS", help="default 10x100, 50x100")
+    parser.add_argument(
+        "--size", action="append", metavar="JOBSxPODS", help="default 10x100, 50x100"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     sizes = options.size or ["10x100", "50x100"]

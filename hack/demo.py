@@ -1,4 +1,4 @@
-"""The main job on real input: a JobSet of real pods, one worker killed, the group restarted in place.
+"""The main job on real input: real pods, one worker killed, the group restarted in place.
 
 Brings up a real cluster with one node, builds and loads the project's own images, installs the
 manager from its own manifests, runs a JobSet, kills one worker's process with SIGKILL, waits until
@@ -15,12 +15,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import uvloop  # noqa: E402
-from cluster import Cluster, ClusterError  # noqa: E402
-from install import install_manager  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-from scenario import (  # noqa: E402
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from cluster import Cluster, ClusterError
+from install import install_manager
+from jobsetpy.client import connect
+from scenario import (
     Restart,
     build_images,
     gang_jobset,
@@ -30,8 +32,6 @@ from scenario import (  # noqa: E402
     restart_once,
     run_gang,
 )
-
-from jobsetpy.client import connect  # noqa: E402
 
 console = Console(highlight=False, width=100 if not sys.stdout.isatty() else None)
 
@@ -67,9 +67,7 @@ async def demo(cluster: Cluster, pods: int, rounds: int, start: float) -> None:
             say(f"{pods} workers run: synced at epoch {max(timeline.synced)}", start)
             for number in range(1, rounds + 1):
                 await asyncio.sleep(2.0)
-                restart = await restart_once(
-                    timeline, pods, lambda pod: kill_worker(cluster, pod)
-                )
+                restart = await restart_once(timeline, pods, lambda pod: kill_worker(cluster, pod))
                 show(restart, pods, number)
         say("JobSet deleted", start)
     finally:

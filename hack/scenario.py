@@ -16,15 +16,14 @@ from typing import Any
 
 import attrs
 import yaml
-from cluster import Cluster
-from install import AGENT_IMAGE, CONFIG, MANAGER_IMAGE, ROOT, apply_manifest
-from timeline import Phase, Timeline
 
+from install import AGENT_IMAGE, CONFIG, ROOT, apply_manifest
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import KubeClient
 from jobsetpy.errors import NotFoundError
+from timeline import Phase, Timeline
 
 NAMESPACE = "default"
 SAMPLE = CONFIG / "samples" / "jobset-in-place-restart.yaml"
@@ -125,7 +124,7 @@ async def restart_once(
         fail: ends the worker of the pod it is given; returns when (Unix time).
     """
     before = {name: story.uid for name, story in timeline.pods.items()}
-    victim = sorted(before)[0]
+    victim = min(before)
     epoch = max(timeline.synced) + 1
     failed_at = await fail(victim)
     await timeline.wait(

@@ -179,7 +179,9 @@ class Timeline:
         moments = [
             first_line_time(path)
             for folder in self.pod_logs
-            for path in folder.glob(f"{self.namespace}_{story.name}_{story.uid}/{self.worker}/*.log")
+            for path in folder.glob(
+                f"{self.namespace}_{story.name}_{story.uid}/{self.worker}/*.log"
+            )
         ]
         later = [moment for moment in moments if moment is not None and moment > since]
         return min(later) if later else story.worker_started

@@ -11,7 +11,7 @@
     │   ├── InvalidError             400, 422
     │   ├── UnauthorizedError        401
     │   ├── ForbiddenError           403
-    │   └── RetryableApiError        429 and 5xx; ``retry_after`` in seconds, when the server said so
+    │   └── RetryableApiError        429 and 5xx; ``retry_after`` in seconds, if the server said so
     ├── TransportError               the server never answered, or the stream broke
     │   ├── ConnectFailedError
     │   ├── StreamBrokenError

@@ -69,9 +69,7 @@ class Fleet:
 
     def lifted(self, epoch: int) -> int:
         """How many workers run at ``epoch``."""
-        return sum(
-            a.barrier.lifted and a.barrier.epoch == epoch for a in self.agents.values()
-        )
+        return sum(a.barrier.lifted and a.barrier.epoch == epoch for a in self.agents.values())
 
     async def wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Wait until something is true of the fleet."""

@@ -24,8 +24,9 @@ T = TypeVar("T")
 _WIRE_NAME = "jobsetpy.wire_name"
 
 
-def field(*, default: Any = attrs.NOTHING, factory: Any = None, name: str | None = None,
-          **metadata: Any) -> Any:
+def field(
+    *, default: Any = attrs.NOTHING, factory: Any = None, name: str | None = None, **metadata: Any
+) -> Any:
     """An attrs field with a wire name of its own and free metadata (used for schemas).
 
     Args:

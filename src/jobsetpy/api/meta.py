@@ -121,13 +121,24 @@ class Meta(Protocol):
     """What the framework reads of any object's metadata; slices may hold less than ObjectMeta."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name within the namespace."""
+        ...
+
     @property
-    def namespace(self) -> str: ...
+    def namespace(self) -> str:
+        """Namespace; "" for cluster-scoped objects."""
+        ...
+
     @property
-    def uid(self) -> str: ...
+    def uid(self) -> str:
+        """Differs between objects that had the same name one after the other."""
+        ...
+
     @property
-    def resource_version(self) -> str: ...
+    def resource_version(self) -> str:
+        """Changes with every write."""
+        ...
 
 
 @runtime_checkable
@@ -137,7 +148,9 @@ class KubeObject(Protocol):
     RESOURCE: ClassVar[ResourceInfo]
 
     @property
-    def metadata(self) -> Meta: ...
+    def metadata(self) -> Meta:
+        """Identity and version."""
+        ...
 
 
 def key_of(obj: KubeObject) -> ObjectKey:

@@ -65,7 +65,9 @@ def _add_manager_flags(
 ) -> None:
     parser.add_argument("--kubeconfig", help="default: $KUBECONFIG, in-cluster, ~/.kube/config")
     parser.add_argument("--context", help="the kubeconfig's context to use")
-    parser.add_argument("--kube-api-qps", type=float, default=500.0, help="default 500; 0: no limit")
+    parser.add_argument(
+        "--kube-api-qps", type=float, default=500.0, help="default 500; 0: no limit"
+    )
     parser.add_argument("--kube-api-burst", type=int, default=500, help="default 500")
     parser.add_argument(
         "--metrics-bind-address", default=metrics_address, help="host:port; 0 switches it off"
@@ -74,7 +76,9 @@ def _add_manager_flags(
         "--health-probe-bind-address", default=health_address, help="host:port; 0 switches it off"
     )
     parser.add_argument("--log-format", choices=("auto", "json", "console"), default="auto")
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default="info"
+    )
 
 
 def _manager(options: argparse.Namespace) -> int:

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
+
+if TYPE_CHECKING:
+    from jobsetpy.api.meta import ObjectKey
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -98,7 +101,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     items: list[T]
     resource_version: str
     continue_token: str
-    bad: list[Exception] = []  # noqa: RUF012 - a Struct field; msgspec copies empty defaults
+    bad: list[Exception] = []
 
 
 class WatchFrame(msgspec.Struct, frozen=True):
@@ -169,36 +172,77 @@ class Client(Protocol):
         ...
 
     async def create(
-        self, cls: type[T], namespace: str, body: Mapping[str, Any], *,
+        self,
+        cls: type[T],
+        namespace: str,
+        body: Mapping[str, Any],
+        *,
         timeout_s: float | None = None,
     ) -> T: ...
 
     async def replace(
-        self, cls: type[T], namespace: str, name: str, body: Mapping[str, Any], *,
-        subresource: str | None = None, timeout_s: float | None = None,
+        self,
+        cls: type[T],
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        timeout_s: float | None = None,
     ) -> T: ...
 
     async def merge_patch(
-        self, cls: type[T], namespace: str, name: str, body: Mapping[str, Any], *,
-        subresource: str | None = None, timeout_s: float | None = None,
+        self,
+        cls: type[T],
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        timeout_s: float | None = None,
     ) -> T: ...
 
     async def json_patch(
-        self, cls: type[T], namespace: str, name: str, operations: Sequence[Mapping[str, Any]], *,
-        subresource: str | None = None, timeout_s: float | None = None,
+        self,
+        cls: type[T],
+        namespace: str,
+        name: str,
+        operations: Sequence[Mapping[str, Any]],
+        *,
+        subresource: str | None = None,
+        timeout_s: float | None = None,
     ) -> T: ...
 
     async def apply(
-        self, cls: type[T], namespace: str, name: str, body: Mapping[str, Any], *,
-        owner: str, force: bool = True, subresource: str | None = None,
+        self,
+        cls: type[T],
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        owner: str,
+        force: bool = True,
+        subresource: str | None = None,
         timeout_s: float | None = None,
     ) -> T:
         """Server-side apply as field manager ``owner``."""
         ...
 
+    async def apply_labels(
+        self, cls: type[T], key: ObjectKey, labels: Mapping[str, str], *, owner: str
+    ) -> T:
+        """Set labels of an object that is there, as field manager ``owner``; others stay."""
+        ...
+
     async def delete(
-        self, cls: type[Any], namespace: str, name: str, *,
-        propagation: str = "Background", uid: str = "", resource_version: str = "",
+        self,
+        cls: type[Any],
+        namespace: str,
+        name: str,
+        *,
+        propagation: str = "Background",
+        uid: str = "",
+        resource_version: str = "",
         timeout_s: float | None = None,
     ) -> None:
         """Delete; ``uid`` and ``resource_version`` become preconditions.

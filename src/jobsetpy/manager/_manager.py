@@ -34,6 +34,7 @@ from jobsetpy.manager._servers import (
 from jobsetpy.manager._signals import stop_on_signals
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.observability.observers import InformerMetrics
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -98,7 +99,7 @@ class Manager:
         self.ready = asyncio.Event()
         self.metrics_port: int | None = None
         self.health_port: int | None = None
-        self._cache = InformerCache(client, observer=metrics_observer())
+        self._cache = InformerCache(client, observer=InformerMetrics())
         self._runnables: list[Runnable] = []
         self._recorders: dict[str, EventRecorder] = {}
         self._ready_checks: dict[str, Check] = {"caches": self._cache_problems}
@@ -175,16 +176,16 @@ class Manager:
 
     async def _run(self, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
+        limit = asyncio.timeout(None)
         try:
-            async with asyncio.timeout(None) as limit:
-                async with AsyncExitStack() as stack:
-                    await self._start(stack)
-                    self.ready.set()
-                    self._log.info("manager running", controllers=len(self._runnables))
-                    await stop.wait()
-                    self.ready.clear()
-                    self._log.info("manager stopping")
-                    limit.reschedule(loop.time() + self.settings.stop_timeout_s)
+            async with limit, AsyncExitStack() as stack:
+                await self._start(stack)
+                self.ready.set()
+                self._log.info("manager running", controllers=len(self._runnables))
+                await stop.wait()
+                self.ready.clear()
+                self._log.info("manager stopping")
+                limit.reschedule(loop.time() + self.settings.stop_timeout_s)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -236,10 +237,3 @@ async def _in_background(name: str, run: Callable[[], Any]) -> AsyncIterator[Non
     async with aio.supervise() as tasks:
         tasks.start(run(), name=name)
         yield
-
-
-def metrics_observer() -> Any:
-    """What connects the informers to the metrics."""
-    from jobsetpy.observability.observers import InformerMetrics
-
-    return InformerMetrics()

@@ -83,10 +83,10 @@ async def serving(
     app = web.Application()
     for path, handler in routes.items():
         app.router.add_get(path, handler)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, address[0] or None, address[1], shutdown_timeout=1.0)
+        site = web.TCPSite(runner, address[0] or None, address[1])
         await site.start()
         yield runner.addresses[0][1]
     finally:

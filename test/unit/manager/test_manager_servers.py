@@ -1,0 +1,70 @@
+"""Health, readiness and metrics over real loopback sockets."""
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from jobsetpy.manager._servers import health_routes, metrics_route, parse_address, serving
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:8081", ("127.0.0.1", 8081)),
+        (":8443", ("", 8443)),
+        ("[::1]:80", ("::1", 80)),
+        ("0", None),
+        ("", None),
+    ],
+)
+def test_addresses_are_read_as_in_the_base(text, expected):
+    """A bind address is host:port, :port, or 0 for off."""
+
+    assert expected == parse_address(text)
+
+
+@pytest.mark.parametrize("text", ["8081", "host:", "host:http", ":70000"])
+def test_a_bad_address_says_what_would_be_right(text):
+    """An unreadable bind address names itself and the right form."""
+    with pytest.raises(ValueError, match=r"expected host:port"):
+        parse_address(text)
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}{path}") as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_health_answers_from_the_present_state():
+    """readyz fails with one line per problem, and is ok once there is none."""
+    problems = ["pods"]
+    routes = health_routes({}, {"caches": lambda: problems})
+    async with serving(("127.0.0.1", 0), routes) as port:
+        before = await get(port, "/readyz")
+        problems.clear()
+        after = await get(port, "/readyz")
+        live = await get(port, "/healthz")
+
+    assert (500, "caches: pods\n") == before
+    assert (200, "ok") == after
+    assert (200, "ok") == live
+
+
+async def test_metrics_are_served_in_text_format():
+    """The registry's series appear under /metrics."""
+    registry = CollectorRegistry()
+    Counter("things_total", "Things.", registry=registry).inc(3)
+    async with serving(("127.0.0.1", 0), metrics_route(registry)) as port:
+        status, text = await get(port, "/metrics")
+
+    assert status == 200
+    assert "things_total 3.0" in text
+
+
+async def test_no_address_serves_nothing():
+    """Without an address there is no server and no port."""
+    async with serving(None, {}) as port:
+        assert port is None
