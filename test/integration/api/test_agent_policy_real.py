@@ -1,0 +1,280 @@
+"""The admission policy for agents, with real tokens that are bound to real pods."""
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.cluster
+
+EPOCH = "jobset.sigs.k8s.io/epoch"
+POLICIES = "/apis/admissionregistration.k8s.io/v1"
+KINDS = {
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles/{}",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings/{}",
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts/{}",
+}
+
+
+def config_dir():
+    return Path(__file__).resolve().parents[3] / "config"
+
+
+def documents(name):
+    return list(yaml.safe_load_all((config_dir() / "agent" / name).read_text()))
+
+
+class Pods:
+    """Pods of one namespace, and tokens bound to them."""
+
+    def __init__(self, api, namespace):
+        self.api = api
+        self.namespace = namespace
+        self.path = f"/api/v1/namespaces/{namespace}/pods"
+
+    def make_account(self, name):
+        """The account, role and binding of config/agent/account under another name."""
+        for file in ("account/service_account.yaml", "account/role.yaml"):
+            for obj in documents(file):
+                obj["metadata"]["name"] = name
+                for reference in (obj.get("roleRef"), *obj.get("subjects", ())):
+                    if reference:
+                        reference["name"] = name
+                path = KINDS[obj["kind"]].format(self.namespace, name)
+                self.api.apply(path, obj).accepted()
+
+    def make(self, name, account="jobset-agent", annotations=None):
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"a": "b"}, "annotations": annotations or {}},
+            "spec": {
+                "serviceAccountName": account,
+                "containers": [{"name": "c", "image": "i"}],
+                "schedulingGates": [{"name": "test.example/never"}],
+            },
+        }
+        return self.api("POST", self.path, body).accepted()
+
+    def token(self, account, pod=None):
+        """A token of the account, bound to the pod if there is one."""
+        spec = {"expirationSeconds": 600}
+        if pod is not None:
+            spec["boundObjectRef"] = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": pod["metadata"]["name"],
+                "uid": pod["metadata"]["uid"],
+            }
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        return self.api("POST", path, body).accepted()["status"]["token"]
+
+    def patch(self, name, body, *, token=None, **query):
+        return self.api(
+            "PATCH",
+            f"{self.path}/{name}",
+            body,
+            content_type="application/merge-patch+json",
+            token=token,
+            **query,
+        )
+
+    def patch_epoch(self, name, value, **options):
+        return self.patch(name, {"metadata": {"annotations": {EPOCH: value}}}, **options)
+
+
+@pytest.fixture(scope="module")
+def pods(api, namespace):
+    """Accounts and pods, with the policy known to be in force."""
+    pods = Pods(api, namespace)
+    for obj in documents("policy/policy.yaml"):
+        plural = {
+            "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+            "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+        }[obj["kind"]]
+        api.apply(f"{POLICIES}/{plural}/{obj['metadata']['name']}", obj).accepted()
+    pods.make_account("jobset-agent")
+    pods.make_account("team-a-jobset-agent")
+    pods.make_account("other")
+    own = pods.make("own", annotations={"kept": "1"})
+    pods.make("foreign")
+    token = pods.token("jobset-agent", own)
+    deadline = time.monotonic() + 30
+    # Roles and policies reach the API server's caches a moment after they are stored.
+    while (
+        pods.patch_epoch("own", "1", token=token, dryRun="All").status != 200
+        or pods.patch_epoch("foreign", "1", token=token, dryRun="All").status != 403
+    ):
+        assert time.monotonic() < deadline, "the policy does not come into force"
+        time.sleep(0.1)
+    return pods
+
+
+@pytest.fixture(scope="module")
+def token(pods):
+    """The token of the agent in the pod "own"."""
+    return pods.token("jobset-agent", pods.api("GET", f"{pods.path}/own").accepted())
+
+
+def annotations(**values):
+    return {"metadata": {"annotations": values}}
+
+
+REFUSED = {
+    "label": ({"metadata": {"labels": {"a": "c"}}}, "nothing but"),
+    "new label": ({"metadata": {"labels": {"x": "y"}}}, "nothing but"),
+    "no labels": ({"metadata": {"labels": None}}, "nothing but"),
+    "finalizer": ({"metadata": {"finalizers": ["x.example/f"]}}, "nothing but"),
+    "owner": (
+        {
+            "metadata": {
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}
+                ]
+            }
+        },
+        "nothing but",
+    ),
+    "deadline": ({"spec": {"activeDeadlineSeconds": 10}}, "nothing but"),
+    "scheduling gates": ({"spec": {"schedulingGates": None}}, "nothing but"),
+    "another annotation": (annotations(other="1"), "no annotation but"),
+    "another annotation as well": (annotations(**{EPOCH: "1", "kept": "2"}), "no annotation but"),
+    "annotation removed": (annotations(kept=None), "no annotation but"),
+    "all annotations removed": ({"metadata": {"annotations": None}}, "no annotation but"),
+    **{
+        f"epoch {value!r}": (annotations(**{EPOCH: value}), "must be an int32")
+        for value in ("", "-1", "one", "1.0", "01", " 1", "2147483648", "99999999999999999999")
+    },
+}
+
+
+@pytest.mark.parametrize(("patch", "text"), REFUSED.values(), ids=REFUSED)
+def test_refused(pods, token, patch, text):
+    """The agent's account cannot make this change to its own pod."""
+    answer = pods.patch("own", patch, token=token, dryRun="All")
+
+    assert answer.status in {403, 422}
+    assert text in answer.message
+
+
+@pytest.mark.parametrize("value", ["0", "1", "7", "2147483647"])
+def test_first_epoch(pods, token, value):
+    """Any int32 that is not negative may be the first epoch."""
+    answer = pods.patch_epoch("own", value, token=token, dryRun="All")
+
+    assert answer.accepted()["metadata"]["annotations"] == {EPOCH: value, "kept": "1"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "allowed"),
+    [
+        ("5", "5", True),
+        ("5", "6", True),
+        ("9", "10", True),
+        ("5", "4", False),
+        ("10", "9", False),
+        ("5", "0", False),
+        ("5", None, False),
+        ("5", "garbage", False),
+        ("garbage", "1", True),
+        ("garbage", "garbage", True),
+        ("99999999999", "3", True),
+        ("4000000000", "3", True),
+    ],
+)
+def test_epochs_never_decrease(pods, old, new, allowed):
+    """An epoch that counts is never lowered or removed; one that does not count is replaced."""
+    name = f"epoch-{old}-{new}".lower()
+    pod = pods.make(name, annotations={EPOCH: old})
+    answer = pods.patch_epoch(name, new, token=pods.token("jobset-agent", pod), dryRun="All")
+
+    assert answer.status == (200 if allowed else 422), answer.body
+
+
+def test_server_side_apply_is_covered(pods, token):
+    """The rules hold for every kind of patch."""
+    body = {"apiVersion": "v1", "kind": "Pod", **annotations(**{EPOCH: "1"})}
+    query = {"fieldManager": "agent", "dryRun": "All"}
+    kind = {"content_type": "application/apply-patch+yaml", "token": token}
+
+    assert pods.api("PATCH", f"{pods.path}/own", body, **kind, **query).status == 200
+    assert pods.api("PATCH", f"{pods.path}/foreign", body, **kind, **query).status == 403
+
+
+@pytest.mark.parametrize("bound_to", [None, "foreign"])
+def test_only_the_own_pod(pods, bound_to):
+    """A token bound to no pod or to another one is refused."""
+    pod = bound_to and pods.api("GET", f"{pods.path}/{bound_to}").accepted()
+    answer = pods.patch_epoch("own", "1", token=pods.token("jobset-agent", pod), dryRun="All")
+
+    assert answer.status == 403
+    assert "no pod but its own" in answer.message
+
+
+def test_a_pod_of_the_same_name_is_another_pod(pods):
+    """The token of a deleted pod is worth nothing for its successor."""
+    token = pods.token("jobset-agent", pods.make("reborn"))
+    pods.api("DELETE", f"{pods.path}/reborn", gracePeriodSeconds="0").accepted()
+    pods.make("reborn")
+
+    assert pods.patch_epoch("reborn", "1", token=token, dryRun="All").status in {401, 403}
+
+
+def test_accounts_are_covered_by_their_name(pods):
+    """The end of the name counts: copies of the account under such names are covered as well."""
+    pod = pods.make("team-a", account="team-a-jobset-agent")
+    covered = pods.token("team-a-jobset-agent", pod)
+    other = pods.token("other")
+
+    assert pods.patch_epoch("team-a", "1", token=covered, dryRun="All").status == 200
+    assert pods.patch_epoch("foreign", "1", token=covered, dryRun="All").status == 403
+    assert pods.patch_epoch("foreign", "1", token=other, dryRun="All").status == 200
+
+
+def test_others_are_not_restricted(pods):
+    """Administrators may set what they like."""
+    assert pods.patch_epoch("own", "-5", dryRun="All").status == 200
+
+
+def test_the_account_may_do_nothing_else(pods, token):
+    """The role allows to watch JobSets and to patch pods; no more."""
+    jobsets = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{pods.namespace}/jobsets"
+    query = {"fieldSelector": "metadata.name=j"}
+
+    assert pods.api("GET", jobsets, token=token, **query).status == 200
+    assert pods.api("GET", f"{pods.path}/own", token=token).status == 403
+    assert pods.api("GET", pods.path, token=token).status == 403
+    assert pods.api("DELETE", f"{pods.path}/own", token=token, dryRun="All").status == 403
+    status = pods.api(
+        "PATCH",
+        f"{pods.path}/own/status",
+        {"status": {"phase": "Failed"}},
+        content_type="application/merge-patch+json",
+        token=token,
+        dryRun="All",
+    )
+    assert status.status == 403
+
+
+def test_a_role_can_name_the_one_jobset(pods):
+    """With resourceNames, a watch by field selector on that name is allowed, others are not."""
+    name = "one-jobset-agent"
+    pods.make_account(name)
+    (role, *_) = documents("account/role.yaml")
+    role["metadata"]["name"] = name
+    role["rules"][0]["resourceNames"] = ["mine"]
+    pods.api.apply(KINDS["Role"].format(pods.namespace, name), role).accepted()
+    token = pods.token(name, pods.make("one", account=name))
+    jobsets = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{pods.namespace}/jobsets"
+
+    def status(selector, **query):
+        return pods.api("GET", jobsets, token=token, fieldSelector=selector, **query).status
+
+    deadline = time.monotonic() + 30
+    while (status("metadata.name=mine"), status("metadata.name=other")) != (200, 403):
+        assert time.monotonic() < deadline, "the role does not come into force"
+        time.sleep(0.1)
+    assert status("metadata.name=mine", watch="1", timeoutSeconds="1") == 200
+    assert status("metadata.name=other", watch="1", timeoutSeconds="1") == 403

@@ -1,0 +1,192 @@
+"""The manifests in config/, tried on a real API server."""
+
+import copy
+import functools
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.cluster
+
+RESOURCES = {
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "Deployment": "namespaces/{namespace}/deployments",
+    "Job": "namespaces/{namespace}/jobs",
+    "JobSet": "namespaces/{namespace}/jobsets",
+    "Namespace": "namespaces",
+    "Pod": "namespaces/{namespace}/pods",
+    "Role": "namespaces/{namespace}/roles",
+    "RoleBinding": "namespaces/{namespace}/rolebindings",
+    "Service": "namespaces/{namespace}/services",
+    "ServiceAccount": "namespaces/{namespace}/serviceaccounts",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
+
+
+def config_dir():
+    return Path(__file__).resolve().parents[3] / "config"
+
+
+def resources_of(folder):
+    """Every object that a kustomization lists, itself and through others."""
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    for name in kustomization["resources"]:
+        path = folder / name
+        if path.is_dir():
+            yield from resources_of(path.resolve())
+        else:
+            yield from (item for item in yaml.safe_load_all(path.read_text()) if item)
+
+
+def path_of(obj, namespace):
+    group = obj["apiVersion"]
+    prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    namespace = obj["metadata"].get("namespace", namespace)
+    return (
+        f"{prefix}/{RESOURCES[obj['kind']].format(namespace=namespace)}/{obj['metadata']['name']}"
+    )
+
+
+@functools.cache
+def manifests(folder):
+    return {
+        f"{item['kind']}/{item['metadata']['name']}": item
+        for item in resources_of(config_dir() / folder)
+    }
+
+
+@pytest.fixture(scope="module")
+def system(api):
+    """The manager's namespace, as the manifests make it."""
+    obj = manifests("default")["Namespace/jobset-system"]
+    api.apply(path_of(obj, ""), obj).accepted()
+
+
+@pytest.mark.parametrize("name", manifests("default"))
+def test_installation(api, system, name):
+    """Each object of the installation is accepted as it is, without a warning."""
+    obj = manifests("default")[name]
+    answer = api.apply(path_of(obj, "default"), obj, dryRun="All")
+
+    answer.accepted()
+    assert answer.warnings == []
+
+
+@pytest.mark.parametrize("name", manifests("samples"))
+def test_samples(api, namespace, name):
+    """Each sample is accepted as it is."""
+    obj = manifests("samples")[name]
+    answer = api.apply(path_of(obj, namespace), obj, dryRun="All")
+
+    answer.accepted()
+    assert answer.warnings == []
+
+
+def sample_jobs():
+    return [
+        (name, item)
+        for name, obj in manifests("samples").items()
+        if obj["kind"] == "JobSet"
+        for item in obj["spec"]["replicatedJobs"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "replicated_job"), sample_jobs(), ids=[f"{n}/{j['name']}" for n, j in sample_jobs()]
+)
+def test_templates_of_samples_make_jobs_and_pods(api, namespace, name, replicated_job):
+    """The Job API and the pod API accept what the samples' templates hold, rules included."""
+    template = replicated_job["template"]
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "sample"},
+        "spec": template["spec"],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "sample"},
+        "spec": template["spec"]["template"]["spec"],
+    }
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": pod["spec"].get("serviceAccountName", "default")},
+    }
+    api.apply(path_of(account, namespace), account).accepted()
+
+    for obj in (job, pod):
+        made = api.apply(path_of(obj, namespace), obj, dryRun="All").accepted()
+    kept = {
+        key: made["spec"][key] for key in ("containers", "initContainers") if key in made["spec"]
+    }
+    for key, containers in kept.items():
+        for wanted, container in zip(pod["spec"][key], containers, strict=True):
+            rules = wanted.get("restartPolicyRules")
+            assert rules == container.get("restartPolicyRules")
+
+
+def test_the_in_place_sample_follows_the_rules_of_the_strategy():
+    """The sample meets what the strategy asks of a template."""
+    spec = manifests("samples")["JobSet/in-place-restart"]["spec"]
+    (item,) = spec["replicatedJobs"]
+    job = item["template"]["spec"]
+    pod = job["template"]["spec"]
+    (agent,) = pod["initContainers"]
+    (rule,) = agent["restartPolicyRules"]
+    environment = {entry["name"]: entry for entry in agent["env"]}
+
+    assert spec["failurePolicy"]["restartStrategy"] == "InPlaceRestart"
+    assert job["backoffLimit"] == 2**31 - 1
+    assert job["podReplacementPolicy"] == "Failed"
+    assert job["completions"] == job["parallelism"]
+    assert agent["restartPolicy"] == "Always"
+    assert agent["startupProbe"]["httpGet"] == {"path": "/barrier-is-lifted", "port": 8080}
+    assert rule["action"] == "RestartAllContainers"
+    assert {"NAMESPACE", "POD_NAME", "JOBSET_NAME"} <= environment.keys()
+    assert [int(environment["RESTART_POD_IN_PLACE_EXIT_CODE"]["value"])] == rule["exitCodes"][
+        "values"
+    ]
+
+
+def test_the_manager_fits_the_restricted_profile(api, system):
+    """A pod of the manager's Deployment is allowed in a namespace that enforces the profile."""
+    obj = copy.deepcopy(manifests("default")["Deployment/jobset-controller-manager"])
+    template = obj["spec"]["template"]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**template["metadata"], "name": "manager", "namespace": "jobset-system"},
+        "spec": template["spec"],
+    }
+    account = manifests("default")["ServiceAccount/jobset-controller-manager"]
+    api.apply(path_of(account, ""), account).accepted()
+
+    answer = api.apply(path_of(pod, ""), pod, dryRun="All")
+    answer.accepted()
+    assert answer.warnings == []
+    template["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    assert api.apply(path_of(pod, ""), pod, dryRun="All").status == 403
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("folder", ["default", "samples", "agent/account"])
+def test_kustomize_builds_the_same_objects(folder):
+    """Kubectl's kustomize finds every object that these tests look at."""
+    text = subprocess.run(
+        ["kubectl", "kustomize", str(config_dir() / folder)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+
+    built = {f"{item['kind']}/{item['metadata']['name']}" for item in yaml.safe_load_all(text)}
+    assert built == set(manifests(folder))
