@@ -68,8 +68,8 @@ def configure(
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    """A logger whose lines carry ``logger=name``; may be made before ``configure``."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(logger=name)
+    """A logger whose lines carry ``component=name``; may be made before ``configure``."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
     return logger
 
 
