@@ -1,25 +1,112 @@
-"""Finds the programs."""
+"""Finds the programs: given ones, cached ones, released ones, built ones - in this order."""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import _state
+from . import _build, _state
+from ._download import UnreachableError, download
 from ._errors import ClusterError
 from ._progress import Progress
+from ._versions import KUBERNETES_PARTS, Release
+
+ASSETS = "KUBEBUILDER_ASSETS"
 
 
 class Binaries(dict[str, Path]):
+    """Where each program is, by name."""
+
     @classmethod
     def in_folder(cls, folder: Path, wanted: Sequence[str]) -> Binaries:
-        missing = [name for name in wanted if not os.access(folder / name, os.X_OK)]
+        """Those of a folder that somebody named.
+
+        Raises:
+            ClusterError: one is missing.
+        """
+        missing = [name for name in wanted if not _runnable(folder / name)]
         if missing:
             raise ClusterError(f"{folder} has no {', '.join(missing)}")
         return cls({name: folder / name for name in wanted})
 
     @classmethod
-    def find(cls, wanted: Sequence[str], _progress: Progress) -> Binaries:
-        assets = os.environ.get("KUBEBUILDER_ASSETS")
-        return cls.in_folder(Path(assets) if assets else _state.cache_dir() / "bin", wanted)
+    def find(cls, wanted: Sequence[str], progress: Progress) -> Binaries:
+        """The `wanted` ones, made or fetched if need be.
+
+        Order: the folder ``$KUBEBUILDER_ASSETS``, the cache, official releases, a build. Two runs
+        at the same time do not both fetch or build: the second waits for the first.
+
+        Raises:
+            ClusterError: one cannot be had in any of these ways.
+        """
+        found = cls()
+        if assets := os.environ.get(ASSETS):
+            given = Path(assets)
+            found.update({name: given / name for name in wanted if _runnable(given / name)})
+        if len(found) < len(wanted):
+            release, cache = Release.wanted(), _state.cache_dir()
+            places = {name: cache / "bin" / release.folder(name) / name for name in wanted}
+            missing = [name for name in wanted if name not in found]
+            if not all(_runnable(places[name]) for name in missing):
+                _obtain(missing, release, places, cache, progress)
+            found.update({name: places[name] for name in missing})
+        if assets:
+            found.check_versions()
+        return found
+
+    def check_versions(self) -> None:
+        """Refuse a mix of Kubernetes releases.
+
+        Raises:
+            ClusterError: the programs are not of one minor release.
+        """
+        minors = {name: minor_version(self[name]) for name in self if name in KUBERNETES_PARTS}
+        if len(set(minors.values())) > 1:
+            listed = ", ".join(f"{self[name]} is {minor}" for name, minor in minors.items())
+            raise ClusterError(
+                f"{ASSETS} does not have all programs, and the others found are of another "
+                f"release: {listed}. Complete that folder, or set JOBSETPY_KUBERNETES_VERSION."
+            )
+
+
+def minor_version(program: Path) -> str:
+    """Such as ``1.36``."""
+    done = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=False, timeout=30
+    )
+    found = re.search(r"v(\d+\.\d+)", done.stdout)
+    return found[1] if found else "unknown"
+
+
+def _runnable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _obtain(
+    wanted: Sequence[str],
+    release: Release,
+    places: dict[str, Path],
+    cache: Path,
+    progress: Progress,
+) -> None:
+    with _state.file_lock(
+        cache / "bin.lock", waiting=lambda: progress.note("waiting: another run gets the programs")
+    ):
+        missing = [name for name in wanted if not _runnable(places[name])]
+        for name in missing:
+            places[name].parent.mkdir(parents=True, exist_ok=True)
+        why = "JOBSETPY_NO_DOWNLOAD is set"
+        if not os.environ.get("JOBSETPY_NO_DOWNLOAD"):
+            try:
+                for name in list(missing):
+                    download(name, release, places[name], progress)
+                    progress.step(f"downloaded {name}")
+                    missing.remove(name)
+            except UnreachableError as error:
+                why = str(error)
+        if missing:
+            progress.note(f"no release files ({why}); building {', '.join(missing)}")
+            _build.build(missing, release, places, cache, progress)

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from . import _build, _state
+from ._binaries import Binaries
 from ._cluster import Cluster
 from ._errors import ClusterError
 from ._progress import Shown
+from ._versions import ALL_PARTS, Release
 
 DEFAULT_NAME = "dev"
 
@@ -88,6 +91,11 @@ def _parser() -> argparse.ArgumentParser:
     command("env", _env, "print the line that sets KUBECONFIG in a shell")
     run = command("exec", _exec, "run a command where the API server can be reached")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    binaries = command("binaries", _get_binaries, "get the programs now, print where they are")
+    binaries.add_argument("part", nargs="*", help=f"of {', '.join(ALL_PARTS)}; default all")
+    binaries.add_argument(
+        "--update-lock", action="store_true", help="make gomod/ anew for the pinned releases"
+    )
     images = command("images", _images, "load image files into every node")
     images.add_argument("action", choices=["load"])
     images.add_argument("tar", nargs="+", type=Path, help="a docker-archive file")
@@ -203,6 +211,22 @@ def _exec(arguments: argparse.Namespace) -> None:
         os.execvpe(argv[0], argv, cluster.env(inside=True))
     except OSError as error:
         raise ClusterError(f"cannot run {argv[0]}: {error.strerror}") from error
+
+
+def _get_binaries(arguments: argparse.Namespace) -> None:
+    with Shown() as progress:
+        if arguments.update_lock:
+            cache = _state.cache_dir()
+            cache.mkdir(parents=True, exist_ok=True)
+            go = _build.find_go(cache, progress)
+            _build.write_lock(go, _build.LOCK, Release(), progress)
+            return
+        unknown = set(arguments.part) - set(ALL_PARTS)
+        if unknown:
+            raise ClusterError(f"no such program: {', '.join(sorted(unknown))}")
+        found = Binaries.find(arguments.part or ALL_PARTS, progress)
+    for path in found.values():
+        print(path)
 
 
 def _images(arguments: argparse.Namespace) -> None:

