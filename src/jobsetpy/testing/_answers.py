@@ -1,0 +1,218 @@
+"""The API server's failure answers, as exceptions that carry a Status object.
+
+Texts and fields follow what a real kube-apiserver (1.36) sends; the contract suite compares them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from jobsetpy.api.meta import ResourceInfo
+
+_OPTIONS_GROUP = "meta.k8s.io"
+
+
+class StatusError(Exception):
+    """A request fails with this Status.
+
+    Args:
+        code: HTTP status code.
+        reason: the machine-readable reason; "" for errors the server has no reason for.
+        message: the text for people.
+        details: the Status object's ``details``, or ``None`` to leave them out.
+        retry_after: seconds for the Retry-After header.
+        continue_token: a token in the Status' own metadata, as 410 answers to lists have it.
+        plain: answer with this text instead of a Status object.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: dict[str, Any] | None = None,
+        *,
+        retry_after: int | None = None,
+        continue_token: str = "",
+        plain: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.retry_after = retry_after
+        self.continue_token = continue_token
+        self.plain = plain
+
+    def body(self) -> dict[str, Any]:
+        """The Status object."""
+        meta = {"continue": self.continue_token} if self.continue_token else {}
+        status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": meta,
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = self.details
+        status["code"] = self.code
+        return status
+
+
+def qualified(info: ResourceInfo) -> str:
+    """``pods`` or ``jobs.batch``, as messages name a resource."""
+    return f"{info.plural}.{info.group}" if info.group else info.plural
+
+
+def details_of(info: ResourceInfo, name: str, *, kind: str | None = None) -> dict[str, Any]:
+    """``details`` that point to one object; ``kind`` is the plural unless given."""
+    details: dict[str, Any] = {"name": name} if name else {}
+    if info.group:
+        details["group"] = info.group
+    details["kind"] = kind or info.plural
+    return details
+
+
+def not_found(info: ResourceInfo, name: str) -> StatusError:
+    """404: no such object."""
+    message = f"{qualified(info)} {json.dumps(name)} not found"
+    return StatusError(404, "NotFound", message, details_of(info, name))
+
+
+def no_such_path() -> StatusError:
+    """404 for a path of a known API group that is no resource."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def page_not_found() -> StatusError:
+    """404 for a path outside every known API group: plain text, no Status."""
+    return StatusError(404, "NotFound", "404 page not found", plain="404 page not found\n")
+
+
+def already_exists(info: ResourceInfo, name: str) -> StatusError:
+    """409: a create found the name taken."""
+    message = f"{qualified(info)} {json.dumps(name)} already exists"
+    return StatusError(409, "AlreadyExists", message, details_of(info, name))
+
+
+def conflict(info: ResourceInfo, name: str, why: str = "", *, kind: str = "") -> StatusError:
+    """409: the object is not in the state the writer believed.
+
+    Args:
+        info: the resource.
+        name: the object's name.
+        why: the reason; the text about a newer resourceVersion when empty.
+        kind: what to call the resource; its qualified plural when empty.
+    """
+    why = why or (
+        "the object has been modified; please apply your changes to the latest version and try"
+        " again"
+    )
+    what = kind or qualified(info)
+    message = f"Operation cannot be fulfilled on {what} {json.dumps(name)}: {why}"
+    return StatusError(409, "Conflict", message, details_of(info, name, kind=kind or None))
+
+
+def bad_request(message: str) -> StatusError:
+    """400."""
+    return StatusError(400, "BadRequest", message)
+
+
+def cause(reason: str, message: str, field: str) -> dict[str, Any]:
+    """One entry of ``details.causes``."""
+    return {"reason": reason, "message": message, "field": field}
+
+
+def invalid(
+    info: ResourceInfo, name: str, causes: Sequence[dict[str, Any]], *, kind: str = ""
+) -> StatusError:
+    """422: validation found the given causes."""
+    kind = kind or info.kind
+    what = f"{kind}.{info.group}" if info.group else kind
+    found = [f"{one['field']}: {one['message']}" for one in causes]
+    text = found[0] if len(found) == 1 else f"[{', '.join(found)}]"
+    details = {**details_of(info, name, kind=kind), "causes": list(causes)}
+    return StatusError(422, "Invalid", f"{what} {json.dumps(name)} is invalid: {text}", details)
+
+
+def invalid_options(kind: str, causes: Sequence[dict[str, Any]]) -> StatusError:
+    """422 about query parameters or DeleteOptions; ``kind`` such as ``ListOptions``."""
+    return invalid(ResourceInfo(_OPTIONS_GROUP, "v1", kind, kind), "", causes)
+
+
+def patch_refused() -> StatusError:
+    """422: a JSON patch that cannot be applied; the real server says no more than this either."""
+    message = "the server rejected our request due to an error in our request"
+    return StatusError(422, "Invalid", message, {})
+
+
+def method_not_allowed() -> StatusError:
+    """405."""
+    message = "the server does not allow this method on the requested resource"
+    return StatusError(405, "MethodNotAllowed", message, {})
+
+
+def unsupported_media_type(accepted: Sequence[str] = ()) -> StatusError:
+    """415, with the accepted types when the server gets as far as naming them."""
+    if not accepted:
+        return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    message = (
+        "the body of the request was in an unknown format - accepted media types include: "
+        + ", ".join(accepted)
+    )
+    return StatusError(415, "UnsupportedMediaType", message)
+
+
+def expired(message: str, *, continue_token: str = "") -> StatusError:
+    """410 with reason Expired."""
+    return StatusError(410, "Expired", message, continue_token=continue_token)
+
+
+def too_large_version(asked: int, current: int) -> StatusError:
+    """504: a resourceVersion from the future."""
+    return StatusError(
+        504,
+        "Timeout",
+        f"Timeout: Too large resource version: {asked}, current: {current}",
+        {
+            "causes": [
+                {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+            ],
+            "retryAfterSeconds": 1,
+        },
+        retry_after=1,
+    )
+
+
+def internal(message: str) -> StatusError:
+    """500 without a reason: what the real server sends for errors it did not classify."""
+    return StatusError(500, "", message)
+
+
+def injected(code: int, retry_after: float | None, message: str) -> StatusError:
+    """A failure made by a fault rule, with the reason a real server gives that code."""
+    reason = {
+        401: "Unauthorized",
+        403: "Forbidden",
+        404: "NotFound",
+        409: "Conflict",
+        410: "Expired",
+        429: "TooManyRequests",
+        500: "InternalError",
+        503: "ServiceUnavailable",
+        504: "Timeout",
+    }.get(code, "")
+    details = None if retry_after is None else {"retryAfterSeconds": int(retry_after)}
+    return StatusError(
+        code,
+        reason,
+        message or f"injected failure {code}",
+        details,
+        retry_after=None if retry_after is None else int(retry_after),
+    )

@@ -1,0 +1,167 @@
+"""Deletion, and the verbs of pods: preconditions, finalizers, propagation, grace, binding.
+
+Sources: Kubernetes API concepts ("Resource deletion"), the documents on finalizers and on garbage
+collection; details follow a real server's answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from jobsetpy.aio import Clock
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.testing import _answers as answers
+from jobsetpy.testing._kinds import Json, Kind
+from jobsetpy.testing._storage import Collection, Storage
+from jobsetpy.testing._writes import WriteOptions, Writer, tidy
+
+_FOREGROUND, _ORPHAN = "foregroundDeletion", "orphan"
+_SYSTEM_FINALIZERS = (_FOREGROUND, _ORPHAN)
+
+
+@attrs.frozen
+class DeleteOptions:
+    """``DeleteOptions`` of a DELETE; ``None`` and "" mean not given."""
+
+    propagation: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    grace_seconds: int | None = None
+    dry_run: bool = False
+
+
+class Registry(Writer):
+    """Every verb that changes objects."""
+
+    def __init__(self, storage: Storage, clock: Clock) -> None:
+        super().__init__(storage, clock)
+        #: Pods that run on a node wait for ``gracePeriodSeconds=0``, as under a real kubelet.
+        self.graceful_pods = False
+
+    def delete(
+        self, collection: Collection, key: ObjectKey, options: DeleteOptions
+    ) -> tuple[Json, bool]:
+        """DELETE: the object's last state, and whether it is gone already."""
+        kind = collection.kind
+        old = collection.get(key)
+        if old is None:
+            raise answers.not_found(kind.info, key.name)
+        self._check_preconditions(kind, old, options)
+        obj = dict(old)
+        meta = obj["metadata"] = dict(old["metadata"])
+        _set_system_finalizers(meta, options.propagation)
+        grace = self._grace(kind, old, options)
+        if not meta.get("finalizers") and not grace:
+            if kind.returns_deleted:
+                meta.setdefault("deletionTimestamp", self._now())
+                meta["deletionGracePeriodSeconds"] = 0
+            if not options.dry_run:
+                obj = self._storage.remove(collection, key, obj).obj
+            return obj, True
+        if "deletionTimestamp" not in meta:
+            meta["deletionTimestamp"] = self._now(grace)
+            meta["deletionGracePeriodSeconds"] = grace
+            if "generation" in meta:
+                meta["generation"] += 1
+        elif grace < (meta.get("deletionGracePeriodSeconds") or 0):
+            meta["deletionTimestamp"] = self._now(grace)
+            meta["deletionGracePeriodSeconds"] = grace
+        return self._store(collection, key, old, obj, dry_run=options.dry_run), False
+
+    @staticmethod
+    def _check_preconditions(kind: Kind, old: Json, options: DeleteOptions) -> None:
+        meta = old["metadata"]
+        name, display = meta["name"], kind.info.kind
+        if not kind.builtin:
+            display = answers.qualified(kind.info)
+        if options.uid and options.uid != meta["uid"]:
+            why = (
+                f"the UID in the precondition ({options.uid}) does not match the UID in record"
+                f" ({meta['uid']}). The object might have been deleted and then recreated"
+            )
+            raise answers.conflict(kind.info, name, why, kind=display)
+        if options.resource_version and options.resource_version != meta["resourceVersion"]:
+            why = (
+                f"the ResourceVersion in the precondition ({options.resource_version}) does not"
+                f" match the ResourceVersion in record ({meta['resourceVersion']}). The object"
+                " might have been modified"
+            )
+            raise answers.conflict(kind.info, name, why, kind=display)
+
+    def _grace(self, kind: Kind, old: Json, options: DeleteOptions) -> int:
+        if kind.info.kind != "Pod" or not self.graceful_pods:
+            return 0
+        spec, status = old.get("spec") or {}, old.get("status") or {}
+        if not spec.get("nodeName") or status.get("phase") in {"Succeeded", "Failed"}:
+            return 0
+        if options.grace_seconds is not None:
+            return options.grace_seconds
+        return int(spec.get("terminationGracePeriodSeconds", 30))
+
+    # -- pods --------------------------------------------------------------------------------
+
+    def pod_action(
+        self,
+        collection: Collection,
+        key: ObjectKey,
+        action: str,
+        body: Json,
+        options: WriteOptions,
+    ) -> None:
+        """POST to ``binding`` (put the pod on a node) or ``eviction`` (delete it)."""
+        pod = collection.get(key)
+        if pod is None:
+            raise answers.not_found(collection.kind.info, key.name)
+        if action == "eviction":
+            given = body.get("deleteOptions") or {}
+            uid = (given.get("preconditions") or {}).get("uid") or ""
+            self.delete(collection, key, DeleteOptions(uid=uid))
+            return
+        if "deletionTimestamp" in pod["metadata"]:
+            why = f"pod {key.name} is being deleted, cannot be assigned to a host"
+            raise answers.conflict(collection.kind.info, key.name, why, kind="pods/binding")
+        node = (pod.get("spec") or {}).get("nodeName")
+        if node:
+            why = f"pod {key.name} is already assigned to node {node!r}"
+            raise answers.conflict(collection.kind.info, key.name, why, kind="pods/binding")
+
+        def bind(obj: Json) -> Json:
+            spec = {**obj["spec"], "nodeName": (body.get("target") or {}).get("name", "")}
+            meta = dict(obj["metadata"])
+            notes = (body.get("metadata") or {}).get("annotations") or {}
+            meta["annotations"] = {**(meta.get("annotations") or {}), **notes}
+            return {**obj, "metadata": meta, "spec": spec}
+
+        self.patch(collection, key, bind, WriteOptions(options.manager, "binding"))
+
+
+def _set_system_finalizers(meta: Json, propagation: str | None) -> None:
+    """The finalizers that ask the garbage collector to act before the object goes."""
+    if propagation is None:
+        return
+    kept = [name for name in meta.get("finalizers") or () if name not in _SYSTEM_FINALIZERS]
+    match propagation:
+        case "Foreground":
+            kept.append(_FOREGROUND)
+        case "Orphan":
+            kept.append(_ORPHAN)
+        case _:
+            pass
+    meta["finalizers"] = kept
+    tidy(meta)
+
+
+def status_of_delete(kind: Kind, obj: Mapping[str, Any]) -> Json:
+    """The Status a DELETE answers with for most kinds."""
+    details = answers.details_of(kind.info, obj["metadata"]["name"])
+    details["uid"] = obj["metadata"]["uid"]
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": details,
+    }

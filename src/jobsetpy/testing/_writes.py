@@ -1,0 +1,379 @@
+"""Create, replace, patch and apply, with the API server's rules: conflicts, names, ownership.
+
+Sources: Kubernetes API conventions and API concepts (resource versions, generated names); details
+follow a real server's answers.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import secrets
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+import attrs
+
+from jobsetpy.aio import Clock
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.testing import _answers as answers
+from jobsetpy.testing import _fields
+from jobsetpy.testing._kinds import NAMESPACES, Json, Kind, prepare_create, prepare_update
+from jobsetpy.testing._storage import Collection, Storage
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+@attrs.frozen
+class WriteOptions:
+    """What comes with a create, PUT or PATCH besides the body."""
+
+    manager: str = "unknown"
+    subresource: str = ""
+    dry_run: bool = False
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 with whole seconds, as metav1.Time is written."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Writer:
+    """Writes to a :class:`Storage` by the API server's rules.
+
+    Every method raises ``StatusError`` with the answer a client would get.
+
+    Args:
+        storage: where objects are kept.
+        clock: for creation and deletion times.
+    """
+
+    def __init__(self, storage: Storage, clock: Clock) -> None:
+        self._storage = storage
+        self._clock = clock
+
+    # -- create ------------------------------------------------------------------------------
+
+    def create(
+        self, collection: Collection, namespace: str, body: Json, options: WriteOptions
+    ) -> Json:
+        """Store a new object and return it as stored."""
+        kind = collection.kind
+        obj = copy.deepcopy(body)
+        self._check_type(kind, obj)
+        meta = obj.setdefault("metadata", {})
+        self._check_namespace(kind, namespace, meta)
+        if meta.get("resourceVersion"):
+            raise answers.internal("resourceVersion should not be set on objects to be created")
+        self._name(kind, meta)
+        key = ObjectKey(namespace, meta["name"])
+        self._require_namespace(kind, namespace, meta["name"])
+        if key in collection.objects:
+            raise answers.already_exists(kind.info, meta["name"])
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"):
+            meta.pop(name, None)
+        meta["uid"] = str(uuid.uuid4())
+        meta["creationTimestamp"] = self._now()
+        prepare_create(kind, obj)
+        tidy(meta)
+        return self._finish_create(collection, key, obj, None, options)
+
+    def _finish_create(
+        self,
+        collection: Collection,
+        key: ObjectKey,
+        obj: Json,
+        managed: list[Json] | None,
+        options: WriteOptions,
+    ) -> Json:
+        if managed is not None:
+            obj["metadata"]["managedFields"] = managed
+        else:
+            _fields.record_update(
+                collection.kind,
+                None,
+                obj,
+                manager=options.manager,
+                subresource="",
+                time=self._now(),
+            )
+        if options.dry_run:
+            return obj
+        return self._storage.put(collection, key, obj).obj
+
+    def _check_type(self, kind: Kind, obj: Json) -> None:
+        info = kind.info
+        if not kind.builtin and not (obj.get("kind") and obj.get("apiVersion")):
+            missing = "Kind" if not obj.get("kind") else "apiVersion"
+            raise answers.bad_request(
+                f"the object provided is unrecognized (must be of type {info.kind}):"
+                f" Object '{missing}' is missing"
+            )
+        given = obj.get("kind") or info.kind, obj.get("apiVersion") or info.api_version
+        if given != (info.kind, info.api_version):
+            raise answers.bad_request(
+                f'{given[0]} in version "{given[1]}" cannot be handled as a {info.kind}'
+            )
+        obj["kind"], obj["apiVersion"] = info.kind, info.api_version
+
+    def _check_namespace(self, kind: Kind, namespace: str, meta: Json) -> None:
+        if not kind.info.namespaced:
+            meta.pop("namespace", None)
+            return
+        if (meta.get("namespace") or namespace) != namespace:
+            raise answers.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the"
+                " request"
+            )
+        meta["namespace"] = namespace
+
+    def _require_namespace(self, kind: Kind, namespace: str, name: str) -> None:
+        if not kind.info.namespaced:
+            return
+        namespaces = self._storage.find("", "namespaces")
+        found = namespaces.get(ObjectKey("", namespace)) if namespaces is not None else None
+        if found is None:
+            raise answers.not_found(NAMESPACES.info, namespace)
+        if "deletionTimestamp" in found["metadata"]:
+            message = (
+                f"{answers.qualified(kind.info)} {json.dumps(name)} is forbidden: unable to create"
+                f" new content in namespace {namespace} because it is being terminated"
+            )
+            details = answers.details_of(kind.info, name)
+            raise answers.StatusError(403, "Forbidden", message, details)
+
+    @staticmethod
+    def _name(kind: Kind, meta: Json) -> None:
+        if not meta.get("name") and meta.get("generateName"):
+            suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
+            meta["name"] = f"{meta['generateName'][:58]}{suffix}"
+        name = meta.get("name") or ""
+        if not name:
+            why = "Required value: name or generateName is required"
+            causes = [answers.cause("FieldValueRequired", why, "metadata.name")]
+            raise answers.invalid(kind.info, "", causes)
+        if not _SUBDOMAIN.fullmatch(name) or len(name) > 253:
+            why = f"Invalid value: {json.dumps(name)}: not a lowercase RFC 1123 subdomain"
+            causes = [answers.cause("FieldValueInvalid", why, "metadata.name")]
+            raise answers.invalid(kind.info, name, causes)
+
+    # -- update ------------------------------------------------------------------------------
+
+    def replace(
+        self, collection: Collection, key: ObjectKey, body: Json, options: WriteOptions
+    ) -> tuple[Json, bool]:
+        """PUT: the object as stored, and whether it was created."""
+        kind = collection.kind
+        obj = copy.deepcopy(body)
+        self._check_type(kind, obj)
+        meta = obj.setdefault("metadata", {})
+        self._check_url(kind, key, meta)
+        old = collection.get(key)
+        if old is None:
+            if kind.create_on_update and not options.subresource and not meta.get("uid"):
+                meta.pop("resourceVersion", None)
+                return self.create(collection, key.namespace, obj, options), True
+            raise answers.not_found(kind.info, key.name)
+        uid = meta.get("uid")
+        if uid and uid != old["metadata"]["uid"]:
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+            raise answers.conflict(kind.info, key.name, why + old["metadata"]["uid"])
+        if not meta.get("resourceVersion") and not kind.unconditional_update:
+            why = "Invalid value: 0: must be specified for an update"
+            causes = [answers.cause("FieldValueInvalid", why, "metadata.resourceVersion")]
+            raise answers.invalid(kind.info, key.name, causes, kind=kind.info.plural)
+        return self._update(collection, key, old, obj, options), False
+
+    def patch(
+        self,
+        collection: Collection,
+        key: ObjectKey,
+        change: Callable[[Json], Json],
+        options: WriteOptions,
+    ) -> Json:
+        """PATCH: ``change`` makes the new object from a copy of the old one."""
+        kind = collection.kind
+        old = collection.get(key)
+        if old is None:
+            raise answers.not_found(kind.info, key.name)
+        obj = copy.copy(change(copy.copy(old)))
+        if not isinstance(obj.get("metadata"), Mapping):
+            raise answers.patch_refused()
+        obj["metadata"] = dict(obj["metadata"])
+        self._check_type(kind, obj)
+        self._check_url(kind, key, obj["metadata"])
+        uid = obj["metadata"].get("uid")
+        if uid and uid != old["metadata"]["uid"]:
+            why = f"Invalid value: {json.dumps(uid)}: field is immutable"
+            causes = [answers.cause("FieldValueInvalid", why, "metadata.uid")]
+            raise answers.invalid(kind.info, key.name, causes)
+        return self._update(collection, key, old, obj, options)
+
+    def _check_url(self, kind: Kind, key: ObjectKey, meta: Json) -> None:
+        name = meta.get("name")
+        if not name:
+            raise answers.bad_request(
+                "the name of the object (based on URL) was undeterminable: name must be provided"
+            )
+        if name != key.name:
+            raise answers.bad_request(
+                f"the name of the object ({name}) does not match the name on the URL ({key.name})"
+            )
+        self._check_namespace(kind, key.namespace, meta)
+
+    def _update(
+        self, collection: Collection, key: ObjectKey, old: Json, obj: Json, options: WriteOptions
+    ) -> Json:
+        """Rules of every update; ``obj`` and its metadata must be the caller's own."""
+        kind = collection.kind
+        meta, before = obj["metadata"], old["metadata"]
+        version = meta.get("resourceVersion")
+        if version and version != before["resourceVersion"]:
+            raise answers.conflict(kind.info, key.name)
+        for name in (
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generateName",
+            "managedFields",
+        ):
+            meta.pop(name, None)
+            if name in before:
+                meta[name] = before[name]
+        tidy(meta)
+        prepare_update(kind, old, obj, options.subresource)
+        self._check_finalizers(kind, before, meta)
+        _fields.record_update(
+            kind,
+            old,
+            obj,
+            manager=options.manager,
+            subresource=options.subresource,
+            time=self._now(),
+        )
+        return self._store(collection, key, old, obj, dry_run=options.dry_run)
+
+    def _store(
+        self, collection: Collection, key: ObjectKey, old: Json, obj: Json, *, dry_run: bool
+    ) -> Json:
+        """Write unless nothing changed; a deleted object without finalizers goes away."""
+        obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if obj == old or dry_run:
+            return obj
+        meta = obj["metadata"]
+        if "deletionTimestamp" in meta and not meta.get("finalizers"):
+            waits = meta.get("deletionGracePeriodSeconds")
+            if not waits:
+                self._storage.remove(collection, key, obj)
+                return obj
+        return self._storage.put(collection, key, obj).obj
+
+    @staticmethod
+    def _check_finalizers(kind: Kind, before: Json, meta: Json) -> None:
+        if "deletionTimestamp" not in before:
+            return
+        added = set(meta.get("finalizers") or ()) - set(before.get("finalizers") or ())
+        if added:
+            names = ", ".join(json.dumps(name) for name in sorted(added))
+            why = (
+                "Forbidden: no new finalizers can be added if the object is being deleted, found"
+                f" new finalizers []string{{{names}}}"
+            )
+            causes = [answers.cause("FieldValueForbidden", why, "metadata.finalizers")]
+            raise answers.invalid(kind.info, meta["name"], causes)
+
+    # -- server-side apply -------------------------------------------------------------------
+
+    def apply(
+        self,
+        collection: Collection,
+        key: ObjectKey,
+        body: Json,
+        options: WriteOptions,
+        *,
+        force: bool,
+    ) -> tuple[Json, bool]:
+        """Server-side apply: the object as stored, and whether it was created."""
+        kind = collection.kind
+        applied = copy.deepcopy(body)
+        if not applied.get("kind") or not applied.get("apiVersion"):
+            raise answers.bad_request("invalid object type: /, Kind=")
+        self._check_type(kind, applied)
+        meta = applied.setdefault("metadata", {})
+        if meta.get("managedFields"):
+            raise answers.bad_request("metadata.managedFields must be nil")
+        meta.setdefault("name", key.name)
+        self._check_url(kind, key, meta)
+        live = collection.get(key)
+        if live is None and options.subresource:
+            raise answers.not_found(kind.info, key.name)
+        version = meta.pop("resourceVersion", None)
+        if version and (live is None or version != live["metadata"]["resourceVersion"]):
+            raise answers.conflict(kind.info, key.name)
+        self._reset(kind, applied, options.subresource)
+        merged = _fields.apply(
+            kind,
+            live,
+            applied,
+            manager=options.manager,
+            force=force,
+            subresource=options.subresource,
+            time=self._now(),
+        )
+        managed = merged["metadata"].get("managedFields") or []
+        if live is None:
+            return self._create_applied(collection, key, merged, managed, options), True
+        merged["kind"], merged["apiVersion"] = kind.info.kind, kind.info.api_version
+        tidy(merged["metadata"])
+        prepare_update(kind, live, merged, options.subresource)
+        self._check_finalizers(kind, live["metadata"], merged["metadata"])
+        return self._store(collection, key, live, merged, dry_run=options.dry_run), False
+
+    def _create_applied(
+        self,
+        collection: Collection,
+        key: ObjectKey,
+        obj: Json,
+        managed: list[Json],
+        options: WriteOptions,
+    ) -> Json:
+        kind = collection.kind
+        obj["kind"], obj["apiVersion"] = kind.info.kind, kind.info.api_version
+        meta = obj["metadata"]
+        meta["name"] = key.name
+        self._check_namespace(kind, key.namespace, meta)
+        self._name(kind, meta)
+        self._require_namespace(kind, key.namespace, key.name)
+        meta["uid"] = str(uuid.uuid4())
+        meta["creationTimestamp"] = self._now()
+        prepare_create(kind, obj)
+        tidy(meta)
+        return self._finish_create(collection, key, obj, managed, options)
+
+    @staticmethod
+    def _reset(kind: Kind, applied: Json, subresource: str) -> None:
+        """Drop what this endpoint does not write, so that nobody comes to own it there."""
+        if subresource == "status":
+            meta = applied["metadata"]
+            kept = {"name", "namespace"}
+            if kind.builtin:
+                kept |= {"labels", "annotations", "finalizers"}
+            applied["metadata"] = {k: v for k, v in meta.items() if k in kept}
+            for name in set(applied) - {"kind", "apiVersion", "metadata", "status"}:
+                del applied[name]
+        elif kind.status:
+            applied.pop("status", None)
+
+    def _now(self, plus_s: float = 0) -> str:
+        return timestamp(self._clock.now() + timedelta(seconds=plus_s))
+
+
+def tidy(meta: Json) -> None:
+    """Empty maps and lists of metadata are not stored."""
+    for name in ("labels", "annotations", "finalizers", "ownerReferences", "generateName"):
+        if name in meta and not meta[name]:
+            del meta[name]
