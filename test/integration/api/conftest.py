@@ -16,8 +16,8 @@ HACK = str(REPOSITORY / "hack")
 if HACK not in sys.path:
     sys.path.append(HACK)
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-CRD = f"{CRDS}/jobsets.jobset.x-k8s.io"
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-k8s.io"
+GROUP = "/apis/jobset.x-k8s.io/v1alpha2"
 
 
 @attrs.frozen
@@ -117,3 +117,33 @@ def namespace(api):
     api("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).accepted()
     yield name
     api("DELETE", f"/api/v1/namespaces/{name}")
+
+
+class JobSets:
+    """JobSets of one namespace."""
+
+    def __init__(self, api, namespace):
+        self.api = api
+        self.path = f"{GROUP}/namespaces/{namespace}/jobsets"
+
+    def make(self, spec, *, dry_run=True, **top):
+        body = {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": f"j-{uuid.uuid4().hex[:8]}"},
+            **top,
+        }
+        if spec is not None:
+            body["spec"] = spec
+        query = {"dryRun": "All"} if dry_run else {}
+        return self.api("POST", self.path, body, **query)
+
+    def replace(self, obj, subresource="", **query):
+        path = f"{self.path}/{obj['metadata']['name']}{subresource}"
+        return self.api("PUT", path, obj, **query)
+
+
+@pytest.fixture(scope="module")
+def jobsets(api, namespace):
+    """JobSets of the module's namespace."""
+    return JobSets(api, namespace)
