@@ -16,8 +16,8 @@ class TcpProxy:
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
-        self._flow = asyncio.Event()
-        self._flow.set()
+        self._stalled: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        self._end = asyncio.Event()
         self.refusing = False
         self.accepted = 0
         self.port = 0
@@ -31,7 +31,7 @@ class TcpProxy:
             yield self
         finally:
             server.close()
-            self._flow.set()
+            self._end.set()
             self.cut()
             await asyncio.sleep(0)
 
@@ -43,13 +43,14 @@ class TcpProxy:
                 writer.transport.abort()
         return len(pairs)
 
-    def stall(self) -> None:
-        """Stop forwarding on every connection, open or to come, without closing any."""
-        self._flow.clear()
+    def stall_open(self) -> int:
+        """Stop forwarding on the connections that are open, without closing them; how many.
 
-    def resume(self) -> None:
-        """Forward again."""
-        self._flow.set()
+        New connections work: this is what a client sees when the path of its old ones is gone.
+        """
+        for pair in self._pairs:
+            self._stalled.add(pair)
+        return len(self._pairs)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
@@ -65,17 +66,24 @@ class TcpProxy:
         self._pairs.add(pair)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pump(reader, up_writer))
-                group.create_task(self._pump(up_reader, writer))
+                group.create_task(self._pump(pair, reader, up_writer))
+                group.create_task(self._pump(pair, up_reader, writer))
         finally:
             self._pairs.discard(pair)
+            self._stalled.discard(pair)
             for end in pair:
                 end.transport.abort()
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self,
+        pair: tuple[asyncio.StreamWriter, asyncio.StreamWriter],
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+    ) -> None:
         with contextlib.suppress(ConnectionError, OSError):
             while data := await source.read(65536):
-                await self._flow.wait()
+                if pair in self._stalled:
+                    await self._end.wait()
                 sink.write(data)
                 await sink.drain()
         with contextlib.suppress(ConnectionError, OSError, RuntimeError):

@@ -1,0 +1,141 @@
+"""A manager in a process of its own, as it is deployed: for tests of faults and for benchmarks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+CLOCK_TICK = os.sysconf("SC_CLK_TCK")
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+
+
+class ManagerProcess:
+    """``jobsetpy manager`` against the cluster of a kubeconfig.
+
+    Args:
+        kubeconfig: which cluster.
+        log: file that its log lines are appended to.
+        arguments: further flags.
+    """
+
+    def __init__(self, kubeconfig: str | Path, log: Path, *arguments: str) -> None:
+        self.kubeconfig = str(kubeconfig)
+        self.log = log
+        self.arguments = arguments
+        self.health_port = free_port()
+        self.process: asyncio.subprocess.Process | None = None
+        self._cpu = 0.0
+
+    async def start(self, *, wait: bool = True) -> None:
+        """Start it; with ``wait``, return when it is ready."""
+        with self.log.open("ab") as out:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "jobsetpy.app.main", "manager",
+                "--kubeconfig", self.kubeconfig,
+                "--metrics-bind-address", "0",
+                "--health-probe-bind-address", f"127.0.0.1:{self.health_port}",
+                "--log-format", "json", *self.arguments,
+                stdout=out, stderr=out,
+            )  # fmt: skip
+        self._cpu = 0.0
+        if wait:
+            await self.wait_ready()
+
+    async def wait_ready(self) -> None:
+        """Return when ``/readyz`` says so; raise with the log's end when it does not in time."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not await asyncio.to_thread(self.ready):
+            ended = self.process is None or self.process.returncode is not None
+            if ended or time.monotonic() > deadline:
+                raise RuntimeError(f"the manager is not ready:\n{self.log.read_text()[-3000:]}")
+            await asyncio.sleep(0.05)
+
+    def ready(self) -> bool:
+        """Whether ``/readyz`` answers 200 now."""
+        url = f"http://127.0.0.1:{self.health_port}/readyz"
+        try:
+            with urllib.request.urlopen(url, timeout=1) as answer:
+                return answer.status == 200
+        except (urllib.error.URLError, OSError):
+            return False
+
+    async def kill(self) -> None:
+        """End it with SIGKILL, as a crash or a lost node does."""
+        assert self.process is not None
+        self.process.kill()
+        await self.process.wait()
+
+    async def stop(self) -> int:
+        """End it with SIGTERM; its exit code."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await self.process.wait()
+            except TimeoutError:
+                await self.kill()
+        return self.process.returncode or 0
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        assert self.process is not None
+        return self.process.pid
+
+    def mark(self) -> None:
+        """Start counting CPU from here."""
+        self._cpu = cpu_seconds(self.pid)
+
+    def cpu(self) -> float:
+        """CPU seconds since ``mark``."""
+        return cpu_seconds(self.pid) - self._cpu
+
+    def peak_mb(self) -> float:
+        """Largest resident size so far, in MB."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) / 1000
+        return 0.0
+
+    def rss_mb(self) -> float:
+        """Resident size now, in MB."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGESIZE") / 1e6
+
+
+@contextlib.asynccontextmanager
+async def manager_process(
+    kubeconfig: str | Path, log: Path, *arguments: str
+) -> AsyncIterator[ManagerProcess]:
+    """A manager that is ready on entry and stopped on exit."""
+    manager = ManagerProcess(kubeconfig, log, *arguments)
+    try:
+        await manager.start()
+        yield manager
+    finally:
+        if manager.process is not None:
+            await manager.stop()
+
+
+def cpu_seconds(pid: int) -> float:
+    """User plus system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICK
+
+
+def free_port() -> int:
+    """A port of loopback that nothing listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

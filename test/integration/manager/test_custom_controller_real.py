@@ -1,0 +1,59 @@
+"""The example controller of the documentation, against a real API server."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Pod
+from jobsetpy.manager import Manager
+
+EXAMPLES = str(Path(__file__).resolve().parents[3] / "examples")
+
+pytestmark = pytest.mark.cluster
+
+
+def job(name: str) -> dict:
+    container = {"name": "main", "image": "test.invalid/main:1"}
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"backoffLimit": 3, "template": {"spec": spec}},
+    }
+
+
+async def label_of(client, namespace: str, name: str, value: str) -> str:
+    """The label's value, waiting up to 20 s for it to be ``value``."""
+    label = ""
+    for _ in range(200):
+        found = await client.get(Job, namespace, name)
+        label = found.metadata.labels.get("example.com/failed-pods", "")
+        if label == value:
+            break
+        await asyncio.sleep(0.1)
+    return label
+
+
+async def test_the_example_counts_failed_pods(client, namespace, monkeypatch):
+    """The 25-line controller labels a Job, and follows when one of its pods fails."""
+    monkeypatch.setattr(sys, "path", [*sys.path, EXAMPLES])
+    import failed_pod_counter
+
+    manager = Manager(client)
+    failed_pod_counter.setup(manager)
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(manager.run(stop))
+        await client.create(Job, namespace, job("counted"))
+
+        assert await label_of(client, namespace, "counted", "0") == "0"
+        (pod, *_) = (await client.list_page(Pod, namespace)).items
+        failed = {"status": {"phase": "Failed"}}
+        await client.merge_patch(Pod, namespace, pod.metadata.name, failed, subresource="status")
+
+        assert await label_of(client, namespace, "counted", "1") == "1"
+        stop.set()

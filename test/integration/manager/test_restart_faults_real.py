@@ -1,0 +1,181 @@
+"""A restart in place completes, once, whatever fails on the way.
+
+Real API server, etcd and Job controller; the manager is a process of its own behind a proxy that
+can be cut or stalled; the agents are the agent's own core, many in one process, checked at every
+lift for the protocol's safety.
+"""
+
+import asyncio
+import contextlib
+import random
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from jobsetpy.api.jobset import ChildPod, JobSet
+from manager_process import ManagerProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
+
+JOBS, PODS = 3, 8
+TOTAL = JOBS * PODS
+
+
+class Gang:
+    """A JobSet with simulated agents and a manager behind a proxy."""
+
+    def __init__(self, fleet, proxy, manager) -> None:
+        self.fleet = fleet
+        self.proxy = proxy
+        self.manager = manager
+
+    @property
+    def pods(self) -> list[str]:
+        return sorted(self.fleet.agents)
+
+    async def running(self, epoch: int, timeout_s: float = 60) -> None:
+        """Wait until every worker runs at ``epoch``."""
+        await self.fleet.wait(
+            lambda: self.fleet.lifted(epoch) == TOTAL, timeout_s, f"all workers at epoch {epoch}"
+        )
+
+    async def check_one_restart(self, epoch: int) -> None:
+        """The restart into ``epoch`` happened once, in two writes, safely."""
+        await asyncio.sleep(1.0)
+
+        assert self.fleet.violations == []
+        assert self.fleet.status == (epoch, epoch - 1)
+        epochs = [pair for pair in self.fleet.history if pair[0] >= epoch - 1]
+        assert (epoch - 1, epoch - 1) in epochs
+        assert epochs[-1] == (epoch, epoch - 1)
+
+
+@contextlib.asynccontextmanager
+async def gang(cluster, client, namespace, kubeconfig_at, tmp_path):
+    """A gang whose workers all run at epoch 1."""
+    from fleet import Fleet
+    from objects import in_place_jobset
+    from tcp_proxy import TcpProxy
+
+    server = yaml.safe_load(Path(cluster.kubeconfig).read_text())["clusters"][0]["cluster"][
+        "server"
+    ]
+    port = urlsplit(server).port
+    async with TcpProxy("127.0.0.1", port).serving() as proxy, asyncio.TaskGroup() as group:
+        manager = ManagerProcess(kubeconfig_at(proxy.port), tmp_path / "manager.log")
+        serving = None
+        try:
+            await manager.start()
+            await client.create(JobSet, namespace, in_place_jobset("gang", jobs=JOBS, pods=PODS))
+            names: list[str] = []
+            for _ in range(300):
+                page = await client.list_page(ChildPod, namespace)
+                names = [pod.metadata.name for pod in page.items]
+                if len(names) == TOTAL:
+                    break
+                await asyncio.sleep(0.1)
+            assert len(names) == TOTAL
+            fleet = Fleet(client, namespace, "gang")
+            serving = group.create_task(fleet.run(names))
+            one = Gang(fleet, proxy, manager)
+            await one.running(1)
+            yield one
+        finally:
+            if serving is not None:
+                serving.cancel()
+            await manager.stop()
+            with contextlib.suppress(Exception):
+                await client.delete(JobSet, namespace, "gang", propagation="Background")
+
+
+async def test_a_restart_without_faults(cluster, client, namespace, kubeconfig_at, tmp_path):
+    """One failed worker restarts the group once, in exactly two status writes."""
+    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+        one.fleet.fail(one.pods[0])
+        await one.running(2)
+        await one.check_one_restart(2)
+
+        assert one.fleet.history == [(0, 0), (1, 0), (1, 1), (2, 1)]
+
+
+async def test_two_workers_fail_at_once(cluster, client, namespace, kubeconfig_at, tmp_path):
+    """Failures close together are one restart."""
+    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+        one.fleet.fail(one.pods[0])
+        one.fleet.fail(one.pods[-1])
+        await one.running(2)
+        await one.check_one_restart(2)
+
+
+@pytest.mark.parametrize("moment_s", [0.0, 0.05, 0.3])
+async def test_the_api_server_crashes_during_a_restart(
+    cluster, client, namespace, kubeconfig_at, tmp_path, moment_s
+):
+    """The restart goes on when the API server is back."""
+    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+        one.fleet.fail(one.pods[0])
+        await asyncio.sleep(moment_s)
+        await asyncio.to_thread(cluster.restart_apiserver, kill=True)
+        await one.running(2, 120)
+        await one.check_one_restart(2)
+
+
+async def test_the_manager_s_connections_are_cut(
+    cluster, client, namespace, kubeconfig_at, tmp_path
+):
+    """Cutting all of the manager's connections again and again delays nothing for long."""
+    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+        for epoch in range(2, 6):
+            one.fleet.fail(random.Random(epoch).choice(one.pods))
+            for _ in range(5):
+                one.proxy.cut()
+                await asyncio.sleep(0.05)
+            await one.running(epoch, 60)
+        await one.check_one_restart(5)
+
+        assert one.proxy.accepted > 20
+
+
+async def test_the_manager_s_watches_stall(cluster, client, namespace, kubeconfig_at, tmp_path):
+    """Connections that die in silence are noticed within 45 s, and the restart completes."""
+    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+        one.proxy.stall_open()
+        one.fleet.fail(one.pods[0])
+        await one.running(2, 45 + 15)
+        await one.check_one_restart(2)
+
+
+async def test_the_manager_s_watches_are_too_old(
+    cluster, client, namespace, kubeconfig_at, tmp_path
+):
+    """After an outage in which history was lost (410), the manager lists again and goes on."""
+    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+        one.proxy.refusing = True
+        one.proxy.cut()
+        one.fleet.fail(one.pods[0])
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(cluster.restart_apiserver)
+        await one.fleet.wait(
+            lambda: one.fleet.agents[one.pods[0]].stored == 2, 60, "the first agent to report"
+        )
+        one.proxy.refusing = False
+        await one.running(2, 90)
+        await one.check_one_restart(2)
+
+
+async def test_the_manager_is_killed_at_random_moments(
+    cluster, client, namespace, kubeconfig_at, tmp_path
+):
+    """A new manager finishes what the killed one began, without a second restart."""
+    async with gang(cluster, client, namespace, kubeconfig_at, tmp_path) as one:
+        rand = random.Random(467)
+        for epoch in range(2, 8):
+            one.fleet.fail(rand.choice(one.pods))
+            await asyncio.sleep(rand.random() * 0.3)
+            await one.manager.kill()
+            await asyncio.sleep(rand.random() * 0.3)
+            await one.manager.start()
+            await one.running(epoch, 60)
+            await one.check_one_restart(epoch)
