@@ -1,23 +1,20 @@
 """``python -m jobsetpy.agent``: what must happen before anything is imported, and after the end.
 
-As a container's first process the agent gets no default action for signals: a SIGTERM that comes
-while modules load would be lost, and the pod would wait out its grace period. So the handler is
-set first, and it is all there is to a stop: the agent holds nothing that needs to be put in order.
-
-The rest saves time and memory, both of which count once for each pod of a group, at each restart.
-Figures are those of ``bench/agent.py``.
+Signals first: see ``signals``. The rest saves time and memory, which every pod of a group spends
+again at each restart. Figures are those of ``bench/agent.py``.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 import time
 from importlib import import_module
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, Final, NoReturn
+
+from jobsetpy.agent.signals import leave_on_signals
 
 _START: Final = time.monotonic()
 
@@ -64,14 +61,8 @@ def _load() -> Any:
     return main
 
 
-def _stop(_signum: int, _frame: FrameType | None) -> NoReturn:
-    """Leave at once, in good order."""
-    os._exit(0)
-
-
 def _start() -> NoReturn:
-    signal.signal(signal.SIGTERM, _stop)
-    signal.signal(signal.SIGINT, _stop)
+    leave_on_signals()
     code = _load()(sys.argv[1:], start=_START)
     # Taking the interpreter down in order would take longer than all else at the end.
     os._exit(code)

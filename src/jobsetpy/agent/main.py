@@ -19,6 +19,7 @@ from jobsetpy.agent.log import JsonLog, Log
 from jobsetpy.agent.model import JobSet
 from jobsetpy.agent.probe import BarrierServer, listen
 from jobsetpy.agent.settings import EXIT_USAGE, ConfigurationError, Settings, load
+from jobsetpy.agent.signals import leave_on_signals
 from jobsetpy.aio import LoopClock, supervise
 from jobsetpy.client._kube import KubeClient
 from jobsetpy.client._protocol import Client
@@ -226,9 +227,10 @@ def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
 
     Returns:
         The exit code: the configured one for a restart in place, 2 for a configuration that cannot
-        work, 1 when the barrier's port cannot be had. SIGTERM ends the process with 0 before this
-        returns (see ``__main__``).
+        work, 1 when the barrier's port cannot be had. SIGTERM and SIGINT end the process with 0
+        before this returns (see ``signals``).
     """
+    leave_on_signals()
     log = JsonLog(LoopClock(), start=time.monotonic() if start is None else start)
     try:
         settings = load(os.environ, argv)
