@@ -4,17 +4,40 @@ No production module imports it.
 """
 
 from jobsetpy.testing._answers import StatusError
+from jobsetpy.testing._builders import (
+    JobBuilder,
+    JobSetBuilder,
+    PodBuilder,
+    make_job,
+    make_jobset,
+    make_pod,
+)
+from jobsetpy.testing._eventually import eventually
 from jobsetpy.testing._faults import Faults, Rule
+from jobsetpy.testing._memory import MemoryTransport, RecordingClient
 from jobsetpy.testing._requests import Request, RequestLog
 from jobsetpy.testing._server import FakeApiServer
+from jobsetpy.testing._stores import decoded, store_of, store_writer_of
 from jobsetpy.testing._world import World
 
 __all__ = [
     "FakeApiServer",
     "Faults",
+    "JobBuilder",
+    "JobSetBuilder",
+    "MemoryTransport",
+    "PodBuilder",
+    "RecordingClient",
     "Request",
     "RequestLog",
     "Rule",
     "StatusError",
     "World",
+    "decoded",
+    "eventually",
+    "make_job",
+    "make_jobset",
+    "make_pod",
+    "store_of",
+    "store_writer_of",
 ]

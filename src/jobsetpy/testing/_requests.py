@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
 import attrs
+import msgspec
 
+from jobsetpy.testing._answers import StatusError
 from jobsetpy.testing._faults import Target
+from jobsetpy.testing._http import Route
 
 
 @attrs.define(kw_only=True)
@@ -18,7 +22,10 @@ class Request:
     target: Target
     method: str
     query: dict[str, str]
+    body: bytes = b""
     status: int = 0
+    route: Route | None = None
+    refused: StatusError | None = None
 
     @property
     def verb(self) -> str:
@@ -29,6 +36,16 @@ class Request:
     def resource(self) -> str:
         """The plural, with ``/status`` and the like for subresources."""
         return self.target.resource
+
+    @property
+    def namespace(self) -> str:
+        """The namespace; "" for all or none."""
+        return self.target.namespace
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON data; ``None`` if there is none."""
+        return msgspec.json.decode(self.body) if self.body.strip() else None
 
     @property
     def name(self) -> str:
@@ -74,10 +91,9 @@ class RequestLog:
         ]
 
     @property
-    def writes(self) -> int:
-        """How many requests that may change something."""
-        reads = sum(self.count(verb) for verb in ("get", "list", "watch"))
-        return self.count() - reads
+    def writes(self) -> list[Request]:
+        """The kept requests that may have changed something."""
+        return [request for request in self._log if request.method not in {"GET", "HEAD"}]
 
     def clear(self) -> None:
         """Forget all, for example after the set-up of a test."""

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
 from aiohttp import web
 
 from jobsetpy.aio import Clock
-from jobsetpy.testing import _answers as answers
-from jobsetpy.testing import _discovery, _http
-from jobsetpy.testing._answers import StatusError
-from jobsetpy.testing._faults import Faults, Target
-from jobsetpy.testing._http import Route
-from jobsetpy.testing._requests import Request, RequestLog
-from jobsetpy.testing._storage import Collection
-from jobsetpy.testing._verbs import Call, perform, resolve
+from jobsetpy.testing._dispatch import Arrival, Reply
+from jobsetpy.testing._faults import Target
 from jobsetpy.testing._watching import ConnectionCutError, Watch
 from jobsetpy.testing._world import World
 
 if TYPE_CHECKING:
     from jobsetpy.client import KubeClient
-
-_HEALTH = frozenset({"/readyz", "/healthz", "/livez"})
-_MAX_BODY = 3 * 1024 * 1024
 
 
 class FakeApiServer(World):
@@ -66,10 +55,8 @@ class FakeApiServer(World):
         history_limit: int = 20_000,
     ) -> None:
         super().__init__(clock=clock, history_limit=history_limit)
-        self.token = token
-        self.bookmark_s = bookmark_s
-        self.faults = Faults()
-        self.requests = RequestLog()
+        self._dispatcher.token = token
+        self._dispatcher.bookmark_s = bookmark_s
         self._tls = tls
         self._port = port
         self._server: web.Server | None = None
@@ -126,6 +113,15 @@ class FakeApiServer(World):
         self._runner = self._server = None
 
     @property
+    def token(self) -> str | None:
+        """The bearer token that is demanded; it may be changed at any time."""
+        return self._dispatcher.token
+
+    @token.setter
+    def token(self, token: str | None) -> None:
+        self._dispatcher.token = token
+
+    @property
     def port(self) -> int:
         """The port; 0 before the first start."""
         return self._port
@@ -146,127 +142,51 @@ class FakeApiServer(World):
     # -- requests ----------------------------------------------------------------------------
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        query = {name: request.query[name] for name in request.query}
-        route = _http.parse_path(request.path)
-        refused: StatusError | None = None
-        verb = request.method.lower()
-        if route is not None:
-            try:
-                content_type = request.headers.get("Content-Type", "")
-                verb = _http.verb_of(request.method, route, query, content_type)
-            except StatusError as error:
-                refused = error
-        target = Target(
-            verb=verb,
-            resource=route.resource if route is not None else "",
-            namespace=route.namespace if route is not None else "",
-            name=route.name if route is not None else "",
-            user_agent=request.headers.get("User-Agent", ""),
+        arrival = Arrival(
+            method=request.method,
             path=request.path,
+            query={name: request.query[name] for name in request.query},
+            content_type=request.headers.get("Content-Type", ""),
+            user_agent=request.headers.get("User-Agent", ""),
+            authorization=request.headers.get("Authorization", ""),
+            body=await request.content.read() if request.can_read_body else b"",
         )
-        entry = Request(target=target, method=request.method, query=query)
-        self.requests.add(entry)
+        entry = self._dispatcher.log(arrival)
         try:
-            response = await self._respond(request, route, target, query, refused)
-        except StatusError as error:
-            response = _failure(error)
+            reply = await self._dispatcher.answer(arrival, entry)
+            if isinstance(reply, Watch):
+                return await _stream(request, reply)
+            return await self._send(request, entry.target, reply)
         except ConnectionCutError as cut:
             _drop(request, reset=cut.reset)
             return web.Response()
-        entry.status = response.status
-        return await self._spoil(request, target, response)
 
-    async def _respond(
-        self,
-        request: web.BaseRequest,
-        route: Route | None,
-        target: Target,
-        query: dict[str, str],
-        refused: StatusError | None,
+    async def _send(
+        self, request: web.BaseRequest, target: Target, reply: Reply
     ) -> web.StreamResponse:
-        late = self.faults.take("latency", target)
-        if late is not None:
-            await asyncio.sleep(late.seconds)
-        fault = self.faults.take("status", target)
-        if fault is not None:
-            raise answers.injected(fault.code, fault.retry_after, fault.message)
-        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
-            raise StatusError(401, "Unauthorized", "Unauthorized")
-        if request.path in _HEALTH:
-            return web.Response(text="ok")
-        document = _discovery.discover(self._storage, request.path)
-        if document is not None and request.method == "GET":
-            return _json(200, msgspec.json.encode(document))
-        if route is None:
-            raise answers.page_not_found()
-        collection = resolve(self._storage, route)
-        if refused is not None:
-            raise refused
-        if target.verb == "watch":
-            return await self._watch(request, collection, route, target, query)
-        body = await request.content.read() if request.can_read_body else b""
-        if len(body) > _MAX_BODY:
-            message = f"Request entity too large: limit is {_MAX_BODY}"
-            raise StatusError(413, "RequestEntityTooLarge", message, {})
-        call = Call(
-            verb=target.verb,
-            route=route,
-            query=query,
-            content_type=request.headers.get("Content-Type", ""),
-            user_agent=target.user_agent,
-            body=body,
-        )
-        response = _json(*perform(self._storage, self._registry, collection, call))
-        self._settle()
-        if self.faults.take("lose", target):
-            raise ConnectionCutError(reset=False)
-        return response
-
-    async def _watch(
-        self,
-        request: web.BaseRequest,
-        collection: Collection,
-        route: Route,
-        target: Target,
-        query: dict[str, str],
-    ) -> web.StreamResponse:
-        watch = Watch(
-            storage=self._storage,
-            collection=collection,
-            namespace=route.namespace,
-            options=_http.list_options(collection.kind, query, watch=True),
-            target=target,
-            faults=self.faults,
-            bookmark_s=self.bookmark_s,
-        )
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        await response.prepare(request)
-        await watch.run(response.write)
-        await response.write_eof()
-        return response
-
-    # -- faults that spoil an answer ---------------------------------------------------------
-
-    async def _spoil(
-        self, request: web.BaseRequest, target: Target, response: web.StreamResponse
-    ) -> web.StreamResponse:
-        if target.verb == "watch" or not isinstance(response, web.Response):
-            return response
+        headers = {**reply.headers, "Content-Type": reply.content_type}
         rule = self.faults.take("cut", target) or self.faults.take("stall", target)
         if rule is None:
-            return response
-        body = response.body if isinstance(response.body, bytes) else b""
-        partial = web.StreamResponse(status=response.status, headers=response.headers)
-        partial.content_length = len(body)
+            return web.Response(status=reply.status, body=reply.body, headers=headers)
+        at = rule.after_bytes or 0
+        partial = web.StreamResponse(status=reply.status, headers=headers)
+        partial.content_length = len(reply.body)
         await partial.prepare(request)
-        await partial.write(body[: rule.after_bytes or 0])
+        await partial.write(reply.body[:at])
         if rule.action == "cut":
-            _drop(request, reset=rule.reset)
-            return partial
+            raise ConnectionCutError(reset=rule.reset)
         await rule.lifted.wait()
-        await partial.write(body[rule.after_bytes or 0 :])
+        await partial.write(reply.body[at:])
         await partial.write_eof()
         return partial
+
+
+async def _stream(request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    await watch.run(response.write)
+    await response.write_eof()
+    return response
 
 
 def _drop(request: web.BaseRequest, *, reset: bool) -> None:
@@ -277,16 +197,3 @@ def _drop(request: web.BaseRequest, *, reset: bool) -> None:
         transport.abort()
     else:
         transport.close()
-
-
-def _json(status: int, body: bytes) -> web.Response:
-    return web.Response(status=status, body=body, content_type="application/json")
-
-
-def _failure(error: StatusError) -> web.Response:
-    if error.plain:
-        return web.Response(status=error.code, text=error.plain)
-    response = _json(error.code, msgspec.json.encode(error.body()))
-    if error.retry_after is not None:
-        response.headers["Retry-After"] = str(error.retry_after)
-    return response

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api.meta import ObjectKey, ResourceInfo
 from jobsetpy.testing import _patches, _selectors
+from jobsetpy.testing._dispatch import Dispatcher
+from jobsetpy.testing._faults import Faults
 from jobsetpy.testing._garbage import GarbageCollector
 from jobsetpy.testing._kinds import BUILTIN, Json, Kind
 from jobsetpy.testing._registry import DeleteOptions, Registry
+from jobsetpy.testing._requests import RequestLog
 from jobsetpy.testing._storage import Change, Collection, Storage
 from jobsetpy.testing._writes import WriteOptions
+
+if TYPE_CHECKING:
+    from jobsetpy.testing._memory import MemoryTransport
 
 _MANAGER = "test"
 
@@ -35,6 +41,7 @@ class World:
         self._storage = Storage(history_limit=history_limit)
         self._registry = Registry(self._storage, clock or LoopClock())
         self._garbage = GarbageCollector(self._storage, self._registry)
+        self._dispatcher = Dispatcher(self._storage, self._registry, self._settle)
         self._collects = False
         self._storage.on_change = self._changed
         for kind in BUILTIN:
@@ -70,6 +77,16 @@ class World:
                 list_keys=keys,
             )
         )
+
+    @property
+    def faults(self) -> Faults:
+        """The script of what goes wrong."""
+        return self._dispatcher.faults
+
+    @property
+    def requests(self) -> RequestLog:
+        """The requests of clients."""
+        return self._dispatcher.requests
 
     @property
     def garbage_collect(self) -> bool:
@@ -184,6 +201,12 @@ class World:
         self._garbage.forget()
         self._garbage.scan()
         self._garbage.collect()
+
+    def transport(self, *, user_agent: str = "memory") -> MemoryTransport:
+        """A client transport that ends here, without sockets."""
+        from jobsetpy.testing._memory import MemoryTransport
+
+        return MemoryTransport(self._dispatcher, user_agent=user_agent)
 
     # -- for the server ----------------------------------------------------------------------
 

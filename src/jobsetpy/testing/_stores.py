@@ -1,0 +1,43 @@
+"""Caches made by hand, for tests of reconcilers that need no server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from jobsetpy.informers import Index, Store, StoreWriter, Tally
+
+T = TypeVar("T")
+
+
+def decoded(cls: type[T], data: Mapping[str, Any]) -> T:
+    """A wire object from JSON data, made as informers make it."""
+    return msgspec.json.decode(msgspec.json.encode(data), type=cls)
+
+
+def store_of(
+    cls: type[T],
+    objs: Iterable[T | Mapping[str, Any]] = (),
+    *,
+    indexes: Iterable[Index[T]] = (),
+    tallies: Iterable[Tally[T, Any, Any]] = (),
+) -> Store[T]:
+    """A synced store that holds ``objs``: wire objects, or JSON data to decode."""
+    return store_writer_of(cls, objs, indexes=indexes, tallies=tallies).store
+
+
+def store_writer_of(
+    cls: type[T],
+    objs: Iterable[T | Mapping[str, Any]] = (),
+    *,
+    indexes: Iterable[Index[T]] = (),
+    tallies: Iterable[Tally[T, Any, Any]] = (),
+) -> StoreWriter[T]:
+    """As ``store_of``, for tests that change the store afterwards."""
+    writer: StoreWriter[T] = StoreWriter(cls, indexes=indexes, tallies=tallies)
+    made = [decoded(cls, obj) if isinstance(obj, Mapping) else obj for obj in objs]
+    writer.replace(made, "1")
+    writer.mark_synced("1")
+    return writer
