@@ -254,7 +254,9 @@ class SlimTransport:
         origin = self._origin
         what = f"{request.method} {request.path}: cannot connect to {origin.authority}"
         try:
-            async with asyncio.timeout(min(CONNECT_TIMEOUT_S, request.timeout_s)):
+            # A shorter deadline of the request is told as what it is, by the caller.
+            limit = CONNECT_TIMEOUT_S if request.timeout_s > CONNECT_TIMEOUT_S else None
+            async with asyncio.timeout(limit):
                 wire = await open_wire(origin.host, origin.port, self._tls(), self._server_hostname)
         except TimeoutError:
             raise ConnectFailedError(f"{what}: no answer") from None

@@ -9,6 +9,7 @@ limit by "none", and costs several times the request itself.
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -49,6 +50,7 @@ RELOAD_S = 60.0
 their life is over, so minutes before they end."""
 
 _READ_BUFFER = 2**18
+_LARGE_BODY = 2**20
 
 
 class KubernetesAsyncioTransport:
@@ -162,10 +164,10 @@ class KubernetesAsyncioTransport:
             async with session.request(
                 request.method,
                 yarl.URL(self._base + target(request.path, request.query), encoded=True),
-                data=request.body,
+                data=_data(request.body),
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(
-                    total=timeout_s, sock_connect=min(CONNECT_TIMEOUT_S, timeout_s)
+                    total=timeout_s, sock_connect=_connect_timeout(timeout_s)
                 ),
                 allow_redirects=False,
                 proxy=self._configuration.proxy,
@@ -193,10 +195,10 @@ class KubernetesAsyncioTransport:
                 response = await session.request(
                     request.method,
                     yarl.URL(self._base + target(request.path, request.query), encoded=True),
-                    data=request.body,
+                    data=_data(request.body),
                     headers=headers,
                     timeout=aiohttp.ClientTimeout(
-                        total=None, sock_connect=min(CONNECT_TIMEOUT_S, timeout_s)
+                        total=None, sock_connect=_connect_timeout(timeout_s)
                     ),
                     allow_redirects=False,
                     proxy=self._configuration.proxy,
@@ -346,6 +348,16 @@ class _Stream:
         except (aiohttp.ClientError, OSError) as problem:
             msg = f"the stream broke: {type(problem).__name__}: {problem}"
             raise StreamBrokenError(msg) from problem
+
+
+def _connect_timeout(timeout_s: float) -> float | None:
+    """No limit of its own beside a shorter deadline, so that it is clear which of them passed."""
+    return CONNECT_TIMEOUT_S if timeout_s > CONNECT_TIMEOUT_S else None
+
+
+def _data(body: bytes | None) -> bytes | io.BytesIO | None:
+    """Large bodies in pieces: aiohttp warns of, and the loop suffers from, one giant write."""
+    return io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
 
 
 def _ssl_context(configuration: Any) -> ssl.SSLContext:

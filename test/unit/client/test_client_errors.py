@@ -1,0 +1,122 @@
+"""From HTTP answers to exceptions."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from jobsetpy import errors
+from jobsetpy.client import error_from_response, error_from_status
+from jobsetpy.client._errors import MAX_BODY, decode_error, parse_retry_after
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        (400, "BadRequest", errors.InvalidError),
+        (401, "Unauthorized", errors.UnauthorizedError),
+        (403, "Forbidden", errors.ForbiddenError),
+        (404, "NotFound", errors.NotFoundError),
+        (405, "MethodNotAllowed", errors.ApiError),
+        (409, "AlreadyExists", errors.AlreadyExistsError),
+        (409, "Conflict", errors.ConflictError),
+        (410, "Expired", errors.ExpiredError),
+        (410, "Gone", errors.ExpiredError),
+        (413, "RequestEntityTooLarge", errors.ApiError),
+        (422, "Invalid", errors.InvalidError),
+        (429, "TooManyRequests", errors.RetryableApiError),
+        (500, "InternalError", errors.RetryableApiError),
+        (503, "ServiceUnavailable", errors.RetryableApiError),
+        (504, "Timeout", errors.RetryableApiError),
+        (302, "", errors.ApiError),
+    ],
+)
+def test_status_and_reason_choose_the_class(status, reason, expected):
+    """Each status, with its reason where that matters, is one exception class."""
+    body = msgspec.json.encode({"kind": "Status", "reason": reason, "message": "because"})
+
+    error = error_from_response(status, {}, body, verb="get", target="pods a/b")
+
+    assert type(error) is expected
+    assert (status, reason, "because") == (error.status, error.reason, error.message)
+    assert str(error).startswith("get pods a/b: ")
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway</html>", b"\xff\xfe", b"[]", b"null"])
+def test_answers_of_proxies_are_understood(body):
+    """A body that is no Status object still makes the right exception."""
+    error = error_from_response(502, {}, body, verb="get", target="x")
+
+    assert type(error) is errors.RetryableApiError
+    assert error.reason == ""
+
+
+def test_the_body_is_kept_but_cut():
+    """Callers can look at details, and a giant answer does not live on in an exception."""
+    error = error_from_response(422, {}, b"x" * 100_000, verb="create", target="x")
+
+    assert len(error.body) == MAX_BODY
+    assert len(str(error)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0.0),
+        ("7", 7.0),
+        (" 12 ", 12.0),
+        ("999999999", 3600.0),
+        ("Sun, 01 Mar 2026 12:00:30 GMT", 30.0),
+        ("Sun, 01 Mar 2026 11:00:00 GMT", 0.0),
+        ("soon", None),
+        ("-3", None),
+        ("", None),
+        ("٣", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(text, expected):
+    """Both forms of RFC 9110 count, the past is now, and nonsense is nothing."""
+    assert expected == parse_retry_after(text, lambda: NOW)
+
+
+def test_retry_after_header_wins_over_details():
+    """The Status object's own hint counts if the header is missing."""
+    body = b'{"details": {"retryAfterSeconds": 9}}'
+
+    assert error_from_response(429, {}, body, verb="", target="").retry_after == 9.0
+    headers = {"retry-after": "2"}
+    assert error_from_response(429, headers, body, verb="", target="").retry_after == 2.0
+    headers = {"retry-after": "whenever"}
+    assert error_from_response(429, headers, body, verb="", target="").retry_after == 9.0
+    assert error_from_response(503, {}, b"", verb="", target="").retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b'{"code": 410, "reason": "Expired"}', errors.ExpiredError),
+        (b'{"reason": "Gone"}', errors.ExpiredError),
+        (b'{"code": 500, "reason": "InternalError"}', errors.RetryableApiError),
+        (b'{"code": 403}', errors.ForbiddenError),
+        (b"{}", errors.RetryableApiError),
+        (b"no json", errors.RetryableApiError),
+    ],
+)
+def test_error_frames_of_a_watch(raw, expected):
+    """A Status inside of a stream means the same as one with a status line."""
+    error = error_from_status(msgspec.Raw(raw), verb="watch", target="pods")
+
+    assert type(error) is expected
+
+
+def test_decode_errors_name_the_path():
+    """The path is separated from msgspec's text and put below the prefix."""
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.json.decode(b'{"a": [1, "x"]}', type=dict[str, list[int]])
+    error = decode_error("Thing", caught.value, "$.items[3]")
+
+    assert error.path == "$.items[3][...][1]"
+    assert error.kind == "Thing"
+    assert decode_error("Thing", msgspec.DecodeError("cut off")).path == ""

@@ -1,0 +1,319 @@
+"""What ``KubeClient`` sends for each verb, and what it makes of the answers."""
+
+import msgspec
+import pytest
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import ConfigMap, Pod
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.client import Client, HttpResponse, KubeClient
+from jobsetpy.errors import (
+    ConnectFailedError,
+    DecodeError,
+    ExpiredError,
+    RetryableApiError,
+    StreamBrokenError,
+    UnauthorizedError,
+)
+
+OK = HttpResponse(200, {}, b'{"metadata": {"name": "a"}}')
+JOBS = "/apis/batch/v1/namespaces/n/jobs"
+KEY = ObjectKey("n", "a")
+
+REQUESTS = [
+    (lambda c: c.get(Job, "n", "a"), "GET", f"{JOBS}/a", {}, None, None),
+    (lambda c: c.list_page(Job), "GET", "/apis/batch/v1/jobs", {}, None, None),
+    (
+        lambda c: c.list_page(
+            Job, "n", label_selector="a=b", field_selector="x", limit=5, continue_token="t"
+        ),
+        "GET",
+        JOBS,
+        {"labelSelector": "a=b", "fieldSelector": "x", "limit": "5", "continue": "t"},
+        None,
+        None,
+    ),
+    (
+        lambda c: c.list_page(Job, resource_version="0", resource_version_match="NotOlderThan"),
+        "GET",
+        "/apis/batch/v1/jobs",
+        {"resourceVersion": "0", "resourceVersionMatch": "NotOlderThan"},
+        None,
+        None,
+    ),
+    (lambda c: c.create(Job, "n", {"x": 1}), "POST", JOBS, {}, {"x": 1}, "application/json"),
+    (
+        lambda c: c.replace(Job, "n", "a", {"x": 1}),
+        "PUT",
+        f"{JOBS}/a",
+        {},
+        {"x": 1},
+        "application/json",
+    ),
+    (
+        lambda c: c.merge_patch(Job, "n", "a", {"x": None}, subresource="status"),
+        "PATCH",
+        f"{JOBS}/a/status",
+        {},
+        {"x": None},
+        "application/merge-patch+json",
+    ),
+    (
+        lambda c: c.json_patch(Job, "n", "a", [{"op": "remove", "path": "/x"}]),
+        "PATCH",
+        f"{JOBS}/a",
+        {},
+        [{"op": "remove", "path": "/x"}],
+        "application/json-patch+json",
+    ),
+    (
+        lambda c: c.apply(Job, "n", "a", {"spec": {}}, owner="me"),
+        "PATCH",
+        f"{JOBS}/a",
+        {"fieldManager": "me", "force": "true"},
+        {"apiVersion": "batch/v1", "kind": "Job", "spec": {}},
+        "application/apply-patch+yaml",
+    ),
+    (
+        lambda c: c.apply(
+            Job, "n", "a", {"kind": "Job"}, owner="me", force=False, subresource="status"
+        ),
+        "PATCH",
+        f"{JOBS}/a/status",
+        {"fieldManager": "me", "force": "false"},
+        {"kind": "Job"},
+        "application/apply-patch+yaml",
+    ),
+    (
+        lambda c: c.apply_labels(Job, KEY, {"l": "v"}, owner="me"),
+        "PATCH",
+        f"{JOBS}/a",
+        {"fieldManager": "me"},
+        {"metadata": {"labels": {"l": "v"}}},
+        "application/merge-patch+json",
+    ),
+    (
+        lambda c: c.apply_annotations(Job, KEY, {"l": None}, owner="me"),
+        "PATCH",
+        f"{JOBS}/a",
+        {"fieldManager": "me"},
+        {"metadata": {"annotations": {"l": None}}},
+        "application/merge-patch+json",
+    ),
+    (
+        lambda c: c.delete(Job, "n", "a"),
+        "DELETE",
+        f"{JOBS}/a",
+        {},
+        {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"},
+        "application/json",
+    ),
+    (
+        lambda c: c.delete(Job, "n", "a", propagation="Foreground", uid="u", resource_version="3"),
+        "DELETE",
+        f"{JOBS}/a",
+        {},
+        {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Foreground",
+            "preconditions": {"uid": "u", "resourceVersion": "3"},
+        },
+        "application/json",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+async def test_requests(case, scripted):
+    """Each verb is one request of the REST API."""
+    call, method, path, query, body, content_type = case
+    transport = scripted(OK)
+    await call(KubeClient(transport))
+    (request,) = transport.requests
+
+    assert (method, path, query) == (request.method, request.path, dict(request.query))
+    if body is None:
+        assert request.body is None
+    else:
+        assert body == msgspec.json.decode(request.body)
+        assert content_type == request.content_type
+
+
+async def test_answers_are_typed(scripted):
+    """The class that was passed comes back."""
+    client: Client = KubeClient(scripted(OK, HttpResponse(201, {}, OK.body)))
+
+    assert isinstance(await client.get(Pod, "n", "a"), Pod)
+    assert isinstance(await client.create(ConfigMap, "n", {}), ConfigMap)
+
+
+async def test_an_answer_that_does_not_fit_is_a_decode_error(scripted):
+    """Wrong content is no transport error and is not retried."""
+    transport = scripted(HttpResponse(200, {}, b'{"metadata": 3}'))
+    with pytest.raises(DecodeError):
+        await KubeClient(transport).get(Pod, "n", "a")
+
+    assert len(transport.requests) == 1
+
+
+async def test_delete_accepts_any_success(scripted):
+    """The answer is the object or a Status, at once or later."""
+    client = KubeClient(scripted(HttpResponse(202, {}, b'{"kind": "Status"}')))
+
+    assert await client.delete(Pod, "n", "a") is None
+
+
+async def test_closing_closes_the_transport(scripted):
+    """The client owns its transport."""
+    transport = scripted()
+    client = KubeClient(transport)
+    await client.aclose()
+
+    assert transport.closed
+    assert client.transport is transport
+
+
+# ---- watches --------------------------------------------------------------------------------
+
+
+def line(kind, name):
+    """A watch event on a line."""
+    return msgspec.json.encode({"type": kind, "object": {"metadata": {"name": name}}}) + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"resource_version": "7"}, {"resourceVersion": "7"}),
+        ({"resource_version": ""}, {}),
+        (
+            {"resource_version": "", "send_initial_events": True},
+            {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"},
+        ),
+        (
+            {"resource_version": "7", "label_selector": "a", "field_selector": "b"},
+            {"resourceVersion": "7", "labelSelector": "a", "fieldSelector": "b"},
+        ),
+    ],
+)
+async def test_watch_requests(options, expected, scripted):
+    """Bookmarks are always asked for, and the server is told when to end."""
+    transport = scripted(HttpResponse(200, {}, b""))
+    async with KubeClient(transport).watch(Pod, "n", timeout_seconds=300, **options):
+        pass
+    (request,) = transport.requests
+
+    assert request.path == "/api/v1/namespaces/n/pods"
+    always = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": "300"}
+    assert dict(request.query) == always | expected
+
+
+async def test_a_watch_gives_frames_until_its_end(scripted, scripted_stream):
+    """Frames come undecoded; the stream is closed on leaving."""
+    body = scripted_stream(
+        200, {}, [line("ADDED", "a") + line("MODIFIED", "b"), line("DELETED", "c")]
+    )
+    client = KubeClient(scripted(body))
+    async with client.watch(Pod, resource_version="1", timeout_seconds=300) as watch:
+        first = await watch.read()
+        second = await watch.read()
+        assert await watch.read() == []
+        assert not body.closed
+
+    assert [frame.type for frame in [*first, *second]] == ["ADDED", "MODIFIED", "DELETED"]
+    assert msgspec.json.decode(second[0].object) == {"metadata": {"name": "c"}}
+    assert body.closed
+
+
+async def test_a_watch_that_breaks_says_so(scripted, scripted_stream):
+    """A cut connection is no clean end."""
+    body = scripted_stream(200, {}, [line("ADDED", "a"), StreamBrokenError("cut")])
+    client = KubeClient(scripted(body))
+    async with client.watch(Pod, resource_version="1", timeout_seconds=300) as watch:
+        await watch.read()
+        with pytest.raises(StreamBrokenError):
+            await watch.read()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (HttpResponse(410, {}, b'{"reason": "Expired"}'), ExpiredError),
+        (HttpResponse(429, {"retry-after": "2"}, b""), RetryableApiError),
+        (HttpResponse(500, {}, b""), RetryableApiError),
+        (ConnectFailedError("refused"), ConnectFailedError),
+        (StreamBrokenError("cut"), StreamBrokenError),
+    ],
+)
+async def test_a_refused_watch_is_not_retried_inside(answer, expected, scripted):
+    """The watcher knows best when to come back and where to go on."""
+    transport = scripted(answer)
+    with pytest.raises(expected):
+        async with KubeClient(transport).watch(Pod, resource_version="1", timeout_seconds=300):
+            pass
+
+    assert len(transport.requests) == 1
+
+
+async def test_a_refusal_that_breaks_off_is_still_a_refusal(scripted, scripted_stream):
+    """The status is the news; the text of the answer may be lost."""
+    body = scripted_stream(410, {}, [b'{"kind"', StreamBrokenError("cut")])
+    with pytest.raises(ExpiredError):
+        async with KubeClient(scripted(body)).watch(Pod, resource_version="1", timeout_seconds=300):
+            pass
+
+    assert body.closed
+
+
+async def test_a_watch_with_an_old_token_is_opened_with_a_new_one(scripted):
+    """Credentials that rotated do not look like a refusal to the watcher."""
+    transport = scripted(HttpResponse(401, {}, b""), HttpResponse(200, {}, b""))
+    async with KubeClient(transport).watch(Pod, resource_version="1", timeout_seconds=300) as watch:
+        assert await watch.read() == []
+
+    assert transport.refreshes == 1
+
+
+async def test_a_watch_refused_twice_is_refused(scripted):
+    """Once is enough."""
+    transport = scripted(HttpResponse(401, {}, b""), HttpResponse(401, {}, b""))
+    with pytest.raises(UnauthorizedError):
+        async with KubeClient(transport).watch(Pod, resource_version="1", timeout_seconds=300):
+            pass
+
+
+async def test_the_observer_hears_of_watches(scripted):
+    """Opening a watch is a request like others."""
+    heard = []
+
+    class Observer:
+        def on_response(self, verb, resource, status, seconds):
+            heard.append((verb, resource, status))
+
+        def on_throttled(self, seconds):
+            heard.append("throttled")
+
+    transport = scripted(HttpResponse(200, {}, b""), ConnectFailedError("x"))
+    client = KubeClient(transport, observer=Observer())
+    async with client.watch(Pod, resource_version="1", timeout_seconds=300):
+        pass
+    with pytest.raises(ConnectFailedError):
+        async with client.watch(Pod, resource_version="1", timeout_seconds=300):
+            pass
+
+    assert heard == [("watch", "pods", 200), ("watch", "pods", None)]
+
+
+@pytest.mark.looptime
+async def test_opening_a_watch_has_a_deadline(scripted, looptime):
+    """The rate limit counts against it."""
+    client = KubeClient(scripted(OK), qps=0.01, burst=1)
+    await client.get(ConfigMap, "n", "a")
+    with pytest.raises(Exception, match="rate limit"):
+        async with client.watch(
+            Pod, resource_version="1", timeout_seconds=300, connect_timeout_s=4
+        ):
+            pass
+
+    assert looptime == 4

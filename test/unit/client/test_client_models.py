@@ -1,0 +1,129 @@
+"""Decoding answers: objects, lists, and lists with bad objects."""
+
+import attrs
+import msgspec
+import pytest
+
+from jobsetpy.api.core import ConfigMap, Node, Pod
+from jobsetpy.client._models import Model
+from jobsetpy.errors import DecodeError
+
+
+@attrs.frozen
+class _Info:
+    group: str = ""
+    version: str = "v1"
+    kind: str = "Pod"
+    plural: str = "pods"
+    namespaced: bool = True
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class TinyPod(msgspec.Struct, frozen=True):
+    """A slice of its own, as the agent has."""
+
+    RESOURCE = _Info()
+    metadata: _Meta = _Meta()
+
+
+def page(*items):
+    """A list as the server sends it."""
+    return msgspec.json.encode(
+        {"kind": "PodList", "metadata": {"resourceVersion": "9", "continue": "c"}, "items": items}
+    )
+
+
+@pytest.mark.parametrize("cls", [Pod, TinyPod])
+def test_wire_classes_and_structs_decode_alike(cls):
+    """Both kinds of models are told from JSON."""
+    model = Model(cls)
+
+    assert model.decode(b'{"metadata": {"name": "a"}, "spec": {}}').metadata.name == "a"
+    found = model.decode_page(page({"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}))
+    assert [item.metadata.name for item in found.items] == ["a", "b"]
+    assert (found.resource_version, found.continue_token, found.bad) == ("9", "c", [])
+
+
+def test_a_bad_object_is_left_out_and_described():
+    """One object that does not fit stalls neither the list nor its neighbours."""
+    body = page(
+        {"metadata": {"name": "a"}},
+        {"metadata": {"name": "b", "namespace": "ns"}, "status": {"phase": 7}},
+        "no object",
+        {"metadata": {"name": "c"}},
+    )
+    found = Model(Pod).decode_page(body)
+
+    assert [item.metadata.name for item in found.items] == ["a", "c"]
+    assert found.resource_version == "9"
+    first, second = found.bad
+    assert isinstance(first, DecodeError)
+    assert first.path == "$.items[1].status.phase"
+    assert "ns/b" in str(first)
+    assert second.path == "$.items[2]"
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"metadata":{}}', b'{"metadata":{},"items":null}', b'{"items":[]}']
+)
+def test_empty_lists(body):
+    """Servers write no items in several ways."""
+    found = Model(Pod).decode_page(body)
+
+    assert found.items == []
+    assert found.continue_token == ""
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"items": 3}', b'{"items": [{}]', b"<html>"])
+def test_what_is_no_list_is_a_decode_error(body):
+    """An answer that is cut or foreign does not look like an empty list."""
+    with pytest.raises(DecodeError, match="PodList"):
+        Model(Pod).decode_page(body)
+
+
+def test_decode_errors_of_objects_have_a_path():
+    """The place is where the JSON says something else than the model."""
+    with pytest.raises(DecodeError) as caught:
+        Model(Pod).decode(b'{"metadata": {"labels": {"a": 1}}}')
+
+    assert caught.value.path.startswith("$.metadata.labels")
+    assert caught.value.kind == "Pod"
+
+
+@pytest.mark.parametrize(
+    ("cls", "namespace", "expected"),
+    [
+        (ConfigMap, "", "/api/v1/configmaps"),
+        (ConfigMap, "a", "/api/v1/namespaces/a/configmaps"),
+        (Node, "", "/api/v1/nodes"),
+        (Node, "ignored", "/api/v1/nodes"),
+    ],
+)
+def test_collection_paths(cls, namespace, expected):
+    """Of one namespace, of all, and of kinds that have none."""
+    assert expected == Model(cls).collection(namespace)
+
+
+def test_object_paths():
+    """Names are percent-encoded; subresources follow."""
+    assert Model(Node).object("", "a") == "/api/v1/nodes/a"
+    assert Model(Node).object("", "a/b:c") == "/api/v1/nodes/a%2Fb%3Ac"
+    assert Model(Pod).object("n", "a", "status") == "/api/v1/namespaces/n/pods/a/status"
+
+
+@pytest.mark.parametrize(
+    ("cls", "namespace", "name"), [(Pod, "n", ""), (Pod, "", "a"), (Node, "", "")]
+)
+def test_an_empty_name_never_means_all(cls, namespace, name):
+    """A delete with an empty name would delete the whole collection."""
+    with pytest.raises(ValueError):
+        Model(cls).object(namespace, name)
+
+
+def test_classes_without_a_resource_are_refused():
+    """The mistake is named where it is made."""
+    with pytest.raises(TypeError, match="RESOURCE"):
+        Model(dict)
