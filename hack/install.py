@@ -90,11 +90,15 @@ async def create_namespace(client: KubeClient, name: str) -> None:
 async def install_manager(client: KubeClient, image: str = MANAGER_IMAGE) -> None:
     """CRD, RBAC and the manager's Deployment with ``image``; returns without waiting for it."""
     await install_crd(client)
-    for folder in ("rbac", "manager"):
-        for path in sorted((CONFIG / folder).glob("*.yaml")):
-            for document in yaml.safe_load_all(path.read_text()):
-                if document and document["kind"] != "Kustomization":
-                    await apply_object(client, with_image(document, image))
+    documents = [
+        document
+        for folder in ("rbac", "manager")
+        for path in sorted((CONFIG / folder).glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+        if document and document["kind"] != "Kustomization"
+    ]
+    for document in sorted(documents, key=lambda each: each["kind"] != "Namespace"):
+        await apply_object(client, with_image(document, image))
 
 
 def with_image(document: dict[str, Any], image: str) -> dict[str, Any]:

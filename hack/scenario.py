@@ -97,7 +97,7 @@ async def run_gang(
 ) -> AsyncIterator[Timeline]:
     """Create a gang, wait until all workers run at epoch 1, follow it, delete it in the end."""
     name = jobset["metadata"]["name"]
-    for path in sorted((CONFIG / "agent").glob("*.yaml")):
+    for path in sorted((CONFIG / "agent").rglob("*.yaml")):
         if path.name != "kustomization.yaml":
             await apply_manifest(client, path)
     async with aio.supervise() as tasks:
