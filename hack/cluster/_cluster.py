@@ -272,15 +272,16 @@ class Cluster(Components):
             pause_image().write(tars[0])
             shell_image().write(tars[1])
             for number in range(1, self.settings.nodes + 1):
-                node = _config.node_name(number)
-                init = self._init_of(node)
-                self._wait((folder / node / "ready").exists, node, deadline)
-
-                def alive(node: str = node) -> None:
-                    self._raise_if_ended(f"{node}/containerd")
-
-                _nodes.wait_for_containerd(init, alive, deadline - time.monotonic())
+                self._wait_for_containerd(_config.node_name(number), deadline)
             self.load_images([*tars, *self._images])
+
+    def _wait_for_containerd(self, node: str, deadline: float) -> None:
+        self._wait((self.folder / node / "ready").exists, node, deadline)
+
+        def alive() -> None:
+            self._raise_if_ended(f"{node}/containerd")
+
+        _nodes.wait_for_containerd(self._init_of(node), alive, deadline - time.monotonic())
 
     def _init_of(self, node: str) -> int:
         return _nodes.init_pid(int(ask(self.folder, "status")[node]["pid"]))
@@ -358,6 +359,18 @@ class Cluster(Components):
         """Stop, start, wait until ready."""
         self.stop_apiserver(kill=kill)
         self.start_apiserver(timeout_s=timeout_s)
+
+    def stop_node(self, node: str) -> None:
+        """Cut the power of a node: all its processes end at once, its pods and images stay on disk."""
+        (self.folder / node / "ready").unlink(missing_ok=True)
+        self.kill_component(node)
+
+    def start_node(self, node: str, *, timeout_s: float = 60.0) -> None:
+        """Start a stopped node again, with its disk as it was, up to a running kubelet."""
+        deadline = time.monotonic() + timeout_s
+        self.start_component(node)
+        self._wait_for_containerd(node, deadline)
+        self.start_component(f"{node}/kubelet")
 
     @classmethod
     def names(cls) -> list[str]:

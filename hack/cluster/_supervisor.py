@@ -113,6 +113,7 @@ class Supervisor:
 
     def control_socket(self) -> socket.socket:
         # Through the folder's descriptor, because a socket's path may have 107 bytes only.
+        (self.folder / "ctl.sock").unlink(missing_ok=True)  # of a node's earlier life
         fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         sock = socket.socket(socket.AF_UNIX)
         sock.bind(f"/proc/self/fd/{fd}/ctl.sock")

@@ -65,7 +65,7 @@ class Layer:
             for name in sorted(files + links):
                 if not keep(below / name):
                     continue
-                file, target = here / name, f"{path.strip('/')}/{below / name}"
+                file, target = here / name, f"{path}/{below / name}".lstrip("/")
                 if file.is_symlink():
                     self.link(target, str(file.readlink()))
                 else:
@@ -97,6 +97,7 @@ class Image:
     reference: str
     layers: Sequence[Layer]
     entrypoint: Sequence[str] = ()
+    command: Sequence[str] = ()
     user: str = ""
     working_dir: str = "/"
     env: Mapping[str, str] = field(default_factory=dict)
@@ -134,6 +135,7 @@ class Image:
                 "created": EPOCH,
                 "config": {
                     "Entrypoint": list(self.entrypoint) or None,
+                    "Cmd": list(self.command) or None,
                     "Env": [f"{key}={value}" for key, value in env.items()],
                     "User": self.user,
                     "WorkingDir": self.working_dir,
