@@ -15,7 +15,11 @@ from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 JOBS = ["j1", "j2", "j3"]
 OWNERS = [*JOBS, "nobody", ""]
-GROUPS = [GroupKey("js1", 0), GroupKey("js1", 1), GroupKey("js2", 0)]
+GROUPS = [
+    GroupKey("ns", "js", "js1", 0),
+    GroupKey("ns", "js", "js1", 1),
+    GroupKey("ns", "js", "js2", 0),
+]
 
 
 def make_pod(name, owner, epoch, phase):
@@ -33,11 +37,13 @@ def make_job(uid, group, succeeded):
     reference = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "uid": group.jobset_uid,
+        "name": group.name,
+        "uid": group.uid,
         "controller": True,
     }
     meta = {
         "uid": uid,
+        "namespace": group.namespace,
         "labels": {keys.RESTART_ATTEMPT: str(group.attempt)},
         "ownerReferences": [reference],
     }
@@ -92,7 +98,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 uid
                 for uid, job in self.jobs.items()
                 if (job.metadata.controller.uid, job.metadata.labels[keys.RESTART_ATTEMPT])
-                == (group.jobset_uid, str(group.attempt))
+                == (group.uid, str(group.attempt))
             }
             epochs, succeeded, invalid = {}, 0, set()
             for pod in self.pods.values():
@@ -107,11 +113,11 @@ class LedgerMachine(RuleBasedStateMachine):
                 elif epoch < 0:
                     invalid.add(pod.metadata.uid)
             by_jobs = sum(self.jobs[uid].status.succeeded for uid in members)
-            histogram = self.ledger.histogram(group.jobset_uid, group.attempt)
+            histogram = self.ledger.histogram(group)
 
             assert epochs == histogram.epochs
             assert max(succeeded, by_jobs) == histogram.succeeded
-            assert invalid == self.ledger.invalid(group.jobset_uid, group.attempt).keys()
+            assert invalid == self.ledger.invalid(group).keys()
 
     def teardown(self):
         """When everything is gone, nothing is left."""

@@ -24,7 +24,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain.buckets import parse_count
 from jobsetpy.domain.epochs import INVALID, Histogram, InvalidEpoch, parse_epoch
 
@@ -34,12 +34,23 @@ _SUCCEEDED: Final = -2
 _OUT: Final = 0  # not started, failed, or nobody's: neither is in a histogram
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class GroupKey:
-    """The Jobs of one attempt of one JobSet."""
+    """The Jobs of one attempt of one JobSet.
 
-    jobset_uid: str
+    The names are those of the owner reference; it is the UID that says which JobSet it is.
+    """
+
+    namespace: str
+    name: str
+    uid: str
     attempt: int
+
+    @classmethod
+    def of(cls, jobset: JobSet) -> GroupKey:
+        """The present attempt of a JobSet."""
+        meta = jobset.metadata
+        return cls(meta.namespace, meta.name, meta.uid, jobset.status.restarts)
 
 
 class _Counts:
@@ -84,19 +95,19 @@ class EpochLedger:
         """How many groups and Jobs it has counts of."""
         return len(self._pods) + len(self._jobs) + len(self._groups)
 
-    def histogram(self, jobset_uid: str, attempt: int) -> Histogram:
+    def histogram(self, group: GroupKey) -> Histogram:
         """The pods of the Jobs of one attempt; a live view, to be used at once.
 
         Pods that succeeded and were deleted since are still known from their Job's status.
         """
-        counts = self._groups.get(GroupKey(jobset_uid, attempt))
+        counts = self._groups.get(group)
         if counts is None:
             return Histogram()
         return Histogram(counts.epochs, max(counts.succeeded, counts.succeeded_by_jobs))
 
-    def invalid(self, jobset_uid: str, attempt: int) -> Mapping[str, InvalidEpoch]:
+    def invalid(self, group: GroupKey) -> Mapping[str, InvalidEpoch]:
         """Pods with an unusable annotation, by UID; a live view."""
-        counts = self._groups.get(GroupKey(jobset_uid, attempt))
+        counts = self._groups.get(group)
         return {} if counts is None else counts.invalid
 
     def pod_changed(self, old: ChildPod | None, new: ChildPod | None) -> GroupKey | None:
@@ -230,4 +241,6 @@ def _group_of(job: Job) -> GroupKey | None:
     if owner is None or owner.kind != "JobSet" or owner.api_version.partition("/")[0] != keys.GROUP:
         return None
     attempt = parse_count(job.metadata.labels.get(keys.RESTART_ATTEMPT))
-    return None if attempt is None else GroupKey(owner.uid, attempt)
+    if attempt is None:
+        return None
+    return GroupKey(job.metadata.namespace, owner.name, owner.uid, attempt)

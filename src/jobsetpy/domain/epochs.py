@@ -105,9 +105,10 @@ def expected_pods(jobset: JobSet) -> int:
     """How many pods the group has: replicas times parallelism, over all ReplicatedJobs."""
     total = 0
     for item in jobset.spec.replicated_jobs:
-        parallelism = (item.template.get("spec") or {}).get("parallelism")
+        spec = item.template.get("spec")
+        parallelism = spec.get("parallelism") if isinstance(spec, Mapping) else None
         # The API server's default is 1.
-        total += item.replicas * (1 if parallelism is None else parallelism)
+        total += item.replicas * (parallelism if isinstance(parallelism, int) else 1)
     return total
 
 

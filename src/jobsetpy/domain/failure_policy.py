@@ -31,6 +31,9 @@ RESTART_JOBSET_UNCOUNTED: Final = "RestartJobSetAndIgnoreMaxRestarts"
 RESTART_JOB: Final = "RestartJob"
 RESTART_JOB_UNCOUNTED: Final = "RestartJobAndIgnoreMaxRestarts"
 
+NOT_APPLICABLE_REASON: Final = "FailurePolicyNotApplicable"
+"""Reason of the event when a failure cannot be handled as the policy says."""
+
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 

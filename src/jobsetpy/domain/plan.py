@@ -18,11 +18,15 @@ from jobsetpy.api.jobset import JobSetStatus
 
 @attrs.frozen
 class EmitEvent:
-    """An event about the JobSet; ``type_`` is ``Normal`` or ``Warning``."""
+    """An event about the JobSet; ``type_`` is ``Normal`` or ``Warning``.
+
+    ``job`` names a child Job that it is about in particular, "" if there is none.
+    """
 
     type_: str
     reason: str
     message: str
+    job: str = ""
 
 
 @attrs.frozen

@@ -18,7 +18,7 @@ from jobsetpy.api.jobset import JobSet, ReplicatedJob, ReplicatedJobStatus
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.buckets import Buckets, replicated_job_of, sort_jobs
 from jobsetpy.domain.elastic import resizes
-from jobsetpy.domain.failure_policy import apply_failure_policy
+from jobsetpy.domain.failure_policy import NOT_APPLICABLE_REASON, apply_failure_policy
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs import Blueprint, blueprints
 from jobsetpy.domain.names import job_name, subdomain
@@ -129,13 +129,19 @@ class _Pass:
             actions=tuple(self.actions),
             status=write,
             partial_status=write,
-            notices=tuple(
-                EmitEvent(cond.WARNING, keys.INVALID_JOB_REASON, item.why)
-                for item in sorted(self.buckets.invalid, key=lambda item: item.job.metadata.name)
-            ),
+            notices=self._notices(problem),
             problem=problem,
             requeue_after=requeue_after,
         )
+
+    def _notices(self, problem: str) -> tuple[EmitEvent, ...]:
+        notices = [
+            EmitEvent(cond.WARNING, keys.INVALID_JOB_REASON, item.why, item.job.metadata.name)
+            for item in sorted(self.buckets.invalid, key=lambda item: item.job.metadata.name)
+        ]
+        if problem:
+            notices.append(EmitEvent(cond.WARNING, NOT_APPLICABLE_REASON, problem))
+        return tuple(notices)
 
     def _clean_up(self) -> JobsPlan:
         """After the end: active Jobs go, finished ones stay, and in time the JobSet itself goes."""

@@ -8,7 +8,7 @@ from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey
 from jobsetpy.testing.jobsets import decoded
 
-GROUP = GroupKey("js", 0)
+GROUP = GroupKey("ns", "js-name", "js", 0)
 
 
 def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False):
@@ -25,12 +25,14 @@ def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False):
 
 def job(uid="job", *, owner="js", attempt="0", succeeded=0, kind="JobSet", group=keys.GROUP):
     """A Job of a JobSet."""
-    reference = {"apiVersion": f"{group}/v1alpha2", "kind": kind, "uid": owner, "controller": True}
+    reference = {"apiVersion": f"{group}/v1alpha2", "kind": kind, "uid": owner, "controller": True,
+                 "name": "js-name"}  # fmt: skip
     return decoded(
         Job,
         {
             "metadata": {
                 "name": uid,
+                "namespace": "ns",
                 "uid": uid,
                 "labels": {keys.RESTART_ATTEMPT: attempt},
                 "ownerReferences": [reference],
@@ -50,7 +52,7 @@ def ledger(*jobs):
 
 def counts(book, group=GROUP):
     """Epochs and number of succeeded pods."""
-    histogram = book.histogram(group.jobset_uid, group.attempt)
+    histogram = book.histogram(group)
     return dict(histogram.epochs), histogram.succeeded
 
 
@@ -139,7 +141,7 @@ def test_pods_may_be_seen_before_their_job():
 
     assert GROUP == book.job_changed(None, job())
     assert ({1: 1}, 0) == counts(book)
-    assert ["uid-q"] == list(book.invalid("js", 0))
+    assert ["uid-q"] == list(book.invalid(GROUP))
 
 
 def test_pods_leave_with_their_job():
@@ -151,7 +153,7 @@ def test_pods_leave_with_their_job():
 
     assert GROUP == book.job_changed(job(), None)
     assert ({1: 1}, 0) == counts(book)
-    assert {} == book.invalid("js", 0)
+    assert {} == book.invalid(GROUP)
 
 
 def test_attempts_are_counted_apart():
@@ -161,7 +163,7 @@ def test_attempts_are_counted_apart():
     book.pod_changed(None, pod("q", 2, owner="new"))
 
     assert ({1: 1}, 0) == counts(book)
-    assert ({2: 1}, 0) == counts(book, GroupKey("js", 1))
+    assert ({2: 1}, 0) == counts(book, GroupKey("ns", "js-name", "js", 1))
 
 
 def test_jobsets_of_one_name_are_told_apart_by_uid():
@@ -169,7 +171,7 @@ def test_jobsets_of_one_name_are_told_apart_by_uid():
     book = ledger(job("old", owner="js-old"), job("new", owner="js-new"))
     book.pod_changed(None, pod(epoch=5, owner="old"))
 
-    assert ({}, 0) == counts(book, GroupKey("js-new", 0))
+    assert ({}, 0) == counts(book, GroupKey("ns", "js-name", "js-new", 0))
 
 
 def test_a_replaced_pod_of_the_same_name():
@@ -177,9 +179,11 @@ def test_a_replaced_pod_of_the_same_name():
     book = ledger(job(), job("two", attempt="1"))
     book.pod_changed(None, pod(epoch=1))
 
-    assert GroupKey("js", 1) == book.pod_changed(pod(epoch=1), pod(epoch=1, owner="two"))
+    assert GroupKey("ns", "js-name", "js", 1) == book.pod_changed(
+        pod(epoch=1), pod(epoch=1, owner="two")
+    )
     assert ({}, 0) == counts(book)
-    assert ({1: 1}, 0) == counts(book, GroupKey("js", 1))
+    assert ({1: 1}, 0) == counts(book, GroupKey("ns", "js-name", "js", 1))
 
 
 def test_a_job_whose_attempt_is_edited_moves():
@@ -187,9 +191,9 @@ def test_a_job_whose_attempt_is_edited_moves():
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
 
-    assert GroupKey("js", 3) == book.job_changed(job(), job(attempt="3"))
+    assert GroupKey("ns", "js-name", "js", 3) == book.job_changed(job(), job(attempt="3"))
     assert ({}, 0) == counts(book)
-    assert ({1: 1}, 0) == counts(book, GroupKey("js", 3))
+    assert ({1: 1}, 0) == counts(book, GroupKey("ns", "js-name", "js", 3))
 
 
 def test_a_job_with_an_unreadable_attempt_has_no_group():
@@ -226,13 +230,13 @@ def test_invalid_annotations_are_named():
     assert GROUP == book.pod_changed(pod("q", "two"), pod("q", "three"))
     assert book.pod_changed(pod("q", "three"), pod("q", "three")) is None
 
-    (bad,) = book.invalid("js", 0).values()
+    (bad,) = book.invalid(GROUP).values()
     assert ("q", "uid-q", "three") == (bad.pod_name, bad.pod_uid, bad.text)
     assert ({1: 1}, 0) == counts(book)
 
     book.pod_changed(pod("q", "three"), pod("q", 1))
     assert ({1: 2}, 0) == counts(book)
-    assert {} == book.invalid("js", 0)
+    assert {} == book.invalid(GROUP)
 
 
 def test_nothing_is_left_when_all_is_gone():

@@ -1,0 +1,205 @@
+"""Carries out what a plan says about a JobSet's children.
+
+All actions of a plan run in parallel, whatever ReplicatedJob they are for, except that Service and
+volume claims come before the Jobs that need them. A write that fails keeps no other from being
+made. Every write is announced to the expectations, so that no later pass acts before the cache
+shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, assert_never
+
+from jobsetpy import runtime as rt
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Service
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain import plan as p
+from jobsetpy.domain.conditions import WARNING
+from jobsetpy.domain.suspension import resume_patch
+from jobsetpy.errors import AlreadyExistsError, ConflictError, JobSetPyError, NotFoundError
+from jobsetpy.reconcilers._kinds import TemplatedJob, VolumeClaim
+from jobsetpy.reconcilers._parallel import in_parallel
+
+NAMED_FAILURES: Final = 10
+"""So many of many failures are told in full."""
+
+Failures = list[tuple[p.Action, JobSetPyError]]
+
+
+class ChildWriter:
+    """Writes the children of JobSets.
+
+    Args:
+        client: sends the writes.
+        jobs: cache of child Jobs.
+        events: is told of creations that failed.
+        own: expectations about Jobs, by key of their JobSet.
+        parallel: so many requests for one JobSet are in progress at once.
+    """
+
+    def __init__(
+        self,
+        client: rt.Client,
+        jobs: rt.Store[Job],
+        events: rt.EventRecorder,
+        own: rt.Expectations,
+        *,
+        parallel: int,
+    ) -> None:
+        self._client = client
+        self._jobs = jobs
+        self._events = events
+        self._own = own
+        self._parallel = parallel
+
+    async def carry_out(self, jobset: JobSet, actions: Sequence[p.Action]) -> Failures:
+        """Carry actions out.
+
+        Args:
+            jobset: the parent.
+            actions: of one plan.
+
+        Returns:
+            The actions that failed, and why; those not tried because of them are not in it.
+        """
+        if not actions:
+            return []
+
+        async def act(action: p.Action) -> None:
+            await self._act_one(jobset, action)
+
+        first: list[p.Action] = [
+            item for item in actions if isinstance(item, p.CreateService | p.CreateClaim)
+        ]
+        failures: Failures = await in_parallel(self._parallel, first, act)
+        rest = [
+            item
+            for item in actions
+            if not isinstance(item, p.CreateService | p.CreateClaim)
+            # Pods without their volumes or names would only fail.
+            and not (failures and isinstance(item, p.CreateJob))
+        ]
+        failures += await in_parallel(self._parallel, rest, act)
+        self._tell_failures(jobset, failures)
+        return failures
+
+    async def _act_one(self, jobset: JobSet, action: p.Action) -> None:
+        namespace = jobset.metadata.namespace
+        match action:
+            case p.CreateJob():
+                await self._create_job(jobset, action)
+            case p.DeleteJob():
+                await self._delete_job(jobset, action)
+            case p.SuspendJob(name, uid):
+                body = {"metadata": {"uid": uid}, "spec": {"suspend": True}}
+                await self._patch_job(jobset, name, body)
+            case p.ResizeJob(name, uid, parallelism, completions):
+                size = {"parallelism": parallelism, "completions": completions}
+                await self._patch_job(jobset, name, {"metadata": {"uid": uid}, "spec": size})
+            case p.ResumeJob():
+                await self._resume_job(jobset, action)
+            case p.CreateService(name, body):
+                await self._create_if_missing(Service, namespace, body)
+            case p.CreateClaim(name, body):
+                await self._create_if_missing(VolumeClaim, namespace, body)
+            case p.DeleteJobSet(name, uid):
+                with suppress(NotFoundError):
+                    await self._client.delete(
+                        JobSet, namespace, name, propagation="Foreground", uid=uid
+                    )
+            case _:
+                assert_never(action)
+
+    async def _create_job(self, jobset: JobSet, action: p.CreateJob) -> None:
+        key = jobset.metadata.key
+        self._own.expect_creations(key, (action.name,))
+        try:
+            await self._client.create(Job, key.namespace, action.body)
+        except AlreadyExistsError:
+            self._own.observed_creation(key, action.name)
+            if not await self._is_own_job(jobset, action.name):
+                raise
+        except BaseException:
+            self._own.observed_creation(key, action.name)
+            raise
+
+    async def _is_own_job(self, jobset: JobSet, name: str) -> bool:
+        """Whether the Job of that name is this JobSet's after all: then the cache is only late."""
+        try:
+            job = await self._client.get(Job, jobset.metadata.namespace, name)
+        except NotFoundError:
+            return True  # it was going; its event makes the next pass create it
+        owner = job.metadata.controller
+        return owner is not None and owner.uid == jobset.metadata.uid
+
+    async def _delete_job(self, jobset: JobSet, action: p.DeleteJob) -> None:
+        key = jobset.metadata.key
+        self._own.expect_deletions(key, (action.uid,))
+        try:
+            await self._client.delete(
+                Job, key.namespace, action.name, propagation="Foreground", uid=action.uid
+            )
+        except (NotFoundError, ConflictError):
+            # Gone, or another one has its name by now: what was to be deleted is deleted.
+            self._own.observed_deletion(key, action.uid)
+        except BaseException:
+            self._own.observed_deletion(key, action.uid)
+            raise
+
+    async def _patch_job(self, jobset: JobSet, name: str, body: Mapping[str, Any]) -> None:
+        key = jobset.metadata.key
+        try:
+            job = await self._client.merge_patch(Job, key.namespace, name, body)
+        except NotFoundError:
+            return
+        self._expect_job_version(key, job)
+
+    def _expect_job_version(self, key: rt.ObjectKey, job: Job) -> None:
+        cached = self._jobs.get(job.metadata.key)
+        if cached is None or cached.metadata.uid != job.metadata.uid:
+            return
+        self._own.expect_version(
+            key,
+            job.metadata.uid,
+            job.metadata.resource_version,
+            cached=cached.metadata.resource_version,
+        )
+
+    async def _resume_job(self, jobset: JobSet, action: p.ResumeJob) -> None:
+        namespace, name = jobset.metadata.namespace, action.name
+        try:
+            if action.clear_start_time:
+                body = {"metadata": {"uid": action.uid}, "status": {"startTime": None}}
+                await self._client.merge_patch(Job, namespace, name, body, subresource="status")
+            pod_spec = None
+            if action.lists:
+                job = await self._client.get(TemplatedJob, namespace, name)
+                pod_spec = job.spec.template.spec
+        except NotFoundError:
+            return
+        await self._patch_job(jobset, name, resume_patch(action, pod_spec))
+
+    async def _create_if_missing(self, cls: Any, namespace: str, body: Any) -> None:
+        with suppress(AlreadyExistsError):
+            await self._client.create(cls, namespace, body)
+
+    def _tell_failures(self, jobset: JobSet, failures: Failures) -> None:
+        """One event for each kind of object that could not be created."""
+        texts: dict[str, list[str]] = {}
+        for action, error in failures:
+            match action:
+                case p.CreateJob(name, _):
+                    text = f'job "{name}" creation failed with error: {error}'
+                    texts.setdefault(keys.JOB_CREATION_FAILED_REASON, []).append(text)
+                case p.CreateService():
+                    texts.setdefault(keys.SERVICE_CREATION_FAILED_REASON, []).append(str(error))
+                case p.CreateClaim():
+                    texts.setdefault(keys.PVC_CREATION_FAILED_REASON, []).append(str(error))
+                case _:
+                    pass
+        for reason, lines in texts.items():
+            self._events.event(jobset, WARNING, reason, "\n".join(lines[:NAMED_FAILURES]))

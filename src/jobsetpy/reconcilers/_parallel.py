@@ -1,0 +1,46 @@
+"""Many requests at once, but not too many."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from jobsetpy import aio
+from jobsetpy.errors import JobSetPyError
+
+T = TypeVar("T")
+
+
+async def in_parallel(
+    limit: int, items: Sequence[T], act: Callable[[T], Awaitable[None]]
+) -> list[tuple[T, JobSetPyError]]:
+    """Call ``act`` for each item, at most ``limit`` at a time, in the order of the items.
+
+    A failure keeps none of the others from being tried.
+
+    Args:
+        limit: so many calls are in progress at once.
+        items: the work.
+        act: does it; failures of ours are collected, any other exception ends everything.
+
+    Returns:
+        What failed, and why.
+    """
+    failures: list[tuple[T, JobSetPyError]] = []
+    waiting = iter(items)
+
+    async def work() -> None:
+        for item in waiting:
+            try:
+                await act(item)
+            except JobSetPyError as error:
+                failures.append((item, error))
+
+    if len(items) <= 1:
+        await work()
+        return failures
+    async with aio.supervise() as tasks:
+        workers = [tasks.start(work(), name="write") for _ in range(min(limit, len(items)))]
+        for worker in workers:
+            await worker
+    return failures
