@@ -96,6 +96,14 @@ def _dump(event: MutableMapping[str, Any], **_: Any) -> str:
     return msgspec.json.encode(event, enc_hook=str).decode()
 
 
+def _add_component(
+    logger: logging.Logger, _: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Name the logger in the same key as our own lines; a record from elsewhere has no logger."""
+    event["component"] = event["_record"].name if logger is None else logger.name
+    return event
+
+
 def _route_standard_logging(
     out: TextIO,
     threshold: int,
@@ -105,7 +113,7 @@ def _route_standard_logging(
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            foreign_pre_chain=[*shared, _add_component],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )

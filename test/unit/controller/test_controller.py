@@ -1,0 +1,531 @@
+"""Controllers in virtual time: outcomes, workers, start and stop."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+import structlog
+
+from jobsetpy.api.core import ConfigMap
+from jobsetpy.api.meta import ObjectKey, ObjectMeta
+from jobsetpy.controller import Controller, Request, Result, Watch, enqueue_self
+from jobsetpy.errors import (
+    AlreadyStartedError,
+    ConflictError,
+    NotSyncedError,
+    RetryableApiError,
+    TerminalError,
+)
+from jobsetpy.observability.metrics import REGISTRY
+
+pytestmark = pytest.mark.looptime
+
+
+class Informer:
+    """An informer made by hand: objects come when the test says so."""
+
+    def __init__(self) -> None:
+        self.handlers: list = []
+        self.synced = asyncio.Event()
+
+    def add_handler(self, handler):
+        """Remember it; the informer is its own registration."""
+        self.handlers.append(handler)
+        return self
+
+    async def wait_for_sync(self) -> None:
+        """Until the test sets it."""
+        await self.synced.wait()
+
+    def add(self, name: str, *, initial: bool = False) -> None:
+        """An object appears."""
+        for handler in self.handlers:
+            handler.on_add(config_map(name), initial=initial)
+
+
+def config_map(name: str) -> ConfigMap:
+    """A ConfigMap in namespace ``ns``."""
+    return ConfigMap(metadata=ObjectMeta(namespace="ns", name=name))
+
+
+class Script:
+    """A reconciler that does what the test says and writes down who came when."""
+
+    def __init__(self, act: Callable[[Request, int], Awaitable[Result]]) -> None:
+        self.act = act
+        self.calls: list[tuple[str, float]] = []
+
+    async def reconcile(self, request: Request) -> Result:
+        """Write down, then act."""
+        self.calls.append((request.name, asyncio.get_running_loop().time()))
+        return await self.act(request, sum(name == request.name for name, _ in self.calls))
+
+
+def scripted(*outcomes: Result | BaseException) -> Script:
+    """A reconciler whose n-th call for a key has the n-th outcome, and then ``done``."""
+
+    async def act(request: Request, number: int) -> Result:
+        outcome = outcomes[number - 1] if number <= len(outcomes) else Result.done()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    return Script(act)
+
+
+def controller(name: str, reconciler, informer: Informer | None = None, **options) -> Controller:
+    """A controller of ConfigMaps with one worker."""
+    informer = informer or Informer()
+    informer.synced.set()
+    options.setdefault("workers", 1)
+    watch = Watch(informer, enqueue_self)
+    return Controller(name=name, reconciler=reconciler, watches=[watch], **options)
+
+
+def request(name: str) -> Request:
+    """Of an object in namespace ``ns``."""
+    return Request(ObjectKey("ns", name))
+
+
+def sample(metric: str, controller: str, **labels: str) -> float | None:
+    """A metric's present value."""
+    return REGISTRY.get_sample_value(metric, {"controller": controller, **labels})
+
+
+def throttled(retry_after: float | None) -> RetryableApiError:
+    """A 429."""
+    error = RetryableApiError(429, "TooManyRequests")
+    error.retry_after = retry_after
+    return error
+
+
+class TestOutcomes:
+    """The table of the class docstring."""
+
+    async def run(self, name: str, script: Script, seconds: float = 100.0) -> Controller:
+        """Run a controller with one request for some time."""
+        subject = controller(name, script)
+        async with subject.running():
+            subject.queue.add(request("a"))
+            await asyncio.sleep(seconds)
+        return subject
+
+    async def test_done(self):
+        """After done nothing more happens, and earlier failures are forgotten."""
+        script = scripted(ValueError("x"))
+        subject = await self.run("done", script)
+
+        assert script.calls == [("a", 0.0), ("a", pytest.approx(0.005, abs=1e-4))]
+        assert subject.queue.num_requeues(request("a")) == 0
+        assert sample("controller_runtime_reconcile_total", "done", result="success") == 1
+
+    async def test_requeue_after(self):
+        """A key that asks for it is reconciled again at that time."""
+        script = scripted(Result.requeue_after(timedelta(seconds=30)))
+        await self.run("after", script)
+
+        assert script.calls == [("a", 0.0), ("a", 30.0)]
+        assert sample("controller_runtime_reconcile_total", "after", result="requeue_after") == 1
+
+    async def test_requeue_after_nothing_is_now(self):
+        """A time that has passed already means at once."""
+        script = scripted(Result.requeue_after(timedelta(seconds=-5)))
+        await self.run("now", script)
+
+        assert script.calls == [("a", 0.0), ("a", 0.0)]
+
+    async def test_failures_back_off(self):
+        """Each failure in a row doubles the wait; each is logged once with attempt and delay."""
+        script = scripted(*[ValueError("broken")] * 3)
+        with structlog.testing.capture_logs() as logs:
+            await self.run("fail", script)
+
+        assert [at for _, at in script.calls] == pytest.approx([0, 0.005, 0.015, 0.035], abs=1e-3)
+        failures = [line for line in logs if line["event"] == "reconcile failed"]
+        assert [(line["attempt"], line["retry_in_s"]) for line in failures] == [
+            (1, 0.005),
+            (2, 0.01),
+            (3, 0.02),
+        ]
+        assert {line["log_level"] for line in failures} == {"error"}
+        assert all(isinstance(line["exc_info"], ValueError) for line in failures)
+        assert sample("controller_runtime_reconcile_errors_total", "fail") == 3
+        assert sample("controller_runtime_reconcile_panics_total", "fail") == 3
+
+    async def test_failures_of_the_world_need_no_stack(self):
+        """An error that is raised on purpose is logged without a stack and is no panic."""
+        with structlog.testing.capture_logs() as logs:
+            await self.run("world", scripted(NotSyncedError("too early")))
+
+        failures = [line for line in logs if line["event"] == "reconcile failed"]
+        assert [(line["error"], "exc_info" in line) for line in failures] == [("too early", False)]
+        assert sample("controller_runtime_reconcile_panics_total", "world") == 0
+
+    async def test_conflict_is_ordinary(self):
+        """A conflict is retried like a failure, but is neither logged nor counted as one."""
+        script = scripted(ConflictError(409, "Conflict"))
+        with structlog.testing.capture_logs() as logs:
+            await self.run("conflict", script)
+
+        assert len(script.calls) == 2
+        assert {line["log_level"] for line in logs} <= {"info", "debug"}
+        assert sample("controller_runtime_reconcile_errors_total", "conflict") == 0
+        assert sample("controller_reconcile_conflicts_total", "conflict") == 1
+
+    @pytest.mark.parametrize(
+        ("name", "error"),
+        [
+            ("busy", throttled(7.0)),
+            ("busies", ExceptionGroup("", [throttled(7.0), throttled(None), ValueError()])),
+        ],
+    )
+    async def test_retry_after_is_obeyed(self, name: str, error: Exception):
+        """The server's waiting time is a minimum, also from inside an exception group."""
+        script = scripted(error)
+        await self.run(name, script)
+
+        assert [at for _, at in script.calls] == [0.0, 7.0]
+
+    async def test_terminal(self):
+        """A terminal error is not retried, but the next event is."""
+        script = scripted(ValueError("x"), TerminalError("no such policy"))
+        subject = controller("terminal", script)
+        with structlog.testing.capture_logs() as logs:
+            async with subject.running():
+                subject.queue.add(request("a"))
+                await asyncio.sleep(5000)
+                assert len(script.calls) == 2
+                subject.queue.add(request("a"))
+                await asyncio.sleep(1)
+
+        assert len(script.calls) == 3
+        assert subject.queue.num_requeues(request("a")) == 0
+        assert ["warning"] == [
+            line["log_level"] for line in logs if line.get("outcome") == "terminal"
+        ]
+        assert sample("controller_runtime_terminal_reconcile_errors_total", "terminal") == 1
+
+    @pytest.mark.parametrize(
+        ("name", "errors", "calls"),
+        [
+            ("all-terminal", [TerminalError("a"), TerminalError("b")], 1),
+            ("mixed", [TerminalError("a"), ValueError("b")], 2),
+            ("all-conflict", [ConflictError(409), ConflictError(409)], 2),
+        ],
+    )
+    async def test_groups(self, name: str, errors: list[Exception], calls: int):
+        """A group is terminal, or a conflict, only if all its members are."""
+        script = scripted(ExceptionGroup("", [ExceptionGroup("", errors)]))
+        await self.run(name, script)
+
+        assert len(script.calls) == calls
+        conflicts = sample("controller_reconcile_conflicts_total", name)
+        assert conflicts == (1 if name == "all-conflict" else 0)
+
+    async def test_timeout(self):
+        """A reconcile that takes too long is cancelled and retried, and has its own metric."""
+
+        async def act(request: Request, number: int) -> Result:
+            if number == 1:
+                await asyncio.sleep(1000)
+            return Result.done()
+
+        script = Script(act)
+        subject = controller("slow", script, reconcile_timeout_s=10.0)
+        async with subject.running():
+            subject.queue.add(request("a"))
+            await asyncio.sleep(100)
+
+        assert [at for _, at in script.calls] == pytest.approx([0.0, 10.005])
+        assert sample("controller_runtime_reconcile_timeouts_total", "slow") == 1
+        assert sample("controller_runtime_reconcile_errors_total", "slow") == 1
+
+    async def test_the_reconcilers_own_timeout(self):
+        """A TimeoutError of the reconciler itself is a failure, not the controller's timeout."""
+        script = scripted(TimeoutError("mine"))
+        await self.run("own-timeout", script)
+
+        assert len(script.calls) == 2
+        assert sample("controller_runtime_reconcile_timeouts_total", "own-timeout") == 0
+
+    async def test_stray_cancellation_does_not_end_the_worker(self):
+        """Something cancelled inside a reconcile fails that reconcile; the worker lives on."""
+
+        async def act(request: Request, number: int) -> Result:
+            if number == 1:
+                future = asyncio.get_running_loop().create_future()
+                future.cancel()
+                await future
+            return Result.done()
+
+        script = Script(act)
+        await self.run("stray", script)
+
+        assert len(script.calls) == 2
+        assert sample("controller_runtime_reconcile_errors_total", "stray") == 1
+
+    async def test_forgotten_return(self):
+        """A reconciler that returns no Result fails, instead of passing unnoticed."""
+
+        async def act(request: Request, number: int) -> Result:
+            return None if number == 1 else Result.done()  # type: ignore[return-value]
+
+        script = Script(act)
+        with structlog.testing.capture_logs() as logs:
+            await self.run("none", script)
+
+        assert len(script.calls) == 2
+        assert any("has to return a Result" in line.get("error", "") for line in logs)
+
+
+class TestLog:
+    """One line for each reconcile."""
+
+    async def test_canonical_line(self):
+        """The line has key, id, outcome, summary and times; passes that did nothing are debug."""
+
+        async def act(request: Request, number: int) -> Result:
+            await asyncio.sleep(2)
+            return Result.done(summary="created 3 jobs" if number == 1 else "")
+
+        subject = controller("log", Script(act))
+        merge = structlog.contextvars.merge_contextvars
+        with structlog.testing.capture_logs(processors=[merge]) as logs:
+            async with subject.running():
+                subject.queue.add(request("a"))
+                subject.queue.add(request("b"))
+                await asyncio.sleep(10)
+                subject.queue.add(request("a"))
+                await asyncio.sleep(10)
+
+        lines = [line for line in logs if line["event"] == "reconciled"]
+        assert [(line["log_level"], line["object"], line["queued_s"]) for line in lines] == [
+            ("info", "ns/a", 0.0),
+            ("info", "ns/b", 2.0),
+            ("debug", "ns/a", 0.0),
+        ]
+        assert lines[0]["summary"] == "created 3 jobs"
+        assert (lines[0]["controller"], lines[0]["seconds"]) == ("log", 2.0)
+        assert len({line["reconcile_id"] for line in lines}) == 3
+
+    async def test_context_does_not_leak(self):
+        """What is bound for a reconcile is gone after it."""
+        subject = controller("leak", scripted())
+        async with subject.running():
+            subject.queue.add(request("a"))
+            await asyncio.sleep(1)
+
+            assert structlog.contextvars.get_contextvars() == {}
+
+
+class TestWorkers:
+    """Several at once."""
+
+    async def test_keys_in_parallel_but_never_one_key_twice(self):
+        """As many keys as workers are in progress at once, and each key at most once."""
+        busy: list[str] = []
+        most = 0
+
+        async def act(request: Request, number: int) -> Result:
+            nonlocal most
+            assert request.name not in busy
+            busy.append(request.name)
+            most = max(most, len(busy))
+            await asyncio.sleep(1)
+            busy.remove(request.name)
+            return Result.done()
+
+        script = Script(act)
+        subject = controller("parallel", script, workers=3)
+        async with subject.running():
+            for _ in range(10):
+                for name in "abcde":
+                    subject.queue.add(request(name))
+                await asyncio.sleep(0.5)
+            await asyncio.sleep(10)
+
+        assert most == 3
+        assert set("abcde") == {name for name, _ in script.calls}
+        assert sample("controller_runtime_max_concurrent_reconciles", "parallel") == 3
+        assert sample("controller_runtime_active_workers", "parallel") == 0
+
+    async def test_one_slow_key_keeps_no_other_waiting(self):
+        """With two workers a key that takes for ever leaves the other worker to the rest."""
+
+        async def act(request: Request, number: int) -> Result:
+            await asyncio.sleep(100 if request.name == "slow" else 1)
+            return Result.done()
+
+        script = Script(act)
+        subject = controller("fair", script, workers=2)
+        async with subject.running():
+            for name in ("slow", "a", "b", "c"):
+                subject.queue.add(request(name))
+            await asyncio.sleep(3)
+
+            assert [at for _, at in script.calls] == [0.0, 0.0, 1.0, 2.0]
+            await asyncio.sleep(200)
+
+    async def test_a_long_queue_does_not_stop_the_loop(self):
+        """Reconciles that wait for nothing still let others run in between."""
+        subject = controller("long", scripted())
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while len(subject.queue):
+                ticks += 1
+                await asyncio.sleep(0)
+
+        async with subject.running():
+            for number in range(500):
+                subject.queue.add(request(str(number)))
+            await tick()
+
+        assert ticks > 100
+
+    async def test_live_before_initial(self):
+        """Objects of the first list wait for those that change now."""
+        informer = Informer()
+        script = scripted()
+        subject = controller("prio", script, informer)
+        subject.wire()
+        for name in ("old1", "old2"):
+            informer.add(name, initial=True)
+        informer.add("live")
+        async with subject.running():
+            await asyncio.sleep(1)
+
+        assert [name for name, _ in script.calls] == ["live", "old1", "old2"]
+
+
+class TestLife:
+    """Start and stop."""
+
+    async def test_waits_for_all_informers(self):
+        """Workers start when every watch has heard of its first list, not before."""
+        first, second = Informer(), Informer()
+        script = scripted()
+        watches = [Watch(first, enqueue_self), Watch(second, enqueue_self)]
+        subject = Controller(name="sync", reconciler=script, watches=watches)
+        subject.wire()
+        first.add("a", initial=True)
+        loop = asyncio.get_running_loop()
+        loop.call_later(5, first.synced.set)
+        loop.call_later(9, second.synced.set)
+        async with subject.running():
+            assert loop.time() == 9.0
+            assert script.calls == []
+            await asyncio.sleep(1)
+
+        assert script.calls == [("a", 9.0)]
+
+    async def test_finishes_what_is_in_hand(self):
+        """Leaving waits for reconciles in progress, but begins none that are queued."""
+        ended = []
+
+        async def act(request: Request, number: int) -> Result:
+            await asyncio.sleep(5)
+            ended.append(request.name)
+            return Result.done()
+
+        subject = controller("stop", Script(act))
+        async with subject.running():
+            subject.queue.add(request("a"))
+            subject.queue.add(request("b"))
+            await asyncio.sleep(1)
+
+        assert ended == ["a"]
+        assert asyncio.get_running_loop().time() == 5.0
+
+    async def test_grace_is_bounded(self):
+        """A reconcile that does not end in time is cancelled, and its key given back."""
+        cancelled = []
+
+        async def act(request: Request, number: int) -> Result:
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                cancelled.append(request.name)
+                raise
+            return Result.done()
+
+        subject = controller("grace", Script(act), grace_s=7.0)
+        async with subject.running():
+            subject.queue.add(request("a"))
+            await asyncio.sleep(1)
+
+        assert cancelled == ["a"]
+        assert asyncio.get_running_loop().time() == 8.0
+        assert subject.queue.in_hand(request("a")) is None
+
+    async def test_abandon(self):
+        """After abandon, leaving cancels at once."""
+
+        async def act(request: Request, number: int) -> Result:
+            await asyncio.sleep(1000)
+            return Result.done()
+
+        subject = controller("abandon", Script(act))
+        async with subject.running():
+            subject.queue.add(request("a"))
+            await asyncio.sleep(1)
+            subject.abandon()
+
+        assert asyncio.get_running_loop().time() == 1.0
+
+    async def test_idle_controller_stops_at_once(self):
+        """With nothing in hand there is nothing to wait for."""
+        async with controller("idle", scripted(), workers=3).running():
+            await asyncio.sleep(1)
+
+        assert asyncio.get_running_loop().time() == 1.0
+
+    async def test_failure_of_the_surroundings_passes_through(self):
+        """An exception of the block stops the controller and is not changed."""
+        with pytest.raises(KeyError):
+            async with controller("outer", scripted()).running():
+                raise KeyError
+
+    async def test_only_once(self):
+        """A controller that ran cannot run again."""
+        subject = controller("once", scripted())
+        async with subject.running():
+            pass
+        with pytest.raises(AlreadyStartedError):
+            async with subject.running():
+                pass
+
+    async def test_wired_once(self):
+        """Wiring twice registers once."""
+        informer = Informer()
+        subject = controller("wire", scripted(), informer)
+        subject.wire()
+        subject.wire()
+
+        assert len(informer.handlers) == 1
+
+    async def test_needs_a_worker(self):
+        """No workers are refused."""
+        with pytest.raises(ValueError, match="at least one worker"):
+            controller("lazy", scripted(), workers=0)
+
+    async def test_queue_gauges(self):
+        """While it runs, scrapes show the queue's depth and its longest work."""
+
+        async def act(request: Request, number: int) -> Result:
+            await asyncio.sleep(100)
+            return Result.done()
+
+        subject = controller("gauges", Script(act), grace_s=0)
+        labels = {"name": "gauges"}
+        async with subject.running():
+            for name in ("a", "b", "c"):
+                subject.enqueue(request(name))
+            await asyncio.sleep(10)
+
+            assert sample("workqueue_depth", "gauges", priority="0", **labels) == 2
+            longest = "workqueue_longest_running_processor_seconds"
+            assert sample(longest, "gauges", **labels) == 10.0
+        assert sample("workqueue_depth", "gauges", priority="0", **labels) is None

@@ -1,0 +1,217 @@
+"""From objects to requests, and which changes count."""
+
+import attrs
+import pytest
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Node, Pod
+from jobsetpy.api.meta import ObjectKey, ObjectMeta, OwnerReference, key_of
+from jobsetpy.controller import (
+    Event,
+    Request,
+    Watch,
+    all_of,
+    annotations_changed,
+    any_of,
+    enqueue_mapped,
+    enqueue_owner,
+    enqueue_self,
+    generation_changed,
+    labels_changed,
+    not_,
+    resource_version_changed,
+)
+from jobsetpy.controller._watch import Feed
+from jobsetpy.workqueue import WorkQueue
+
+
+def pod(name: str = "p", *, owner: OwnerReference | None = None, **metadata) -> Pod:
+    """A Pod in namespace ``ns``."""
+    references = () if owner is None else (owner,)
+    return Pod(
+        metadata=ObjectMeta(namespace="ns", name=name, owner_references=references, **metadata)
+    )
+
+
+def owned_by(name: str, api_version: str = "batch/v1", kind: str = "Job", controller=True):
+    """An owner reference."""
+    return OwnerReference(api_version=api_version, kind=kind, name=name, controller=controller)
+
+
+class TestHandlers:
+    """Functions from objects to requests."""
+
+    def test_self(self):
+        """An object enqueues itself."""
+        assert list(enqueue_self(pod("a"))) == [Request(ObjectKey("ns", "a"))]
+
+    @pytest.mark.parametrize(
+        ("owner", "expected"),
+        [
+            (owned_by("j"), ["ns/j"]),
+            (owned_by("j", api_version="batch/v1beta1"), ["ns/j"]),  # the version is ignored
+            (owned_by("j", api_version="example.com/v1"), []),
+            (owned_by("j", api_version="v1"), []),
+            (owned_by("j", kind="CronJob"), []),
+            (owned_by("j", controller=False), []),
+            (owned_by("j", controller=None), []),
+            (None, []),
+        ],
+    )
+    def test_owner(self, owner, expected):
+        """The controlling owner of the right group and kind is enqueued, no other."""
+        requests = enqueue_owner(Job)(pod(owner=owner))
+
+        assert [str(request) for request in requests] == expected
+
+    def test_owner_among_others(self):
+        """Owners that do not control are passed over."""
+        obj = pod()
+        references = (owned_by("x", controller=False), owned_by("j"), owned_by("y"))
+        obj = attrs.evolve(obj, metadata=attrs.evolve(obj.metadata, owner_references=references))
+
+        assert [str(request) for request in enqueue_owner(Job)(obj)] == ["ns/j"]
+
+    def test_owner_of_core_group(self):
+        """The core group is the empty one, not the version."""
+        requests = enqueue_owner(Pod)(pod(owner=owned_by("p2", api_version="v1", kind="Pod")))
+
+        assert [str(request) for request in requests] == ["ns/p2"]
+
+    def test_cluster_scoped_owner(self):
+        """An owner whose kind is cluster-scoped has no namespace."""
+        requests = enqueue_owner(Node)(pod(owner=owned_by("n", api_version="v1", kind="Node")))
+
+        assert list(requests) == [Request(ObjectKey("", "n"))]
+
+    def test_mapped(self):
+        """A mapping may give keys and requests, any number."""
+        handler = enqueue_mapped(lambda obj: [key_of(obj), Request(ObjectKey("x", "y"))])
+
+        assert [str(request) for request in handler(pod("a"))] == ["ns/a", "x/y"]
+
+
+def event(old: dict | None, new: dict | None) -> Event[Pod]:
+    """An event of a Pod with these metadata."""
+    return Event(None if old is None else pod(**old), None if new is None else pod(**new))
+
+
+class TestPredicates:
+    """Functions of events."""
+
+    @pytest.mark.parametrize(
+        ("predicate", "old", "new", "expected"),
+        [
+            (generation_changed, {"generation": 1}, {"generation": 2}, True),
+            (generation_changed, {"generation": 2}, {"generation": 2}, False),
+            (generation_changed, {}, {}, True),  # a kind without generations
+            (labels_changed, {"labels": {"a": "1"}}, {"labels": {"a": "2"}}, True),
+            (labels_changed, {"labels": {"a": "1"}}, {"labels": {"a": "1"}}, False),
+            (annotations_changed, {"annotations": {}}, {"annotations": {"a": "2"}}, True),
+            (annotations_changed, {"labels": {}}, {"labels": {"a": "2"}}, False),
+            (resource_version_changed, {"resource_version": "1"}, {"resource_version": "2"}, True),
+            (resource_version_changed, {"resource_version": "2"}, {"resource_version": "2"}, False),
+        ],
+    )
+    def test_updates(self, predicate, old, new, expected):
+        """An update passes if the part that the predicate names has changed."""
+        assert predicate(event(old, new)) is expected
+
+    @pytest.mark.parametrize(
+        "predicate",
+        [generation_changed, labels_changed, annotations_changed, resource_version_changed],
+    )
+    def test_adds_and_deletes_pass(self, predicate):
+        """Adds and deletes always count."""
+        assert predicate(event(None, {}))
+        assert predicate(event({}, None))
+
+    def test_combined(self):
+        """Predicates combine as their names say."""
+        both = event({"generation": 1, "labels": {}}, {"generation": 2, "labels": {"a": "b"}})
+        one = event({"generation": 1, "labels": {}}, {"generation": 1, "labels": {"a": "b"}})
+
+        assert any_of(generation_changed, labels_changed)(one)
+        assert not all_of(generation_changed, labels_changed)(one)
+        assert all_of(generation_changed, labels_changed)(both)
+        assert not_(generation_changed)(one)
+        assert not any_of()(both)
+        assert all_of()(both)
+
+    def test_is_update(self):
+        """Only an event with both sides is an update."""
+        assert event({}, {}).is_update
+        assert not event(None, {}).is_update
+        assert not event({}, None).is_update
+
+
+class NoSource:
+    """An informer that nobody asks."""
+
+    def add_handler(self, handler):
+        """Not asked."""
+        raise NotImplementedError
+
+
+def feed(handler, when=None) -> tuple[Feed, WorkQueue[Request]]:
+    """A feed and the queue it fills."""
+    queue: WorkQueue[Request] = WorkQueue()
+    return Feed(Watch(NoSource(), handler, when=when), queue, controller="t"), queue
+
+
+class TestFeed:
+    """A watch's handler at the informer."""
+
+    def test_priorities(self):
+        """Objects of the first list are queued below live events, which lift them."""
+        listener, queue = feed(enqueue_self)
+        listener.on_add(pod("old"), initial=True)
+        listener.on_add(pod("new"), initial=False)
+        assert queue.depths() == {-100: 1, 0: 1}
+        listener.on_update(pod("old"), pod("old"))
+
+        assert queue.depths() == {0: 2}
+
+    def test_owner_changes(self):
+        """An object that moves from one owner to another wakes both, an update otherwise one."""
+        listener, queue = feed(enqueue_owner(Job))
+        listener.on_update(pod(owner=owned_by("a")), pod(owner=owned_by("b")))
+        listener.on_update(pod(owner=owned_by("c")), pod(owner=owned_by("c")))
+
+        assert [str(queue.get_nowait()) for _ in range(len(queue))] == ["ns/b", "ns/a", "ns/c"]
+
+    def test_delete(self):
+        """A deleted object causes a request, whether its last state is known or not."""
+        listener, queue = feed(enqueue_self)
+        listener.on_delete(pod("a"), final_state_known=True)
+        listener.on_delete(pod("b"), final_state_known=False)
+
+        assert len(queue) == 2
+
+    def test_predicate_filters(self):
+        """Events that do not pass cause nothing."""
+        listener, queue = feed(enqueue_self, lambda event: False)
+        listener.on_add(pod(), initial=False)
+        listener.on_update(pod(), pod())
+        listener.on_delete(pod(), final_state_known=True)
+
+        assert len(queue) == 0
+
+    def test_failing_handler_is_contained(self):
+        """A handler that stumbles over one object does not stop the next."""
+
+        def picky(obj: Pod) -> list[Request]:
+            return [Request(ObjectKey("ns", obj.metadata.labels["to"]))]
+
+        listener, queue = feed(picky)
+        listener.on_add(pod("bad"), initial=False)
+        listener.on_add(pod("good", labels={"to": "x"}), initial=False)
+
+        assert [str(queue.get_nowait())] == ["ns/x"]
+
+    def test_failing_predicate_lets_pass(self):
+        """An event whose predicate fails counts: better a pass too many than one too few."""
+        listener, queue = feed(enqueue_self, lambda event: 1 // 0)
+        listener.on_add(pod("a"), initial=False)
+
+        assert len(queue) == 1
