@@ -1,0 +1,230 @@
+"""The agent as a process: what it imports, how it ends, and what its image must hold."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import jobsetpy
+
+PACKAGE = Path(jobsetpy.__file__).parent
+CONTAINERFILE = PACKAGE.parents[1] / "Containerfile"
+FORBIDDEN = {"attr", "attrs", "structlog", "prometheus_client", "kubernetes_asyncio", "aiohttp"}
+ENVIRONMENT = {
+    "NAMESPACE": "train",
+    "POD_NAME": "p-0",
+    "JOBSET_NAME": "js",
+    "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+    "KUBERNETES_SERVICE_PORT": "1",
+    "BARRIER_BIND_ADDRESS": "127.0.0.1",
+    "BARRIER_PORT": "0",
+    "SERVICE_ACCOUNT_DIR": "/nonexistent",
+    "PATH": os.environ["PATH"],
+}
+STANDARD_LIBRARY = """
+    abc array asyncio atexit bisect builtins codecs collections concurrent contextlib
+    contextvars copy copyreg dataclasses datetime decimal encodings enum errno fcntl functools
+    gc genericpath heapq importlib io itertools keyword logging marshal math numbers operator
+    os platform posix posixpath random re reprlib select selectors signal socket ssl stat
+    string subprocess sys threading time traceback types typing uuid warnings weakref
+    zipimport
+"""
+MODULES = """
+import sys
+from jobsetpy.agent import __main__
+__main__._load()
+kinds = {name: type(module) is __main__.Deferred for name, module in sys.modules.items()}
+print(sorted(name for name in kinds if not kinds[name]))
+print(sorted(name for name in kinds if kinds[name]))
+"""
+USE_DEFERRED = """
+from jobsetpy.agent import __main__
+__main__._load()
+import base64, inspect, sys, traceback
+print([*inspect.signature(lambda a, b: 0).parameters], base64.b64encode(b"x"))
+try:
+    1 / 0
+except ZeroDivisionError:
+    print(traceback.format_exc().splitlines()[-1])
+print(type(sys.modules["inspect"]).__name__, type(sys.modules["linecache"]).__name__)
+"""
+TERM_WHILE_LOADING = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == "asyncio":
+            os.kill(os.getpid(), signal.SIGTERM)
+sys.meta_path.insert(0, Interrupt())
+from jobsetpy.agent import __main__
+__main__._start()
+"""
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The module path of the agent's image, with the parts the Containerfile copies."""
+    folder = tmp_path_factory.mktemp("app")
+    [parts] = re.findall(r"cp -r (.+) /app/jobsetpy/", CONTAINERFILE.read_text())
+    (folder / "jobsetpy").mkdir()
+    ignore = shutil.ignore_patterns("__pycache__")
+    for part in parts.split():
+        source, target = PACKAGE / part, folder / "jobsetpy" / part
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=ignore)
+        else:
+            shutil.copy(source, target)
+    for name in ("h11", "msgspec"):
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        (folder / name).symlink_to(Path(spec.origin).parent)
+    return folder
+
+
+def python(image: Path, *arguments: str, **environ: str) -> subprocess.Popen[bytes]:
+    """Start Python as the image's entry point does."""
+    return subprocess.Popen(
+        [sys.executable, "-s", "-S", "-OO", *arguments],
+        env={"PYTHONPATH": str(image), "PYTHONDONTWRITEBYTECODE": "1", **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd="/",
+    )
+
+
+def finished(process: subprocess.Popen[bytes]) -> tuple[int, str, list[dict[str, object]]]:
+    """Exit code, standard output, and the log."""
+    out, err = process.communicate(timeout=20)
+    return process.returncode, out.decode(), [json.loads(line) for line in err.splitlines()]
+
+
+def modules(image: Path) -> tuple[list[str], list[str]]:
+    """The modules that are loaded when the agent starts its work, and those put off."""
+    code, out, _ = finished(python(image, "-c", MODULES))
+    assert code == 0
+    loaded, deferred = map(ast.literal_eval, out.splitlines())
+    return loaded, deferred
+
+
+def test_the_imported_modules(image: Path) -> None:
+    """Every import is paid for at each restart: this list grows only on purpose."""
+    loaded, deferred = modules(image)
+    packages = {name.partition(".")[0] for name in loaded}
+    own = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("jobsetpy.")}
+
+    assert packages - set(sys.stdlib_module_names) - {"__main__"} == {"h11", "jobsetpy", "msgspec"}
+    assert own == {
+        "jobsetpy.agent",
+        "jobsetpy.aio",
+        "jobsetpy.api",
+        "jobsetpy.client",
+        "jobsetpy.errors",
+        "jobsetpy.informers",
+    }
+    assert not packages & FORBIDDEN
+    assert deferred == ["base64", "inspect", "linecache", "locale", "textwrap", "tokenize"]
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="asyncio's own imports differ")
+def test_the_imported_standard_library(image: Path) -> None:
+    """The standard library's modules, exactly, for the version that the image has."""
+    packages = {name.partition(".")[0] for name in modules(image)[0]}
+    public = {name for name in packages & set(sys.stdlib_module_names) if name[0] != "_"}
+
+    assert sorted(public) == STANDARD_LIBRARY.split()
+
+
+def test_deferred_modules_are_the_real_ones_when_used(image: Path) -> None:
+    """A module that was put off works when something fails and needs it."""
+    code, out, _ = finished(python(image, "-c", USE_DEFERRED))
+
+    assert code == 0
+    assert out.splitlines() == [
+        "['a', 'b'] b'eA=='",
+        "ZeroDivisionError: division by zero",
+        "module module",
+    ]
+
+
+def test_a_missing_variable_is_named(image: Path) -> None:
+    """Exit code 2, and one line that says what is missing."""
+    process = python(image, "-m", "jobsetpy.agent", NAMESPACE="train", POD_NAME="p-0")
+    code, _, [line] = finished(process)
+
+    assert code == 2
+    assert line["event"] == "wrong configuration"
+    assert line["error"] == "not set in the environment: JOBSET_NAME"
+
+
+def test_flags_and_help(image: Path) -> None:
+    """Flags are read by the process, and --help tells of them and their variables."""
+    code, out, _ = finished(python(image, "-m", "jobsetpy.agent", "--help"))
+
+    assert code == 0
+    assert "--barrier-port" in out
+    assert "RESTART_POD_IN_PLACE_EXIT_CODE" in out
+
+
+def test_a_port_that_is_taken(image: Path) -> None:
+    """The kubelet is to restart the agent with its back-off, and the log says why."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        process = python(image, "-m", "jobsetpy.agent", **{**ENVIRONMENT, "BARRIER_PORT": port})
+        code, _, lines = finished(process)
+
+    assert code == 1
+    assert lines[-1]["event"] == "cannot serve the barrier"
+    assert lines[-1]["port"] == int(port)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_at_once(image: Path, number: signal.Signals) -> None:
+    """SIGTERM before the barrier lifts, with no API server there: exit code 0 within 100 ms."""
+    best = 10.0
+    for _ in range(4):  # other work on the machine may delay one of them
+        process = python(image, "-m", "jobsetpy.agent", **ENVIRONMENT)
+        assert process.stderr is not None
+        while b'"started"' not in (line := process.stderr.readline()):
+            assert line, "the agent ended"
+        started = time.monotonic()
+        process.send_signal(number)
+        assert process.wait(timeout=20) == 0
+        best = min(best, time.monotonic() - started)
+        process.communicate()
+
+    assert best < 0.1
+
+
+def test_a_signal_while_modules_load(image: Path) -> None:
+    """The handler is there before anything is imported, as a container's first process needs."""
+    code, _, lines = finished(python(image, "-c", TERM_WHILE_LOADING, **ENVIRONMENT))
+
+    assert code == 0
+    assert lines == []
+
+
+def test_the_log_holds_no_token(image: Path, tmp_path: Path) -> None:
+    """A failing API server is told of, the credentials are not."""
+    (tmp_path / "token").write_text("very-secret")
+    environ = {**ENVIRONMENT, "SERVICE_ACCOUNT_DIR": str(tmp_path)}
+    process = python(image, "-m", "jobsetpy.agent", **environ)
+    assert process.stderr is not None
+    lines = [process.stderr.readline() for _ in range(3)]
+    process.terminate()
+    process.communicate(timeout=20)
+
+    assert any(b"cannot watch the JobSet" in line for line in lines)
+    assert not any(b"very-secret" in line for line in lines)
