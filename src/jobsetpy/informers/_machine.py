@@ -41,7 +41,7 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeAlias, TypeVar, assert_never
+from typing import Final, Generic, TypeVar, assert_never
 
 import msgspec
 
@@ -56,17 +56,18 @@ from jobsetpy.errors import (
     NotFoundError,
     RetryableApiError,
 )
+from jobsetpy.informers._commands import Command, OpenWatch, ReadFrames, RequestPage, Wait
 from jobsetpy.informers._events import (
     Applied,
     Bookmark,
     Deleted,
-    Identified,
     ListCompleted,
     Listed,
     ListStarted,
     WatchEvent,
 )
 from jobsetpy.informers._observer import EndReason, InformerObserver, NullObserver
+from jobsetpy.informers._reading import FrameReader
 
 T = TypeVar("T")
 
@@ -80,67 +81,12 @@ PROBE_MIN_S: Final = 10
 """No probing watch is shorter; with idle deadlines below 15 s there is no probing."""
 STREAMING_TRIES: Final = 3
 """Streaming lists that may break before the machine turns to paged lists."""
-REPORTED_LIMIT: Final = 10_000
-"""So many undecodable objects are remembered as reported."""
-INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-
-
-class RequestPage(msgspec.Struct, frozen=True):
-    """Request a page of a consistent list; ``continue_token`` is "" for the first."""
-
-    continue_token: str
-    limit: int
-
-
-class OpenWatch(msgspec.Struct, frozen=True):
-    """Open a watch after ``resource_version``, which the server shall end after some seconds."""
-
-    resource_version: str
-    timeout_seconds: int
-    send_initial_events: bool = False
-
-
-class ReadFrames(msgspec.Struct, frozen=True):
-    """Read from the open watch, for at most ``idle_s`` seconds."""
-
-    idle_s: float
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """Wait; no stream is open."""
-
-    seconds: float
-
-
-Command: TypeAlias = RequestPage | OpenWatch | ReadFrames | Wait
 
 
 class _Phase(enum.Enum):
     LISTING = enum.auto()
     INITIAL = enum.auto()
     WATCHING = enum.auto()
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _Bare(msgspec.Struct):
-    metadata: _Meta
-
-
-class _Status(msgspec.Struct):
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-_BARE: Final = msgspec.json.Decoder(_Bare)
-_STATUS: Final = msgspec.json.Decoder(_Status)
 
 
 def is_older(version: str, than: str) -> bool:
@@ -170,7 +116,6 @@ class WatchMachine(Generic[T]):
     __slots__ = (
         "_backoff",
         "_command",
-        "_decode",
         "_expiries",
         "_idle_s",
         "_idle_timeout_s",
@@ -186,7 +131,7 @@ class WatchMachine(Generic[T]):
         "_probing",
         "_progressed",
         "_rand",
-        "_reported",
+        "_reader",
         "_server_timeout_s",
         "_streak",
         "_streaming",
@@ -209,12 +154,12 @@ class WatchMachine(Generic[T]):
         observer: InformerObserver | None = None,
         rand: Callable[[], float] = random.random,
     ) -> None:
-        self._decode = decode
         self._kind = kind
         self._page_limit = page_limit
         self._idle_timeout_s = idle_timeout_s
         self._server_timeout_s = server_timeout_s
-        self._observer = observer or NullObserver()
+        self._observer: InformerObserver = observer or NullObserver()
+        self._reader: FrameReader[T] = FrameReader(decode, kind, self._observer)
         self._rand = rand
         self._backoff = Backoff(base=backoff_base_s, cap=backoff_cap_s, rand=rand)
         self._list_backoff = Backoff(base=backoff_base_s, cap=backoff_cap_s, rand=rand)
@@ -230,7 +175,6 @@ class WatchMachine(Generic[T]):
         self._progressed = False
         self._streak = 0  # ends and expiries since a stream last lived or moved on
         self._stuck = 0
-        self._reported: set[tuple[str, str]] = set()
         self._next: Command | None = None
         self._phase = _Phase.LISTING
         self._command: Command
@@ -313,18 +257,17 @@ class WatchMachine(Generic[T]):
                     self._take_error(frame, now)
                     break
                 case _:
-                    problem = DecodeError("WatchEvent", "$.type", f"unknown type {frame.type!r}")
-                    self._report(problem, "", "")
+                    self._reader.unknown(frame)
         return events
 
     def on_eof(self, now: float) -> None:
         """The server ended the stream in order."""
-        self._settle(now, "eof")
+        lived = self._settle(now, "eof")
         if self._phase is _Phase.INITIAL:
             # A server that knows streaming lists does not end one in the middle.
             self._leave_streaming("the server does not know streaming lists")
         else:
-            self._open(self._pause_unless_first())
+            self._open(0.0 if lived else self._pause_unless_first())
 
     def on_silence(self, now: float) -> None:
         """Nothing came for ``idle_s`` seconds; the stream is to be given up."""
@@ -355,21 +298,9 @@ class WatchMachine(Generic[T]):
 
     def _take_object(self, frame: WatchFrame, events: list[WatchEvent[T]]) -> None:
         type_ = frame.type
-        meta: Identified
-        obj: T | None = None
-        known = True
-        try:
-            obj = self._decode(frame.object)
-            meta = obj.metadata  # type: ignore[attr-defined] # every wire class has it
-        except (msgspec.MsgspecError, DecodeError) as error:
-            try:
-                meta = _BARE.decode(frame.object).metadata
-            except msgspec.MsgspecError:
-                self._report(error, "", "")
-                return
-            self._report(error, meta.namespace, meta.name)
-            if type_ == "DELETED":
-                obj, known = self._identity_only(meta), False
+        meta, obj, known = self._reader.object(frame)
+        if meta is None:
+            return
         initial = self._phase is _Phase.INITIAL
         version = meta.resource_version
         if not initial:
@@ -391,61 +322,31 @@ class WatchMachine(Generic[T]):
         else:
             events.append(Applied(obj))
 
-    def _identity_only(self, meta: Identified) -> T | None:
-        """An object of the model with nothing but its identity, if the model allows that."""
-        bare = {
-            "metadata": {
-                "name": meta.name,
-                "namespace": meta.namespace,
-                "uid": meta.uid,
-                "resourceVersion": meta.resource_version,
-            }
-        }
-        try:
-            return self._decode(msgspec.Raw(msgspec.json.encode(bare)))
-        except (msgspec.MsgspecError, DecodeError):
-            return None
-
     def _take_bookmark(self, frame: WatchFrame, events: list[WatchEvent[T]]) -> None:
-        try:
-            meta = _BARE.decode(frame.object).metadata
-        except msgspec.MsgspecError as error:
-            self._report(error, "", "")
+        version, ends_list = self._reader.bookmark(frame)
+        if not version:
             return
         self._observer.on_event(self._kind, "BOOKMARK")
         if self._phase is _Phase.INITIAL:
-            if (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true":
+            if ends_list:
                 self._streaming_failures = 0
-                self._complete_list(meta.resource_version, events)
+                self._complete_list(version, events)
             return
-        if is_older(meta.resource_version, self._version) or not meta.resource_version:
+        if is_older(version, self._version):
             self._observer.on_stale_event(self._kind, "BOOKMARK")
             return
-        if meta.resource_version != self._version:
-            self._version = meta.resource_version
+        if version != self._version:
+            self._version = version
             self._stuck = 0
-        events.append(Bookmark(self._version))
+        events.append(Bookmark(version))
 
     def _take_error(self, frame: WatchFrame, now: float) -> None:
-        try:
-            status = _STATUS.decode(frame.object)
-        except msgspec.MsgspecError:
-            status = _Status(message="an ERROR event that is no Status")
-        error: ApiError
-        kind = ExpiredError if status.code == 410 else RetryableApiError
-        error = kind(status.code, status.reason, status.message, verb="watch", target=self._kind)
-        self._settle(now, "expired" if status.code == 410 else "error")
+        error = self._reader.error(frame)
+        expired = isinstance(error, ExpiredError)
+        self._settle(now, "expired" if expired else "error")
         initial = self._phase is _Phase.INITIAL
         wait = self._streaming_failed(error) if initial else self._watch_failed(error)
         self._observer.on_failure(self._kind, error, wait)
-
-    def _report(self, error: Exception, namespace: str, name: str) -> None:
-        if (namespace, name) in self._reported:
-            return
-        if len(self._reported) >= REPORTED_LIMIT:
-            self._reported.clear()
-        self._reported.add((namespace, name))
-        self._observer.on_decode_error(self._kind, error, namespace, name)
 
     # ---------------------------------------------------------------------------------------------
     # Transitions.
@@ -489,19 +390,23 @@ class WatchMachine(Generic[T]):
         version = "" if initial else self._version
         self._go(OpenWatch(version, max(seconds, 1), initial), wait)
 
-    def _settle(self, now: float, reason: EndReason) -> None:
-        """Take stock of a stream that ends: one that lived or moved on ends a row of failures."""
+    def _settle(self, now: float, reason: EndReason) -> bool:
+        """Take stock of the stream that ends, if one is open; whether it lived a while.
+
+        One that lived or moved on ends a row of failures.
+        """
         if self._opened_at is None:
-            return
-        lived = now - self._opened_at
+            return False
+        lived = now - self._opened_at >= QUICK_S
         self._opened_at = None
-        if lived >= QUICK_S:
+        if lived:
             self._streak = 0
             self._backoff.reset()
         elif self._progressed:
             # It may be ending after each event, so the next end waits; but hardly.
             self._backoff.reset()
         self._observer.on_watch_end(self._kind, reason)
+        return lived
 
     def _pause_unless_first(self) -> float:
         self._streak += 1

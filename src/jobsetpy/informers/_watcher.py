@@ -12,25 +12,29 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Generic, Never, TypeAlias, TypedDict, TypeVar, assert_never
 
 import msgspec
 
 from jobsetpy.aio import Clock, LoopClock, supervise
 from jobsetpy.client._protocol import Client, Page, WatchFrame, WatchStream
-from jobsetpy.errors import ApiError, ApiTimeoutError, DecodeError, TransportError
+from jobsetpy.errors import ApiError, ApiTimeoutError, DecodeError, JobSetPyError, TransportError
 from jobsetpy.informers._buffer import CoalescingBuffer
+from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
 from jobsetpy.informers._events import ListCompleted, Listed, ListStarted, WatchEvent
-from jobsetpy.informers._machine import OpenWatch, ReadFrames, RequestPage, Wait, WatchMachine
+from jobsetpy.informers._machine import WatchMachine
 from jobsetpy.informers._observer import InformerObserver, NullObserver
 
 T = TypeVar("T")
 
 Sink: TypeAlias = Callable[[Sequence[WatchEvent[T]]], Awaitable[None] | None]
 
-FAULTS: Final = (ApiError, TransportError, DecodeError)
-"""What a client raises when the server or the network is at fault."""
+FAULTS: Final = (ApiError, TransportError, DecodeError, RecursionError)
+"""What a client raises when the server, the network or the data is at fault.
+
+``RecursionError`` comes of JSON that is nested more deeply than the decoder goes: data, not code.
+"""
 
 SLICE: Final = 64
 """So many frames or listed objects are handled before other tasks get a turn (about 2 ms)."""
@@ -70,7 +74,8 @@ class Watcher(Generic[T]):
         namespace: "" for all.
         label_selector: in the API's syntax; "" for everything.
         field_selector: in the API's syntax; "" for everything.
-        decode: makes an object from its JSON; msgspec with ``cls`` when absent.
+        decode: makes an object from a watch event's JSON; msgspec with ``cls`` when absent.
+            Lists are always decoded with ``cls``, by the client.
         page_limit: objects in a page of a list; 0 for lists in one piece.
         streaming: whether to try the streaming list first (KEP-3157).
         idle_timeout_s: longest silence of a watch, in seconds.
@@ -112,7 +117,7 @@ class Watcher(Generic[T]):
         self._field_selector = field_selector
         self._connect_timeout_s = connect_timeout_s
         self._list_timeout_s = list_timeout_s
-        self._observer = observer or NullObserver()
+        self._observer: InformerObserver = observer or NullObserver()
         self._clock = clock or LoopClock()
         resource: Any = getattr(cls, "RESOURCE", None)
         self._kind = str(resource.kind) if resource is not None else cls.__name__
@@ -208,6 +213,11 @@ class Watcher(Generic[T]):
         self._last_activity = now
         return now
 
+    def _failed(self, error: JobSetPyError | RecursionError) -> None:
+        if isinstance(error, RecursionError):
+            error = DecodeError(self._kind, "", "it is nested too deeply")
+        self._machine.on_error(error, self._clock.monotonic())
+
     async def _list(
         self,
         command: RequestPage,
@@ -227,7 +237,7 @@ class Watcher(Generic[T]):
                 timeout_s=self._list_timeout_s,
             )
         except FAULTS as error:
-            self._machine.on_error(error, self._clock.monotonic())
+            self._failed(error)
             return
         self._alive()
         for problem in page.bad:
@@ -243,38 +253,6 @@ class Watcher(Generic[T]):
         machine = self._machine
         if command.send_initial_events:
             self._list_began = self._clock.monotonic()
-        closing = False
-        try:
-            async with AsyncExitStack() as stack:
-                stream = await self._open(command, stack)
-                if stream is not None:
-                    machine.on_opened(self._alive())
-                    await self._follow(stream, sink)
-                closing = True
-        except FAULTS:
-            # Closing a stream that is given up anyway may fail; all else was handled inside, so a
-            # fault that comes from the sink is the sink's, and ends ``run``.
-            if not closing:
-                raise
-
-    async def _follow(self, stream: WatchStream, sink: Sink[T]) -> None:
-        machine = self._machine
-        while isinstance(reading := machine.command, ReadFrames):
-            try:
-                async with asyncio.timeout(reading.idle_s):
-                    frames = await stream.read()
-            except TimeoutError:
-                machine.on_silence(self._clock.monotonic())
-                return
-            except FAULTS as error:
-                machine.on_error(error, self._clock.monotonic())
-                return
-            if not frames:
-                machine.on_eof(self._alive())
-                return
-            await self._take(frames, sink)
-
-    async def _open(self, command: OpenWatch, stack: AsyncExitStack) -> WatchStream | None:
         watch = self._client.watch(
             self._cls,
             self._namespace,
@@ -288,13 +266,38 @@ class Watcher(Generic[T]):
         try:
             # The client has this deadline too; a watch that never opens must not depend on it.
             async with asyncio.timeout(self._connect_timeout_s):
-                return await stack.enter_async_context(watch)
+                stream = await watch.__aenter__()
         except TimeoutError:
-            late = ApiTimeoutError(f"the watch of {self._kind} did not open in time")
-            self._machine.on_error(late, self._clock.monotonic())
+            self._failed(ApiTimeoutError(f"the watch of {self._kind} did not open in time"))
+            return
         except FAULTS as error:
-            self._machine.on_error(error, self._clock.monotonic())
-        return None
+            self._failed(error)
+            return
+        try:
+            machine.on_opened(self._alive())
+            await self._follow(stream, sink)
+        finally:
+            # Left in order whatever happened: a stream that is given up may fail once more, and
+            # that must hide neither a cancellation nor an error of the sink.
+            with suppress(*FAULTS):
+                await watch.__aexit__(None, None, None)
+
+    async def _follow(self, stream: WatchStream, sink: Sink[T]) -> None:
+        machine = self._machine
+        while isinstance(reading := machine.command, ReadFrames):
+            try:
+                async with asyncio.timeout(reading.idle_s):
+                    frames = await stream.read()
+            except TimeoutError:
+                machine.on_silence(self._clock.monotonic())
+                return
+            except FAULTS as error:
+                self._failed(error)
+                return
+            if not frames:
+                machine.on_eof(self._alive())
+                return
+            await self._take(frames, sink)
 
     async def _take(
         self,

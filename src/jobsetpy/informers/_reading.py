@@ -1,0 +1,132 @@
+"""Reads the lines of a watch, whatever is in them: nothing here raises for bad content.
+
+This module is on the agent's start-up path: standard library and msgspec only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from jobsetpy.client._protocol import WatchFrame
+from jobsetpy.errors import ApiError, DecodeError, ExpiredError, RetryableApiError
+from jobsetpy.informers._events import Identified
+from jobsetpy.informers._observer import InformerObserver
+
+T = TypeVar("T")
+
+REPORTED_LIMIT: Final = 10_000
+"""So many undecodable objects are remembered as reported."""
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+"""Annotation of the bookmark that ends a streaming list (KEP-3157)."""
+
+
+UNDECODABLE: Final = (msgspec.MsgspecError, DecodeError, RecursionError)
+"""What decoding raises; the last for JSON that is nested too deeply, which users can write."""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Bare(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+_BARE: Final = msgspec.json.Decoder(_Bare)
+_STATUS: Final = msgspec.json.Decoder(_Status)
+
+
+class FrameReader(Generic[T]):
+    """Decodes frames; tells the observer once of each object that does not fit the model.
+
+    Args:
+        decode: makes an object from its JSON.
+        kind: name of the kind, for the observer.
+        observer: is told of what cannot be decoded.
+    """
+
+    __slots__ = ("_decode", "_kind", "_observer", "_reported")
+
+    def __init__(
+        self, decode: Callable[[msgspec.Raw], T], kind: str, observer: InformerObserver
+    ) -> None:
+        self._decode = decode
+        self._kind = kind
+        self._observer = observer
+        self._reported: set[tuple[str, str]] = set()
+
+    def object(self, frame: WatchFrame) -> tuple[Identified | None, T | None, bool]:
+        """Metadata, object, and whether the object's content is known.
+
+        An object that does not fit has metadata alone, or not even that. If it was deleted, it is
+        made anew with its identity and nothing else, since a deletion must not be missed.
+        """
+        try:
+            obj = self._decode(frame.object)
+        except UNDECODABLE as error:
+            meta = self._bare(frame)
+            if meta is None:
+                self._report(error, "", "")
+                return None, None, False
+            self._report(error, meta.namespace, meta.name)
+            return meta, self._identity_only(meta) if frame.type == "DELETED" else None, False
+        found: Identified = cast("Any", obj).metadata
+        if not found.name:
+            self._report(DecodeError(self._kind, "$.metadata.name", "no name"), "", "")
+            return None, None, False
+        return found, obj, True
+
+    def bookmark(self, frame: WatchFrame) -> tuple[str, bool]:
+        """The resourceVersion, "" if there is none, and whether it ends a streaming list."""
+        meta = self._bare(frame)
+        if meta is None:
+            self._report(DecodeError("Bookmark", "$.metadata", "no metadata"), "", "")
+            return "", False
+        return meta.resource_version, (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true"
+
+    def error(self, frame: WatchFrame) -> ApiError:
+        """What an ERROR event says; anything but 410 may be tried again."""
+        try:
+            status = _STATUS.decode(frame.object)
+        except UNDECODABLE:
+            status = _Status(message="an ERROR event that is no Status")
+        kind = ExpiredError if status.code == 410 else RetryableApiError
+        return kind(status.code, status.reason, status.message, verb="watch", target=self._kind)
+
+    def unknown(self, frame: WatchFrame) -> None:
+        """An event of a type that does not exist is reported and otherwise ignored."""
+        self._report(DecodeError("WatchEvent", "$.type", f"unknown type {frame.type!r}"), "", "")
+
+    def _bare(self, frame: WatchFrame) -> _Meta | None:
+        try:
+            return _BARE.decode(frame.object).metadata
+        except UNDECODABLE:
+            return None
+
+    def _identity_only(self, meta: _Meta) -> T | None:
+        bare = _Bare(_Meta(meta.name, meta.namespace, meta.uid, meta.resource_version))
+        try:
+            return self._decode(msgspec.Raw(msgspec.json.encode(bare)))
+        except UNDECODABLE:
+            return None  # the model requires more than an identity
+
+    def _report(self, error: Exception, namespace: str, name: str) -> None:
+        if (namespace, name) in self._reported:
+            return
+        if len(self._reported) >= REPORTED_LIMIT:
+            self._reported.clear()
+        self._reported.add((namespace, name))
+        self._observer.on_decode_error(self._kind, error, namespace, name)

@@ -1,0 +1,342 @@
+"""The watch machine against a model API server that remembers everything and fails at will."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from jobsetpy.client._protocol import WatchFrame
+from jobsetpy.errors import (
+    ApiTimeoutError,
+    ConnectFailedError,
+    DecodeError,
+    ExpiredError,
+    InvalidError,
+    RetryableApiError,
+    StreamBrokenError,
+)
+from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
+from jobsetpy.informers._events import (
+    Applied,
+    Bookmark,
+    Deleted,
+    ListCompleted,
+    Listed,
+    ListStarted,
+)
+from jobsetpy.informers._machine import WatchMachine, is_older
+
+
+class Meta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Thing(msgspec.Struct, frozen=True):
+    metadata: Meta = Meta()
+
+
+class Server:
+    """One collection with its whole history; version n is history[n - 1]."""
+
+    def __init__(self):
+        self.history: list[tuple[str, Thing]] = []
+        self.objects: dict[str, Thing] = {}
+        self.compacted = 0
+        self.lives = 0
+
+    @property
+    def version(self):
+        return len(self.history)
+
+    def write(self, name):
+        old = self.objects.get(name)
+        if old is None:
+            self.lives += 1
+        uid = str(self.lives) if old is None else old.metadata.uid
+        new = Thing(Meta(name, "ns", uid, str(self.version + 1)))
+        self.history.append(("ADDED" if old is None else "MODIFIED", new))
+        self.objects[name] = new
+
+    def delete(self, name):
+        old = self.objects.pop(name)
+        last = Thing(Meta(name, "ns", old.metadata.uid, str(self.version + 1)))
+        self.history.append(("DELETED", last))
+
+    def as_of(self, version):
+        objects = {}
+        for type_, thing in self.history[:version]:
+            if type_ == "DELETED":
+                del objects[thing.metadata.name]
+            else:
+                objects[thing.metadata.name] = thing
+        return objects
+
+
+class View:
+    """A consumer that keeps to the rules of ``_events``, and checks what it is told."""
+
+    def __init__(self, server):
+        self.server = server
+        self.objects: dict[str, Thing] = {}
+        self.staged: dict[str, Thing] | None = None
+        self.version: int | None = None
+
+    def take(self, events):
+        for event in events:
+            match event:
+                case ListStarted():
+                    self.staged = {}
+                case Listed(thing):
+                    self.staged[thing.metadata.name] = thing
+                case ListCompleted(version):
+                    assert self.staged is not None
+                    self.objects, self.staged = self.staged, None
+                    self.version = int(version)
+                case Applied(thing):
+                    self.change("put", thing)
+                case Deleted(thing, known):
+                    assert known
+                    self.change("DELETED", thing)
+                case Bookmark(version):
+                    assert self.version <= int(version)
+                    self.version = int(version)
+
+    def change(self, what, thing):
+        name = thing.metadata.name
+        if self.staged is not None:
+            if what == "DELETED":
+                self.staged.pop(name, None)
+            else:
+                self.staged[name] = thing
+            return
+        version = int(thing.metadata.resource_version)
+        # Nothing lost: all between was told, or was a repetition of this very event.
+        assert version in (self.version, self.version + 1), (version, self.version)
+        type_, expected = self.server.history[version - 1]
+        assert expected == thing
+        assert (type_ == "DELETED") == (what == "DELETED")
+        self.version = version
+        if what == "DELETED":
+            self.objects.pop(name, None)
+        else:
+            self.objects[name] = thing
+
+
+FAULTS = st.sampled_from(
+    [
+        StreamBrokenError("cut"),
+        ConnectFailedError("no"),
+        ApiTimeoutError("late"),
+        RetryableApiError(503),
+        RetryableApiError(429),
+        DecodeError("x", "", "no JSON"),
+    ]
+)
+NAMES = st.sampled_from("abcd")
+
+
+def frame(type_, obj):
+    return WatchFrame(type_, msgspec.Raw(msgspec.json.encode(obj)))
+
+
+def bookmark(version, *, end=False):
+    meta = {"resourceVersion": str(version)}
+    if end:
+        meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+    return frame("BOOKMARK", {"metadata": meta})
+
+
+class FaultyWatch(RuleBasedStateMachine):
+    """Writes, faults and steps of the driver in any order."""
+
+    streaming = False
+
+    def __init__(self):
+        super().__init__()
+        self.server = Server()
+        self.machine = WatchMachine(
+            msgspec.json.Decoder(Thing).decode,
+            page_limit=2,
+            streaming=self.streaming,
+            rand=random.Random(0).random,
+        )
+        self.view = View(self.server)
+        self.now = 0.0
+        self.sent = 0  # the open stream has sent everything up to this version
+        self.initial: list[WatchFrame] | None = None  # what a streaming list has yet to send
+        self.snapshot: tuple[int, list[Thing]] = (0, [])
+        self.highest = 0
+
+    # The world changes.
+
+    @rule(name=NAMES)
+    def write(self, name):
+        self.server.write(name)
+
+    @precondition(lambda self: self.server.objects)
+    @rule(data=st.data())
+    def delete(self, data):
+        self.server.delete(data.draw(st.sampled_from(sorted(self.server.objects))))
+
+    @rule()
+    def compact(self):
+        self.server.compacted = self.server.version
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 2.0, 60.0]))
+    def pass_time(self, seconds):
+        self.now += seconds
+
+    # The driver takes a step that works.
+
+    @rule(count=st.integers(1, 3), repeat=st.booleans(), data=st.data())
+    def step(self, count, repeat, data):
+        """Do what the machine asks for, as a server in good health would answer."""
+        match self.machine.command:
+            case Wait(seconds):
+                assert 0 < seconds <= 30
+                self.now += seconds
+                self.machine.on_waited()
+            case RequestPage() as command:
+                self.page(command)
+            case OpenWatch() as command:
+                self.open(command)
+            case ReadFrames():
+                self.read(count, repeat=repeat, data=data)
+
+    def page(self, command):
+        if not command.continue_token:
+            objects = [self.server.objects[name] for name in sorted(self.server.objects)]
+            self.snapshot = (self.server.version, objects)
+            start = 0
+        else:
+            version, offset = command.continue_token.split(":")
+            if int(version) < self.server.compacted:
+                self.machine.on_error(ExpiredError(410), self.now)
+                return
+            start = int(offset)
+        version, objects = self.snapshot
+        end = start + (command.limit or len(objects))
+        more = f"{version}:{end}" if end < len(objects) else ""
+        self.view.take(self.machine.on_page(objects[start:end], str(version), more))
+
+    def open(self, command):
+        assert 1 <= command.timeout_seconds <= 600
+        if command.send_initial_events:
+            self.initial = [
+                frame("ADDED", self.server.objects[n]) for n in sorted(self.server.objects)
+            ]
+            self.initial.append(bookmark(self.server.version, end=True))
+            self.sent = self.server.version
+        else:
+            self.initial = None
+            version = int(command.resource_version)
+            if version < self.server.compacted:
+                self.machine.on_error(ExpiredError(410), self.now)
+                return
+            self.sent = version
+        self.machine.on_opened(self.now)
+
+    def read(self, count, *, repeat, data):
+        if self.initial:
+            frames, self.initial = self.initial[:count], self.initial[count:]
+        elif self.sent < self.server.version:
+            self.sent += 1
+            frames = [frame(*self.server.history[self.sent - 1])]
+            if repeat:
+                # The server repeats something from anywhere in the past.
+                past = data.draw(st.integers(1, self.sent))
+                frames.append(frame(*self.server.history[past - 1]))
+        else:
+            frames = [bookmark(self.sent)]
+        self.view.take(self.machine.on_frames(frames, self.now))
+
+    # The driver takes a step that fails.
+
+    @precondition(lambda self: not isinstance(self.machine.command, Wait))
+    @rule(error=FAULTS)
+    def fail(self, error):
+        self.machine.on_error(error, self.now)
+
+    @precondition(lambda self: isinstance(self.machine.command, OpenWatch))
+    @rule(error=st.sampled_from([ExpiredError(410), InvalidError(422)]))
+    def refuse(self, error):
+        self.machine.on_error(error, self.now)
+
+    @precondition(lambda self: isinstance(self.machine.command, ReadFrames))
+    @rule(code=st.sampled_from([410, 429, 500, 0]))
+    def error_event(self, code):
+        self.view.take(self.machine.on_frames([frame("ERROR", {"code": code})], self.now))
+
+    @precondition(lambda self: isinstance(self.machine.command, ReadFrames))
+    @rule()
+    def end(self):
+        self.machine.on_eof(self.now)
+
+    @precondition(lambda self: isinstance(self.machine.command, ReadFrames))
+    @rule()
+    def fall_silent(self):
+        idle = self.machine.command.idle_s
+        assert 30 <= idle <= 45
+        self.now += idle
+        self.machine.on_silence(self.now)
+
+    # What always holds.
+
+    @invariant()
+    def view_is_a_moment_of_history(self):
+        """The view is the collection as it was at the view's version: none lost, none doubled."""
+        if self.view.version is not None:
+            assert self.server.as_of(self.view.version) == self.view.objects
+
+    @invariant()
+    def version_never_goes_back(self):
+        """Lists are consistent, so not even a new list goes back."""
+        if self.view.version is not None:
+            assert self.view.version >= self.highest
+            self.highest = self.view.version
+            assert not is_older(self.machine.resource_version, str(self.view.version))
+
+    def teardown(self):
+        """Once the faults stop, the view catches up in a bounded number of steps."""
+        for _ in range(40 + 4 * self.server.version):
+            if self.view.version == self.server.version and self.machine.listed:
+                break
+            match self.machine.command:
+                case ReadFrames() if not self.initial and self.sent < self.server.version:
+                    self.sent += 1
+                    frames = [frame(*self.server.history[self.sent - 1])]
+                    self.view.take(self.machine.on_frames(frames, self.now))
+                case _:
+                    self.step_calmly()
+        assert self.server.objects == self.view.objects
+        assert self.server.version == self.view.version
+
+    def step_calmly(self):
+        match self.machine.command:
+            case Wait():
+                self.machine.on_waited()
+            case RequestPage() as command:
+                self.page(command)
+            case OpenWatch() as command:
+                self.open(command)
+            case ReadFrames():
+                self.read(3, repeat=False, data=None)
+
+
+class FaultyStreamingWatch(FaultyWatch):
+    """The same, with streaming lists."""
+
+    streaming = True
+
+
+TestFaultyWatch = FaultyWatch.TestCase
+TestFaultyWatch.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)
+TestFaultyStreamingWatch = FaultyStreamingWatch.TestCase
+TestFaultyStreamingWatch.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)

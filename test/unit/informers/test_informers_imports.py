@@ -1,0 +1,59 @@
+"""What importing the informers costs: the agent must not pay for the caches."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import jobsetpy.informers
+
+HEAVY = {
+    "aiohttp",
+    "attr",
+    "attrs",
+    "cattrs",
+    "kubernetes_asyncio",
+    "prometheus_client",
+    "structlog",
+    "uvloop",
+    "yaml",
+}
+
+
+def modules_after(statement):
+    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=30)
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import jobsetpy.informers._machine",
+        "import jobsetpy.informers._watcher",
+        "from jobsetpy.informers import Applied, CoalescingBuffer, NullObserver, Watcher",
+    ],
+)
+def test_the_watcher_is_light(statement):
+    """The watch machinery loads the standard library and msgspec, and none of the caches."""
+    loaded = modules_after(statement)
+
+    assert set() == {name.partition(".")[0] for name in loaded} & HEAVY
+    assert set() == {name for name in loaded if name.startswith("jobsetpy.api")}
+    assert "jobsetpy.informers._store" not in loaded
+
+
+def test_every_public_name_can_be_had():
+    """All names of ``__all__`` load, and nothing else does."""
+    for name in jobsetpy.informers.__all__:
+        assert getattr(jobsetpy.informers, name) is not None
+    with pytest.raises(AttributeError):
+        _ = jobsetpy.informers.nonsense
+
+
+def test_public_names_are_listed_once():
+    """The list of names and the table of their homes agree."""
+    assert set(jobsetpy.informers._HOME) == set(jobsetpy.informers.__all__)

@@ -1,0 +1,244 @@
+"""The store's contract at its edges; its content is checked against a model elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import pytest
+
+from jobsetpy.aio import supervise
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import ChildPod, ChildPodMeta
+from jobsetpy.api.meta import ObjectKey, ObjectMeta, OwnerReference
+from jobsetpy.errors import (
+    AlreadyStartedError,
+    IndexConflictError,
+    NotSyncedError,
+    UnknownIndexError,
+)
+from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, StoreWriter, Tally
+
+PHASES: Tally[Pod, str, str] = Tally(
+    "phases", lambda pod: (pod.metadata.namespace, pod.status.phase)
+)
+KEY = ObjectKey("ns", "a")
+
+
+def pod(name="a", version="1", uid="u", namespace="ns"):
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=uid, resource_version=version)
+    )
+
+
+def test_mutators_are_synchronous():
+    """No writer method is a coroutine function: each change is whole before anyone else runs."""
+    methods = inspect.getmembers(StoreWriter, inspect.isfunction)
+
+    assert [] == [name for name, method in methods if inspect.iscoroutinefunction(method)]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda store: store.get(KEY),
+        lambda store: store.list(),
+        lambda store: store.by_index(OWNER_UID, "x"),
+        lambda store: store.index_keys(OWNER_UID, "x"),
+        lambda store: store.index_count(OWNER_UID, "x"),
+        lambda store: store.index_values(OWNER_UID),
+        lambda store: store.tally(PHASES, "ns"),
+        lambda store: store.tally_keys(PHASES),
+    ],
+)
+def test_reads_before_the_first_list_are_refused(read):
+    """An unsynced store is not an empty one."""
+    writer = StoreWriter(Pod, indexes=[OWNER_UID], tallies=[PHASES])
+    writer.apply(pod())
+
+    with pytest.raises(NotSyncedError, match="Pod"):
+        read(writer.store)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda store: store.by_index(OWNER_UID, "x"),
+        lambda store: store.by_index("nonsense", "x"),
+        lambda store: store.index_keys(OWNER_UID, "x"),
+        lambda store: store.index_values(OWNER_UID),
+        lambda store: store.tally(PHASES, "ns"),
+        lambda store: store.tally_keys(PHASES),
+        lambda store: store.require(OWNER_UID),
+        lambda store: store.require(PHASES),
+    ],
+)
+def test_undeclared_indexes_are_refused_even_before_sync(read):
+    """Asking for what was never declared fails at once, not at the first event."""
+    store = StoreWriter(Pod).store
+
+    with pytest.raises(UnknownIndexError):
+        read(store)
+
+
+def test_what_needs_no_sync():
+    """Size, state and version can be read at any time."""
+    writer = StoreWriter("Pod", indexes=[OWNER_UID])
+    store = writer.store
+    store.require(OWNER_UID)
+
+    assert 0 == len(store)
+    assert store
+    assert not store.has_synced
+    assert "" == store.resource_version
+    assert "<Store of Pod: 0 objects, not synced>" == repr(store)
+    writer.mark_synced("7")
+    assert store.has_synced
+    assert "7" == store.resource_version
+    assert "Pod" == store.name
+
+
+async def test_wait_for_sync():
+    """Waiting ends when the first list is complete."""
+    writer = StoreWriter(Pod)
+    async with supervise() as tasks:
+        waiting = tasks.start(writer.store.wait_for_sync(), name="wait")
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        writer.replace([], "1")
+        await waiting
+
+
+def test_declaring_twice_is_harmless():
+    """The same constant may be declared by several users."""
+    writer = StoreWriter(Pod, indexes=[OWNER_UID, OWNER_UID], tallies=[PHASES, PHASES])
+    writer.replace([pod()], "1")
+
+    writer.add_index(OWNER_UID)
+    writer.add_tally(PHASES)
+
+
+def test_another_function_under_a_name_is_a_conflict():
+    """One name means one function."""
+    writer = StoreWriter(Pod, indexes=[OWNER_UID], tallies=[PHASES])
+
+    with pytest.raises(IndexConflictError):
+        writer.add_index(Index(OWNER_UID.name, lambda pod: ()))
+    with pytest.raises(IndexConflictError):
+        writer.add_tally(Tally(PHASES.name, lambda pod: None))
+
+
+def test_declaring_late_is_refused():
+    """A filled store takes no new indexes: they would be incomplete."""
+    writer = StoreWriter(Pod)
+    writer.replace([], "1")
+
+    with pytest.raises(AlreadyStartedError):
+        writer.add_index(OWNER_UID)
+    with pytest.raises(AlreadyStartedError):
+        writer.add_tally(PHASES)
+
+
+def test_functions_that_raise_change_nothing():
+    """If an index or tally function raises, the change did not happen."""
+
+    def fails(one):
+        if one.metadata.name == "bad":
+            raise RuntimeError("broken function")
+        return ("x",)
+
+    writer = StoreWriter(Pod, indexes=[BY_NAMESPACE, Index("bad", fails)], tallies=[PHASES])
+    writer.replace([pod()], "1")
+    for name in ("bad", "a"):
+        with pytest.raises(RuntimeError):
+            writer.apply(pod("bad", version=name))
+
+    assert [KEY] == [one.metadata.key for one in writer.store.list()]
+    assert 1 == writer.store.index_count(BY_NAMESPACE, "ns")
+    assert {"": 1} == dict(writer.store.tally(PHASES, "ns"))
+
+
+def test_unhashable_tally_keys_change_nothing():
+    """A tally that yields what cannot be a key fails before anything is changed."""
+    writer = StoreWriter(Pod, tallies=[Tally("bad", lambda pod: ([], 1))])
+    writer.mark_synced()
+
+    with pytest.raises(TypeError):
+        writer.apply(pod())
+    assert 0 == len(writer.store)
+
+
+def test_owner_index_takes_the_controller_of_any_class():
+    """The owner index finds the managing owner, whatever class has owner references."""
+    references = (
+        OwnerReference(uid="other"),
+        OwnerReference(uid="mine", controller=True),
+    )
+    writer = StoreWriter(ChildPod, indexes=[OWNER_UID])
+    one = ChildPod(metadata=ChildPodMeta(name="a", owner_references=references))
+    writer.replace([one, ChildPod(metadata=ChildPodMeta(name="b"))], "1")
+
+    assert [one] == writer.store.by_index(OWNER_UID, "mine")
+    assert [] == writer.store.by_index(OWNER_UID, "other")
+    assert ["mine"] == writer.store.index_values(OWNER_UID)
+
+
+def test_unchanged_objects_survive_a_new_list():
+    """A new list keeps the objects whose version did not change, and reports no update."""
+    writer = StoreWriter(Pod)
+    first = pod()
+    writer.replace([first], "1")
+
+    diff = writer.replace([pod()], "2")
+
+    assert writer.store.get(KEY) is first
+    assert ((), (), ()) == (diff.added, diff.updated, diff.deleted)
+    assert "2" == writer.store.resource_version
+
+
+def test_unknown_versions_always_count_as_changed():
+    """Objects without resourceVersion cannot be known to be the same."""
+    writer = StoreWriter(Pod)
+    writer.replace([pod(version="")], "1")
+
+    assert 1 == len(writer.replace([pod(version="")], "2").updated)
+
+
+def test_views_of_a_tally_live():
+    """A view taken once shows every later state, cannot be written, and prints itself."""
+    writer = StoreWriter(Pod, tallies=[PHASES])
+    writer.mark_synced()
+    view = writer.store.tally(PHASES, "ns")
+    assert {} == dict(view)
+
+    writer.apply(pod("a"))
+    writer.apply(pod("b"))
+    assert 2 == view[""]
+    assert "" in view
+    assert "TallyView('ns': {'': 2})" == repr(view)
+    writer.delete(KEY)
+    writer.delete(ObjectKey("ns", "b"))
+
+    assert 0 == len(view)
+    assert [] == writer.store.tally_keys(PHASES)
+    assert not hasattr(view, "__setitem__")
+
+
+def test_staging_is_invisible_until_committed():
+    """A list that is going on changes nothing; one that begins anew forgets the first."""
+    writer = StoreWriter(Pod)
+    writer.replace([pod("a")], "1")
+    writer.begin()
+    writer.stage(pod("b"))
+    writer.begin()
+    writer.stage(pod("c"))
+    writer.stage(pod("d"))
+    writer.unstage(ObjectKey("ns", "d"))
+    writer.unstage(ObjectKey("ns", "nobody"))
+    assert writer.staging
+    assert ["a"] == [one.metadata.name for one in writer.store.list()]
+
+    writer.commit("2")
+
+    assert not writer.staging
+    assert ["c"] == [one.metadata.name for one in writer.store.list()]

@@ -1,0 +1,653 @@
+"""The watch machine, step by step: inputs in, commands and events out."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from jobsetpy.client._protocol import WatchFrame
+from jobsetpy.errors import (
+    ApiError,
+    ApiTimeoutError,
+    ConnectFailedError,
+    DecodeError,
+    ExpiredError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    RetryableApiError,
+    StreamBrokenError,
+)
+from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
+from jobsetpy.informers._events import (
+    Applied,
+    Bookmark,
+    Deleted,
+    ListCompleted,
+    Listed,
+    ListStarted,
+)
+from jobsetpy.informers._machine import STREAMING_TRIES, STUCK_LIMIT, WatchMachine, is_older
+from jobsetpy.informers._observer import NullObserver
+
+
+class Meta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Thing(msgspec.Struct, frozen=True):
+    metadata: Meta = Meta()
+    size: int = 0
+
+
+class Strict(msgspec.Struct, frozen=True):
+    metadata: Meta
+    size: int
+
+
+class Log(NullObserver):
+    """Remembers what the machine told."""
+
+    def __init__(self):
+        self.ends = []
+        self.bad = []
+        self.relists = []
+        self.stale = []
+        self.failures = []
+
+    def on_watch_end(self, kind, reason):
+        self.ends.append(reason)
+
+    def on_decode_error(self, kind, error, namespace, name):
+        self.bad.append((namespace, name))
+
+    def on_relist(self, kind, reason):
+        self.relists.append(reason)
+
+    def on_stale_event(self, kind, type_):
+        self.stale.append(type_)
+
+    def on_failure(self, kind, error, retry_in_s):
+        self.failures.append(retry_in_s)
+
+
+def thing(name, rv, size=0):
+    return Thing(Meta(name, "ns", f"uid-{name}", str(rv)), size)
+
+
+def frame(type_, obj):
+    return WatchFrame(type_, msgspec.Raw(msgspec.json.encode(obj)))
+
+
+def raw(type_, text):
+    return WatchFrame(type_, msgspec.Raw(text))
+
+
+def added(name, rv):
+    return frame("ADDED", thing(name, rv))
+
+
+def bookmark(rv, **annotations):
+    meta = {"resourceVersion": str(rv)}
+    if annotations:
+        meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+    return frame("BOOKMARK", {"metadata": meta})
+
+
+def error(code):
+    return frame("ERROR", {"kind": "Status", "code": code, "reason": "Why", "message": "because"})
+
+
+def machine(cls=Thing, *, rand=lambda: 0.5, **options):
+    log = Log()
+    decode = msgspec.json.Decoder(cls).decode
+    made = WatchMachine(decode, kind="Thing", observer=log, rand=rand, **options)
+    return made, log
+
+
+def watching(version="10", **options):
+    """A machine that has listed nothing at ``version`` and is about to open a watch."""
+    made, log = machine(**options)
+    made.on_page([], version, "")
+    return made, log
+
+
+def reading(version="10", at=0.0, **options):
+    """A machine whose watch is open since ``at``."""
+    made, log = watching(version, **options)
+    made.on_opened(at)
+    return made, log
+
+
+class TestLists:
+    def test_first_command_is_the_first_page(self):
+        """A new machine asks for the first page of a list."""
+        made, _ = machine(page_limit=7)
+
+        assert made.command == RequestPage("", 7)
+        assert not made.listed
+
+    def test_pages_become_one_list(self):
+        """Several pages are one list, completed at the first page's resourceVersion."""
+        made, _ = machine()
+
+        first = made.on_page([thing("a", 1)], "10", "more")
+        assert made.command == RequestPage("more", 500)
+        second = made.on_page([thing("b", 2)], "11", "")
+
+        assert [ListStarted(), Listed(thing("a", 1))] == first
+        assert [Listed(thing("b", 2)), ListCompleted("10")] == second
+        assert made.listed
+        assert made.resource_version == "10"
+
+    def test_watch_follows_the_list(self):
+        """After the last page a watch is opened at the list's version."""
+        made, _ = watching("10")
+
+        assert OpenWatch("10", 450) == made.command
+
+    @pytest.mark.parametrize("chance", [0.0, 0.3, 0.999])
+    def test_server_timeout_is_jittered(self, chance):
+        """The time-out asked of the server lies between 5 and 10 minutes."""
+        made, _ = watching(rand=lambda: chance)
+
+        assert isinstance(made.command, OpenWatch)
+        assert 300 <= made.command.timeout_seconds < 600
+
+    def test_failed_page_is_asked_for_again(self):
+        """A page that fails is requested again with its token, after a jittered wait."""
+        made, log = machine()
+        made.on_page([], "10", "more")
+
+        made.on_error(StreamBrokenError("cut"), 0.0)
+        assert Wait(0.05) == made.command
+        made.on_waited()
+
+        assert RequestPage("more", 500) == made.command
+        assert [0.05] == log.failures
+
+    def test_retry_after_is_obeyed(self):
+        """A server that names its own waiting time is not asked sooner."""
+        made, _ = machine()
+        busy = RetryableApiError(429)
+        busy.retry_after = 7.0
+
+        made.on_error(busy, 0.0)
+
+        assert Wait(7.05) == made.command
+
+    def test_list_backoff_grows_and_a_page_resets_it(self):
+        """Failures in a row wait longer; a page that comes ends the row."""
+        made, log = machine()
+        for _ in range(3):
+            made.on_error(ConnectFailedError("no"), 0.0)
+            made.on_waited()
+        made.on_page([], "1", "more")
+        made.on_error(ConnectFailedError("no"), 0.0)
+
+        assert [0.05, 0.1, 0.2, 0.05] == log.failures
+
+    @pytest.mark.parametrize("fault", [ExpiredError(410), InvalidError(400)])
+    def test_expired_token_begins_anew(self, fault):
+        """A continue token that is no longer good makes a new list, at once the first time."""
+        made, log = machine()
+        made.on_page([thing("a", 1)], "10", "more")
+
+        made.on_error(fault, 0.0)
+
+        assert RequestPage("", 500) == made.command
+        assert [ListStarted(), ListCompleted("20")] == made.on_page([], "20", "")
+        assert ["the continue token expired"] == log.relists
+
+    def test_token_that_keeps_expiring_ends_in_one_piece(self):
+        """If tokens expire twice in a row, the list is asked for without pages."""
+        made, _ = machine()
+        for _ in range(2):
+            made.on_page([], "10", "more")
+            made.on_error(ExpiredError(410), 0.0)
+        assert isinstance(made.command, Wait)
+        made.on_waited()
+
+        assert RequestPage("", 0) == made.command
+
+    @pytest.mark.parametrize(
+        "fault", [ForbiddenError(403), DecodeError("x", "", ""), ExpiredError(410)]
+    )
+    def test_first_page_is_tried_for_ever(self, fault):
+        """No failure of the first page ends the machine; waits stay under the cap."""
+        made, log = machine(backoff_cap_s=3.0)
+        for _ in range(100):
+            made.on_error(fault, 0.0)
+            assert isinstance(made.command, Wait)
+            made.on_waited()
+            assert RequestPage("", 500) == made.command
+
+        assert max(log.failures) == 1.5
+
+
+class TestEvents:
+    def test_changes_are_given_out(self):
+        """Additions and changes are applied, deletions deleted, and the version moves on."""
+        made, _ = reading()
+
+        events = made.on_frames(
+            [added("a", 11), frame("MODIFIED", thing("a", 12)), frame("DELETED", thing("a", 13))],
+            1.0,
+        )
+
+        assert [Applied(thing("a", 11)), Applied(thing("a", 12)), Deleted(thing("a", 13))] == events
+        assert made.resource_version == "13"
+        assert isinstance(made.command, ReadFrames)
+
+    def test_bookmark_moves_the_version(self):
+        """A bookmark is passed on, and the next watch resumes from it."""
+        made, _ = reading()
+
+        assert [Bookmark("50")] == made.on_frames([bookmark(50)], 1.0)
+        made.on_eof(60.0)
+        assert isinstance(made.command, OpenWatch)
+        assert made.command.resource_version == "50"
+
+    def test_repeated_history_is_dropped(self):
+        """Events and bookmarks before what was seen are dropped; nothing comes back to life."""
+        made, log = reading()
+        made.on_frames([added("a", 11), frame("DELETED", thing("a", 12))], 1.0)
+
+        events = made.on_frames(
+            [added("a", 11), bookmark(9), frame("DELETED", thing("a", 12))], 2.0
+        )
+
+        assert [Deleted(thing("a", 12))] == events
+        assert ["ADDED", "BOOKMARK"] == log.stale
+        assert made.resource_version == "12"
+
+    def test_opaque_versions_are_taken_as_they_come(self):
+        """resourceVersions that are no numbers are never compared."""
+        made, log = reading("zz")
+
+        assert [Applied(thing("a", "b")), Applied(thing("a", "a"))] == made.on_frames(
+            [added("a", "b"), added("a", "a")], 1.0
+        )
+        assert made.resource_version == "a"
+        assert not log.stale
+
+    def test_undecodable_change_is_skipped_and_reported_once(self):
+        """An object that does not fit is left out and told once; the version moves on."""
+        made, log = reading()
+        bad = {"metadata": {"name": "a", "namespace": "ns", "resourceVersion": "12"}, "size": "big"}
+
+        events = made.on_frames([frame("MODIFIED", bad)] * 2 + [added("b", 13)], 1.0)
+
+        assert [Applied(thing("b", 13))] == events
+        assert [("ns", "a")] == log.bad
+        assert made.resource_version == "13"
+
+    def test_undecodable_deletion_keeps_the_identity(self):
+        """A deletion is never missed: the object is made of its identity alone."""
+        made, _ = reading()
+        bad = {
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "12"},
+            "size": [],
+        }
+
+        events = made.on_frames([frame("DELETED", bad)], 1.0)
+
+        assert [Deleted(Thing(Meta("a", "ns", "u", "12")), final_state_known=False)] == events
+
+    def test_undecodable_deletion_of_a_strict_model_is_reported(self):
+        """A model that requires more than an identity cannot show the deletion."""
+        made, log = reading(cls=Strict)
+        bad = {"metadata": {"name": "a", "resourceVersion": "12"}}
+
+        assert [] == made.on_frames([frame("DELETED", bad)], 1.0)
+        assert [("", "a")] == log.bad
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            raw("ADDED", b"[]"),
+            raw("MODIFIED", b'{"metadata": 3}'),
+            raw("DELETED", b"{}"),
+            raw("BOOKMARK", b"7"),
+            raw("BOOKMARK", b'{"metadata": {}}'),
+            raw("NONSENSE", b"{}"),
+            raw("ADDED", b'{"size":' + b"[" * 5000 + b"]" * 5000 + b"}"),
+        ],
+    )
+    def test_nonsense_is_survived(self, line):
+        """Lines that mean nothing change nothing."""
+        made, _ = reading()
+
+        assert [] == made.on_frames([line], 1.0)
+        assert made.resource_version == "10"
+        assert isinstance(made.command, ReadFrames)
+
+
+class TestEnds:
+    def test_clean_end_resumes_at_once(self):
+        """After a clean end the watch resumes from the last version: no list, no wait."""
+        made, log = reading()
+        made.on_frames([added("a", 11)], 1.0)
+
+        made.on_eof(300.0)
+
+        assert OpenWatch("11", 450) == made.command
+        assert ["eof"] == log.ends
+
+    def test_first_quick_end_is_free_too(self):
+        """Even a stream that ended at once is resumed at once, the first time."""
+        made, _ = reading()
+
+        made.on_eof(0.01)
+
+        assert isinstance(made.command, OpenWatch)
+
+    def test_repeated_quick_ends_back_off(self):
+        """Streams that end at once again and again are opened ever more rarely."""
+        made, _ = watching()
+        waits = []
+        for _ in range(5):
+            made.on_opened(0.0)
+            made.on_eof(0.01)
+            if isinstance(made.command, Wait):
+                waits.append(made.command.seconds)
+                made.on_waited()
+            assert isinstance(made.command, OpenWatch)
+
+        assert [0.05, 0.1, 0.2, 0.4] == waits
+
+    def test_long_life_ends_the_row(self):
+        """A stream that lived makes the next end free again."""
+        made, _ = watching()
+        for end in (0.01, 0.01, 5.0):
+            made.on_opened(0.0)
+            made.on_eof(end)
+            if isinstance(made.command, Wait):
+                made.on_waited()
+
+        assert isinstance(made.command, OpenWatch)
+
+    def test_quick_ends_with_progress_wait_little(self):
+        """A busy server that ends each watch after an event is resumed within a tenth second."""
+        made, _ = watching()
+        version = 10
+        for _ in range(20):
+            made.on_opened(0.0)
+            version += 1
+            made.on_frames([added("a", version)], 0.01)
+            made.on_eof(0.02)
+            if isinstance(made.command, Wait):
+                assert made.command.seconds <= 0.1
+                made.on_waited()
+
+        assert made.resource_version == "30"
+
+    @pytest.mark.parametrize(
+        "fault", [StreamBrokenError("cut"), ApiTimeoutError("late"), RetryableApiError(503)]
+    )
+    def test_broken_stream_resumes_after_jitter(self, fault):
+        """A watch that breaks resumes from the same version after a short jittered wait."""
+        made, log = reading()
+
+        made.on_error(fault, 20.0)
+        assert Wait(0.05) == made.command
+        made.on_waited()
+
+        assert OpenWatch("10", 450) == made.command
+        assert ["broken"] == log.ends
+        assert [] == log.relists
+
+    @pytest.mark.parametrize("code", [429, 500, 503, 504])
+    def test_error_event_resumes(self, code):
+        """An ERROR event other than 410 backs off and resumes; what follows it is ignored."""
+        made, log = reading()
+
+        events = made.on_frames([added("a", 11), error(code), added("b", 12)], 20.0)
+        assert isinstance(made.command, Wait)
+        made.on_waited()
+
+        assert [Applied(thing("a", 11))] == events
+        assert OpenWatch("11", 450) == made.command
+        assert ["error"] == log.ends
+
+    def test_error_event_that_is_no_status(self):
+        """Even an ERROR event without a Status ends the stream."""
+        made, _ = reading()
+
+        made.on_frames([raw("ERROR", b"[]")], 20.0)
+
+        assert isinstance(made.command, Wait)
+
+
+class TestExpiry:
+    def test_error_event_410_lists_again(self):
+        """An ERROR event 410 makes a new list from scratch, at once."""
+        made, log = reading()
+
+        made.on_frames([error(410)], 20.0)
+
+        assert RequestPage("", 500) == made.command
+        assert not made.listed
+        assert ["expired"] == log.ends
+
+    def test_status_410_lists_again(self):
+        """A watch that is refused with 410 makes a new list, which may go back in versions."""
+        made, _ = watching("100")
+
+        made.on_error(ExpiredError(410), 0.0)
+        assert RequestPage("", 500) == made.command
+        made.on_page([], "5", "")
+
+        assert made.resource_version == "5"
+        assert isinstance(made.command, OpenWatch)
+
+    def test_repeated_410_backs_off(self):
+        """List, 410, list, 410, ... does not turn into a storm of lists."""
+        made, _ = watching()
+        waits = 0.0
+        for _ in range(10):
+            made.on_error(ExpiredError(410), 0.0)
+            if isinstance(made.command, Wait):
+                waits += made.command.seconds
+                made.on_waited()
+            made.on_page([], "10", "")
+
+        assert waits > 10
+
+    @pytest.mark.parametrize("fault", [InvalidError(400), NotFoundError(404)])
+    def test_refused_watch_lists_again(self, fault):
+        """A watch that the server will never accept makes a new list after a wait."""
+        made, log = watching()
+
+        made.on_error(fault, 0.0)
+        made.on_waited()
+
+        assert RequestPage("", 500) == made.command
+        assert ["the server refuses the watch"] == log.relists
+
+    @pytest.mark.parametrize("fault", [DecodeError("x", "", ""), RetryableApiError(500)])
+    def test_version_that_keeps_failing_is_given_up(self, fault):
+        """A version that the server cannot get past is left by a new list."""
+        made, _ = watching()
+        for _ in range(STUCK_LIMIT):
+            made.on_opened(0.0)
+            made.on_error(fault, 0.0)
+            made.on_waited()
+
+        assert RequestPage("", 500) == made.command
+
+    @pytest.mark.parametrize(
+        "fault", [RetryableApiError(429), ConnectFailedError("no"), ForbiddenError(403)]
+    )
+    def test_patience_never_lists(self, fault):
+        """Neither a busy server nor a broken network costs a list."""
+        made, log = watching()
+        for _ in range(5 * STUCK_LIMIT):
+            made.on_error(fault, 0.0)
+            made.on_waited()
+
+        assert isinstance(made.command, OpenWatch)
+        assert [] == log.relists
+
+
+class TestSilence:
+    @pytest.mark.parametrize(("chance", "deadline"), [(0.0, 30.0), (0.5, 37.5), (1.0, 45.0)])
+    def test_deadline_is_between_30_and_45_seconds(self, chance, deadline):
+        """The idle deadline is drawn for each stream and is never above 45 s."""
+        made, _ = reading(rand=lambda: chance)
+
+        assert ReadFrames(deadline) == made.command
+
+    def test_silent_watch_resumes_on_a_new_connection(self):
+        """A silent watch is given up and resumes at once from its version, without a list."""
+        made, log = reading()
+
+        made.on_silence(37.5)
+
+        assert isinstance(made.command, OpenWatch)
+        assert made.command.resource_version == "10"
+        assert ["silence"] == log.ends
+        assert [] == log.relists
+
+    def test_watch_after_silence_probes(self):
+        """After silence the server is asked to end the watch before the idle deadline."""
+        made, _ = reading()
+        made.on_silence(37.5)
+        assert OpenWatch("10", 32) == made.command
+
+        made.on_opened(38.0)
+        made.on_frames([bookmark(70)], 68.0)
+        made.on_eof(70.0)
+        assert OpenWatch("70", 32) == made.command
+
+    def test_an_object_ends_probing(self):
+        """With traffic, watches are long again."""
+        made, _ = reading()
+        made.on_silence(37.5)
+        made.on_opened(38.0)
+        made.on_frames([added("a", 11)], 39.0)
+        made.on_eof(70.0)
+
+        assert OpenWatch("11", 450) == made.command
+
+    def test_short_deadlines_do_not_probe(self):
+        """With an idle deadline of a few seconds, the server's end would come too often."""
+        made, _ = reading(idle_timeout_s=12.0)
+        made.on_silence(10.0)
+
+        assert OpenWatch("10", 450) == made.command
+
+
+class TestStreamingLists:
+    def test_initial_events_become_a_list(self):
+        """Events up to the marked bookmark are a list; after it the same stream is the watch."""
+        made, _ = machine(streaming=True)
+        assert OpenWatch("", 450, send_initial_events=True) == made.command
+        made.on_opened(0.0)
+
+        first = made.on_frames([added("a", 5), added("b", 3)], 0.1)
+        second = made.on_frames([bookmark(4), bookmark(10, end=True), added("c", 11)], 0.2)
+
+        assert [ListStarted(), Listed(thing("a", 5)), Listed(thing("b", 3))] == first
+        assert [ListCompleted("10"), Applied(thing("c", 11))] == second
+        assert isinstance(made.command, ReadFrames)
+
+    def test_changes_before_the_mark_change_the_list(self):
+        """A deletion before the marked bookmark is passed on within the list."""
+        made, _ = machine(streaming=True)
+        made.on_opened(0.0)
+
+        events = made.on_frames(
+            [added("a", 5), frame("MODIFIED", thing("a", 6)), frame("DELETED", thing("a", 7))], 0.1
+        )
+
+        assert [
+            ListStarted(),
+            Listed(thing("a", 5)),
+            Listed(thing("a", 6)),
+            Deleted(thing("a", 7)),
+        ] == events
+
+    def test_empty_collection(self):
+        """A collection without objects is an empty list."""
+        made, _ = machine(streaming=True)
+        made.on_opened(0.0)
+
+        assert [ListStarted(), ListCompleted("10")] == made.on_frames([bookmark(10, end=True)], 0.1)
+
+    def test_refusal_falls_back_to_pages(self):
+        """A server that refuses streaming lists is asked for pages, at once and for good."""
+        made, _ = machine(streaming=True)
+
+        made.on_error(InvalidError(422), 0.0)
+        assert RequestPage("", 500) == made.command
+        made.on_page([], "10", "")
+        made.on_opened(0.0)
+        made.on_frames([error(410)], 20.0)
+
+        assert RequestPage("", 500) == made.command
+
+    @pytest.mark.parametrize("end", ["on_eof", "on_silence"])
+    def test_no_mark_falls_back_to_pages(self, end):
+        """A stream that ends or falls silent before the mark is from a server that ignores us."""
+        made, _ = machine(streaming=True)
+        made.on_opened(0.0)
+        made.on_frames([added("a", 5)], 0.1)
+
+        getattr(made, end)(40.0)
+
+        assert RequestPage("", 500) == made.command
+
+    def test_broken_streaming_list_begins_anew(self):
+        """A streaming list that breaks is tried again, and in the end replaced by pages."""
+        made, _ = machine(streaming=True)
+        for _ in range(STREAMING_TRIES - 1):
+            made.on_opened(0.0)
+            made.on_frames([added("a", 5)], 0.1)
+            made.on_error(StreamBrokenError("cut"), 0.2)
+            made.on_waited()
+            assert isinstance(made.command, OpenWatch)
+            assert made.command.send_initial_events
+        made.on_opened(0.0)
+        made.on_frames([error(503)], 0.1)
+
+        assert RequestPage("", 500) == made.command
+
+    def test_expiry_streams_again(self):
+        """After 410 a machine that can stream lists does so again."""
+        made, _ = machine(streaming=True)
+        made.on_opened(0.0)
+        made.on_frames([bookmark(10, end=True), error(410)], 20.0)
+
+        assert OpenWatch("", 450, send_initial_events=True) == made.command
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "older"),
+    [
+        ("9", "10", True),
+        ("10", "9", False),
+        ("10", "10", False),
+        ("99999999999999999999", "100000000000000000000", True),
+        ("", "10", False),
+        ("a", "b", False),
+        ("1", "b", False),
+    ],
+)
+def test_versions_compare_as_integers(version, than, older):
+    """Versions compare as integers of any size, and not at all otherwise."""
+    assert older is is_older(version, than)
+
+
+def test_api_errors_without_class_are_patient():
+    """A status without a class of its own, such as 418, is tried again from the same version."""
+    made, log = watching()
+
+    made.on_error(ApiError(418), 0.0)
+    made.on_waited()
+
+    assert isinstance(made.command, OpenWatch)
+    assert [] == log.relists

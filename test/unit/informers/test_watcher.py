@@ -1,0 +1,555 @@
+"""The watcher in virtual time: deadlines, resumption, back-off, and slow consumers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from jobsetpy.aio import supervise
+from jobsetpy.api.core import Pod
+from jobsetpy.api.meta import ObjectMeta
+from jobsetpy.client._protocol import WatchFrame
+from jobsetpy.errors import (
+    ConnectFailedError,
+    DecodeError,
+    ExpiredError,
+    NotSyncedError,
+    RetryableApiError,
+    StreamBrokenError,
+)
+from jobsetpy.informers import (
+    Applied,
+    Bookmark,
+    Deleted,
+    ListCompleted,
+    Listed,
+    ListStarted,
+    NullObserver,
+    Watcher,
+)
+
+
+class Log(NullObserver):
+    """Remembers what the watcher told."""
+
+    def __init__(self):
+        self.ends = []
+        self.lists = []
+        self.waits = []
+        self.silences = []
+        self.bad = []
+
+    def on_watch_end(self, kind, reason):
+        self.ends.append(reason)
+
+    def on_list(self, kind, seconds, count):
+        self.lists.append(count)
+
+    def on_failure(self, kind, error, retry_in_s):
+        self.waits.append(retry_in_s)
+
+    def on_silence(self, kind, seconds):
+        self.silences.append(seconds)
+
+    def on_decode_error(self, kind, error, namespace, name):
+        self.bad.append(str(error))
+
+
+class View:
+    """A sink that follows the rules for consumers, and counts."""
+
+    def __init__(self):
+        self.objects = {}
+        self.staged = None
+        self.seen = []
+        self.batches = []
+
+    def __call__(self, events):
+        self.batches.append(len(events))
+        for event in events:
+            self.seen.append(event)
+            match event:
+                case ListStarted():
+                    self.staged = {}
+                case Listed(pod):
+                    self.staged[pod.metadata.key] = pod
+                case ListCompleted():
+                    self.objects, self.staged = self.staged, None
+                case Applied(pod):
+                    self.objects[pod.metadata.key] = pod
+                case Deleted(pod):
+                    del self.objects[pod.metadata.key]
+
+    def of(self, type_):
+        return [event for event in self.seen if isinstance(event, type_)]
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+def make(server, **options):
+    log = Log()
+    options = {"rand": lambda: 0.5, "observer": log} | options
+    return Watcher(server, Pod, **options), log
+
+
+async def settle(seconds=0.01):
+    """Let everything that can happen now happen."""
+    await asyncio.sleep(seconds)
+
+
+@pytest.mark.looptime
+async def test_lists_in_pages_then_watches(server):
+    """A list in pages is followed by changes as they come."""
+    for name in "abcde":
+        server.put(name)
+    view = View()
+    watcher, log = make(server, page_limit=2)
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await settle()
+        assert ["", "2", "4"] == [options["continue_token"] for options in server.lists]
+        assert "5" == server.stream.request["resource_version"]
+        server.put("a", phase="Failed")
+        server.delete("b")
+        await settle()
+
+    assert server.objects.keys() == view.objects.keys()
+    assert [5] == log.lists
+    assert "7" == watcher.resource_version
+
+
+@pytest.mark.looptime
+async def test_lists_are_consistent(server):
+    """A list names no resourceVersion, so that a relist never goes back in time."""
+    watcher, _ = make(server)
+    async with supervise() as tasks:
+        tasks.start(watcher.run(View()), name="watch")
+        await settle()
+
+    assert all("resource_version" not in options for options in server.lists)
+
+
+@pytest.mark.looptime
+async def test_clean_end_resumes_at_once(server):
+    """When the server ends a watch in order, the next is open in no time, without a list."""
+    watcher, log = make(server)
+    view = View()
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await asyncio.sleep(20)
+        ended = now()
+        server.stream.send(None)
+        await settle()
+        server.put("a")
+        await settle()
+
+        assert ended == server.opened_at[-1]
+
+    assert 1 == len(server.lists)
+    assert ["eof"] == log.ends
+    assert 1 == len(view.of(Applied))
+
+
+@pytest.mark.looptime
+async def test_events_between_two_watches_are_not_lost(server):
+    """What happens while no watch is open arrives once, with the next."""
+    watcher, _ = make(server)
+    view = View()
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await settle()
+        server.put("a")
+        await settle()
+        server.watch_faults = [ConnectFailedError("no"), RetryableApiError(503)]
+        server.stream.send(StreamBrokenError("cut"))
+        server.deaf = True
+        server.put("a")
+        server.put("b")
+        await asyncio.sleep(5)
+
+    versions = [event.obj.metadata.resource_version for event in view.of(Applied)]
+    assert ["1", "2", "3"] == versions
+    assert 1 == len(server.lists)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
+async def test_silent_watch_is_noticed_within_45_seconds(server, chance):
+    """A watch that dies without a word is replaced within 45 s, and what was missed arrives."""
+    watcher, log = make(server, rand=lambda: chance)
+    view = View()
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await asyncio.sleep(100.0 - now())
+        while not server.streams or server.stream.closed:
+            await settle()
+        server.stream.silent = True
+        server.put("a")
+        died = now()
+        while not view.of(Applied):
+            await settle(0.5)
+
+        assert now() - died <= 45.5
+
+    assert 1 == len(server.lists)
+    assert log.silences
+    assert all(30 <= seconds <= 45 for seconds in log.silences)
+
+
+@pytest.mark.looptime
+async def test_quiet_watch_costs_one_request_in_half_a_minute(server):
+    """With nothing to tell, watches end in order shortly before the deadline, with a bookmark."""
+    watcher, log = make(server)
+
+    async def end_in_time():
+        """End each watch when it asked for, with a bookmark two seconds before."""
+        served = 0
+        while True:
+            await asyncio.sleep(0.1)
+            if len(server.streams) > served:
+                served = len(server.streams)
+                stream = server.stream
+                tasks.start(end(stream), name="end")
+
+    async def end(stream):
+        await asyncio.sleep(stream.request["timeout_seconds"] - 2)
+        server.version += 1
+        stream.bookmark(server.version)
+        await asyncio.sleep(2)
+        stream.send(None)
+
+    async with supervise() as tasks:
+        tasks.start(end_in_time(), name="server")
+        tasks.start(watcher.run(View()), name="watch")
+        await asyncio.sleep(600)
+        assert not watcher.silent_too_long()
+
+    assert 1 == log.ends.count("silence")
+    assert 17 <= log.ends.count("eof") <= 18
+    assert {450, 32} == {stream.request["timeout_seconds"] for stream in server.streams}
+    # The version did not grow old: it follows the bookmarks.
+    assert int(server.stream.request["resource_version"]) >= server.version - 1
+    assert 1 == len(server.lists)
+
+
+@pytest.mark.looptime
+async def test_server_that_is_gone_makes_it_unhealthy(server):
+    """If no new watch can be opened either, the watcher says so."""
+    watcher, _ = make(server)
+    assert watcher.silent_too_long()
+    async with supervise() as tasks:
+        tasks.start(watcher.run(View()), name="watch")
+        await settle()
+        assert not watcher.silent_too_long()
+        server.stream.silent = True
+        server.never_opens = True
+        await asyncio.sleep(55)
+        assert not watcher.silent_too_long()
+        await asyncio.sleep(10)
+        assert watcher.silent_too_long()
+        server.never_opens = False
+        await asyncio.sleep(60)
+
+        assert not watcher.silent_too_long()
+
+
+@pytest.mark.looptime
+async def test_watch_that_never_opens_is_tried_again(server):
+    """Opening has a deadline of its own, even if the client forgets it."""
+    watcher, log = make(server, connect_timeout_s=7.0)
+    server.never_opens = True
+    async with supervise() as tasks:
+        tasks.start(watcher.run(View()), name="watch")
+        await asyncio.sleep(7.5)
+        assert 1 == len(log.waits)
+        server.never_opens = False
+        await asyncio.sleep(7.5)
+
+        assert 1 == len(server.streams)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("how", ["status", "event"])
+async def test_expiry_lists_again(server, how):
+    """410, as a status or as an event, ends in a new list that shows what was missed."""
+    server.put("a")
+    server.put("b")
+    watcher, _ = make(server)
+    view = View()
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await asyncio.sleep(10)
+        server.deaf = True
+        server.delete("a")
+        server.put("c")
+        server.forget()
+        if how == "status":
+            server.stream.send(None)
+        else:
+            server.stream.fail(410)
+        await settle()
+        server.deaf = False
+        server.put("d")
+        await settle()
+
+    assert 2 == len(server.lists)
+    assert server.objects.keys() == view.objects.keys()
+    assert ["c", "b"] != [pod.metadata.name for pod in view.objects.values()]
+
+
+@pytest.mark.looptime
+async def test_outage_backs_off_with_jitter(server):
+    """During an outage waits grow up to the cap; afterwards the watch goes on where it was."""
+    watcher, log = make(server, rand=lambda: 0.999, backoff_cap_s=30.0)
+    view = View()
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await asyncio.sleep(5)
+        server.watch_faults = [ConnectFailedError("no")] * 14
+        server.stream.send(StreamBrokenError("cut"))
+        await asyncio.sleep(400)
+        server.put("a")
+        await settle()
+
+    assert log.waits[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8], rel=0.01)
+    assert max(log.waits) == pytest.approx(30.0, rel=0.01)
+    assert 1 == len(server.lists)
+    assert 1 == len(view.objects)
+
+
+@pytest.mark.looptime
+async def test_failing_lists_back_off(server):
+    """A list that fails is tried again for ever, ever more rarely."""
+    server.list_faults = [RetryableApiError(500), ExpiredError(410), DecodeError("PodList", "", "")]
+    watcher, log = make(server)
+    view = View()
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await asyncio.sleep(2)
+
+    assert [0.05, 0.1, 0.2] == log.waits
+    assert 1 == len(view.of(ListCompleted))
+
+
+@pytest.mark.looptime
+async def test_bad_objects_of_a_list_are_reported(server):
+    """Objects that the client could not decode are told to the observer."""
+    server.bad = [DecodeError("Pod", "$.status", "bad")]
+    server.put("a")
+    watcher, log = make(server)
+    view = View()
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await settle()
+
+    assert 1 == len(log.bad)
+    assert 1 == len(view.objects)
+
+
+@pytest.mark.looptime
+async def test_too_deep_json_is_a_fault_of_the_data(server):
+    """JSON that is nested too deeply breaks the stream, not the process."""
+    watcher, log = make(server)
+    async with supervise() as tasks:
+        tasks.start(watcher.run(View()), name="watch")
+        await settle()
+        server.stream.send(RecursionError())
+        await asyncio.sleep(1)
+
+    assert ["broken"] == log.ends
+    assert 2 == len(server.streams)
+
+
+@pytest.mark.looptime
+async def test_faults_of_the_sink_end_the_watch(server):
+    """An error of the consumer is no error of the server, even if its class looks like one."""
+    server.put("a")
+    watcher, _ = make(server)
+
+    def sink(events):
+        if any(isinstance(event, Applied) for event in events):
+            raise StreamBrokenError("from the sink")
+
+    with pytest.raises(StreamBrokenError, match="from the sink"):
+        async with supervise() as tasks:
+            tasks.start(watcher.run(sink), name="watch")
+            await settle()
+            server.put("b")
+            await settle()
+    assert server.stream.closed
+
+
+@pytest.mark.looptime
+async def test_faults_of_the_sink_in_a_list_end_the_watch(server):
+    """The same while listing."""
+    watcher, _ = make(server)
+
+    def sink(events):
+        raise NotSyncedError
+
+    with pytest.raises(NotSyncedError):
+        await watcher.run(sink)
+
+
+@pytest.mark.looptime
+async def test_fault_while_closing_is_forgiven(server):
+    """A stream that is given up may fail once more while it is closed."""
+    watcher, _ = make(server)
+    view = View()
+    original = server.watch
+
+    def watch(cls, namespace="", **options):
+        manager = original(cls, namespace, **options)
+        leave = manager.__aexit__
+
+        async def failing(*details):
+            await leave(*details)
+            raise StreamBrokenError("while closing")
+
+        manager.__aexit__ = failing
+        return _Bound(manager)
+
+    server.watch = watch
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await asyncio.sleep(2)
+        server.stream.send(None)
+        await settle()
+        server.put("a")
+        await settle()
+
+    assert 1 == len(view.objects)
+
+
+class _Bound:
+    """An async context manager whose exit was replaced on the instance."""
+
+    def __init__(self, manager):
+        self.manager = manager
+
+    async def __aenter__(self):
+        return await self.manager.__aenter__()
+
+    async def __aexit__(self, *details):
+        return await self.manager.__aexit__(*details)
+
+
+@pytest.mark.looptime
+async def test_asynchronous_sink_is_awaited(server):
+    """A sink may be a coroutine function; nothing is read before it is done."""
+    watcher, _ = make(server)
+    times = []
+
+    async def sink(events):
+        await asyncio.sleep(1)
+        times.append((now(), len(events)))
+
+    async with supervise() as tasks:
+        tasks.start(watcher.run(sink), name="watch")
+        await asyncio.sleep(1.5)
+        server.put("a")
+        await asyncio.sleep(0.1)
+        server.put("b")
+        await asyncio.sleep(3)
+
+    assert [(1.0, 2), (2.5, 1), (3.5, 1)] == [(round(at, 3), count) for at, count in times]
+
+
+@pytest.mark.looptime
+async def test_big_bursts_are_taken_in_slices(server):
+    """A burst of thousands of events is handled in slices, with turns for others in between."""
+    watcher, _ = make(server)
+    view = View()
+    turns = 0
+
+    async def other():
+        nonlocal turns
+        for _ in range(1000):
+            await asyncio.sleep(0)
+            turns += len(view.objects) < 2000
+
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await settle()
+        for number in range(2000):
+            server.put(f"p{number}")
+        tasks.start(other(), name="other")
+        await settle()
+
+    assert max(view.batches[1:]) == 64
+    assert turns >= 2000 // 64 - 3
+
+
+@pytest.mark.looptime
+async def test_slow_consumer_does_not_block_reading(server):
+    """While the consumer sleeps the watch is drained, and what waits is bounded by the objects."""
+    server.put("a")
+    server.put("b")
+    watcher, _ = make(server)
+    got = []
+    async with watcher.events() as events:
+        async for event in events:
+            got.append(event)
+            if isinstance(event, ListCompleted):
+                break
+        for _ in range(500):
+            server.put("a")
+        server.delete("b")
+        await asyncio.sleep(10)
+        assert server.stream.queue.empty()
+        assert len(events) == 2
+        got.clear()
+        async for event in events:
+            got.append(event)
+            if isinstance(event, Deleted):
+                break
+
+    assert ["502", "503"] == [event.obj.metadata.resource_version for event in got]
+    assert server.stream.closed
+
+
+@pytest.mark.looptime
+async def test_bookmarks_reach_the_consumer(server):
+    """A bookmark is passed on once everything before it is."""
+    watcher, _ = make(server)
+    view = View()
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await settle()
+        server.stream.bookmark(7)
+        await settle()
+
+    assert [Bookmark("7")] == view.of(Bookmark)
+
+
+@pytest.mark.looptime
+async def test_cancelling_closes_the_stream(server):
+    """Whoever cancels ``run`` gets the stream closed."""
+    watcher, _ = make(server)
+    async with supervise() as tasks:
+        task = tasks.start(watcher.run(View()), name="watch")
+        await settle()
+        task.cancel()
+        await settle()
+
+        assert task.cancelled()
+        assert server.stream.closed
+
+
+@pytest.mark.looptime
+async def test_own_decoder_is_used(server):
+    """``decode`` replaces msgspec for watch events."""
+    watcher, _ = make(server, decode=lambda raw: Pod(metadata=ObjectMeta(name="made")))
+    view = View()
+    async with supervise() as tasks:
+        tasks.start(watcher.run(view), name="watch")
+        await settle()
+        server.stream.send(WatchFrame("ADDED", msgspec.Raw(b'{"size":1}')))
+        await settle()
+
+    assert ["made"] == [pod.metadata.name for pod in view.objects.values()]
+    assert "Pod" == watcher.kind
