@@ -148,6 +148,8 @@ class Wire(asyncio.Protocol):
         http = self._http
         if self._ended or http.our_state is not h11.DONE or http.their_state is not h11.DONE:
             return False
+        if http.trailing_data[0]:
+            return False  # more came than was asked for: the next answer would be a wrong one
         http.start_next_cycle()
         return True
 

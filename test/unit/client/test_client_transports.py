@@ -353,6 +353,24 @@ async def test_writes_are_not_repeated_on_stale_connections(method, http_server,
     assert [request.method for request in http_server.requests] == ["GET", method, "GET"]
 
 
+async def test_a_second_answer_is_not_taken_for_the_next_one(http_server, transport_to):
+    """A connection on which more came than was asked for is closed."""
+    right = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright"
+    late = b"HTTP/1.1 408 Late\r\nContent-Length: 4\r\n\r\nlate"
+
+    async def handler(exchange):
+        await exchange.send(right + late)
+
+    http_server.handler = handler
+    async with http_server.running():
+        transport = transport_to(http_server.url)
+        for _ in range(3):
+            assert (await transport.request(send("POST"))).body == b"right"
+        await transport.aclose()
+
+    assert http_server.connections == 3
+
+
 async def test_reads_survive_stale_connections(http_server, transport_to):
     """Through the client a read on such a connection succeeds."""
 

@@ -1,0 +1,299 @@
+"""Kubeconfigs, service accounts, and finding one of them."""
+
+import json
+import ssl
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from jobsetpy.client import HttpRequest, KubeClient, KubernetesAsyncioTransport, _transport, connect
+from jobsetpy.errors import ConnectFailedError, UnauthorizedError
+
+GET = HttpRequest(method="GET", path="/x", timeout_s=20.0)
+
+
+def kubeconfig(folder, url, user, *, name="config", **cluster):
+    """A kubeconfig file with one context."""
+    path = folder / name
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "a",
+        "contexts": [
+            {"name": "a", "context": {"cluster": "c", "user": "u"}},
+            {"name": "anonymous", "context": {"cluster": "c", "user": "nobody"}},
+        ],
+        "clusters": [{"name": "c", "cluster": {"server": url, **cluster}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+async def sent_token(server, client):
+    """What a request of this client carries."""
+    await client.raw(GET)
+    return server.requests[-1].headers.get("authorization")
+
+
+async def test_a_token_of_a_kubeconfig(http_server, tmp_path):
+    """Token, context and server come from the file."""
+    async with http_server.running():
+        path = kubeconfig(tmp_path, http_server.url, {"token": "abc"})
+        client = await connect(kubeconfig=str(path))
+        assert await sent_token(http_server, client) == "Bearer abc"
+        await client.aclose()
+        client = await connect(kubeconfig=str(path), context="anonymous")
+        assert await sent_token(http_server, client) is None
+        await client.aclose()
+
+
+async def test_a_token_file_is_read_again(http_server, tmp_path, monkeypatch):
+    """A token file renews itself without a 401; its line feed is no part of the token."""
+    monkeypatch.setattr(_transport, "RELOAD_S", 0.0)
+    file = tmp_path / "token"
+    file.write_text("one\n")
+    async with http_server.running():
+        path = kubeconfig(tmp_path, http_server.url, {"tokenFile": "token"})
+        client = await connect(kubeconfig=str(path))
+        assert await sent_token(http_server, client) == "Bearer one"
+        file.write_text("two\n")
+        assert await sent_token(http_server, client) == "Bearer two"
+        file.unlink()
+        assert await sent_token(http_server, client) == "Bearer two"
+        await client.aclose()
+
+
+async def test_a_changed_kubeconfig_is_read_after_a_401(http_server, tmp_path):
+    """A new token in the file itself is found when the old one is refused."""
+
+    async def handler(exchange):
+        fine = exchange.request.headers["authorization"] == "Bearer two"
+        await exchange.reply(200 if fine else 401)
+
+    http_server.handler = handler
+    async with http_server.running():
+        path = kubeconfig(tmp_path, http_server.url, {"token": "one"})
+        client = await connect(kubeconfig=str(path))
+        with pytest.raises(UnauthorizedError):
+            await client.raw(GET)
+        kubeconfig(tmp_path, http_server.url, {"token": "two"})
+        await client.raw(GET)
+        await client.aclose()
+
+
+@pytest.mark.parametrize("expires", [True, False])
+async def test_exec_plugins(expires, http_server, tmp_path, monkeypatch):
+    """A plugin runs again when what it gave expires or is refused, and not before."""
+    monkeypatch.setattr(_transport, "RELOAD_S", 0.0)
+    valid = {"Bearer run-1"}
+    when = '"expirationTimestamp": "2100-01-01T00:00:00Z",' if expires else ""
+    script = tmp_path / "plugin.sh"
+    script.write_text(f"""#!/bin/sh
+echo x >> {tmp_path}/runs
+n=$(wc -l < {tmp_path}/runs)
+echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+  "status": {{{when} "token": "run-'$n'"}}}}'
+""")
+    script.chmod(0o755)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script)}}
+
+    async def handler(exchange):
+        fine = exchange.request.headers["authorization"] in valid
+        await exchange.reply(200 if fine else 401)
+
+    http_server.handler = handler
+    async with http_server.running():
+        client = await connect(kubeconfig=str(kubeconfig(tmp_path, http_server.url, user)))
+        await client.raw(GET)
+        await client.raw(GET)
+        valid = {"Bearer run-2"}
+        await client.raw(GET)
+        await client.aclose()
+
+    assert (tmp_path / "runs").read_text() == "x\n" * 2
+
+
+async def test_client_certificates(http_server, certificates, tmp_path):
+    """A user may be a certificate."""
+    context = certificates.server_context()
+    context.load_verify_locations(certificates.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    user = {
+        "client-certificate": str(certificates.folder / "user.crt"),
+        "client-key": str(certificates.folder / "user.key"),
+    }
+    authority = {"certificate-authority": str(certificates.ca)}
+    async with http_server.running(context=context):
+        path = kubeconfig(tmp_path, http_server.url, user, **authority)
+        client = await connect(kubeconfig=str(path))
+        assert await sent_token(http_server, client) is None
+        await client.transport.refresh_credentials()
+        await client.raw(GET)
+        await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "works"),
+    [
+        ({}, False),
+        ({"insecure-skip-tls-verify": True}, True),
+        ({"certificate-authority": "CA"}, False),
+        ({"certificate-authority": "CA", "tls-server-name": "api.example"}, True),
+    ],
+)
+async def test_verification_is_on_unless_said_otherwise(
+    cluster, works, http_server, certificates, tmp_path
+):
+    """The certificate for another name passes only if it is expected, or nothing is checked."""
+    cluster = {
+        key: str(certificates.ca) if value == "CA" else value for key, value in cluster.items()
+    }
+    async with http_server.running(context=certificates.server_context("other")):
+        path = kubeconfig(tmp_path, http_server.url, {"token": "t"}, **cluster)
+        transport = await KubernetesAsyncioTransport.from_kubeconfig(path)
+        if works:
+            await transport.request(GET)
+        else:
+            with pytest.raises(ConnectFailedError):
+                await transport.request(GET)
+        await transport.aclose()
+
+    assert len(http_server.requests) == int(works)
+
+
+async def test_a_service_account(http_server, certificates, tmp_path):
+    """In a Pod the files of the service account are used; a new token after a 401 at once."""
+    file = tmp_path / "token"
+    file.write_text("one\n")
+    host, port = "127.0.0.1", None
+
+    async def handler(exchange):
+        fine = exchange.request.headers["authorization"] == "Bearer two"
+        await exchange.reply(200 if fine else 401)
+
+    async with http_server.running(context=certificates.server_context()):
+        port = http_server.url.rpartition(":")[2]
+        transport = KubernetesAsyncioTransport.in_cluster(
+            token_file=str(file),
+            ca_file=str(certificates.ca),
+            environ={"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
+        )
+        client = KubeClient(transport)
+        assert await sent_token(http_server, client) == "Bearer one"
+        http_server.handler = handler
+        file.write_text("two\n")
+        assert await sent_token(http_server, client) == "Bearer two"
+        await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig_argument", "variables", "context", "expected"),
+    [
+        ("explicit", {"KUBECONFIG": "env"}, None, "explicit"),
+        (None, {"KUBECONFIG": "env", "KUBERNETES_SERVICE_HOST": "h"}, None, "env"),
+        (None, {"KUBECONFIG": "none:env"}, None, "env"),
+        (None, {}, None, "home"),
+        (None, {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"}, "a", "home"),
+        (None, {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"}, None, None),
+        (None, {"HOME": "/nowhere"}, None, None),
+        ("missing", {}, None, None),
+    ],
+)
+async def test_where_connect_looks(
+    kubeconfig_argument, variables, context, expected, http_server, tmp_path
+):
+    """The argument, then the variable, then the Pod, then the home folder."""
+    (tmp_path / ".kube").mkdir()
+    async with http_server.running():
+        for token, folder, name in [
+            ("explicit", tmp_path, "explicit"),
+            ("env", tmp_path, "env"),
+            ("home", tmp_path / ".kube", "config"),
+        ]:
+            kubeconfig(folder, http_server.url, {"token": token}, name=name)
+        environ = {"HOME": str(tmp_path)} | variables
+        if "KUBECONFIG" in environ:
+            parts = environ["KUBECONFIG"].split(":")
+            environ["KUBECONFIG"] = ":".join(str(tmp_path / part) for part in parts)
+        argument = str(tmp_path / kubeconfig_argument) if kubeconfig_argument else None
+        options = SimpleNamespace(kubeconfig=argument, context=context, environ=environ)
+        if expected is None:
+            with pytest.raises(ConnectFailedError):
+                await connect(**vars(options))
+        else:
+            client = await connect(**vars(options))
+            assert await sent_token(http_server, client) == f"Bearer {expected}"
+            await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", "kind: Config", "current-context: x\ncontexts: []"]
+)
+async def test_broken_kubeconfigs(content, tmp_path):
+    """No loader's own exception comes through."""
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(ConnectFailedError, match="kubeconfig"):
+        await connect(kubeconfig=str(path))
+
+
+# ---- imports --------------------------------------------------------------------------------
+
+
+def python(code):
+    """Run code in a fresh interpreter; its output as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    return json.loads(done.stdout)
+
+
+def test_the_agents_part_is_light():
+    """What the agent imports pulls in nothing heavy; its restart waits for each import."""
+    loaded = python(
+        "import sys, json, jobsetpy.client._slim, jobsetpy.client._kube;"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    heavy = {"attrs", "attr", "cattrs", "aiohttp", "kubernetes_asyncio", "structlog", "yaml"}
+    heavy |= {"prometheus_client", "urllib", "email", "uvloop", "yarl"}
+
+    assert heavy.isdisjoint(loaded)
+
+
+def test_kubernetes_asyncio_is_imported_in_part_and_left_whole():
+    """The models stay out of memory, and whoever imports the package later gets all of it."""
+    found = python("""
+import json, sys
+from jobsetpy.client._login import kubernetes_configuration
+config, configuration = kubernetes_configuration()
+before = [name for name in sys.modules if name.startswith("kubernetes_asyncio")]
+import kubernetes_asyncio.client
+print(json.dumps([before, kubernetes_asyncio.client.V1Pod.__name__,
+    hasattr(kubernetes_asyncio, "watch"), config.__name__, configuration.__name__]))
+""")
+
+    assert found == [[], "V1Pod", True, "kubernetes_asyncio.config", "Configuration"]
+
+
+def test_a_whole_kubernetes_asyncio_is_used_if_it_is_there():
+    """A program that has imported it shares its Configuration with us."""
+    assert python("""
+import json, kubernetes_asyncio.client as k
+from jobsetpy.client._login import kubernetes_configuration
+print(json.dumps(kubernetes_configuration()[1] is k.Configuration))
+""")
+
+
+def test_the_public_names_are_sorted_and_there():
+    """Every exported name can be loaded, and only those are listed."""
+    import jobsetpy.client as package
+
+    assert sorted(package.__all__) == package.__all__
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    assert set(package._HOME) == set(package.__all__) == set(dir(package))
+    with pytest.raises(AttributeError):
+        package.nothing  # noqa: B018
