@@ -38,6 +38,7 @@ MAX_NOTE_BYTES = 1024
 
 _MAX_NAME = 253
 _MAX_INSTANCE = 128
+_MAX_WORD = 128  # of reason and action
 _ATTEMPTS = 3
 _LAST_WORDS_S = 2.0
 
@@ -121,7 +122,8 @@ class EventRecorder:
       in ``patch_every_s``, except for the first; repeats in between are summed up.
     * New Events of one object are limited by a token bucket, so that a hot loop cannot flood. All
       that wait to be sent are bounded by ``max_pending``; the oldest is dropped for a new one.
-    * A message is cut to 1,024 bytes of UTF-8 and never formatted.
+    * A message is cut to 1,024 bytes of UTF-8 and never formatted; other fields are cut to what
+      the API server accepts.
     * Sending survives any failure. One that may pass is tried three times.
 
     Run :meth:`run` beside whatever records (the manager does it for ``manager.recorder()``).
@@ -287,8 +289,8 @@ class EventRecorder:
             "eventTime": _micro_time(now),
             "reportingController": self.component,
             "reportingInstance": self._instance,
-            "action": key.action,
-            "reason": key.reason,
+            "action": key.action[:_MAX_WORD],
+            "reason": key.reason[:_MAX_WORD],
             "type": key.type,
             "note": _cut(message, MAX_NOTE_BYTES),
             "regarding": _reference(obj),
@@ -337,20 +339,19 @@ class EventRecorder:
             self._enqueue(series, self._clock.monotonic())
 
     async def _attempt(self, series: _Series, send: Callable[[_Series], Any]) -> bool:
-        for attempt in range(_ATTEMPTS):
+        failures = 0
+        while True:
             try:
                 await send(series)
-            except (RetryableApiError, TransportError) as error:
-                if attempt + 1 < _ATTEMPTS:
-                    await asyncio.sleep(full_jitter(attempt, base=1.0, cap=10.0, rand=self._rand))
-                    continue
-                self._failed(series, error)
             except (JobSetPyError, OSError) as error:
-                self._failed(series, error)
+                failures += 1
+                may_pass = isinstance(error, RetryableApiError | TransportError)
+                if not may_pass or failures == _ATTEMPTS:
+                    self._failed(series, error)
+                    return False
             else:
                 return True
-            return False
-        return False
+            await asyncio.sleep(full_jitter(failures - 1, base=1.0, cap=10.0, rand=self._rand))
 
     def _failed(self, series: _Series, error: Exception) -> None:
         self._metrics.count("failed")

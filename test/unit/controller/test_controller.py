@@ -488,6 +488,27 @@ class TestLife:
             async with controller("outer", scripted()).running():
                 raise KeyError
 
+    async def test_a_defect_of_the_framework_is_not_hidden(self):
+        """A failure outside the reconciler ends the controller, instead of just one worker."""
+
+        class Broken:
+            def when(self, item: Request) -> float:
+                raise ZeroDivisionError
+
+            def forget(self, item: Request) -> None:
+                pass
+
+            def num_requeues(self, item: Request) -> int:
+                return 0
+
+        subject = controller("defect", scripted(ValueError()), rate_limiter=Broken(), workers=3)
+        with pytest.raises(ZeroDivisionError):
+            async with subject.running():
+                subject.queue.add(request("a"))
+                await asyncio.sleep(1000)
+
+        assert asyncio.get_running_loop().time() == 0.0
+
     async def test_only_once(self):
         """A controller that ran cannot run again."""
         subject = controller("once", scripted())
@@ -505,6 +526,13 @@ class TestLife:
         subject.wire()
 
         assert len(informer.handlers) == 1
+
+    async def test_says_what_it_is(self):
+        """The representation has the name, and requests read as their keys."""
+        subject = controller("cm", scripted())
+
+        assert repr(subject) == "<Controller 'cm' with 1 watches>"
+        assert (request("a").namespace, str(request("a"))) == ("ns", "ns/a")
 
     async def test_needs_a_worker(self):
         """No workers are refused."""

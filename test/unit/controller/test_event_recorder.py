@@ -248,6 +248,15 @@ class TestEvents:
         assert client.only["note"] == note
         assert len(client.only["note"].encode()) <= 1024
 
+    async def test_long_words(self):
+        """A reason and an action longer than the server accepts are cut."""
+        client = Client()
+        async with recording(client) as recorder:
+            recorder.event(pod(), "Normal", "R" * 200, "m", action="A" * 200)
+            await asyncio.sleep(1)
+
+        assert (client.only["reason"], client.only["action"]) == ("R" * 128, "A" * 128)
+
     async def test_long_object_name(self):
         """The Event's name stays a valid one for the longest of objects."""
         client = Client()
@@ -288,6 +297,26 @@ class TestLimits:
 
         assert [name.split(".")[0] for _, name in client.events] == ["p2", "p3", "p4"]
         assert outcome("bound", "overflow") == 2
+
+    async def test_dropped_repeat_is_caught_up(self):
+        """A repeat that was dropped is in the count of the next one."""
+        client = Client()
+        recorder = EventRecorder(
+            client, component="catch-up", max_pending=1, patch_every_s=0, clock=WallClock()
+        )
+        recorder.event(pod("a", uid="a"), "Normal", "R", "m")
+        await recorder.flush()
+        recorder.event(pod("a", uid="a"), "Normal", "R", "m")  # dropped for the next
+        recorder.event(pod("b", uid="b"), "Normal", "R", "m")
+        await recorder._send_due()
+        recorder.event(pod("a", uid="a"), "Normal", "R", "m")
+        await recorder._send_due()
+
+        counts = {
+            name[0]: event.get("series", {}).get("count")
+            for (_, name), event in client.events.items()
+        }
+        assert counts == {"a": 3, "b": None}
 
     async def test_dropped_event_can_come_again(self):
         """A first Event that was dropped is a first one again, not a repeat of nothing."""
@@ -368,6 +397,30 @@ class TestFailures:
 
         assert client.verbs == ["create", "patch", "create"]
         assert client.only["series"]["count"] == 2
+
+    async def test_failure_after_being_forgotten(self):
+        """A series that was pushed out while it was sent does not take its successor with it."""
+        client = Client(ForbiddenError(403), slow_s=1)
+        async with recording(client, max_series=1) as recorder:
+            recorder.event(pod("a", uid="a"), "Normal", "R", "m")
+            await asyncio.sleep(0.5)
+            recorder.event(pod("b", uid="b"), "Normal", "R", "m")
+            await asyncio.sleep(10)
+
+        assert [name[0] for _, name in client.events] == ["b"]
+
+    async def test_repeats_of_a_series_that_was_pushed_out(self):
+        """Repeats that wait when their series is pushed out are lost, and nothing else is."""
+        client = Client()
+        async with recording(client, max_series=1) as recorder:
+            for _ in range(3):
+                recorder.event(pod("a", uid="a"), "Normal", "R", "m")
+                await asyncio.sleep(0.1)
+            recorder.event(pod("b", uid="b"), "Normal", "R", "m")
+            await asyncio.sleep(60)
+
+        counts = [event.get("series", {}).get("count") for event in client.events.values()]
+        assert counts == [2, None]
 
     async def test_created_after_all(self):
         """That the name is taken means that an earlier attempt came through."""

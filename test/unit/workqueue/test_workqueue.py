@@ -238,6 +238,16 @@ class TestDelays:
 
         assert queue.depths() == {-100: 1}
 
+    def test_retry_with_a_priority_of_its_own(self):
+        """A priority that is given for the retry counts instead."""
+        clock = ManualClock()
+        queue = WorkQueue(clock=clock)
+        queue.add_rate_limited("a", priority=5)
+        clock.advance(1.0)
+        queue.poll()
+
+        assert queue.depths() == {5: 1}
+
     def test_due_while_in_hand(self):
         """An item whose time comes while it is in hand returns at done."""
         clock = ManualClock()
@@ -379,6 +389,32 @@ class TestWaiting:
         assert await second == "a"
         with pytest.raises(asyncio.CancelledError):
             await first
+
+    async def test_cancelled_and_gone(self):
+        """A get whose cancellation is complete leaves no trace."""
+        queue = WorkQueue()
+        waiting = asyncio.create_task(queue.get())
+        await asyncio.sleep(1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        queue.add("a")
+
+        assert len(queue._waiters) == 0
+        assert await queue.get() == "a"
+
+    @pytest.mark.parametrize("then", ["add", "shut_down"])
+    async def test_cancelled_in_the_same_instant(self, then: str):
+        """A get that is being cancelled is passed over, also if there is no other."""
+        queue = WorkQueue()
+        waiting = asyncio.create_task(queue.get())
+        await asyncio.sleep(1)
+        waiting.cancel()
+        queue.add("a") if then == "add" else queue.shut_down()
+
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert len(queue) == (then == "add")
 
     async def test_shut_down_wakes_all(self):
         """Every waiting get ends when the queue is shut down."""
