@@ -82,7 +82,7 @@ class RealApi:
         return Answer(response.status, body, response.headers.get_all("Warning", []))
 
 
-def eventually(check, *, seconds=30.0):
+def _eventually(check, *, seconds=30.0):
     """The first true result of ``check``, tried again and again for a while."""
     import time
 
@@ -91,6 +91,18 @@ def eventually(check, *, seconds=30.0):
         assert time.monotonic() < deadline, "the API server did not get there in time"
         time.sleep(0.1)
     return result
+
+
+@pytest.fixture(scope="session")
+def eventually():
+    """The function that waits for a condition."""
+    return _eventually
+
+
+@pytest.fixture(scope="session")
+def make_api():
+    """The client class, for control planes of a test's own."""
+    return RealApi
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +118,7 @@ def api(cluster):
     def served():
         return api("GET", "/apis/jobset.x-k8s.io/v1alpha2/jobsets").status == 200
 
-    eventually(served)
+    _eventually(served)
     return api
 
 
