@@ -150,8 +150,10 @@ def kubernetes_configuration() -> tuple[Any, Any]:
             return _import_lean()
         except Exception:  # noqa: BLE001, S110 - another release may be built otherwise
             pass
-    client = importlib.import_module(f"{_PACKAGE}.client")
-    return importlib.import_module(f"{_PACKAGE}.config"), client.Configuration
+    from kubernetes_asyncio import config
+    from kubernetes_asyncio.client import Configuration
+
+    return config, Configuration
 
 
 def _import_lean() -> tuple[Any, Any]:

@@ -49,6 +49,9 @@ RELOAD_S = 60.0
 """How often credentials are looked at again. Service account tokens are renewed when 80 % of
 their life is over, so minutes before they end."""
 
+FRESH_S = 1.0
+"""How long new credentials are not doubted: many requests may be under way with the old ones."""
+
 _READ_BUFFER = 2**18
 _LARGE_BODY = 2**20
 
@@ -84,6 +87,7 @@ class KubernetesAsyncioTransport:
         self._renew_at = 0.0
         self._lock = asyncio.Lock()
         self._refreshes = 0
+        self._fresh_until = 0.0
         self._base = str(configuration.host).rstrip("/")
         self._ssl = _ssl_context(configuration) if self._base.startswith("https:") else None
         self._user_agent = user_agent
@@ -212,21 +216,26 @@ class KubernetesAsyncioTransport:
             response.close()
 
     async def refresh_credentials(self) -> None:
-        """Read all credentials anew; callers that come while that goes on share its outcome.
+        """Read all credentials anew, once for all requests that were refused together.
 
         Raises:
             ConnectFailedError: they cannot be read.
         """
         seen = self._refreshes
+        clock = asyncio.get_running_loop().time
+        keys = self._configuration.api_key
         async with self._lock:
-            if self._refreshes != seen:
-                return
+            if self._refreshes != seen or clock() < self._fresh_until:
+                return  # what was refused was sent with the credentials before these
+            before = keys.get("BearerToken")
             try:
                 await self._login.load()
                 self._load_client_certificate()
             except Exception as problem:
                 raise unusable("credentials", problem) from problem
             self._refreshes += 1
+            if keys.get("BearerToken") != before:
+                self._fresh_until = clock() + FRESH_S
 
     async def aclose(self) -> None:
         """Close all connections; requests after this fail."""

@@ -1,5 +1,6 @@
 """Kubeconfigs, service accounts, and finding one of them."""
 
+import asyncio
 import json
 import ssl
 import subprocess
@@ -83,6 +84,35 @@ async def test_a_changed_kubeconfig_is_read_after_a_401(http_server, tmp_path):
         kubeconfig(tmp_path, http_server.url, {"token": "two"})
         await client.raw(GET)
         await client.aclose()
+
+
+async def test_requests_refused_together_log_in_once(http_server, tmp_path):
+    """A rotated token does not start a login for each request that was under way with it."""
+    async with http_server.running():
+        path = kubeconfig(tmp_path, http_server.url, {"token": "one"})
+        transport = await KubernetesAsyncioTransport.from_kubeconfig(path)
+        client = KubeClient(transport)
+        await client.raw(GET)
+        kubeconfig(tmp_path, http_server.url, {"token": "two"})
+        loads = []
+        load = transport._login.load
+
+        async def counted():
+            loads.append(1)
+            await load()
+
+        async def handler(exchange):
+            fine = exchange.request.headers["authorization"] == "Bearer two"
+            await exchange.reply(200 if fine else 401)
+
+        transport._login.load = counted
+        http_server.handler = handler
+        async with asyncio.TaskGroup() as group:
+            for _ in range(40):
+                group.create_task(client.raw(GET))
+        await client.aclose()
+
+    assert len(loads) == 1
 
 
 @pytest.mark.parametrize("expires", [True, False])
@@ -190,6 +220,66 @@ async def test_a_service_account(http_server, certificates, tmp_path):
         await client.aclose()
 
 
+async def test_a_failing_login_is_told(http_server, tmp_path):
+    """A plugin that fails stops the start; later, the token in hand is used until it is refused."""
+    script = tmp_path / "plugin.sh"
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script)}}
+    async with http_server.running():
+        path = kubeconfig(tmp_path, http_server.url, user)
+        with pytest.raises(ConnectFailedError, match=r"plugin\.sh"):
+            await connect(kubeconfig=str(path))
+        kubeconfig(tmp_path, http_server.url, {"token": "one"})
+        client = await connect(kubeconfig=str(path))
+        path.unlink()
+
+        async def handler(exchange):
+            await exchange.reply(401)
+
+        await client.raw(GET)
+        http_server.handler = handler
+        with pytest.raises(ConnectFailedError, match="credentials"):
+            await client.raw(GET)
+        await client.aclose()
+
+
+async def test_a_pod_without_files(certificates, tmp_path):
+    """A missing token or authority is found at the start."""
+    environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+    with pytest.raises(ConnectFailedError, match="service account"):
+        KubernetesAsyncioTransport.in_cluster(
+            token_file=str(tmp_path / "none"), ca_file=str(certificates.ca), environ=environ
+        )
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "bad").write_text("no certificate")
+    with pytest.raises(ConnectFailedError, match="TLS files"):
+        KubernetesAsyncioTransport.in_cluster(
+            token_file=str(tmp_path / "token"), ca_file=str(tmp_path / "bad"), environ=environ
+        )
+
+
+async def test_a_service_account_between_two_tokens(http_server, certificates, tmp_path):
+    """A token file that is missing for a moment does not stop requests."""
+    file = tmp_path / "token"
+    file.write_text("one")
+    async with http_server.running(context=certificates.server_context()):
+        port = http_server.url.rpartition(":")[2]
+        transport = KubernetesAsyncioTransport.in_cluster(
+            token_file=str(file),
+            ca_file=str(certificates.ca),
+            environ={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port},
+        )
+
+        def missing(configuration):
+            raise FileNotFoundError(file)
+
+        transport._configuration.refresh_api_key_hook = missing
+        assert await sent_token(http_server, KubeClient(transport)) == "Bearer one"
+        transport._configuration.api_key.clear()
+        with pytest.raises(ConnectFailedError, match="credentials"):
+            await transport.request(GET)
+        await transport.aclose()
+
+
 @pytest.mark.parametrize(
     ("kubeconfig_argument", "variables", "context", "expected"),
     [
@@ -277,6 +367,20 @@ print(json.dumps([before, kubernetes_asyncio.client.V1Pod.__name__,
 """)
 
     assert found == [[], "V1Pod", True, "kubernetes_asyncio.config", "Configuration"]
+
+
+def test_another_build_of_kubernetes_asyncio_is_imported_whole():
+    """If the part cannot be had alone, the whole is taken."""
+    assert python("""
+import json
+from jobsetpy.client import _login
+def broken():
+    raise ImportError
+_login._import_lean = broken
+config, configuration = _login.kubernetes_configuration()
+import kubernetes_asyncio
+print(json.dumps(config is kubernetes_asyncio.config))
+""")
 
 
 def test_a_whole_kubernetes_asyncio_is_used_if_it_is_there():
