@@ -28,6 +28,8 @@ UNSEEN = {
     ("jobs", "get"),
     ("jobsets", "get"),
     ("events", "patch"),
+    # Only if the Job controller has not cleared the start time of a suspended Job by itself yet.
+    ("jobs/status", "patch"),
     # Checked by the API server itself, when an owner reference blocks the owner's deletion.
     ("jobsets/finalizers", "update"),
 }
