@@ -1,0 +1,370 @@
+"""The agent's start: from the start of its process to the epoch that the API server has stored.
+
+A real etcd and API server, the real role and (where the cluster is ours) the real admission policy,
+a token bound to the pod. The agent is started as in its image: bytecode made beforehand, no
+site-packages, no docstrings. One pod lives many lives: the benchmark plays the controller, lifts
+the barrier, deprecates the epoch, and starts the agent again when it has exited.
+
+The moment of the patch is the one at which a watch on the pod, opened before, tells of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import attrs
+import msgspec
+import yaml
+from common import ROOT, create_namespace, install_crd, say, spread, table
+
+from cluster import Cluster  # type: ignore[import-not-found]
+from install import apply_object
+from jobsetpy.api import keys
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest, KubeClient, connect
+
+NAMESPACE, POD, JOBSET, ACCOUNT = "bench-agent", "pod-0", "js", "jobset-agent"
+USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+EXIT_CODE = 42
+FLAGS = ["-s", "-S", "-OO"]
+COMPILED = "import argparse, encodings.idna, runpy, jobsetpy.agent.main, jobsetpy.agent.__main__"
+MODULES = """
+import sys
+from jobsetpy.agent import __main__
+__main__._load()
+print(sorted(n for n, m in sys.modules.items() if type(m) is not __main__.Deferred))
+"""
+AUDIT_POLICY = f"""
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [ResponseStarted, ResponseComplete, Panic]
+rules:
+- level: Metadata
+  users: ["{USER}"]
+- level: None
+"""
+STORED_MS, MEMORY_MB = 165, 25
+
+
+@attrs.frozen
+class Life:
+    """One run of the agent; times in milliseconds."""
+
+    stored: float
+    lifted: float
+    exited: float
+    cpu: float
+    memory: float
+    """Largest resident size, in MB."""
+
+
+class Controller:
+    """What the agent looks at and writes to, and a watch on its pod."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+        self.epoch = 0
+        self.seen_at = 0.0
+        self.news = asyncio.Event()
+
+    async def watch(self, opened: asyncio.Event) -> None:
+        """Note when the pod's epoch changes."""
+        decoder = msgspec.json.Decoder(Pod)
+        page = await self.client.list_page(Pod, NAMESPACE)
+        async with self.client.watch(
+            Pod, NAMESPACE, resource_version=page.resource_version, timeout_seconds=3600
+        ) as stream:
+            opened.set()
+            while frames := await stream.read():
+                now = time.perf_counter()
+                for frame in frames:
+                    pod = decoder.decode(frame.object)
+                    epoch = int(pod.metadata.annotations.get(keys.EPOCH_ANNOTATION, "0"))
+                    if frame.type == "MODIFIED" and epoch != self.epoch:
+                        self.epoch, self.seen_at = epoch, now
+                        self.news.set()
+
+    async def stored(self, epoch: int) -> float:
+        """When the pod's annotation showed the epoch."""
+        async with asyncio.timeout(30):
+            while self.epoch != epoch:
+                self.news.clear()
+                await self.news.wait()
+        return self.seen_at
+
+    async def status(self, **epochs: int) -> None:
+        """Write the JobSet's status."""
+        await self.client.merge_patch(
+            JobSet, NAMESPACE, JOBSET, {"status": epochs}, subresource="status"
+        )
+
+
+@attrs.frozen
+class Way:
+    """One way to start the agent."""
+
+    name: str
+    command: list[str]
+    environ: dict[str, str]
+
+
+async def live(way: Way, controller: Controller, epoch: int, environ: dict[str, str]) -> Life:
+    """One life of the pod: joins ``epoch``, is lifted, is deprecated, exits."""
+    port = free_port()
+    environ = {**way.environ, **environ, "BARRIER_PORT": str(port)}
+    began = time.perf_counter()
+    quiet = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
+    pid = os.posix_spawn(  # noqa: ASYNC221 - the shortest way, and it does not wait
+        way.command[0], way.command, environ, file_actions=quiet
+    )
+    ended = asyncio.create_task(asyncio.to_thread(os.wait4, pid, 0))
+    try:
+        stored = await controller.stored(epoch)
+        # A worker runs for a while; and the next state shall not meet the agent half started.
+        await asyncio.sleep(0.15)
+        asked = time.perf_counter()
+        await controller.status(syncedEpoch=epoch)
+        while await probe(port) != 200:  # noqa: ASYNC110 - another process's state
+            await asyncio.sleep(0.001)
+        lifted = time.perf_counter() - asked
+        memory = peak_memory_mb(pid)
+        asked = time.perf_counter()
+        await controller.status(deprecatedEpoch=epoch)
+        async with asyncio.timeout(30):
+            _, status, usage = await ended
+        exited = time.perf_counter() - asked
+    finally:
+        if not ended.done():
+            os.kill(pid, 9)
+            await ended
+    if os.waitstatus_to_exitcode(status) != EXIT_CODE:
+        raise SystemExit(f"the agent ended with {os.waitstatus_to_exitcode(status)}")
+    return Life(
+        stored=(stored - began) * 1000,
+        lifted=lifted * 1000,
+        exited=exited * 1000,
+        cpu=(usage.ru_utime + usage.ru_stime) * 1000,
+        memory=memory,
+    )
+
+
+def peak_memory_mb(pid: int) -> float:
+    """Largest resident size of a process so far; its rusage would count its parent's, too."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+
+
+def free_port() -> int:
+    """A port of loopback that nothing listens on just now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+async def probe(port: int) -> int:
+    """The status of the barrier."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n")
+    try:
+        return int((await reader.read()).split()[1])
+    finally:
+        writer.close()
+
+
+def bare_python(flags: list[str], count: int) -> list[float]:
+    """Milliseconds to start and end an interpreter that imports nothing."""
+    times = []
+    for _ in range(count):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, *flags, "-c", ""], check=True)
+        times.append((time.perf_counter() - began) * 1000)
+    return times
+
+
+@contextlib.contextmanager
+def image_root() -> Iterator[dict[str, str]]:
+    """The module path of the agent's image, with its bytecode; the environment to use it."""
+    package = ROOT / "src/jobsetpy"
+    [parts] = re.findall(r"cp -r (.+) /app/jobsetpy/", (ROOT / "Containerfile").read_text())
+    with TemporaryDirectory() as name:
+        root = Path(name) / "app"
+        (root / "jobsetpy").mkdir(parents=True)
+        for part in parts.split():
+            copy = shutil.copytree if (package / part).is_dir() else shutil.copy
+            copy(package / part, root / "jobsetpy" / part)
+        for module in ("h11", "msgspec"):
+            spec = find_spec(module)
+            assert spec is not None
+            assert spec.origin is not None
+            shutil.copytree(Path(spec.origin).parent, root / module)
+        environ = {"PYTHONPATH": str(root), "PYTHONPYCACHEPREFIX": f"{name}/bytecode"}
+        first = [sys.executable, *FLAGS, "-c", COMPILED]
+        subprocess.run(first, env=environ, check=True)
+        yield {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@contextlib.asynccontextmanager
+async def prepared(
+    client: KubeClient, server: str, folder: Path, ca: bytes
+) -> AsyncIterator[dict[str, str]]:
+    """JobSet, pod, account and a token bound to the pod; the agent's environment."""
+    await install_crd(client)
+    await create_namespace(client, NAMESPACE)
+    for path in sorted((ROOT / "config/agent").glob("*/*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            if document and document["kind"] != "Kustomization":
+                document["metadata"]["namespace"] = NAMESPACE
+                if document["kind"].startswith("Validating"):
+                    del document["metadata"]["namespace"]
+                for subject in document.get("subjects", ()):
+                    subject["namespace"] = NAMESPACE
+                await apply_object(client, document)
+    sample = yaml.safe_load((ROOT / "config/samples/in_place_restart.yaml").read_text())
+    sample["metadata"] = {"name": JOBSET, "namespace": NAMESPACE}
+    await apply_object(client, sample)
+    pod = await client.create(
+        Pod,
+        NAMESPACE,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": POD},
+            "spec": {
+                "serviceAccountName": ACCOUNT,
+                "automountServiceAccountToken": False,
+                "nodeName": "nowhere",
+                "containers": [{"name": "worker", "image": "worker:1"}],
+            },
+        },
+    )
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": POD, "uid": pod.metadata.uid}
+    answer = await client.raw(
+        HttpRequest(
+            method="POST",
+            path=f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token",
+            body=msgspec.json.encode({"spec": {"boundObjectRef": bound}}),
+        )
+    )
+    (folder / "token").write_text(json.loads(answer.body)["status"]["token"])
+    (folder / "ca.crt").write_bytes(ca)
+    host, _, port = server.removeprefix("https://").rpartition(":")
+    try:
+        yield {
+            "NAMESPACE": NAMESPACE,
+            "POD_NAME": POD,
+            "JOBSET_NAME": JOBSET,
+            "RESTART_POD_IN_PLACE_EXIT_CODE": str(EXIT_CODE),
+            "KUBERNETES_SERVICE_HOST": host,
+            "KUBERNETES_SERVICE_PORT": port,
+            "SERVICE_ACCOUNT_DIR": str(folder),
+            "BARRIER_BIND_ADDRESS": "127.0.0.1",
+        }
+    finally:
+        await client.raw(HttpRequest(method="DELETE", path=f"/api/v1/namespaces/{NAMESPACE}"))
+
+
+async def measure(kubeconfig: Path, ways: list[Way], lives: int) -> dict[str, list[Life]]:
+    """All lives, the ways taking turns so that other work on the machine hits all alike."""
+    import base64
+
+    config = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
+    ca = base64.b64decode(config["certificate-authority-data"])
+    client = await connect(kubeconfig=str(kubeconfig))
+    results: dict[str, list[Life]] = {way.name: [] for way in ways}
+    with TemporaryDirectory() as folder:
+        try:
+            async with prepared(client, config["server"], Path(folder), ca) as environ:
+                controller, opened = Controller(client), asyncio.Event()
+                watching = asyncio.create_task(controller.watch(opened))
+                await opened.wait()
+                epoch = 0
+                for turn in range(lives + 1):
+                    for way in ways:
+                        epoch += 1
+                        life = await live(way, controller, epoch, environ)
+                        if turn:  # the first warms caches and the API server up
+                            results[way.name].append(life)
+                watching.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watching
+        finally:
+            await client.aclose()
+    return results
+
+
+def requests_sent(audit_log: Path) -> dict[str, int]:
+    """How often the agents' account asked for what."""
+    counts: dict[str, int] = {}
+    for line in audit_log.read_text().splitlines():
+        entry: dict[str, Any] = json.loads(line)
+        what = f"{entry['verb']} {entry.get('objectRef', {}).get('resource', '?')}"
+        counts[what] = counts.get(what, 0) + 1
+    return counts
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lives", type=int, default=20, help="starts of each kind (default 20)")
+    parser.add_argument("--existing", help="kubeconfig of a cluster to use (no audit log then)")
+    options = parser.parse_args()
+    with image_root() as environ, TemporaryDirectory() as folder:
+        ways = [
+            Way("image", [sys.executable, *FLAGS, "-m", "jobsetpy.agent"], environ),
+            Way("python -m", [sys.executable, "-m", "jobsetpy.agent"], {}),
+        ]
+        listed = subprocess.run(
+            [*ways[0].command[:-2], "-c", MODULES], env=environ, capture_output=True, check=True
+        )
+        bare = bare_python(FLAGS, options.lives)
+        counts: dict[str, int] = {}
+        if options.existing:
+            results = asyncio.run(measure(Path(options.existing), ways, options.lives))
+        else:
+            policy, log = Path(folder, "policy.yaml"), Path(folder, "audit.log")
+            policy.write_text(AUDIT_POLICY)
+            audit = [f"--audit-policy-file={policy}", f"--audit-log-path={log}"]
+            say("starting etcd and an API server")
+            with Cluster(controller_manager=False, scheduler=False, apiserver_args=audit) as own:
+                say(f"{options.lives} lives of one pod, each way")
+                results = asyncio.run(measure(own.kubeconfig, ways, options.lives))
+                counts = requests_sent(log)
+    rows = [("interpreter that imports nothing, ms", spread(bare, digits=1), "")]
+    figures = (
+        ("process start to epoch stored, ms", "stored", f"<= {STORED_MS}"),
+        ("synced to probe answers 200, ms", "lifted", ""),
+        ("deprecated to exited, ms", "exited", ""),
+        ("CPU of a whole life, ms", "cpu", ""),
+        ("largest resident size, MB", "memory", f"<= {MEMORY_MB}"),
+    )
+    for name, lives in results.items():
+        for text, field, aim in figures:
+            values = [getattr(life, field) for life in lives]
+            rows.append((f"{name}: {text}", spread(values, digits=1), aim))
+    total = 2 * (options.lives + 1)
+    rows += [(f"requests a life: {k}", f"{v / total:.2f}", "1") for k, v in counts.items()]
+    table(f"The agent ({options.lives} starts each way; min / median / max)", rows)
+    modules = ast.literal_eval(listed.stdout.decode())
+    packages = sorted({name.partition(".")[0] for name in modules} - {"__main__"})
+    print(f"{len(modules)} modules of {len(packages)} packages: {' '.join(packages)}")
+
+
+if __name__ == "__main__":
+    main()
