@@ -81,15 +81,18 @@ class Reflector(Generic[T]):
         return obj if self._transform is None else self._transform(obj)
 
     def _apply(self, obj: T) -> None:
-        old = self._writer.apply(obj)
         self._note_version(obj)
+        old = self._writer.current(key_of_any(obj))
+        if old is not None and same_version(old, obj):
+            return  # told already; the store keeps the object that everybody has
+        self._writer.apply(obj)
         if old is None:
             self._handlers.added(obj, initial=False)
         elif old.metadata.uid != obj.metadata.uid:  # type: ignore[attr-defined] # KubeObject
             # The deletion in between was not seen; another object, another life.
             self._handlers.deleted(old, final_state_known=False)
             self._handlers.added(obj, initial=False)
-        elif not same_version(old, obj):
+        else:
             self._handlers.updated(old, obj)
 
     def _delete(self, obj: T, *, final_state_known: bool) -> None:

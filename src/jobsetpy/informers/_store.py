@@ -284,6 +284,10 @@ class StoreWriter(Generic[T]):
             msg = f"{what!r} comes too late: the store of {self._state.name} is filled already"
             raise AlreadyStartedError(msg)
 
+    def current(self, key: ObjectKey) -> T | None:
+        """What ``Store.get`` would answer, synced or not."""
+        return self._state.items.get(key)
+
     def apply(self, obj: T) -> T | None:
         """Put an object in; returns the one that was there."""
         key = key_of_any(obj)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final, Generic, Never, TypeAlias, TypedDict, TypeVar, assert_never
 
 import msgspec
@@ -273,14 +273,34 @@ class Watcher(Generic[T]):
         except FAULTS as error:
             self._failed(error)
             return
+        machine.on_opened(self._alive())
         try:
-            machine.on_opened(self._alive())
             await self._follow(stream, sink)
-        finally:
-            # Left in order whatever happened: a stream that is given up may fail once more, and
-            # that must hide neither a cancellation nor an error of the sink.
+        except BaseException as error:
+            if not await self._failed_by_itself(error, watch):
+                raise
+        else:
+            # A stream that is given up may fail once more.
             with suppress(*FAULTS):
                 await watch.__aexit__(None, None, None)
+
+    async def _failed_by_itself(
+        self, error: BaseException, watch: AbstractAsyncContextManager[WatchStream]
+    ) -> bool:
+        """Close the stream after reading or the sink was interrupted; whether by the stream.
+
+        A stream may be served by tasks of its own. When one fails, its group interrupts the read
+        like a cancellation, and the failure comes out on closing.
+        """
+        try:
+            await watch.__aexit__(type(error), error, error.__traceback__)
+        except FAULTS as fault:
+            task = asyncio.current_task()
+            cancelled = task is not None and task.cancelling() > 0
+            if isinstance(error, asyncio.CancelledError) and not cancelled:
+                self._failed(fault)
+                return True
+        return False
 
     async def _follow(self, stream: WatchStream, sink: Sink[T]) -> None:
         machine = self._machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -209,7 +210,7 @@ async def test_quiet_watch_costs_one_request_in_half_a_minute(server):
         """End each watch when it asked for, with a bookmark two seconds before."""
         served = 0
         while True:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)
             if len(server.streams) > served:
                 served = len(server.streams)
                 stream = server.stream
@@ -397,45 +398,57 @@ async def test_faults_of_the_sink_in_a_list_end_the_watch(server):
 
 @pytest.mark.looptime
 async def test_fault_while_closing_is_forgiven(server):
-    """A stream that is given up may fail once more while it is closed."""
+    """A stream that is given up may fail once more; nor does that hide a cancellation."""
     watcher, _ = make(server)
     view = View()
     original = server.watch
 
-    def watch(cls, namespace="", **options):
-        manager = original(cls, namespace, **options)
-        leave = manager.__aexit__
-
-        async def failing(*details):
-            await leave(*details)
+    @asynccontextmanager
+    async def watch(cls, namespace="", **options):
+        try:
+            async with original(cls, namespace, **options) as stream:
+                yield stream
+        finally:
             raise StreamBrokenError("while closing")
-
-        manager.__aexit__ = failing
-        return _Bound(manager)
 
     server.watch = watch
     async with supervise() as tasks:
-        tasks.start(watcher.run(view), name="watch")
+        task = tasks.start(watcher.run(view), name="watch")
         await asyncio.sleep(2)
         server.stream.send(None)
         await settle()
         server.put("a")
         await settle()
+        task.cancel()
+        await settle()
+        assert task.cancelled()
 
     assert 1 == len(view.objects)
 
 
-class _Bound:
-    """An async context manager whose exit was replaced on the instance."""
+@pytest.mark.looptime
+async def test_stream_whose_own_task_fails_is_broken(server):
+    """A stream may be served by a task of its own; the failure of that is the stream's."""
+    watcher, log = make(server)
+    original = server.watch
 
-    def __init__(self, manager):
-        self.manager = manager
+    async def fail():
+        await asyncio.sleep(3)
+        raise StreamBrokenError("in the stream's task")
 
-    async def __aenter__(self):
-        return await self.manager.__aenter__()
+    @asynccontextmanager
+    async def watch(cls, namespace="", **options):
+        async with supervise() as tasks, original(cls, namespace, **options) as stream:
+            tasks.start(fail(), name="reader")
+            yield stream
 
-    async def __aexit__(self, *details):
-        return await self.manager.__aexit__(*details)
+    server.watch = watch
+    async with supervise() as tasks:
+        tasks.start(watcher.run(View()), name="watch")
+        await asyncio.sleep(10)
+
+    assert ["broken"] * 3 == log.ends
+    assert all(wait <= 0.1 for wait in log.waits)
 
 
 @pytest.mark.looptime

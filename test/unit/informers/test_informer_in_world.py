@@ -1,0 +1,184 @@
+"""Informers with the real client against the fake API server's world, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobsetpy.aio import supervise
+from jobsetpy.api.core import Pod
+from jobsetpy.client import KubeClient
+from jobsetpy.informers import NullObserver, SharedInformer, Tally
+from jobsetpy.testing import World, make_pod
+
+PHASES: Tally[Pod, str, str] = Tally(
+    "phases", lambda pod: (pod.metadata.namespace, pod.status.phase)
+)
+
+
+class Log(NullObserver):
+    """Counts lists and remembers why watches ended."""
+
+    def __init__(self):
+        self.lists = 0
+        self.ends = []
+
+    def on_list(self, kind, seconds, count):
+        self.lists += 1
+
+    def on_watch_end(self, kind, reason):
+        self.ends.append(reason)
+
+
+class Replica:
+    """A handler that keeps its own picture, by what it hears alone."""
+
+    def __init__(self):
+        self.pods = {}
+
+    def on_add(self, obj, *, initial):
+        assert obj.metadata.key not in self.pods
+        self.pods[obj.metadata.key] = obj
+
+    def on_update(self, old, new):
+        assert self.pods[new.metadata.key] is old
+        self.pods[new.metadata.key] = new
+
+    def on_delete(self, obj, *, final_state_known):
+        assert self.pods.pop(obj.metadata.key).metadata.uid == obj.metadata.uid
+
+
+@pytest.fixture
+def world():
+    """A world with twenty pods."""
+    world = World()
+    for number in range(20):
+        world.create("pods", make_pod(f"p{number}").build())
+    return world
+
+
+@pytest.fixture(params=[False, True], ids=["pages", "streaming"])
+def informer(request, world):
+    """An informer of the world's pods, with either way of listing."""
+    log = Log()
+    informer = SharedInformer(
+        KubeClient(world.transport()),
+        Pod,
+        tallies=[PHASES],
+        page_limit=3,
+        streaming=request.param,
+        observer=log,
+        rand=lambda: 0.5,
+    )
+    informer.log = log
+    informer.replica = Replica()
+    informer.add_handler(informer.replica)
+    return informer
+
+
+def check(world, informer):
+    """The store, the tally and what the handler heard all equal the world."""
+    expected = {
+        pod["metadata"]["name"]: pod["metadata"]["resourceVersion"] for pod in world.list("pods")
+    }
+    stored = informer.store.list()
+    assert expected == {pod.metadata.name: pod.metadata.resource_version for pod in stored}
+    assert {id(pod) for pod in stored} == {id(pod) for pod in informer.replica.pods.values()}
+    assert len(expected) == sum(informer.store.tally(PHASES, "default").values())
+
+
+def disturb(world, round_):
+    """Change, delete and create."""
+    world.set_status("pods", f"p{2 * round_}", phase=f"phase-{round_}")
+    world.delete("pods", f"p{2 * round_ + 1}")
+    world.create("pods", make_pod(f"new-{round_}").build())
+
+
+@pytest.mark.looptime
+async def test_faults_of_all_kinds(world, informer):
+    """Through duplicates, cuts, ends, errors and expiries the picture stays right."""
+    async with supervise() as tasks:
+        tasks.start(informer.run(), name="informer")
+        await informer.wait_for_sync()
+        check(world, informer)
+
+        faults = world.faults
+        duplicates = faults.duplicate(times=3)
+        disturb(world, 0)
+        await asyncio.sleep(1)
+        check(world, informer)
+        duplicates.lift()
+
+        for number, fault in enumerate(
+            [
+                lambda: faults.cut(verb="watch", after_events=1),
+                faults.end_watches,
+                lambda: faults.fail_watches(500),
+                lambda: faults.fail_watches(429),
+            ]
+        ):
+            fault()
+            disturb(world, 1 + number)
+            await asyncio.sleep(5)
+            check(world, informer)
+        assert 1 == informer.log.lists
+
+        faults.status(503, verb="watch", count=2)
+        faults.end_watches()
+        disturb(world, 7)
+        world.expire()
+        await asyncio.sleep(10)
+        check(world, informer)
+
+        assert 2 == informer.log.lists
+        assert informer.healthy()
+
+
+@pytest.mark.looptime
+async def test_silence_is_noticed_and_costs_no_list(world, informer):
+    """A stalled watch is replaced within 45 s; a quiet hour needs no list."""
+    async with supervise() as tasks:
+        tasks.start(informer.run(), name="informer")
+        await asyncio.sleep(100)
+        world.faults.stall(verb="watch")
+        disturb(world, 0)
+        await asyncio.sleep(45.5)
+        check(world, informer)
+
+        await asyncio.sleep(3600)
+        disturb(world, 3)
+        await asyncio.sleep(1)
+        check(world, informer)
+
+    assert 1 == informer.log.lists
+    assert informer.log.ends.count("silence") <= 3
+
+
+@pytest.mark.looptime
+async def test_expiry_while_silent(world, informer):
+    """If history is gone when silence is noticed, a list shows what was missed."""
+    async with supervise() as tasks:
+        tasks.start(informer.run(), name="informer")
+        await asyncio.sleep(1)
+        world.faults.stall(verb="watch")
+        disturb(world, 0)
+        world.expire()
+        await asyncio.sleep(46)
+        check(world, informer)
+
+    assert 2 == informer.log.lists
+
+
+@pytest.mark.looptime
+async def test_server_without_bookmarks(world, informer):
+    """A server that sends no bookmarks is followed all the same."""
+    world.faults.drop_bookmarks()
+    async with supervise() as tasks:
+        tasks.start(informer.run(), name="informer")
+        await asyncio.sleep(600)
+        disturb(world, 0)
+        await asyncio.sleep(1)
+        check(world, informer)
+
+    assert 1 == informer.log.lists
