@@ -125,7 +125,7 @@ def leaves(kind: Kind, obj: Mapping[str, Any]) -> dict[Path, Any]:
 
 
 def _walk(kind: Kind, value: Any, names: Path, at: Path, out: dict[Path, Any]) -> None:
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping) and value and ".".join(names) not in kind.atomic_maps:
         for name, item in value.items():
             _walk(kind, item, (*names, name), (*at, f"f:{name}"), out)
         return
@@ -275,7 +275,7 @@ def _conflict(conflicts: list[tuple[Owner, Path]]) -> StatusError:
 
 
 def _merge(kind: Kind, live: Any, applied: Any, names: Path) -> Any:
-    if isinstance(applied, Mapping):
+    if isinstance(applied, Mapping) and ".".join(names) not in kind.atomic_maps:
         result = dict(live) if isinstance(live, Mapping) else {}
         for name, value in applied.items():
             if names == ("metadata",) and name in _UNOWNED_META and live:

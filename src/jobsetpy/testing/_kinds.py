@@ -47,6 +47,7 @@ class Kind:
         fields: what a field selector may name besides name and namespace.
         list_keys: keys of associative lists by dotted path (``status.conditions``); built-in
             kinds have those of ``BUILTIN_LIST_KEYS`` by field name as well.
+        atomic_maps: dotted paths of maps that have one owner.
         defaults: fills in a new object.
         keeps_status: whether a create keeps the status it was sent.
         unconditional_update: whether a PUT may come without a resourceVersion.
@@ -61,6 +62,7 @@ class Kind:
     generation: bool = False
     fields: Mapping[str, FieldReader] = attrs.field(factory=dict)
     list_keys: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    atomic_maps: frozenset[str] = frozenset()
     defaults: Callable[[Json], None] | None = None
     keeps_status: bool = False
     unconditional_update: bool = True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api.meta import ObjectKey, ResourceInfo
 from jobsetpy.testing import _patches, _selectors
+from jobsetpy.testing._definitions import DEFINITIONS, kind_of
 from jobsetpy.testing._dispatch import Dispatcher
 from jobsetpy.testing._faults import Faults
 from jobsetpy.testing._garbage import GarbageCollector
@@ -44,7 +45,7 @@ class World:
         self._dispatcher = Dispatcher(self._storage, self._registry, self._settle)
         self._collects = False
         self._storage.on_change = self._changed
-        for kind in BUILTIN:
+        for kind in (*BUILTIN, DEFINITIONS):
             self._storage.register(kind, floor=0)
         for name in ("default", "kube-system", "kube-public"):
             self.add_namespace(name)
@@ -58,7 +59,7 @@ class World:
         status: bool = True,
         list_keys: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
-        """Add a custom kind; as on a real server, no schema is checked.
+        """Add a custom kind, the short way; ``create("customresourcedefinitions", ...)`` works too.
 
         Args:
             what: the resource, or a wire class of it.
@@ -230,6 +231,10 @@ class World:
         return ObjectKey(namespace if collection.kind.info.namespaced else "", name)
 
     def _changed(self, collection: Collection, change: Change) -> None:
+        if collection.kind is DEFINITIONS and change.type != "DELETED":
+            kind = kind_of(change.new.obj)
+            if kind is not None:
+                self._storage.register(kind)
         if self._collects:
             self._garbage.note(collection, change)
 

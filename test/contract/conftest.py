@@ -1,0 +1,97 @@
+"""The same tests against the fake API server and a real one, in plain HTTP.
+
+The suite is what makes the fake a verified one. The real server is a control plane of our own
+without controllers, or the one of JOBSETPY_KUBECONFIG.
+"""
+
+import base64
+import secrets
+import ssl
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+from jobsetpy.testing import FakeApiServer
+
+for folder in (Path(__file__).parent, Path(__file__).resolve().parents[2] / "hack"):
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+from contract_kit import USER_AGENT, Api, Endpoint, define, definition  # noqa: E402 - see above
+
+
+@pytest.fixture(scope="session")
+def real_endpoint() -> Iterator[Endpoint]:
+    """A kube-apiserver with etcd that forgets old versions within seconds."""
+    from cluster import Cluster
+
+    args = ["--etcd-compaction-interval=2s"]
+    with Cluster(controller_manager=False, scheduler=False, apiserver_args=args) as running:
+        yield _from_kubeconfig(running.kubeconfig)
+
+
+def _from_kubeconfig(path: Path) -> Endpoint:
+    config = yaml.safe_load(path.read_text())
+    context = next(c for c in config["contexts"] if c["name"] == config["current-context"])
+    context = context["context"]
+    cluster = next(c for c in config["clusters"] if c["name"] == context["cluster"])["cluster"]
+    user = next(u for u in config["users"] if u["name"] == context["user"])["user"]
+    tls = ssl.create_default_context()
+    if cluster.get("insecure-skip-tls-verify"):
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    elif "certificate-authority-data" in cluster:
+        tls.load_verify_locations(
+            cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
+        )
+    else:
+        tls.load_verify_locations(path.parent / cluster["certificate-authority"])
+    headers = {}
+    if "token" in user:
+        headers["Authorization"] = f"Bearer {user['token']}"
+    with tempfile.TemporaryDirectory() as folder:
+        pair = []
+        for name in ("client-certificate", "client-key"):
+            if f"{name}-data" in user:
+                file = Path(folder) / name
+                file.write_bytes(base64.b64decode(user[f"{name}-data"]))
+                pair.append(file)
+            elif name in user:
+                pair.append(path.parent / user[name])
+        if pair:
+            tls.load_cert_chain(*pair)
+    return Endpoint(cluster["server"], headers, tls)
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])
+async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
+    """The server under test."""
+    if request.param == "fake":
+        async with FakeApiServer() as server:
+            endpoint = Endpoint(server.url, {}, None, server)
+            async with _opened(endpoint) as opened:
+                yield opened
+    else:
+        async with _opened(request.getfixturevalue("real_endpoint")) as opened:
+            yield opened
+
+
+@asynccontextmanager
+async def _opened(endpoint: Endpoint) -> AsyncIterator[Api]:
+    headers = {"User-Agent": USER_AGENT, **endpoint.headers}
+    connector = aiohttp.TCPConnector(ssl=endpoint.tls if endpoint.tls is not None else True)
+    async with aiohttp.ClientSession(endpoint.url, headers=headers, connector=connector) as session:
+        api = Api(endpoint, session, f"c-{secrets.token_hex(4)}")
+        made = await api.post("/api/v1/namespaces", {"metadata": {"name": api.ns}})
+        assert made.status == 201, made.body
+        # Where no controller makes it, pods are refused without.
+        account = {"metadata": {"name": "default"}}
+        await api.post(f"/api/v1/namespaces/{api.ns}/serviceaccounts", account)
+        await define(api, definition("widgets", "Widget"))
+        yield api
+        await api.delete(f"/api/v1/namespaces/{api.ns}")
