@@ -227,7 +227,8 @@ class EventRecorder:
                 await self._send_due()
                 self._wake.clear()
                 due = self._later.next_due()
-                delay = None if due is None else max(0.0, due - self._clock.monotonic())
+                # Not less than a tick of uvloop's clock, or the loop would spin until it ticks.
+                delay = None if due is None else max(0.001, due - self._clock.monotonic())
                 with suppress(TimeoutError):
                     async with asyncio.timeout(delay):
                         await self._wake.wait()

@@ -22,6 +22,9 @@ K = TypeVar("K", bound=Hashable)
 _TIMER_SLACK_S = 1e-5
 """A deadline this near has passed: timers fire a clock tick early, and must not fire twice."""
 
+_SHORTEST_TIMER_S = 0.001
+"""uvloop's clock ticks in milliseconds: a shorter timer would fire at once, again and again."""
+
 
 class QueueShutDown(LifecycleError):  # noqa: N818 - named like asyncio.QueueShutDown
     """``get`` on a queue that is shut down and holds nothing more."""
@@ -92,8 +95,8 @@ class WorkQueue(Generic[K]):
     5. **No starving.** Every ``fair_every``-th item taken is the one that is queued longest, of
        whatever priority. An item with *p* older ones before it waits for at most
        ``fair_every * (p + 1)`` takings, however many of higher priority keep coming.
-    6. **Delays.** ``add_after`` adds when its time has come, never earlier (to a clock tick of
-       10 us). An item waiting for two deadlines keeps the earlier one; an ``add`` meanwhile does
+    6. **Delays.** ``add_after`` adds when its time has come, never earlier (but for a tick of
+       the loop's clock). An item waiting for two deadlines keeps the earlier one; an ``add`` meanwhile does
        not cancel the wait.
     7. **Shutting down.** After ``shut_down`` nothing is accepted and waiting delays are dropped.
        ``get`` gives out what is queued (with ``drain=False`` nothing more), then raises
@@ -392,7 +395,8 @@ class WorkQueue(Generic[K]):
         except RuntimeError:
             return
         self._timer_due = due
-        self._timer = loop.call_later(max(0.0, due - self._clock.monotonic()), self._on_timer)
+        delay_s = max(_SHORTEST_TIMER_S, due - self._clock.monotonic())
+        self._timer = loop.call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

@@ -218,6 +218,18 @@ class TestEvents:
 
         assert client.verbs == ["create", "patch", "patch", "create"]
 
+    async def test_series_end_independently(self):
+        """A series that goes on does not keep a silent one alive."""
+        client = Client()
+        async with recording(client) as recorder:
+            for second in range(400):
+                recorder.event(pod("busy", uid="b"), "Normal", "R", "m")
+                if second in {1, 390}:
+                    recorder.event(pod("quiet", uid="q"), "Normal", "R", "m")
+                await asyncio.sleep(1)
+
+        assert sorted(name[0] for _, name in client.events) == ["b", "q", "q"]
+
     async def test_names_are_unique(self):
         """Events of one instant have different names."""
         client = Client()

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 
 import pytest
+import uvloop
 
 from jobsetpy.aio import ManualClock
 from jobsetpy.workqueue import ItemExponential, QueueShutDown, WorkQueue
@@ -340,6 +341,32 @@ def test_delayed_before_the_loop_ran():
         assert loop.run_until_complete(queue.get()) == "a"
     finally:
         loop.close()
+
+
+def test_timers_do_not_spin_on_a_coarse_clock():
+    """On uvloop, whose clock ticks in milliseconds, a delay ends with a timer or two."""
+    fired = []
+
+    class Counting(WorkQueue[int]):
+        __slots__ = ()
+
+        def _on_timer(self) -> None:
+            fired.append(1)
+            super()._on_timer()
+
+    async def wait_for_some() -> None:
+        queue = Counting()
+        for number in range(10):
+            queue.add_after(number, 0.0023)
+            queue.done(await queue.get())
+
+    loop = uvloop.new_event_loop()
+    try:
+        loop.run_until_complete(wait_for_some())
+    finally:
+        loop.close()
+
+    assert 10 <= len(fired) <= 40
 
 
 @pytest.mark.looptime
