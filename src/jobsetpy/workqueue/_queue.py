@@ -95,9 +95,9 @@ class WorkQueue(Generic[K]):
     5. **No starving.** Every ``fair_every``-th item taken is the one that is queued longest, of
        whatever priority. An item with *p* older ones before it waits for at most
        ``fair_every * (p + 1)`` takings, however many of higher priority keep coming.
-    6. **Delays.** ``add_after`` adds when its time has come, never earlier (but for a tick of
-       the loop's clock). An item waiting for two deadlines keeps the earlier one; an ``add`` meanwhile does
-       not cancel the wait.
+    6. **Delays.** ``add_after`` adds when its time has come, never earlier (but for a tick of the
+       loop's clock). An item waiting for two deadlines keeps the earlier one; an ``add`` meanwhile
+       does not cancel the wait.
     7. **Shutting down.** After ``shut_down`` nothing is accepted and waiting delays are dropped.
        ``get`` gives out what is queued (with ``drain=False`` nothing more), then raises
        :class:`QueueShutDown`.
