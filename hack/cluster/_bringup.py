@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _config, _nodes, _state
-from ._identity import ProcessId, wait_until
+from ._identity import wait_until
 from ._pki import Authority, make_key
 from ._requirements import SEARCH
 
@@ -108,13 +108,13 @@ def write_secrets(
 
 
 def spawn_supervisor(folder: Path, *, detached: bool) -> subprocess.Popen[bytes]:
-    """Start the supervisor and note who it is; it may not be ready yet."""
+    """Start the supervisor; it notes itself who it is, and may not be ready yet."""
     argv = [sys.executable, "-I", "-S", str(SUPERVISOR), str(folder)]
     if not detached:
         argv.append(str(os.getpid()))
     env = {key: value for key, value in os.environ.items() if key in KEPT_VARIABLES}
     with (folder / "log" / "supervisor.log").open("ab") as log:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -123,10 +123,6 @@ def spawn_supervisor(folder: Path, *, detached: bool) -> subprocess.Popen[bytes]
             cwd="/",
             start_new_session=True,
         )
-    identity = ProcessId.of(process.pid)
-    assert identity is not None  # it is our child and not yet waited for
-    _state.write_private(folder / "supervisor.json", json.dumps(identity.to_json()))
-    return process
 
 
 def supervisor_ready(folder: Path, process: subprocess.Popen[bytes]) -> bool:

@@ -84,9 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--image", action="append", default=[], metavar="TAR")
     up.add_argument("--timeout", type=float, default=90.0, metavar="SECONDS")
 
-    command("down", _down, "end a cluster and remove all of it").add_argument(
-        "--all", action="store_true", help="every cluster of this user"
-    )
+    down = command("down", _down, "end a cluster and remove all of it")
+    down.add_argument("--all", action="store_true", help="every cluster of this user")
+    down.add_argument("--crashed", action="store_true", help="every one that no longer runs")
     command("status", _status, "what runs").add_argument("--all", action="store_true")
     command("env", _env, "print the line that sets KUBECONFIG in a shell")
     run = command("exec", _exec, "run a command where the API server can be reached")
@@ -152,7 +152,9 @@ def _up(arguments: argparse.Namespace) -> None:
 
 
 def _down(arguments: argparse.Namespace) -> None:
-    names = Cluster.names() if arguments.all else [arguments.name]
+    names = [arguments.name]
+    if arguments.all or arguments.crashed:
+        names = [n for n in Cluster.names() if arguments.all or not Cluster(name=n).running]
     for name in names:
         arguments.name = name
         cluster = _cluster(arguments)

@@ -24,8 +24,8 @@ from ._binaries import Binaries
 from ._components import Components
 from ._control import Api, ask
 from ._errors import ClusterError
-from ._identity import ProcessId
-from ._progress import Progress
+from ._identity import ProcessId, wait_until
+from ._progress import Progress, Shown
 from ._requirements import require_nodes
 from ._supervisor import remove_cgroup
 
@@ -89,6 +89,8 @@ class Cluster(Components):
         timeout_s: float = 90.0,
         existing: str | Path | None = None,
     ) -> None:
+        if not 0 <= nodes <= _config.MAX_NODES:
+            raise ClusterError(f"nodes: 0 to {_config.MAX_NODES}, not {nodes}")
         self.name = _state.check_name(name or f"t{os.getpid()}-{secrets.token_hex(3)}")
         self.settings = _config.Settings(
             nodes=nodes,
@@ -166,7 +168,7 @@ class Cluster(Components):
     # -- start and end ---------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        return self.start()
+        return self if self._supervisor else self.start()
 
     def __exit__(
         self,
@@ -198,10 +200,11 @@ class Cluster(Components):
             if self._binaries:
                 binaries = Binaries.in_folder(self._binaries, wanted)
             else:
-                binaries = Binaries.find(wanted, shown)
+                # Getting them takes minutes the first time: that is never done in silence.
+                binaries = Binaries.find(wanted, progress or Shown())
             if self.settings.nodes:
                 require_nodes(shown)
-                _nodes.check_place(_state.clusters_dir())
+                _nodes.check_places(_state.clusters_dir(), binaries["kubelet"])
             folder, ports = _state.create_folder(self.name)
             try:
                 self._bring_up(folder, ports, binaries, detached=detached, progress=shown)
@@ -314,14 +317,11 @@ class Cluster(Components):
         status, text = self.api.request("POST", url, path.read_text())
         if status != 201:
             raise ClusterError(f"{path}: the API server says {status}: {text[:500]}")
-        name = json.loads(text)["metadata"]["name"]
-
-        def established() -> bool:
-            found = self.api.get(f"{url}/{name}") or {}
-            conditions = found.get("status", {}).get("conditions", [])
-            return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
-
-        self._wait(established, "kube-apiserver", deadline)
+        spec = json.loads(text)["spec"]
+        version = next(v["name"] for v in spec["versions"] if v["served"])
+        # Its condition "Established" comes a little before the API server really serves it.
+        items = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1"
+        self._wait(lambda: self.api.get(items), "kube-apiserver", deadline)
 
     def down(self) -> None:
         """End everything of this cluster and remove its files; also after a crash, also twice."""
@@ -331,10 +331,12 @@ class Cluster(Components):
         if self._keep_logs and (folder / "log").is_dir():
             shutil.copytree(folder / "log", self._keep_logs / self.name, dirs_exist_ok=True)
         data = _state.read_json(folder / "supervisor.json")
+        if self._supervisor:
+            self._supervisor.terminate()  # it may not have written that file yet
         if data:
             ProcessId.from_json(data).end(grace_s=25.0)
         if self._supervisor:
-            self._supervisor.wait(10)
+            self._supervisor.wait(25.0)
             self._supervisor = None
         # For a supervisor that was killed: its children die with it, so this is a second fence.
         rows = _state.read_json(folder / "pids.json") or {}
@@ -361,9 +363,13 @@ class Cluster(Components):
         self.start_apiserver(timeout_s=timeout_s)
 
     def stop_node(self, node: str) -> None:
-        """Cut the power of a node: all its processes end at once, its pods and images stay on disk."""
+        """Cut a node's power: all its processes end at once, what is on its disk stays."""
+        first = ProcessId.of(self._init_of(node))
         (self.folder / node / "ready").unlink(missing_ok=True)
         self.kill_component(node)
+        # The first process goes last: the kernel waits for all others of its namespace.
+        if first and not wait_until(lambda: not first.alive(), 10.0):
+            raise ClusterError(f"{node} cannot be ended")
 
     def start_node(self, node: str, *, timeout_s: float = 60.0) -> None:
         """Start a stopped node again, with its disk as it was, up to a running kubelet."""

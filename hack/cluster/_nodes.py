@@ -63,18 +63,28 @@ def spec_parts(folder: Path, ports: _config.Ports, settings: _config.Settings) -
     }
 
 
-def check_place(folder: Path) -> None:
-    """Refuse a place that nodes could not see.
+def check_place(path: Path, remedy: str) -> None:
+    """Refuse what nodes could not see.
 
     Raises:
-        ClusterError: it is in a folder that a node covers.
+        ClusterError: it is in a folder that a node covers; `remedy` is said too.
     """
-    place = folder.resolve()
-    for covered in COVERED:
-        if place.is_relative_to(covered):
-            raise ClusterError(
-                f"{place} is under {covered}; set JOBSETPY_STATE_DIR to another place"
-            )
+    for place in (path.absolute(), path.resolve()):
+        for covered in COVERED:
+            if place.is_relative_to(covered):
+                raise ClusterError(f"{place} is under {covered}, which nodes cover; {remedy}")
+
+
+def check_places(state: Path, kubelet: Path) -> None:
+    """Refuse to start nodes that could not see their files.
+
+    Raises:
+        ClusterError: see `check_place`.
+    """
+    check_place(state, "set JOBSETPY_STATE_DIR to another place")
+    check_place(kubelet, "set XDG_CACHE_HOME or KUBEBUILDER_ASSETS to another place")
+    for path in (Path(sys.executable), Path(sys.base_prefix), NODE_INIT):
+        check_place(path, "use a Python and a copy of this project elsewhere")
 
 
 def snapshotter_for(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> str:

@@ -92,8 +92,6 @@ def create_folder(name: str) -> tuple[Path, Ports]:
         ClusterError: a cluster of that name is there already.
     """
     folder = clusters_dir() / check_name(name)
-    if folder.resolve().is_relative_to("/run"):
-        raise ClusterError(f"{folder} is under /run, which nodes hide; set JOBSETPY_STATE_DIR")
     with file_lock(state_dir() / "lock"):
         try:
             folder.mkdir(parents=True, mode=0o700)

@@ -111,6 +111,14 @@ class Supervisor:
     def on_term(self, *_: object) -> None:
         self.ending = True
 
+    def introduce(self) -> None:
+        """Write down who this is, before anything else: `down` looks for it there."""
+        me = os.getpid()
+        row = {"pid": me, "start_time": start_time(me), "boot": self.boot}
+        new = self.folder / "supervisor.json.new"
+        new.write_text(json.dumps(row))
+        new.rename(self.folder / "supervisor.json")
+
     def control_socket(self) -> socket.socket:
         # Through the folder's descriptor, because a socket's path may have 107 bytes only.
         (self.folder / "ctl.sock").unlink(missing_ok=True)  # of a node's earlier life
@@ -270,6 +278,7 @@ def remove_cgroup(path: Path, deadline: float) -> None:
 def main() -> None:
     owner = int(sys.argv[2]) if len(sys.argv) > 2 else None
     supervisor = Supervisor(Path(sys.argv[1]).resolve(), owner)
+    supervisor.introduce()
     try:
         supervisor.run()
     finally:

@@ -89,7 +89,7 @@ def copy_python(interpreter: Interpreter, root: Path, *, not_needed: Iterable[st
         skipped = {name for name in names if name in drop or name.startswith("config-")}
         if Path(folder).name == "lib-dynload":
             skipped |= {name for name in names if NO_EXTENSION.match(name)}
-        skipped |= {name for name in names if name.endswith((".a", ".pyc", ".exe", ".txt"))}
+        skipped |= {name for name in names if name.endswith((".a", ".pyc", ".exe"))}
         return skipped
 
     shutil.copytree(interpreter.library, target, ignore=ignore, symlinks=False)
@@ -180,5 +180,7 @@ def compile_all(
 
 
 def keep_source(path: PurePosixPath) -> bool:
-    """What goes into an image: no leftovers of building."""
+    """What goes into an image: no leftovers of building, but every licence."""
+    if any(part.endswith(".dist-info") for part in path.parts):
+        return True
     return path.suffix not in {".pyi", ".c", ".h", ".pyx", ".pxd", ".pxi", ".a", ".md", ".rst"}

@@ -1,0 +1,213 @@
+"""Where the programs come from: the order, and that nothing unverified is used."""
+
+import hashlib
+import http.server
+import io
+import tarfile
+import threading
+
+import pytest
+
+from cluster import _binaries, _build, _download
+from cluster._binaries import Binaries
+from cluster._download import Sources, UnreachableError
+from cluster._errors import ClusterError
+from cluster._progress import Progress
+from cluster._state import file_lock
+from cluster._versions import Release
+
+RELEASE = Release(kubernetes="1.36.3", etcd="3.6.8")
+
+
+def program(path, version="v1.36.3"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho Kubernetes {version}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def ways(monkeypatch, tmp_path):
+    """Fakes of the two ways to obtain a program; returns the list of what was asked of them."""
+    asked = []
+
+    def download(part, release, out, progress):
+        asked.append(("download", part))
+        if part == "etcd":
+            program(out)
+        else:
+            raise UnreachableError("no network")
+
+    def build(parts, release, targets, cache, progress):
+        asked.append(("build", *parts))
+        for part in parts:
+            program(targets[part])
+
+    monkeypatch.setattr(_binaries, "download", download)
+    monkeypatch.setattr(_build, "build", build)
+    monkeypatch.setattr(Release, "wanted", classmethod(lambda cls: RELEASE))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.delenv("JOBSETPY_NO_DOWNLOAD", raising=False)
+    return asked
+
+
+def cached(tmp_path, part):
+    return tmp_path / "cache" / "jobsetpy" / "bin" / RELEASE.folder(part) / part
+
+
+def test_download_comes_before_build(ways, tmp_path):
+    """What cannot be downloaded is built, and after one failure no further download is tried."""
+    wanted = ["etcd", "kube-apiserver", "kubelet"]
+    found = Binaries.find(wanted, Progress())
+    assert ways == [
+        ("download", "etcd"),
+        ("download", "kube-apiserver"),
+        ("build", "kube-apiserver", "kubelet"),
+    ]
+    assert found == {part: cached(tmp_path, part) for part in wanted}
+
+
+def test_cache_is_enough(ways, tmp_path):
+    """What is cached is neither downloaded nor built."""
+    program(cached(tmp_path, "etcd"))
+    assert Binaries.find(["etcd"], Progress()) == {"etcd": cached(tmp_path, "etcd")}
+    assert ways == []
+
+
+def test_download_can_be_switched_off(ways, monkeypatch):
+    """With JOBSETPY_NO_DOWNLOAD the build is next after the cache."""
+    monkeypatch.setenv("JOBSETPY_NO_DOWNLOAD", "1")
+    Binaries.find(["etcd"], Progress())
+    assert ways == [("build", "etcd")]
+
+
+def test_assets_come_first_and_are_completed(ways, tmp_path, monkeypatch):
+    """KUBEBUILDER_ASSETS has two of the programs only: the others come from the next place."""
+    assets = tmp_path / "assets"
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+    given = {name: program(assets / name) for name in ("etcd", "kube-apiserver")}
+    assert Binaries.find(["etcd", "kube-apiserver"], Progress()) == given
+    assert ways == []
+    found = Binaries.find(["etcd", "kube-apiserver", "kubelet"], Progress())
+    assert found == {**given, "kubelet": cached(tmp_path, "kubelet")}
+
+
+def test_a_mix_of_releases_is_refused(ways, tmp_path, monkeypatch):
+    """A kubelet newer than the API server is not supported, and would fail in odd ways."""
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
+    program(tmp_path / "assets" / "kube-apiserver", "v1.30.0")
+    with pytest.raises(ClusterError, match=r"is 1\.30"):
+        Binaries.find(["kube-apiserver", "kubelet"], Progress())
+
+
+def test_a_named_folder_has_to_have_all(tmp_path):
+    """The message names what is missing."""
+    program(tmp_path / "etcd")
+    with pytest.raises(ClusterError, match="has no kubelet"):
+        Binaries.in_folder(tmp_path, ["etcd", "kubelet"])
+
+
+def test_the_second_of_two_runs_is_told_that_it_waits(tmp_path):
+    """The lock is taken by one at a time, and the one that waits can say so."""
+    said, released = [], threading.Event()
+
+    def waiting():
+        said.append("waiting")
+        released.set()
+
+    def second():
+        with file_lock(tmp_path / "lock", waiting=waiting):
+            said.append("in")
+
+    thread = threading.Thread(target=second)
+    with file_lock(tmp_path / "lock"):
+        thread.start()
+        assert released.wait(10)
+        said.append("out")
+    thread.join(10)
+    assert said == ["waiting", "out", "in"]
+
+
+@pytest.fixture
+def site():
+    """A web server on loopback; its files are the returned dict."""
+    files = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = files.get(self.path)
+            self.send_response(200 if body is not None else 404)
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        base = f"http://127.0.0.1:{server.server_address[1]}"
+        yield files, Sources(kubernetes=base, etcd=base)
+        server.shutdown()
+        thread.join()
+
+
+def test_a_download_is_verified(site, tmp_path):
+    """The file is used if its sum is the published one, and is runnable then."""
+    files, sources = site
+    path = "/release/v1.36.3/bin/linux/amd64/kubelet"
+    files[path] = b"the program"
+    files[f"{path}.sha256"] = hashlib.sha256(b"the program").hexdigest().encode()
+    _download.download("kubelet", RELEASE, tmp_path / "kubelet", Progress(), sources)
+    assert (tmp_path / "kubelet").read_bytes() == b"the program"
+    assert (tmp_path / "kubelet").stat().st_mode & 0o111
+
+
+def test_another_file_than_published_is_refused(site, tmp_path):
+    """It does not fall back in silence either: somebody should look at this."""
+    files, sources = site
+    path = "/release/v1.36.3/bin/linux/amd64/kubelet"
+    files[path] = b"something else"
+    files[f"{path}.sha256"] = hashlib.sha256(b"the program").hexdigest().encode()
+    with pytest.raises(ClusterError, match="not used"):
+        _download.download("kubelet", RELEASE, tmp_path / "kubelet", Progress(), sources)
+    assert not list(tmp_path.iterdir())
+
+
+def test_etcd_is_taken_out_of_its_archive(site, tmp_path):
+    """etcd is published as an archive with one list of sums for all machines."""
+    files, sources = site
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        info = tarfile.TarInfo("etcd-v3.6.8-linux-amd64/etcd")
+        info.size = 4
+        tar.addfile(info, io.BytesIO(b"etcd"))
+    name = "etcd-v3.6.8-linux-amd64.tar.gz"
+    files[f"/v3.6.8/{name}"] = buffer.getvalue()
+    sums = f"{hashlib.sha256(buffer.getvalue()).hexdigest()}  {name}\n"
+    files["/v3.6.8/SHA256SUMS"] = sums.encode()
+    _download.download("etcd", RELEASE, tmp_path / "etcd", Progress(), sources)
+    assert (tmp_path / "etcd").read_bytes() == b"etcd"
+
+
+def test_a_missing_file_is_not_an_error_of_its_own(site, tmp_path):
+    """The next way is tried then."""
+    _, sources = site
+    with pytest.raises(UnreachableError, match="Not Found"):
+        _download.download("kubelet", RELEASE, tmp_path / "kubelet", Progress(), sources)
+
+
+def test_built_programs_say_their_version():
+    """Without these the API server would call itself v0.0.0, and clients refuse it."""
+    flags = _build.ld_flags("kubelet", RELEASE)
+    assert "gitVersion=v1.36.3" in flags
+    assert "gitMinor=36" in flags
+    assert _build.ld_flags("etcd", RELEASE) == "-s -w"
+
+
+def test_lock_files_are_of_the_pinned_releases():
+    """gomod/ is what `binaries --update-lock` makes for the versions named in the code."""
+    text = (_build.LOCK / "go.mod").read_text()
+    assert f"k8s.io/kubernetes v{Release().kubernetes}" in text
+    assert f"go.etcd.io/etcd/server/v3 v{Release().etcd}" in text

@@ -1,0 +1,123 @@
+"""Command lines and files of the components, as functions of the settings."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster import _config, _node_config
+from cluster._config import Ports, Settings
+
+FOLDER = Path("/folder")
+PORTS = Ports(api=21000, etcd=21001, etcd_peer=21002)
+
+
+def apiserver(**settings):
+    return _config.apiserver_argv(Path("/bin/x"), FOLDER, PORTS, Settings(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "present", "absent"),
+    [
+        ({}, "--bind-address=127.0.0.1", "--feature-gates"),
+        ({}, "--authorization-mode=RBAC", "--disable-admission-plugins"),
+        ({"nodes": 1}, "--authorization-mode=Node,RBAC", "--endpoint-reconciler-type"),
+        ({"nodes": 1}, "--secure-port=443", "--bind-address=127.0.0.1"),
+        ({"controller_manager": False}, "--disable-admission-plugins=ServiceAccount", "--nothing"),
+        ({"feature_gates": {"A": True, "B": False}}, "--feature-gates=A=true,B=false", "--nothing"),
+        ({"runtime_config": {"x/v1": True}}, "--runtime-config=x/v1=true", "--nothing"),
+        ({"max_requests_inflight": 7}, "--max-requests-inflight=7", "--max-mutating"),
+    ],
+)
+def test_each_knob_changes_the_api_servers_command_line(settings, present, absent):
+    """A knob adds its switch, and only its own."""
+    argv = apiserver(**settings)
+    assert present in argv
+    assert not [word for word in argv if word.startswith(absent)]
+
+
+def test_extra_arguments_come_last():
+    """The last of two equal switches wins, so the caller's have to be behind ours."""
+    assert apiserver(apiserver_args=("--v=9",))[-1] == "--v=9"
+
+
+def test_every_component_hears_of_feature_gates():
+    """A gate that only one component knows is a half-switched feature."""
+    settings = Settings(feature_gates={"Gate": True})
+    lines = [
+        _config.apiserver_argv(Path("x"), FOLDER, PORTS, settings),
+        _config.controller_manager_argv(Path("x"), FOLDER, settings),
+        _config.scheduler_argv(Path("x"), FOLDER, settings),
+    ]
+    assert all("--feature-gates=Gate=true" in line for line in lines)
+    kubelet = _node_config.kubelet_config(1, pki=FOLDER, cgroup="c", settings=settings)
+    assert kubelet["featureGates"] == {"Gate": True}
+
+
+def test_etcd_writes_to_disk_only_when_asked():
+    """The data is thrown away, so waiting for the disk would be waste."""
+    assert "--unsafe-no-fsync" in _config.etcd_argv(Path("x"), FOLDER, PORTS, Settings())
+    durable = _config.etcd_argv(Path("x"), FOLDER, PORTS, Settings(fsync=True))
+    assert "--unsafe-no-fsync" not in durable
+
+
+def test_kubeconfig_is_yaml_with_everything_inside():
+    """It names no file, so it can be copied anywhere."""
+    text = _config.kubeconfig(name="dev", server="https://127.0.0.1:1", ca=b"CERT", token="t" * 8)
+    data = yaml.safe_load(text)
+    assert data["clusters"][0]["cluster"] == {
+        "server": "https://127.0.0.1:1",
+        "certificate-authority-data": "Q0VSVA==",
+    }
+    assert data["users"][0]["user"] == {"token": "t" * 8}
+    assert data["current-context"] == data["contexts"][0]["name"] == "dev"
+
+
+def test_tokens_file_quotes_groups():
+    """Groups are one CSV field, whatever their number."""
+    text = _config.tokens_csv([("t1", "u1", ("g1", "g2")), ("t2", "u2", ())])
+    assert text == 't1,u1,u1,"g1,g2"\nt2,u2,u2,""\n'
+
+
+@pytest.mark.parametrize(
+    ("version", "layout", "runtime"),
+    [
+        ("1.6.20~ds1", 2, "io.containerd.grpc.v1.cri"),
+        ("v1.7.28", 2, "io.containerd.grpc.v1.cri"),
+        ("v2.1.0", 3, "io.containerd.cri.v1.runtime"),
+    ],
+)
+def test_containerd_gets_the_layout_of_its_version(version, layout, runtime):
+    """Version 2 moved every setting."""
+    text = _node_config.containerd_config(
+        version=version,
+        cni_bin=Path("/cni/bin"),
+        cni_conf=Path("/cni/conf"),
+        snapshotter="overlayfs",
+        runc=Path("/sbin/runc"),
+    )
+    config = tomllib.loads(text)
+    assert config["version"] == layout
+    plugin = config["plugins"][runtime]
+    options = plugin["containerd"]["runtimes"]["runc"]["options"]
+    assert options == {"BinaryName": "/sbin/runc", "SystemdCgroup": False}
+    assert plugin["restrict_oom_score_adj"] is True
+
+
+def test_kubelet_settings_can_be_overridden():
+    """The caller's fields replace ours."""
+    settings = Settings(kubelet_config={"maxPods": 5})
+    config = _node_config.kubelet_config(2, pki=FOLDER, cgroup="jobsetpy-x-2", settings=settings)
+    assert config["maxPods"] == 5
+    assert config["cgroupRoot"] == "/jobsetpy-x-2"
+    json.dumps(config)
+
+
+def test_nodes_never_share_an_address():
+    """Addresses, pod ranges and wires differ for all numbers that are allowed."""
+    numbers = range(1, _config.MAX_NODES + 1)
+    for make in (_config.node_address, _config.pod_range, _config.node_name):
+        assert len({make(n) for n in numbers}) == _config.MAX_NODES
+    assert all(len(_node_config.node_wire(n)["wire"]) <= 15 for n in numbers)

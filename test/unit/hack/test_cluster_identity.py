@@ -1,0 +1,91 @@
+"""Which process is meant: pids that were given to somebody else are never touched."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from cluster._identity import ProcessId, boot_id, find_child, stat_fields, wait_until
+
+SLEEP = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
+
+
+@pytest.fixture
+def child():
+    """A process that waits."""
+    with subprocess.Popen(SLEEP) as process:
+        yield process
+        process.kill()
+
+
+def test_a_process_is_known_by_its_start_time(child):
+    """The same pid with another start time, or of another boot, is somebody else."""
+    identity = ProcessId.of(child.pid)
+    assert identity.alive()
+    assert ProcessId.from_json(identity.to_json()) == identity
+    assert not replace(identity, start_time=identity.start_time + 1).alive()
+    assert not replace(identity, boot="another").alive()
+
+
+def test_a_recycled_pid_gets_no_signal(child):
+    """The signal meant for the old owner of a pid does not reach the new one."""
+    stranger = replace(ProcessId.of(child.pid), start_time=1)
+    assert stranger.send(signal.SIGKILL) is False
+    stranger.end(grace_s=0.0)
+    assert child.poll() is None
+
+
+def test_end_ends_the_process(child):
+    """SIGTERM is enough for a process that obeys."""
+    ProcessId.of(child.pid).end(grace_s=10.0)
+    assert child.wait(10) == -signal.SIGTERM
+
+
+def test_no_process_has_no_identity(child):
+    """A zombie is ended, and after it was waited for there is nothing."""
+    identity = ProcessId.of(child.pid)
+    child.kill()
+    assert identity.wait(10.0)
+    assert not identity.alive()
+    child.wait(10)
+    assert ProcessId.of(child.pid) is None
+    assert identity.cpu_seconds() == 0.0
+    assert identity.rss_bytes() == 0
+
+
+def test_a_command_name_with_brackets_is_no_trap(tmp_path):
+    """The name in /proc/PID/stat may hold blanks and brackets."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text("7 (a b) c) S 1 2 3")
+    assert stat_fields(7, tmp_path) == ["S", "1", "2", "3"]
+
+
+def test_children_are_found_by_their_inner_pid(tmp_path):
+    """A process of a nested pid namespace is named by the pid it has there."""
+    for pid, parent, inner in ((10, 1, 1), (11, 10, 3), (12, 10, 4)):
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        (folder / "stat").write_text(f"{pid} (x) S {parent} " + "0 " * 40)
+        (folder / "status").write_text(f"Name:\tx\nNSpid:\t{pid}\t{inner}\n")
+    (tmp_path / "uptime").touch()
+    assert find_child(1, proc=tmp_path) == 10
+    assert find_child(10, inner_pid=4, proc=tmp_path) == 12
+    assert find_child(10, inner_pid=9, proc=tmp_path) is None
+
+
+def test_own_usage_is_seen():
+    """CPU time and memory of a running process are not zero."""
+    me = ProcessId.of(os.getpid())
+    assert me.boot == boot_id()
+    assert me.cpu_seconds() > 0
+    assert me.rss_bytes() > 1 << 20
+
+
+def test_wait_until_gives_up():
+    """It says whether the condition came true in time."""
+    answers = iter([False, True])
+    assert wait_until(lambda: next(answers), 5.0, 0.0)
+    assert not wait_until(lambda: False, 0.0, 0.0)
