@@ -6,14 +6,17 @@ Name and function are declared together, in one constant, before the informer st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from jobsetpy.api.meta import ObjectKey
 from jobsetpy.errors import IndexConflictError
 
 T = TypeVar("T")
+
+Identity: TypeAlias = tuple[str, str]
+"""Namespace and name. Tables are keyed by tuples, which Python hashes and compares natively; an
+``ObjectKey`` does both in Python code, five times as slow."""
 
 
 @attrs.frozen
@@ -48,17 +51,17 @@ BY_NAMESPACE: Index[Any] = Index("metadata.namespace", _namespace)
 
 
 class IndexTable(Generic[T]):
-    """One index's entries: value → key → object, in the order the objects came.
+    """One index's entries: value → identity → object, in the order the objects came.
 
-    Dicts rather than sets of keys: smaller for thousands of entries, ordered, and a look-up needs
-    no hash of a key.
+    Dicts rather than sets: smaller for thousands of entries, ordered, and a look-up needs no
+    second step from identity to object.
     """
 
     __slots__ = ("entries", "index")
 
     def __init__(self, index: Index[T]) -> None:
         self.index = index
-        self.entries: dict[str, dict[ObjectKey, T]] = {}
+        self.entries: dict[str, dict[Identity, T]] = {}
 
     def values_of(self, obj: T | None) -> tuple[str, ...]:
         """The values of an object, each once; none for ``None``. May raise what ``func`` raises."""
@@ -68,18 +71,18 @@ class IndexTable(Generic[T]):
         return values if len(values) < 2 else tuple(dict.fromkeys(values))
 
     def change(
-        self, key: ObjectKey, before: tuple[str, ...], after: tuple[str, ...], obj: T | None
+        self, identity: Identity, before: tuple[str, ...], after: tuple[str, ...], obj: T | None
     ) -> None:
         """Move an object from its values ``before`` to those ``after``; cannot fail."""
         for value in before:
             if value not in after:
                 bucket = self.entries[value]
-                del bucket[key]
+                del bucket[identity]
                 if not bucket:
                     del self.entries[value]
         if obj is not None:
             for value in after:
-                self.entries.setdefault(value, {})[key] = obj
+                self.entries.setdefault(value, {})[identity] = obj
 
 
 def check_same_name(old: Index[Any] | None, new: Index[Any]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, Never, TypeVar, assert_never
+from typing import Any, Final, Generic, Never, TypeVar, assert_never
 
 from jobsetpy.informers._events import (
     Applied,
@@ -21,7 +21,7 @@ from jobsetpy.informers._events import (
     WatchEvent,
 )
 from jobsetpy.informers._handlers import HandlerSet
-from jobsetpy.informers._store import Diff, StoreWriter, key_of_any, same_version
+from jobsetpy.informers._store import Diff, Named, StoreWriter, same_version
 from jobsetpy.informers._watcher import Watcher
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class Reflector(Generic[T]):
 
     def _apply(self, obj: T) -> None:
         self._note_version(obj)
-        old = self._writer.current(key_of_any(obj))
+        old = self._writer.current(_metadata(obj))
         if old is not None and same_version(old, obj):
             return  # told already; the store keeps the object that everybody has
         self._writer.apply(obj)
@@ -96,7 +96,7 @@ class Reflector(Generic[T]):
             self._handlers.updated(old, obj)
 
     def _delete(self, obj: T, *, final_state_known: bool) -> None:
-        key = key_of_any(obj)
+        key = _metadata(obj)
         if self._writer.staging:
             self._writer.unstage(key)
             return
@@ -124,6 +124,11 @@ class Reflector(Generic[T]):
             self._handlers.updated(old, new)
             told = await _breathe(told)
         self._handlers.end_announcement()
+
+
+def _metadata(obj: Any) -> Named:
+    metadata: Named = obj.metadata
+    return metadata
 
 
 async def _breathe(told: int) -> int:

@@ -11,14 +11,14 @@ import asyncio
 import builtins
 from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.errors import AlreadyStartedError, NotSyncedError, UnknownIndexError
 from jobsetpy.informers._aggregate import Tally, TallyTable, TallyView, check_same_tally
-from jobsetpy.informers._indexer import BY_NAMESPACE, Index, IndexTable, check_same_name
+from jobsetpy.informers._indexer import BY_NAMESPACE, Identity, Index, IndexTable, check_same_name
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -48,10 +48,22 @@ def same_version(old: Any, new: Any) -> bool:
     )
 
 
-def key_of_any(obj: Any) -> ObjectKey:
-    """Namespace and name of an object with ``metadata``."""
+class Named(Protocol):
+    """A key, or an object's metadata."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
+def _identity(named: Named) -> Identity:
+    return (named.namespace, named.name)
+
+
+def _identity_of(obj: Any) -> Identity:
     meta = obj.metadata
-    return ObjectKey(meta.namespace, meta.name)
+    return (meta.namespace, meta.name)
 
 
 class _State(Generic[T]):
@@ -61,7 +73,7 @@ class _State(Generic[T]):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.items: dict[ObjectKey, T] = {}
+        self.items: dict[Identity, T] = {}
         self.indexes: dict[str, IndexTable[T]] = {}
         self.tallies: dict[str, TallyTable[T]] = {}
         self.synced = asyncio.Event()
@@ -119,14 +131,14 @@ class Store(Generic[T]):
         """Wait until the first list is complete."""
         await self._state.synced.wait()
 
-    def get(self, key: ObjectKey) -> T | None:
+    def get(self, key: Named) -> T | None:
         """The object, or ``None``.
 
         Raises:
             NotSyncedError: before the first complete list.
         """
         self._state.require_sync()
-        return self._state.items.get(key)
+        return self._state.items.get((key.namespace, key.name))
 
     def by_index(self, index: Index[T] | str, value: str) -> builtins.list[T]:
         """All objects with that indexed value, oldest in the store first; O(result).
@@ -144,7 +156,7 @@ class Store(Generic[T]):
             UnknownIndexError: the index was not declared.
             NotSyncedError: before the first complete list.
         """
-        return frozenset(self._bucket(index, value))
+        return frozenset(ObjectKey(*identity) for identity in self._bucket(index, value))
 
     def index_count(self, index: Index[T] | str, value: str) -> int:
         """How many objects have that indexed value; errors as ``by_index``."""
@@ -201,7 +213,7 @@ class Store(Generic[T]):
             return [*self._state.items.values()]
         if BY_NAMESPACE.name in self._state.indexes:
             return self.by_index(BY_NAMESPACE, namespace)
-        return [obj for key, obj in self._state.items.items() if key.namespace == namespace]
+        return [obj for (home, _), obj in self._state.items.items() if home == namespace]
 
     def _index(self, index: Index[T] | str) -> IndexTable[T]:
         name = index if isinstance(index, str) else index.name
@@ -212,7 +224,7 @@ class Store(Generic[T]):
         self._state.require_sync()
         return table
 
-    def _bucket(self, index: Index[T] | str, value: str) -> Mapping[ObjectKey, T]:
+    def _bucket(self, index: Index[T] | str, value: str) -> Mapping[Identity, T]:
         return self._index(index).entries.get(value, {})
 
 
@@ -238,7 +250,7 @@ class StoreWriter(Generic[T]):
         tallies: Iterable[Tally[T, Any, Any]] = (),
     ) -> None:
         self._state: _State[T] = _State(kind if isinstance(kind, str) else kind.__name__)
-        self._staged: dict[ObjectKey, T] | None = None
+        self._staged: dict[Identity, T] | None = None
         self.store: Store[T] = Store(self._state)
         for index in indexes:
             self.add_index(index)
@@ -284,20 +296,23 @@ class StoreWriter(Generic[T]):
             msg = f"{what!r} comes too late: the store of {self._state.name} is filled already"
             raise AlreadyStartedError(msg)
 
-    def current(self, key: ObjectKey) -> T | None:
+    def current(self, key: Named) -> T | None:
         """What ``Store.get`` would answer, synced or not."""
-        return self._state.items.get(key)
+        return self._state.items.get(_identity(key))
 
     def apply(self, obj: T) -> T | None:
         """Put an object in; returns the one that was there."""
-        key = key_of_any(obj)
-        return self._change(key, self._state.items.get(key), obj)
+        identity = _identity_of(obj)
+        old = self._state.items.get(identity)
+        self._change(identity, old, obj)
+        return old
 
-    def delete(self, key: ObjectKey) -> T | None:
+    def delete(self, key: Named) -> T | None:
         """Take an object out; returns it, or ``None`` if it was not there."""
-        old = self._state.items.get(key)
+        identity = _identity(key)
+        old = self._state.items.get(identity)
         if old is not None:
-            self._change(key, old, None)
+            self._change(identity, old, None)
         return old
 
     def set_version(self, resource_version: str) -> None:
@@ -322,12 +337,12 @@ class StoreWriter(Generic[T]):
     def stage(self, obj: T) -> None:
         """Put an object into the list that has begun."""
         assert self._staged is not None, "begin() comes first"
-        self._staged[key_of_any(obj)] = obj
+        self._staged[_identity_of(obj)] = obj
 
-    def unstage(self, key: ObjectKey) -> None:
+    def unstage(self, key: Named) -> None:
         """Take an object out of the list that has begun."""
         assert self._staged is not None, "begin() comes first"
-        self._staged.pop(key, None)
+        self._staged.pop(_identity(key), None)
 
     def commit(self, resource_version: str) -> Diff[T]:
         """Make the list that has begun the content, at once; returns what that changed.
@@ -341,13 +356,12 @@ class StoreWriter(Generic[T]):
         added: list[T] = []
         updated: list[tuple[T, T]] = []
         deleted: list[T] = []
-        gone = [key for key in items if key not in staged] if items else []
-        for key in gone:
-            old = items[key]
+        for identity in [identity for identity in items if identity not in staged]:
+            old = items[identity]
             deleted.append(old)
-            self._change(key, old, None)
-        for key, new in staged.items():
-            held = items.get(key)
+            self._change(identity, old, None)
+        for identity, new in staged.items():
+            held = items.get(identity)
             if held is None:
                 added.append(new)
             elif held.metadata.uid != new.metadata.uid:  # type: ignore[attr-defined] # KubeObject
@@ -357,7 +371,7 @@ class StoreWriter(Generic[T]):
                 continue
             else:
                 updated.append((held, new))
-            self._change(key, held, new)
+            self._change(identity, held, new)
         self.mark_synced(resource_version)
         return Diff(tuple(added), tuple(updated), tuple(deleted))
 
@@ -368,7 +382,7 @@ class StoreWriter(Generic[T]):
             self.stage(obj)
         return self.commit(resource_version)
 
-    def _change(self, key: ObjectKey, old: T | None, new: T | None) -> T | None:
+    def _change(self, identity: Identity, old: T | None, new: T | None) -> None:
         state = self._state
         # All that can fail comes first.
         moves = [
@@ -379,11 +393,10 @@ class StoreWriter(Generic[T]):
             for tally in state.tallies.values()
         ]
         for table, before, after in moves:
-            table.change(key, before, after, new)
+            table.change(identity, before, after, new)
         for tally, was, is_ in counts:
             tally.change(was, is_)
         if new is None:
-            del state.items[key]
+            del state.items[identity]
         else:
-            state.items[key] = new
-        return old
+            state.items[identity] = new
