@@ -1,0 +1,42 @@
+"""Both transports on the loop that the manager runs on."""
+
+import asyncio
+
+import pytest
+import uvloop
+
+from jobsetpy.client import HttpRequest
+from jobsetpy.errors import StreamBrokenError
+
+GET = HttpRequest(method="GET", path="/x", timeout_s=20.0)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_on_uvloop(tls, http_server, transport_to, certificates):
+    """Requests, streams and broken answers work as on asyncio's own loop."""
+
+    async def handler(exchange):
+        if exchange.request.target == "/cut":
+            exchange.cut()
+        else:
+            await exchange.head()
+            await exchange.chunk(b"one\n")
+            await exchange.chunk(b"")
+
+    async def main():
+        http_server.handler = handler
+        context = certificates.server_context() if tls else None
+        async with http_server.running(context=context):
+            transport = transport_to(http_server.url, ca=certificates.ca if tls else None)
+            for _ in range(3):
+                assert (await transport.request(GET)).body == b"one\n"
+            async with transport.stream(GET) as stream:
+                assert await stream.read() == b"one\n"
+            with pytest.raises(StreamBrokenError):
+                await transport.request(HttpRequest(method="POST", path="/cut", body=b"{}"))
+            await transport.aclose()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+    assert http_server.connections == 2
