@@ -24,6 +24,7 @@ import yaml
 from common import create_namespace, in_parallel, install_crd, manager_process, say, spread, table
 
 from cluster import Cluster  # type: ignore[import-not-found]
+from follow import following
 from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
@@ -34,31 +35,21 @@ JOBS_PATH = "/apis/batch/v1/namespaces/{}/jobs"
 
 
 class JobWatch:
-    """Follows the Jobs of a namespace from raw watch events."""
+    """Which Jobs of a namespace there are."""
 
     def __init__(self) -> None:
         self.live: dict[str, str] = {}
         self.on_deleted: Callable[[str], None] | None = None
         self.news = asyncio.Event()
 
-    async def run(self, client: KubeClient, namespace: str) -> None:
-        decoder = msgspec.json.Decoder(Job)
-        page = await client.list_page(Job, namespace)
-        async with client.watch(
-            Job, namespace, resource_version=page.resource_version, timeout_seconds=3600
-        ) as stream:
-            while frames := await stream.read():
-                for frame in frames:
-                    if frame.type == "BOOKMARK":
-                        continue
-                    job = decoder.decode(frame.object)
-                    if frame.type == "DELETED":
-                        self.live.pop(job.metadata.name, None)
-                        if self.on_deleted is not None:
-                            self.on_deleted(job.metadata.name)
-                    else:
-                        self.live[job.metadata.name] = job.metadata.uid
-                self.news.set()
+    def note(self, job: Job, gone: bool) -> None:
+        if gone:
+            self.live.pop(job.metadata.name, None)
+            if self.on_deleted is not None:
+                self.on_deleted(job.metadata.name)
+        else:
+            self.live[job.metadata.name] = job.metadata.uid
+        self.news.set()
 
     async def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = 180) -> float:
         try:
@@ -147,10 +138,11 @@ async def fail_job(client: KubeClient, namespace: str, name: str) -> None:
          "lastProbeTime": now, "lastTransitionTime": now}
         for kind in ("FailureTarget", "Failed")
     ]  # fmt: skip
-    await client.merge_patch(
-        Job, namespace, name,
-        {"status": {"startTime": now, "conditions": conditions}}, subresource="status",
-    )  # fmt: skip
+    status: dict = {"conditions": conditions}
+    job = await client.get(Job, namespace, name)
+    if job.status.start_time is None:
+        status["startTime"] = now
+    await client.merge_patch(Job, namespace, name, {"status": status}, subresource="status")
 
 
 def job_template() -> dict:
@@ -171,10 +163,8 @@ async def by_manager(
     """Create and recreate through the manager; wall and CPU seconds."""
     async with contextlib.AsyncExitStack() as stack:
         manager = await stack.enter_async_context(manager_process(kubeconfig, log))
-        tasks = await stack.enter_async_context(aio.supervise())
         watch = JobWatch()
-        tasks.start(watch.run(client, namespace), name="jobs")
-        await asyncio.sleep(0.5)
+        await stack.enter_async_context(following(client, Job, watch.note, namespace=namespace))
         manager.mark()
         start = time.monotonic()
         await client.create(
@@ -232,8 +222,7 @@ async def by_bare_loop(
         stack.push_async_callback(bare.session.close)
         tasks = await stack.enter_async_context(aio.supervise())
         watch = JobWatch()
-        tasks.start(watch.run(client, namespace), name="jobs")
-        await asyncio.sleep(0.5)
+        await stack.enter_async_context(following(client, Job, watch.note, namespace=namespace))
         start = time.monotonic()
         await in_parallel(IN_FLIGHT, [lambda b=b: bare.create(b) for b in bodies])
         created = await watch.wait(lambda: len(watch.live) == count, f"{count} Jobs") - start

@@ -28,7 +28,7 @@ from common import (
 )
 
 from cluster import Cluster  # type: ignore[import-not-found]
-from jobsetpy import aio
+from follow import following
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import KubeClient, connect
@@ -60,25 +60,16 @@ class JobSetWatch:
         self.versions: list[tuple[float, int, int]] = []
         self.news = asyncio.Event()
 
-    async def run(self, client: KubeClient, name: str) -> None:
-        decoder = msgspec.json.Decoder(JobSet)
-        page = await client.list_page(JobSet, NAMESPACE)
-        async with client.watch(
-            JobSet, NAMESPACE, resource_version=page.resource_version,
-            field_selector=f"metadata.name={name}", timeout_seconds=3600,
-        ) as stream:  # fmt: skip
-            while frames := await stream.read():
-                now = time.monotonic()
-                for frame in frames:
-                    if frame.type == "BOOKMARK":
-                        continue
-                    status = decoder.decode(frame.object).status
-                    pair = (status.synced_epoch, status.deprecated_epoch)
-                    if not self.versions or self.versions[-1][1:] != pair:
-                        self.versions.append((now, *pair))
-                    self.synced.setdefault(status.synced_epoch, now)
-                    self.deprecated.setdefault(status.deprecated_epoch, now)
-                    self.news.set()
+    def note(self, jobset: JobSet, gone: bool) -> None:
+        if gone:
+            return
+        now = time.monotonic()
+        pair = (jobset.status.synced_epoch, jobset.status.deprecated_epoch)
+        if not self.versions or self.versions[-1][1:] != pair:
+            self.versions.append((now, *pair))
+        self.synced.setdefault(pair[0], now)
+        self.deprecated.setdefault(pair[1], now)
+        self.news.set()
 
     async def wait(self, seen: dict[int, float], epoch: int, timeout_s: float = 60) -> float:
         async with asyncio.timeout(timeout_s):
@@ -136,8 +127,12 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
                 raise SystemExit(f"only {len(names)} of {total} pods were created in 600 s")
         say(f"{total} pods created by the Job controller in {time.monotonic() - start:.0f} s")
         watch = JobSetWatch()
-        tasks = await stack.enter_async_context(aio.supervise())
-        tasks.start(watch.run(client, name), name="jobset-watch")
+        await stack.enter_async_context(
+            following(
+                client, JobSet, watch.note, namespace=NAMESPACE,
+                field_selector=f"metadata.name={name}",
+            )
+        )  # fmt: skip
 
         async def patch(pod: str, epoch: int) -> None:
             body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}

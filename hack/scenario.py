@@ -18,7 +18,6 @@ import attrs
 import yaml
 
 from install import AGENT_IMAGE, CONFIG, ROOT, apply_manifest
-from jobsetpy import aio
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import KubeClient
@@ -100,9 +99,8 @@ async def run_gang(
     for path in sorted((CONFIG / "agent").rglob("*.yaml")):
         if path.name != "kustomization.yaml":
             await apply_manifest(client, path)
-    async with aio.supervise() as tasks:
-        timeline = Timeline(client, NAMESPACE, name, pod_logs=pod_logs)
-        tasks.start(timeline.run(), name="timeline")
+    timeline = Timeline(client, NAMESPACE, name, pod_logs=pod_logs)
+    async with timeline.watching():
         await client.create(JobSet, NAMESPACE, jobset)
         try:
             await timeline.wait(

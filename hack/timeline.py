@@ -9,15 +9,16 @@ kubelet's container logs where they can be read (they have nanoseconds; the API 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import attrs
-import msgspec
 
+from follow import following
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
@@ -48,7 +49,7 @@ class Phase:
 
 
 class Timeline:
-    """Watches a JobSet and its pods until cancelled; see ``run``.
+    """What is seen of a JobSet and its pods within ``watching()``.
 
     Args:
         client: where to watch.
@@ -78,37 +79,23 @@ class Timeline:
         self.terminal = ""
         self.news = asyncio.Event()
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow(JobSet, f"metadata.name={self.name}", "", self._jobset))
-            group.create_task(self._follow(Pod, "", f"{keys.JOBSET_NAME}={self.name}", self._pod))
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Watch as long as the block lasts."""
+        async with (
+            following(
+                self.client, JobSet, self._jobset, namespace=self.namespace,
+                field_selector=f"metadata.name={self.name}",
+            ),
+            following(
+                self.client, Pod, self._pod, namespace=self.namespace,
+                label_selector=f"{keys.JOBSET_NAME}={self.name}",
+            ),
+        ):  # fmt: skip
+            yield
 
-    async def _follow(
-        self, cls: type, fields: str, labels: str, note: Callable[[object, bool], None]
-    ) -> None:
-        decoder = msgspec.json.Decoder(cls)
-        while True:
-            page = await self.client.list_page(
-                cls, self.namespace, field_selector=fields, label_selector=labels
-            )
-            for obj in page.items:
-                note(obj, False)
-            self.news.set()
-            async with self.client.watch(
-                cls, self.namespace, resource_version=page.resource_version,
-                field_selector=fields, label_selector=labels, timeout_seconds=3600,
-            ) as stream:  # fmt: skip
-                while frames := await stream.read():
-                    for frame in frames:
-                        if frame.type == "ERROR":
-                            break
-                        if frame.type != "BOOKMARK":
-                            note(decoder.decode(frame.object), frame.type == "DELETED")
-                    self.news.set()
-
-    def _jobset(self, obj: object, gone: bool) -> None:
-        assert isinstance(obj, JobSet)
+    def _jobset(self, obj: JobSet, gone: bool) -> None:
+        self.news.set()
         if gone:
             return
         now = time.time()
@@ -117,8 +104,8 @@ class Timeline:
         self.restarts = obj.status.restarts
         self.terminal = obj.status.terminal_state
 
-    def _pod(self, obj: object, gone: bool) -> None:
-        assert isinstance(obj, Pod)
+    def _pod(self, obj: Pod, gone: bool) -> None:
+        self.news.set()
         now = time.time()
         name = obj.metadata.name
         if gone:

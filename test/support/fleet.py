@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
+from follow import following
 from jobsetpy import aio
 from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
 from jobsetpy.api import keys
@@ -57,11 +56,9 @@ class Fleet:
             self._tasks = tasks
             for pod in pods:
                 self.agents[pod] = SimulatedAgent(pod)
-            while True:
-                try:
-                    await self._follow()
-                except (ApiError, TransportError):
-                    await asyncio.sleep(0.2)
+            scope = {"namespace": self.namespace, "field_selector": f"metadata.name={self.name}"}
+            async with following(self.client, JobSet, self._see, **scope):
+                await asyncio.Event().wait()
 
     def fail(self, pod: str) -> None:
         """The pod's worker ends with an error: the kubelet restarts its containers, agent first."""
@@ -85,25 +82,9 @@ class Fleet:
                 f"stored epochs {epochs[0]}..{epochs[-1]}"
             ) from None
 
-    async def _follow(self) -> None:
-        decoder = msgspec.json.Decoder(JobSet)
-        page = await self.client.list_page(
-            JobSet, self.namespace, field_selector=f"metadata.name={self.name}", timeout_s=10
-        )
-        for jobset in page.items:
-            self._see(jobset)
-        async with self.client.watch(
-            JobSet, self.namespace, resource_version=page.resource_version,
-            field_selector=f"metadata.name={self.name}", timeout_seconds=600,
-        ) as stream:  # fmt: skip
-            while frames := await stream.read():
-                for frame in frames:
-                    if frame.type == "ERROR":
-                        return
-                    if frame.type in {"ADDED", "MODIFIED"}:
-                        self._see(decoder.decode(frame.object))
-
-    def _see(self, jobset: JobSet) -> None:
+    def _see(self, jobset: JobSet, gone: bool) -> None:
+        if gone:
+            return
         status = (jobset.status.synced_epoch, jobset.status.deprecated_epoch)
         self.uid = jobset.metadata.uid
         if not self.history or self.history[-1] != status:
