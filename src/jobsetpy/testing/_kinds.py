@@ -54,6 +54,7 @@ class Kind:
         create_on_update: whether a PUT to a free name creates the object.
         returns_deleted: whether DELETE answers with the object rather than a Status.
         short_names: for discovery.
+        zero: what an empty object of the kind looks like besides its metadata; bookmarks have it.
     """
 
     info: ResourceInfo
@@ -69,6 +70,7 @@ class Kind:
     create_on_update: bool = False
     returns_deleted: bool = False
     short_names: tuple[str, ...] = ()
+    zero: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property
     def selectable(self) -> Mapping[str, FieldReader]:
@@ -212,6 +214,7 @@ PODS = Kind(
     defaults=_pod,
     returns_deleted=True,
     short_names=("po",),
+    zero={"spec": {"containers": None}, "status": {}},
     fields={
         "spec.nodeName": _reader("spec", "nodeName"),
         "spec.restartPolicy": _reader("spec", "restartPolicy"),
@@ -226,6 +229,10 @@ JOBS = Kind(
     status=True,
     generation=True,
     defaults=_job,
+    zero={
+        "spec": {"template": {"metadata": {}, "spec": {"containers": None}}},
+        "status": {},
+    },
     fields={"status.successful": _reader("status", "succeeded", absent="0")},
 )
 EVENTS = Kind(

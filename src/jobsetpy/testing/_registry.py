@@ -54,22 +54,29 @@ class Registry(Writer):
         meta = obj["metadata"] = dict(old["metadata"])
         _set_system_finalizers(meta, options.propagation)
         grace = self._grace(kind, old, options)
-        if not meta.get("finalizers") and not grace:
-            if kind.returns_deleted:
-                meta.setdefault("deletionTimestamp", self._now())
-                meta["deletionGracePeriodSeconds"] = 0
+        gone = not meta.get("finalizers") and not grace
+        if gone and kind.info.kind != "Pod":
             if not options.dry_run:
-                obj = self._storage.remove(collection, key, obj).obj
-            return obj, True
-        if "deletionTimestamp" not in meta:
-            meta["deletionTimestamp"] = self._now(grace)
-            meta["deletionGracePeriodSeconds"] = grace
-            if "generation" in meta:
-                meta["generation"] += 1
-        elif grace < (meta.get("deletionGracePeriodSeconds") or 0):
-            meta["deletionTimestamp"] = self._now(grace)
-            meta["deletionGracePeriodSeconds"] = grace
-        return self._store(collection, key, old, obj, dry_run=options.dry_run), False
+                self._storage.remove(collection, key)
+            return old, True
+        self._mark(meta, grace)
+        if options.dry_run or obj == old:
+            return obj, gone
+        # A pod is marked first even if it goes at once, so watches see two events.
+        marked = self._storage.put(collection, key, obj).obj
+        if gone:
+            self._storage.remove(collection, key)
+        return marked, gone
+
+    def _mark(self, meta: Json, grace: int) -> None:
+        """Note in the metadata that the object is to go after ``grace`` seconds."""
+        marked = "deletionTimestamp" in meta
+        if marked and grace >= (meta.get("deletionGracePeriodSeconds") or 0):
+            return
+        meta["deletionTimestamp"] = self._now(grace)
+        meta["deletionGracePeriodSeconds"] = grace
+        if not marked and "generation" in meta:
+            meta["generation"] += 1
 
     @staticmethod
     def _check_preconditions(kind: Kind, old: Json, options: DeleteOptions) -> None:

@@ -162,11 +162,11 @@ class Storage:
         self._publish(collection, Change(self.version, kind, key, new, old))
         return new
 
-    def remove(self, collection: Collection, key: ObjectKey, last: Json | None = None) -> Version:
-        """Delete an object; ``last`` is its final state if that differs from the stored one."""
+    def remove(self, collection: Collection, key: ObjectKey) -> Version:
+        """Delete an object; what watches see last is its stored state under a new version."""
         old = collection.objects.pop(key)
         self.version += 1
-        obj = dict(last if last is not None else old.obj)
+        obj = dict(old.obj)
         obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.version)}
         new = Version(collection.kind, obj)
         self._uids.pop(obj["metadata"]["uid"], None)

@@ -198,7 +198,8 @@ class Watch:
         meta: dict[str, Any] = {"resourceVersion": str(self._version)}
         if ends_initial:
             meta["annotations"] = {INITIAL_EVENTS_END: "true"}
-        obj = {"kind": info.kind, "apiVersion": info.api_version, "metadata": meta}
+        obj: dict[str, Any] = {"kind": info.kind, "apiVersion": info.api_version}
+        obj |= {"metadata": meta, **self._collection.kind.zero}
         await self._event("BOOKMARK", json.dumps(obj, separators=(",", ":")).encode())
 
     async def _error(self, code: int) -> None:

@@ -13,6 +13,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import attrs
 
@@ -62,7 +63,7 @@ class Writer:
     ) -> Json:
         """Store a new object and return it as stored."""
         kind = collection.kind
-        obj = copy.deepcopy(body)
+        obj = _without_nulls(body)
         self._check_type(kind, obj)
         meta = obj.setdefault("metadata", {})
         self._check_namespace(kind, namespace, meta)
@@ -167,7 +168,7 @@ class Writer:
     ) -> tuple[Json, bool]:
         """PUT: the object as stored, and whether it was created."""
         kind = collection.kind
-        obj = copy.deepcopy(body)
+        obj = _without_nulls(body)
         self._check_type(kind, obj)
         meta = obj.setdefault("metadata", {})
         self._check_url(kind, key, meta)
@@ -268,7 +269,7 @@ class Writer:
         if "deletionTimestamp" in meta and not meta.get("finalizers"):
             waits = meta.get("deletionGracePeriodSeconds")
             if not waits:
-                self._storage.remove(collection, key, obj)
+                self._storage.remove(collection, key)
                 return obj
         return self._storage.put(collection, key, obj).obj
 
@@ -299,7 +300,7 @@ class Writer:
     ) -> tuple[Json, bool]:
         """Server-side apply: the object as stored, and whether it was created."""
         kind = collection.kind
-        applied = copy.deepcopy(body)
+        applied = _without_nulls(body)
         if not applied.get("kind") or not applied.get("apiVersion"):
             raise answers.bad_request("invalid object type: /, Kind=")
         self._check_type(kind, applied)
@@ -377,3 +378,14 @@ def tidy(meta: Json) -> None:
     for name in ("labels", "annotations", "finalizers", "ownerReferences", "generateName"):
         if name in meta and not meta[name]:
             del meta[name]
+
+
+def _without_nulls(body: Mapping[str, Any]) -> Json:
+    """A deep copy without members that are null: for the API server they are absent."""
+    return {name: _copied(value) for name, value in body.items() if value is not None}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _without_nulls(value)
+    return [_copied(item) for item in value] if isinstance(value, list) else value

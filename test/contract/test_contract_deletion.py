@@ -1,0 +1,239 @@
+"""Contract: deletion, preconditions, finalizers, propagation."""
+
+import pytest
+from contract_kit import Api, brief, pod
+
+
+async def test_delete(api: Api) -> None:
+    """Deleting answers with a Status that names the object, and it is gone."""
+    made = await api.make("a")
+
+    done = await api.delete(f"{api.configmaps}/a")
+    again = await api.delete(f"{api.configmaps}/a")
+
+    assert (done.status, done.body["status"]) == (200, "Success")
+    expected = {"name": "a", "kind": "configmaps", "uid": made.meta["uid"]}
+    assert done.body["details"] == expected
+    assert again.failure == (404, 404, "NotFound")
+
+
+async def test_delete_of_a_pod_answers_with_the_pod(api: Api) -> None:
+    """Some kinds answer with the object; a pod that runs nowhere goes at once."""
+    made = await api.make_pod("a")
+
+    done = await api.delete(f"{api.pods}/a")
+
+    assert (done.status, done.body["kind"]) == (200, "Pod")
+    assert done.meta["uid"] == made.meta["uid"]
+    assert (await api.get(f"{api.pods}/a")).status == 404
+
+
+@pytest.mark.parametrize("precondition", ["uid", "resourceVersion"])
+async def test_preconditions(api: Api, precondition: str) -> None:
+    """A precondition that does not hold is 409 Conflict; one that holds changes nothing."""
+    made = await api.make("a")
+    wrong = {"uid": "11111111-2222-3333-4444-555555555555", "resourceVersion": "1"}
+
+    refused = await api.delete(
+        f"{api.configmaps}/a", {"preconditions": {precondition: wrong[precondition]}}
+    )
+    done = await api.delete(
+        f"{api.configmaps}/a", {"preconditions": {precondition: made.meta[precondition]}}
+    )
+
+    assert refused.failure == (409, 409, "Conflict")
+    assert refused.body["details"] == {"name": "a", "kind": "ConfigMap"}
+    assert done.status == 200
+
+
+async def test_preconditions_of_custom_kinds(api: Api) -> None:
+    """The same for a custom kind, whose conflict names the resource."""
+    await api.make_widget("a")
+
+    refused = await api.delete(
+        f"{api.widgets}/a",
+        {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}},
+    )
+
+    assert refused.failure == (409, 409, "Conflict")
+    assert refused.body["details"]["name"] == "a"
+
+
+async def test_finalizers_hold_an_object(api: Api) -> None:
+    """A finalizer turns a DELETE into a mark; taking it out lets the object go."""
+    path = f"{api.configmaps}/a"
+    await api.make("a", finalizers=["example.com/hold"])
+
+    marked = await api.delete(path)
+    again = await api.delete(path)
+    freed = await api.merge(path, {"metadata": {"finalizers": None, "labels": {"last": "1"}}})
+
+    assert (marked.status, marked.body["kind"]) == (200, "ConfigMap")
+    assert "deletionTimestamp" in marked.meta
+    assert marked.meta["deletionGracePeriodSeconds"] == 0
+    assert again.version == marked.version
+    assert (freed.status, freed.meta["labels"]) == (200, {"last": "1"})
+    assert (await api.get(path)).status == 404
+
+
+async def test_events_of_a_held_deletion(api: Api) -> None:
+    """A watch sees the mark as MODIFIED and the end as DELETED, with rising versions."""
+    path = f"{api.configmaps}/a"
+    made = await api.make("a", finalizers=["example.com/hold"])
+
+    async with api.watch(api.configmaps, resourceVersion=made.version) as events:
+        await api.delete(path)
+        await api.merge(path, {"metadata": {"finalizers": [], "labels": {"last": "1"}}})
+        marked, gone = await events.next(), await events.next()
+
+    assert [brief(marked), brief(gone)] == [("MODIFIED", "a"), ("DELETED", "a")]
+    versions = [int(x["object"]["metadata"]["resourceVersion"]) for x in (marked, gone)]
+    assert int(made.version) < versions[0] < versions[1]
+    # The patch that freed it was never stored: what is seen last is the state before it.
+    assert "labels" not in gone["object"]["metadata"]
+    assert "deletionTimestamp" in gone["object"]["metadata"]
+
+
+async def test_events_of_a_pod_deletion(api: Api) -> None:
+    """A pod that goes at once is marked first all the same; another kind is not."""
+    made = await api.make_pod("a")
+    other = await api.make("b")
+
+    async with api.watch(api.pods, resourceVersion=made.version) as events:
+        done = await api.delete(f"{api.pods}/a")
+        marked, gone = await events.next(), await events.next()
+    async with api.watch(api.configmaps, resourceVersion=other.version) as events:
+        await api.delete(f"{api.configmaps}/b")
+        last = await events.next()
+
+    assert [brief(marked), brief(gone)] == [("MODIFIED", "a"), ("DELETED", "a")]
+    for event in (marked, gone):
+        assert event["object"]["metadata"]["deletionGracePeriodSeconds"] == 0
+        assert event["object"]["metadata"]["generation"] == 2
+    assert done.meta["generation"] == 2
+    assert brief(last) == ("DELETED", "b")
+    assert int(last["object"]["metadata"]["resourceVersion"]) > int(other.version)
+    assert "deletionTimestamp" not in last["object"]["metadata"]
+
+
+async def test_no_new_finalizers_on_a_deleted_object(api: Api) -> None:
+    """An object being deleted takes no further finalizer."""
+    path = f"{api.configmaps}/a"
+    await api.make("a", finalizers=["example.com/hold"])
+    await api.delete(path)
+
+    finalizers = ["example.com/hold", "example.com/more"]
+    answer = await api.merge(path, {"metadata": {"finalizers": finalizers}})
+
+    assert answer.failure == (422, 422, "Invalid")
+    assert answer.causes == [("FieldValueForbidden", "metadata.finalizers")]
+
+
+async def test_deletion_cannot_be_undone(api: Api) -> None:
+    """A patch does not take the deletion mark away."""
+    path = f"{api.configmaps}/a"
+    await api.make("a", finalizers=["example.com/hold"])
+    await api.delete(path)
+
+    done = await api.merge(path, {"metadata": {"deletionTimestamp": None, "labels": {"x": "y"}}})
+
+    assert done.status == 200
+    assert "deletionTimestamp" in done.meta
+
+
+async def test_generation_grows_with_the_deletion(api: Api) -> None:
+    """The deletion mark counts as a new generation."""
+    await api.make_widget("a", meta={"finalizers": ["example.com/hold"]}, spec={"size": 1})
+
+    marked = await api.delete(f"{api.widgets}/a")
+
+    assert marked.meta["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")]
+)
+async def test_policies_that_wait_for_the_collector(api: Api, policy: str, finalizer: str) -> None:
+    """Foreground and Orphan mark the object with the garbage collector's finalizer."""
+    await api.make("a", finalizers=["example.com/hold"])
+
+    marked = await api.delete(f"{api.configmaps}/a", propagationPolicy=policy)
+
+    assert marked.status == 200
+    assert "deletionTimestamp" in marked.meta
+    assert set(marked.meta["finalizers"]) == {finalizer, "example.com/hold"}
+
+
+async def test_the_latest_policy_counts(api: Api) -> None:
+    """Background after Foreground takes the collector's finalizer out again."""
+    path = f"{api.configmaps}/a"
+    await api.make("a", finalizers=["example.com/hold"])
+    await api.delete(path, propagationPolicy="Foreground")
+
+    done = await api.delete(path, {"propagationPolicy": "Background"})
+
+    assert done.meta["finalizers"] == ["example.com/hold"]
+
+
+async def test_a_plain_delete_keeps_the_policy(api: Api) -> None:
+    """A later DELETE without a policy leaves the collector's finalizer."""
+    path = f"{api.configmaps}/a"
+    await api.make("a", finalizers=["example.com/hold"])
+    await api.delete(path, propagationPolicy="Foreground")
+
+    done = await api.delete(path)
+
+    assert set(done.meta["finalizers"]) == {"foregroundDeletion", "example.com/hold"}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"propagationPolicy": "Sideways"}, "FieldValueNotSupported"),
+        ({"propagationPolicy": "Orphan", "orphanDependents": True}, "FieldValueInvalid"),
+    ],
+    ids=["unknown", "both"],
+)
+async def test_bad_policies(api: Api, body: dict, reason: str) -> None:
+    """An unknown policy, or the old and the new way at once, is 422."""
+    await api.make("a")
+
+    answer = await api.delete(f"{api.configmaps}/a", body)
+
+    assert answer.failure == (422, 422, "Invalid")
+    assert answer.causes == [(reason, "propagationPolicy")]
+
+
+async def test_delete_collection(api: Api) -> None:
+    """A collection is deleted by selector; the answer lists what was there."""
+    for name, label in (("a", "x"), ("b", "y"), ("c", "x")):
+        await api.make(name, labels={"l": label})
+
+    done = await api.delete(api.configmaps, labelSelector="l=x")
+    left = await api.get(api.configmaps, labelSelector="l")
+
+    assert (done.status, done.body["kind"]) == (200, "ConfigMapList")
+    assert done.names == ["a", "c"]
+    assert left.names == ["b"]
+
+
+async def test_a_held_pod_is_marked(api: Api) -> None:
+    """A pod with a finalizer keeps its place, marked, with a new generation."""
+    made = await api.post(api.pods, pod("a", finalizers=["example.com/hold"]))
+    assert made.status == 201
+
+    marked = await api.delete(f"{api.pods}/a", gracePeriodSeconds=0)
+
+    assert "deletionTimestamp" in marked.meta
+    assert marked.meta["generation"] == 2
+    assert (await api.get(f"{api.pods}/a")).status == 200
+
+
+async def test_a_new_object_of_the_name_has_a_new_uid(api: Api) -> None:
+    """Deleted and created again is another object."""
+    first = await api.make("a")
+    await api.delete(f"{api.configmaps}/a")
+
+    second = await api.make("a")
+
+    assert second.meta["uid"] != first.meta["uid"]

@@ -1,0 +1,355 @@
+"""Contract: watches: where they start, what they send, how they end."""
+
+import asyncio
+
+import pytest
+from contract_kit import Api, brief, define, definition
+
+END = "k8s.io/initial-events-end"
+STREAMING = {
+    "sendInitialEvents": "true",
+    "resourceVersionMatch": "NotOlderThan",
+    "allowWatchBookmarks": "true",
+}
+
+
+def version(event: dict) -> int:
+    return int(event["object"]["metadata"]["resourceVersion"])
+
+
+async def test_events_after_a_version(api: Api) -> None:
+    """A watch from a version sends what happened after it, then what happens."""
+    first = await api.make_pod("a")
+    second = await api.make_pod("b")
+
+    async with api.watch(api.pods, resourceVersion=first.version) as events:
+        past = await events.next()
+        patched = await api.merge(f"{api.pods}/a", {"metadata": {"labels": {"x": "y"}}})
+        live = await events.next()
+
+    assert (events.status, events.headers["Content-Type"]) == (200, "application/json")
+    assert brief(past) == ("ADDED", "b")
+    assert past["object"] == second.body
+    assert brief(live) == ("MODIFIED", "a")
+    assert live["object"] == patched.body
+
+
+async def test_history_is_replayed_event_by_event(api: Api) -> None:
+    """The past is not summed up: every change is sent, in order of versions."""
+    made = await api.make("a")
+    path = f"{api.configmaps}/a"
+    await api.merge(path, {"data": {"k": "1"}})
+    await api.merge(path, {"data": {"k": "2"}})
+    await api.delete(path)
+    await api.make("a")
+
+    async with api.watch(api.configmaps, resourceVersion=made.version) as events:
+        found = [await events.next() for _ in range(4)]
+
+    assert [event["type"] for event in found] == ["MODIFIED", "MODIFIED", "DELETED", "ADDED"]
+    assert [version(event) for event in found] == sorted(map(version, found))
+
+
+@pytest.mark.parametrize("start", [{}, {"resourceVersion": "0"}], ids=["none", "zero"])
+async def test_start_without_a_version(api: Api, start: dict) -> None:
+    """Without a version the present objects come first, as ADDED."""
+    await api.make_pod("b")
+    await api.make_pod("a")
+    await api.merge(f"{api.pods}/a", {"metadata": {"labels": {"x": "y"}}})
+    await asyncio.sleep(0 if api.is_fake else 0.3)  # version 0 may be answered from an old cache
+
+    async with api.watch(api.pods, **start) as events:
+        present = await events.take(2)
+        await api.make_pod("c")
+        live = await events.take(1)
+
+    assert sorted(present) == [("ADDED", "a"), ("ADDED", "b")]
+    assert live == [("ADDED", "c")]
+
+
+async def test_streaming_list(api: Api) -> None:
+    """sendInitialEvents: the present objects, a marked bookmark, then what happens."""
+    await api.make_pod("a")
+    last = await api.make_pod("b")
+
+    async with api.watch(api.pods, **STREAMING) as events:
+        present = await events.take(2)
+        bookmark = await events.next()
+        await api.make_pod("c")
+        live = await events.next()
+
+    assert sorted(present) == [("ADDED", "a"), ("ADDED", "b")]
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["kind"] == "Pod"
+    assert bookmark["object"]["metadata"]["annotations"] == {END: "true"}
+    assert version(bookmark) >= int(last.version)
+    assert brief(live) == ("ADDED", "c")
+    assert version(live) > version(bookmark)
+
+
+async def test_streaming_list_of_nothing(api: Api) -> None:
+    """The bookmark comes even if there is nothing."""
+    async with api.watch(api.pods, **STREAMING) as events:
+        bookmark = await events.next()
+
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["metadata"]["annotations"] == {END: "true"}
+
+
+async def test_streaming_list_with_selector(api: Api) -> None:
+    """Initial events obey selectors."""
+    await api.make_pod("a", labels={"x": "y"})
+    await api.make_pod("b")
+
+    async with api.watch(api.pods, labelSelector="x=y", **STREAMING) as events:
+        found = await events.take(1)
+        bookmark = await events.next()
+
+    assert found == [("ADDED", "a")]
+    assert bookmark["type"] == "BOOKMARK"
+
+
+async def test_streaming_list_not_older_than(api: Api) -> None:
+    """A version with sendInitialEvents is a lower bound, not a starting point."""
+    made = await api.make_pod("a")
+
+    async with api.watch(api.pods, resourceVersion=made.version, **STREAMING) as events:
+        found = await events.take(1)
+        bookmark = await events.next()
+
+    assert found == [("ADDED", "a")]
+    assert version(bookmark) >= int(made.version)
+
+
+async def test_bookmarks_make_a_plain_watch_a_streaming_list(api: Api) -> None:
+    """A watch without version that takes bookmarks gets the marked bookmark as well."""
+    await api.make_pod("a")
+
+    async with api.watch(api.pods, resourceVersion="0", allowWatchBookmarks="true") as events:
+        found = [await events.next(), await events.next()]
+
+    assert {event["type"] for event in found} >= {"BOOKMARK"}
+    assert found[-1]["object"]["metadata"].get("annotations") == {END: "true"}
+
+
+async def test_no_initial_events(api: Api) -> None:
+    """sendInitialEvents=false starts with what happens next."""
+    await api.make_pod("a")
+
+    async with api.watch(
+        api.pods, sendInitialEvents="false", resourceVersionMatch="NotOlderThan"
+    ) as events:
+        await api.make_pod("b")
+        found = await events.take(1)
+
+    assert found == [("ADDED", "b")]
+
+
+async def test_end_at_the_timeout(api: Api) -> None:
+    """timeoutSeconds ends the stream cleanly, with the connection's own end of the answer."""
+    made = await api.make_pod("a")
+
+    async with (
+        asyncio.timeout(10),
+        api.watch(api.pods, resourceVersion=made.version, timeoutSeconds=1) as events,
+    ):
+        found = await events.rest()
+
+    assert found == []
+
+
+async def test_bookmarks_tell_of_what_was_not_sent(api: Api) -> None:
+    """A bookmark before the end carries the version of changes that did not match."""
+    made = await api.make_pod("a")
+
+    async with (
+        asyncio.timeout(15),
+        api.watch(
+            api.pods,
+            resourceVersion=made.version,
+            timeoutSeconds=4,
+            allowWatchBookmarks="true",
+            labelSelector="none",
+        ) as events,
+    ):
+        unseen = await api.make_pod("b")
+        found = await events.rest()
+
+    assert found != []
+    assert {event["type"] for event in found} == {"BOOKMARK"}
+    assert version(found[-1]) >= int(unseen.version)
+    # Typed zero values are sent along; a decoder must not stumble over them.
+    assert found[-1]["object"]["spec"] == {"containers": None}
+    assert found[-1]["object"]["status"] == {}
+    assert "annotations" not in found[-1]["object"]["metadata"]
+
+
+async def test_no_bookmarks_unless_asked_for(api: Api) -> None:
+    """Without allowWatchBookmarks there are none."""
+    made = await api.make_pod("a")
+
+    async with (
+        asyncio.timeout(15),
+        api.watch(api.pods, resourceVersion=made.version, timeoutSeconds=3) as events,
+    ):
+        await api.make_pod("b")
+        found = await events.rest()
+
+    assert [brief(event) for event in found] == [("ADDED", "b")]
+
+
+async def test_objects_that_start_and_stop_matching(api: Api) -> None:
+    """Under a selector an object appears with ADDED and leaves with DELETED."""
+    made = await api.make("a", labels={"x": "no"})
+    path = f"{api.configmaps}/a"
+
+    async def label(value: str, **data: str) -> None:
+        await api.merge(path, {"metadata": {"labels": {"x": value}}, "data": data})
+
+    async with api.watch(
+        api.configmaps, resourceVersion=made.version, labelSelector="x=yes"
+    ) as events:
+        await label("yes", k="1")
+        await label("yes", k="2")
+        await label("no", k="3")
+        await label("no", k="4")
+        await label("yes", k="5")
+        await api.delete(path)
+        found = [await events.next() for _ in range(5)]
+
+    types = [event["type"] for event in found]
+    assert types == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
+    left = found[2]["object"]
+    assert (left["metadata"]["labels"], left["data"]) == ({"x": "yes"}, {"k": "2"})
+    assert version(found[1]) < version(found[2]) < version(found[3])
+
+
+async def test_pods_that_leave_a_field_selector(api: Api) -> None:
+    """The same for fields: a pod that gets a phase, or a node."""
+    made = await api.make_pod("a")
+
+    async with (
+        api.watch(
+            api.pods, resourceVersion=made.version, fieldSelector="status.phase=Pending"
+        ) as pending,
+        api.watch(
+            api.pods, resourceVersion=made.version, fieldSelector="status.phase=Running"
+        ) as running,
+    ):
+        await api.merge(f"{api.pods}/a/status", {"status": {"phase": "Running"}})
+        found = await pending.take(1) + await running.take(1)
+
+    assert found == [("DELETED", "a"), ("ADDED", "a")]
+
+
+async def test_one_object_by_field_selector(api: Api) -> None:
+    """Watching one name is what an agent does with its JobSet."""
+    made = await api.make_widget("a", spec={"size": 1})
+    await api.make_widget("b", spec={"size": 1})
+
+    async with api.watch(
+        api.widgets, resourceVersion=made.version, fieldSelector="metadata.name=a"
+    ) as events:
+        await api.merge(f"{api.widgets}/b", {"spec": {"size": 2}})
+        await api.merge(f"{api.widgets}/a/status", {"status": {"ready": 1}})
+        await api.delete(f"{api.widgets}/a")
+        found = await events.take(2)
+
+    assert found == [("MODIFIED", "a"), ("DELETED", "a")]
+
+
+async def test_watch_over_all_namespaces(api: Api) -> None:
+    """Without namespace the events of all are sent."""
+    made = await api.make_widget("a")
+
+    async with api.watch(
+        "/apis/contract.example.com/v1/widgets",
+        resourceVersion=made.version,
+        fieldSelector=f"metadata.namespace={api.ns}",
+    ) as events:
+        await api.make_widget("b")
+        found = await events.take(1)
+
+    assert found == [("ADDED", "b")]
+
+
+async def test_other_namespaces_are_not_seen(api: Api) -> None:
+    """A namespace's watch sees no other's objects."""
+    made = await api.make("a")
+    other = "/api/v1/namespaces/default/configmaps"
+    await api.post(other, {"metadata": {"name": f"{api.ns}-x"}})
+    await api.delete(f"{other}/{api.ns}-x")
+    await api.make("b")
+
+    async with api.watch(api.configmaps, resourceVersion=made.version) as events:
+        found = await events.take(1)
+
+    assert found == [("ADDED", "b")]
+
+
+async def test_version_that_is_too_old(api: Api) -> None:
+    """The answer is 200 with one ERROR event, 410 Expired, and the stream ends."""
+    await define(api, definition("gadgets", "Gadget"))
+    path = f"/apis/contract.example.com/v1/namespaces/{api.ns}/gadgets"
+
+    async with api.watch(path, resourceVersion="1") as events:
+        found = await events.rest()
+
+    assert events.status == 200
+    assert [event["type"] for event in found] == ["ERROR"]
+    status = found[0]["object"]
+    assert (status["kind"], status["status"]) == ("Status", "Failure")
+    assert (status["code"], status["reason"]) == (410, "Expired")
+    assert status["message"].startswith("too old resource version: 1 (")
+
+
+async def test_version_from_the_future(api: Api) -> None:
+    """A watch from a version that is not there yet is silent until its end."""
+    async with api.watch(api.pods, resourceVersion="999999999", timeoutSeconds=1) as events:
+        await api.make_pod("a")
+        found = await events.rest()
+
+    assert (events.status, found) == (200, [])
+
+
+async def test_a_version_of_another_kind_will_do(api: Api) -> None:
+    """Versions are of the whole server: a list's or another kind's starts a watch."""
+    made = await api.make("a")
+
+    async with api.watch(api.pods, resourceVersion=made.version) as events:
+        await api.make_pod("b")
+        found = await events.take(1)
+
+    assert found == [("ADDED", "b")]
+
+
+async def test_list_then_watch_misses_nothing(api: Api) -> None:
+    """A watch from a list's version continues exactly there."""
+    await api.make_pod("a")
+    listed = await api.get(api.pods)
+    await api.make_pod("b")
+    await api.delete(f"{api.pods}/a")
+
+    async with api.watch(api.pods, resourceVersion=listed.version) as events:
+        found = await events.take(3)
+
+    assert listed.names == ["a"]
+    assert found == [("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a")]
+
+
+@pytest.mark.parametrize(
+    ("query", "failure"),
+    [
+        ({"resourceVersion": "abc"}, (500, 500, None)),
+        ({"sendInitialEvents": "true"}, (422, 422, "Invalid")),
+        ({"resourceVersion": "1", "resourceVersionMatch": "NotOlderThan"}, (422, 422, "Invalid")),
+        ({"fieldSelector": "spec.none=1"}, (400, 400, "BadRequest")),
+        ({"labelSelector": "a==="}, (400, 400, "BadRequest")),
+    ],
+    ids=["version", "initial", "match", "field", "label"],
+)
+async def test_bad_watches(api: Api, query: dict, failure: tuple) -> None:
+    """A bad watch is refused by an ordinary failure."""
+    answer = await api.get(api.pods, watch="1", timeoutSeconds=1, **query)
+
+    assert answer.failure == failure
