@@ -27,7 +27,7 @@ UNDECODABLE: Final = (msgspec.MsgspecError, DecodeError, RecursionError)
 """What decoding raises; the last for JSON that is nested too deeply, which users can write."""
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""

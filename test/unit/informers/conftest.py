@@ -44,9 +44,11 @@ class MemoryStream:
         if not self.silent and not self.closed:
             self.queue.put_nowait(item)
 
-    def bookmark(self, version):
-        meta = {"metadata": {"resourceVersion": str(version)}}
-        self.send(WatchFrame("BOOKMARK", msgspec.Raw(msgspec.json.encode(meta))))
+    def bookmark(self, version, *, ends_list=False):
+        meta = {"resourceVersion": str(version)}
+        if ends_list:
+            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+        self.send(WatchFrame("BOOKMARK", msgspec.Raw(msgspec.json.encode({"metadata": meta}))))
 
     def fail(self, code):
         self.send(WatchFrame("ERROR", msgspec.Raw(msgspec.json.encode({"code": code}))))
@@ -148,11 +150,13 @@ class MemoryServer:
             await asyncio.Event().wait()
         if self.watch_faults:
             raise self.watch_faults.pop(0)
-        if int(options["resource_version"]) < self.compacted:
+        since = int(options["resource_version"] or self.version)
+        if since < self.compacted:
             raise ExpiredError(410)
+        # Of a streaming list the initial events are up to the test.
         stream = MemoryStream(options)
         for version, type_, pod in self.history:
-            if version > int(options["resource_version"]):
+            if version > since:
                 stream.send(self._frame(type_, pod, version))
         self.streams.append(stream)
         self.opened_at.append(asyncio.get_running_loop().time())

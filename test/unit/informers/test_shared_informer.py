@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import attrs
+import msgspec
 import pytest
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectKey
+from jobsetpy.client._protocol import WatchFrame
 from jobsetpy.errors import AlreadyStartedError, IndexConflictError
 from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, SharedInformer, Tally
 
@@ -287,3 +289,41 @@ async def test_health(server, informer):
         assert not informer.healthy(now=informer.last_activity + 61)
         assert "<SharedInformer of <Store of Pod: 0 objects, synced>>" == repr(informer)
         assert "Pod" == informer.kind
+
+
+@pytest.mark.looptime
+async def test_objects_deleted_during_a_streaming_list(server):
+    """An object that comes and goes before the list is complete is never heard of."""
+    informer = SharedInformer(server, Pod, streaming=True)
+    recorder = Recorder(informer.store)
+    informer.add_handler(recorder)
+    async with supervise() as tasks:
+        tasks.start(informer.run(), name="informer")
+        await settle()
+        server.put("a")
+        server.put("b")
+        server.delete("a")
+        await settle()
+        assert not informer.has_synced
+        server.stream.bookmark(3, ends_list=True)
+        await settle()
+
+    assert [("add", "b", True)] == recorder.heard
+    assert "3" == informer.store.resource_version
+    assert [] == server.lists
+
+
+@pytest.mark.looptime
+async def test_deletion_whose_object_cannot_be_decoded(server, informer, recorder):
+    """The handler gets the last state that was seen, and is told that it may not be the final."""
+    server.put("a", labels={"seen": "yes"})
+    async with supervise() as tasks:
+        tasks.start(informer.run(), name="informer")
+        await settle()
+        frame = server._frame("DELETED", server.objects[ObjectKey("ns", "a")], 2)
+        body = bytes(frame.object).replace(b'"phase":"Running"', b'"phase":[]')
+        server.stream.send(WatchFrame("DELETED", msgspec.Raw(body)))
+        await settle()
+
+    assert [("add", "a", True), ("delete", "a", False)] == recorder.heard
+    assert 0 == len(informer.store)

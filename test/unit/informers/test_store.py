@@ -242,3 +242,16 @@ def test_staging_is_invisible_until_committed():
 
     assert not writer.staging
     assert ["c"] == [one.metadata.name for one in writer.store.list()]
+
+
+@pytest.mark.parametrize("indexes", [[], [BY_NAMESPACE]])
+def test_listing_one_namespace(indexes):
+    """A namespace's objects are the same with the index and without."""
+    writer = StoreWriter(Pod, indexes=indexes)
+    here, there = pod("a"), pod("a", namespace="other")
+    writer.replace([here, there], "1")
+
+    assert [here] == writer.store.list("ns")
+    assert [here, there] == writer.store.list()
+    assert [] == writer.store.list("nowhere")
+    assert writer.current(here.metadata) is writer.store.get(KEY) is here

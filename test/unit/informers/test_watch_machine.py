@@ -285,6 +285,16 @@ class TestEvents:
         assert [("ns", "a")] == log.bad
         assert made.resource_version == "13"
 
+    def test_reports_are_bounded(self, monkeypatch):
+        """What was reported is remembered for a bounded number of objects."""
+        monkeypatch.setattr("jobsetpy.informers._reading.REPORTED_LIMIT", 2)
+        made, log = reading()
+        for name in "aabbcca":
+            bad = {"metadata": {"name": name}, "size": "big"}
+            made.on_frames([frame("ADDED", bad)], 1.0)
+
+        assert ["a", "b", "c", "a"] == [name for _, name in log.bad]
+
     def test_undecodable_deletion_keeps_the_identity(self):
         """A deletion is never missed: the object is made of its identity alone."""
         made, _ = reading()
