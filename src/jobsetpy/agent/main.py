@@ -135,7 +135,7 @@ class Agent:
         """One complete state of the JobSet; ``None`` when there is none."""
         if jobset is None:
             if self._present:
-                self._log("the JobSet is gone; waiting", level="warning")
+                self._log("no JobSet of this name; waiting", level="warning")
             self._present = False
             return
         self._present = True

@@ -322,7 +322,7 @@ async def test_a_jobset_that_comes_late(rig: Rig) -> None:
         await rig.sees(frame("ADDED", jobset(5, 0, 0)))
 
     assert rig.client.epochs == ["1"]
-    assert rig.log.events.count("the JobSet is gone; waiting") == 1
+    assert rig.log.events.count("no JobSet of this name; waiting") == 1
 
 
 @pytest.mark.looptime

@@ -227,7 +227,7 @@ async def test_a_jobset_recreated_under_the_same_name(pod: Pod) -> None:
     async with pod.run() as agent:
         await pod.at(1)
         pod.server.delete(JOBSETS, "js")
-        await agent.logged("the JobSet is gone; waiting")
+        await agent.logged("no JobSet of this name; waiting")
         pod.server.create(JOBSETS, make_jobset("js").in_place_restart().build())
         pod.status(syncedEpoch=1, deprecatedEpoch=1)
         await agent.logged("ignoring another JobSet of this name")
