@@ -43,13 +43,17 @@ KEEPALIVE_S = 30.0
 MAX_IDLE = 4
 """How many idle connections are kept."""
 
+MAX_CONNECTIONS = 32
+"""Requests in flight at once; more wait for their turn within their own deadlines."""
+
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 class SlimTransport:
     """HTTP/1.1 on asyncio and h11 with a bearer token.
 
-    TLS certificates are always verified. The token file and the CA file may change at any time,
+    Requests share a few kept connections; each stream has its own. TLS certificates are always
+    verified. The token file and the CA file may change at any time,
     as those of service accounts do: the token is read again within ``CHECK_FILES_S`` or after a
     401, the CA before the next connection.
 
@@ -89,6 +93,7 @@ class SlimTransport:
         self._token_check_at = 0.0
         self._server_hostname = server_hostname or self._origin.host
         self._user_agent = user_agent
+        self._turns = asyncio.Semaphore(MAX_CONNECTIONS)
         self._idle: list[Wire] = []
         self._open: set[Wire] = set()
         self._closed = False
@@ -137,7 +142,7 @@ class SlimTransport:
             ApiTimeoutError: ``timeout_s`` passed.
         """
         try:
-            async with asyncio.timeout(request.timeout_s):
+            async with asyncio.timeout(request.timeout_s), self._turns:
                 wire = self._take_idle()
                 if wire is not None:
                     try:
@@ -236,8 +241,8 @@ class SlimTransport:
         return None
 
     def _keep(self, wire: Wire) -> bool:
-        if self._closed or len(self._idle) >= MAX_IDLE:
-            return False
+        if self._closed or (len(self._idle) >= MAX_IDLE and not self._turns.locked()):
+            return False  # while others wait for their turn, the connection is not idle for long
         wire.idle_since = asyncio.get_running_loop().time()
         self._idle.append(wire)
         return True

@@ -111,6 +111,19 @@ async def test_connections_are_kept(http_server, transport_to):
     assert http_server.connections == 1
 
 
+async def test_a_crowd_of_requests_shares_connections(http_server, transport_to):
+    """A thousand requests at once do not open a thousand connections."""
+    async with http_server.running():
+        transport = transport_to(http_server.url)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(1000):
+                group.create_task(transport.request(send("POST")))
+        await transport.aclose()
+
+    assert len(http_server.requests) == 1000
+    assert http_server.connections <= 64
+
+
 async def test_connection_close_is_obeyed(http_server, transport_to):
     """A server that closes after its answer is met on a new connection."""
 
