@@ -36,7 +36,11 @@ class InformerObserver(Protocol):
         """
 
     def on_silence(self, kind: str, seconds: float) -> None:
-        """A watch was given up after ``seconds`` without a word."""
+        """A watch was given up after ``seconds`` without a word.
+
+        Normal once whenever a busy collection turns quiet: the watches that follow ask the server
+        for a sign of life in time. Again and again means that something drops the streams.
+        """
 
     def on_event(self, kind: str, type_: str) -> None:
         """A watch event of type ADDED, MODIFIED, DELETED or BOOKMARK was taken."""

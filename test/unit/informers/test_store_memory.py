@@ -1,0 +1,80 @@
+"""What a cached pod costs: the design's limit is 2 kB, with an index and a tally."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import msgspec
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.informers import OWNER_UID, StoreWriter, Tally
+
+PODS = 5000
+EPOCHS: Tally[ChildPod, str, str | None] = Tally(
+    "epochs",
+    lambda pod: (pod.metadata.annotations.jobset_uid, pod.metadata.annotations.epoch),
+)
+
+
+def pod_json(number):
+    job, index = divmod(number, 100)
+    return msgspec.json.encode(
+        {
+            "metadata": {
+                "name": f"training-w-{job}-{index}-x7k2p",
+                "namespace": "research",
+                "uid": f"{number:08x}-0000-4000-8000-000000000000",
+                "resourceVersion": str(100_000 + number),
+                "labels": {
+                    keys.JOBSET_NAME: "training",
+                    keys.REPLICATED_JOB_NAME: "w",
+                    keys.JOB_INDEX: str(job),
+                    keys.JOB_KEY: f"{job:040x}",
+                    keys.RESTART_ATTEMPT: "0",
+                },
+                "annotations": {
+                    keys.EPOCH_ANNOTATION: "3",
+                    keys.COMPLETION_INDEX_ANNOTATION: str(index),
+                    keys.JOBSET_UID: "11111111-0000-4000-8000-000000000000",
+                },
+                "ownerReferences": [
+                    {
+                        "apiVersion": "batch/v1",
+                        "kind": "Job",
+                        "name": f"training-w-{job}",
+                        "uid": f"{job:08x}-1111-4000-8000-000000000000",
+                        "controller": True,
+                        "blockOwnerDeletion": True,
+                    }
+                ],
+                "managedFields": [{"manager": "kube-controller-manager", "text": "x" * 1000}],
+            },
+            "spec": {"nodeName": f"node-{job}", "containers": [{"name": "w", "image": "x"}]},
+            "status": {"phase": "Running"},
+        }
+    )
+
+
+def test_a_cached_pod_takes_less_than_two_kilobytes():
+    """Object, key, index entry and tally together stay below the limit; the store's part is small."""
+    decode = msgspec.json.Decoder(ChildPod).decode
+    payloads = [pod_json(number) for number in range(PODS)]
+    writer = StoreWriter(ChildPod, indexes=[OWNER_UID], tallies=[EPOCHS])
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        pods = [decode(payload) for payload in payloads]
+        decoded, _ = tracemalloc.get_traced_memory()
+        writer.replace(pods, "1")
+        del pods
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert PODS == len(writer.store)
+    assert (after - before) / PODS < 2000
+    assert (after - decoded) / PODS < 200
