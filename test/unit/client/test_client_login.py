@@ -354,6 +354,7 @@ def test_the_agents_part_is_light():
     assert heavy.isdisjoint(loaded)
 
 
+@pytest.mark.slow
 def test_kubernetes_asyncio_is_imported_in_part_and_left_whole():
     """The models stay out of memory, and whoever imports the package later gets all of it."""
     found = python("""
@@ -369,6 +370,7 @@ print(json.dumps([before, kubernetes_asyncio.client.V1Pod.__name__,
     assert found == [[], "V1Pod", True, "kubernetes_asyncio.config", "Configuration"]
 
 
+@pytest.mark.slow
 def test_another_build_of_kubernetes_asyncio_is_imported_whole():
     """If the part cannot be had alone, the whole is taken."""
     assert python("""
@@ -383,6 +385,7 @@ print(json.dumps(config is kubernetes_asyncio.config))
 """)
 
 
+@pytest.mark.slow
 def test_a_whole_kubernetes_asyncio_is_used_if_it_is_there():
     """A program that has imported it shares its Configuration with us."""
     assert python("""
