@@ -91,6 +91,8 @@ requirements: ## Pin dependencies anew (needs uv)
 	@for g in runtime test lint build; do \
 	  uv pip compile -q pyproject.toml $$([ $$g = runtime ] || echo "--group $$g") --generate-hashes --no-emit-index-url \
 	    --no-emit-find-links --no-header --no-annotate --python-version 3.11 --universal -o requirements/$$g.txt; done
+	@uv pip compile -q requirements/agent.in --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-header --no-annotate --python-version 3.11 --universal -o requirements/agent.txt
 
 .PHONY: clean
 clean: ## Remove what builds and tests leave in this folder

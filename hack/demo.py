@@ -26,7 +26,6 @@ from scenario import (
     Restart,
     build_images,
     gang_jobset,
-    kill_worker,
     manager_ready,
     pod_log_folders,
     restart_once,
@@ -67,7 +66,7 @@ async def demo(cluster: Cluster, pods: int, rounds: int, start: float) -> None:
             say(f"{pods} workers run: synced at epoch {max(timeline.synced)}", start)
             for number in range(1, rounds + 1):
                 await asyncio.sleep(2.0)
-                restart = await restart_once(timeline, pods, lambda pod: kill_worker(cluster, pod))
+                restart = await restart_once(timeline, pods)
                 show(restart, pods, number)
         say("JobSet deleted", start)
     finally:

@@ -57,6 +57,9 @@ async def apply_object(client: KubeClient, document: dict[str, Any]) -> None:
     prefix = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
     namespace = document["metadata"].get("namespace", "default")
     middle = f"/namespaces/{namespace}" if namespaced else ""
+    for subject in document.get("subjects", ()):
+        if subject["kind"] == "ServiceAccount":
+            subject.setdefault("namespace", namespace)
     await client.raw(
         HttpRequest(
             method="PATCH",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 import attrs
 import yaml
 
+from cluster import Cluster
 from install import AGENT_IMAGE, CONFIG, ROOT, apply_manifest
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
@@ -25,8 +28,9 @@ from jobsetpy.errors import NotFoundError
 from timeline import Phase, Timeline
 
 NAMESPACE = "default"
-SAMPLE = CONFIG / "samples" / "jobset-in-place-restart.yaml"
-SHELL_IMAGE = "localhost/box:1"
+SAMPLE = CONFIG / "samples" / "in_place_restart.yaml"
+SHELL_IMAGE = "localhost/shell:1"
+WORKER_SCRIPT = "echo worker started; trap 'exit 143' TERM; while :; do sleep 1; done"
 
 
 @attrs.frozen
@@ -45,11 +49,43 @@ class Restart:
 
 def build_images() -> list[Path]:
     """The project's own images as archives; made anew each time, which takes seconds."""
-    from images.build import build
+    from images.project import build
 
     folder = ROOT / "build" / "images"
     folder.mkdir(parents=True, exist_ok=True)
-    return [build(target, folder) for target in ("manager", "agent")]
+    return [build(name, folder).path for name in ("manager", "agent")]
+
+
+def pod_log_folders(cluster: Cluster) -> list[Path]:
+    """Where the nodes of ``cluster`` keep their pods' logs."""
+    return sorted(cluster.folder.glob("node-*/log/pods"))
+
+
+async def kill_worker(pod: Pod, script: str = WORKER_SCRIPT) -> float:
+    """End a pod's worker with SIGKILL, as the kernel does when memory runs out; when (Unix time).
+
+    The process is found on this machine by what it runs and by the host name in its environment.
+    """
+    host = f"HOSTNAME={pod_host_name(pod)}".encode()
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            command = (folder / "cmdline").read_bytes()
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            first = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0]
+        except OSError:
+            continue  # it has just ended
+        if script.encode() in command and host in environment and first.split()[-1] == "1":
+            moment = time.time()
+            os.kill(int(folder.name), signal.SIGKILL)
+            return moment
+    raise LookupError(f"no worker of pod {pod.metadata.name} runs on this machine")
+
+
+def pod_host_name(pod: Pod) -> str:
+    """An indexed Job's pods have the pod's name without its random end as host name."""
+    return pod.metadata.name.rpartition("-")[0]
 
 
 def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str, Any]:
@@ -72,8 +108,7 @@ def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str
     for container in pod["containers"]:
         container["image"] = SHELL_IMAGE
         container["imagePullPolicy"] = "IfNotPresent"
-        script = command or "echo worker started; trap 'exit 143' TERM; while :; do sleep 1; done"
-        container["command"] = ["sh", "-c", script]
+        container["command"] = ["sh", "-c", command or WORKER_SCRIPT]
         container.pop("args", None)
     return jobset
 
@@ -114,7 +149,7 @@ async def run_gang(
 
 
 async def restart_once(
-    timeline: Timeline, pods: int, fail: Callable[[str], Awaitable[float]]
+    timeline: Timeline, pods: int, fail: Callable[[Pod], Awaitable[float]] = kill_worker
 ) -> Restart:
     """Fail one worker and wait until the whole gang runs again at the next epoch.
 
@@ -124,7 +159,8 @@ async def restart_once(
     before = {name: story.uid for name, story in timeline.pods.items()}
     victim = min(before)
     epoch = max(timeline.synced) + 1
-    failed_at = await fail(victim)
+    pod = await timeline.client.get(Pod, timeline.namespace, victim)
+    failed_at = await fail(pod)
     await timeline.wait(
         lambda: timeline.all_running(pods, epoch, failed_at),
         120,

@@ -149,6 +149,9 @@ class Manager:
             AlreadyStartedError: the manager runs already.
         """
         self._before_start("a runnable")
+        if isinstance(runnable, Controller):
+            # Before the caches start, so that it hears of the first lists page by page.
+            runnable.wire()
         self._runnables.append(runnable)
 
     def add_ready_check(self, name: str, check: Check) -> None:

@@ -1,0 +1,28 @@
+"""Runs all benchmarks, one after the other, each in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ALL = ("memory", "restart", "jobs", "agent", "real_pods")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=ALL, help=f"some of {', '.join(ALL)}")
+    failed = []
+    for name in parser.parse_args().names:
+        print(f"== {name}", flush=True)
+        if subprocess.run([sys.executable, str(HERE / f"{name}.py")], check=False).returncode:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""The end-to-end plan of KEP-467 on a real kubelet, with the project's own images."""
+
+import asyncio
+import copy
+
+import pytest
+
+from install import AGENT_IMAGE
+from jobsetpy.api.core import Node, Pod
+from scenario import gang_jobset, pod_log_folders, restart_once, run_gang
+
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+async def test_a_killed_worker_restarts_the_group_in_place(node_cluster, node_client):
+    """All workers start anew in their old pods, once for each failure."""
+    jobset = gang_jobset("e2e", 2)
+    async with run_gang(node_client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
+        first = await restart_once(timeline, 2)
+        second = await restart_once(timeline, 2)
+        pods = (await node_client.list_page(Pod, "default")).items
+
+        assert (first.recreated, second.recreated) == (0, 0)
+        assert max(timeline.synced) == 3
+        assert max(timeline.deprecated) == 2
+        assert timeline.restarts == 0
+        assert {status.restart_count for p in pods for status in p.status.container_statuses} == {2}
+
+
+async def test_no_worker_starts_before_all_pods_are_there(node_cluster, node_client):
+    """The barrier holds every worker until the last pod of the group has come up.
+
+    The second Job of the group asks for a node label that no node has at first.
+    """
+    jobset = gang_jobset("barrier", 1)
+    (first,) = jobset["spec"]["replicatedJobs"]
+    late = copy.deepcopy(first)
+    late["name"] = "late"
+    pod = late["template"]["spec"]["template"]["spec"]
+    pod["nodeSelector"] = {"test.example/late": "yes"}
+    jobset["spec"]["replicatedJobs"].append(late)
+    (node,) = (await node_client.list_page(Node)).items
+
+    async def let_in() -> None:
+        labels = {"metadata": {"labels": {"test.example/late": "yes"}}}
+        await node_client.merge_patch(Node, "", node.metadata.name, labels)
+
+    async with asyncio.TaskGroup() as group:
+        started_early = asyncio.Event()
+        group.create_task(watch_early_start(node_client, started_early, let_in))
+        async with run_gang(node_client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
+            assert not started_early.is_set()
+            assert max(timeline.synced) == 1
+
+
+async def watch_early_start(client, started_early, let_in) -> None:
+    """Hold the late pod back until the first pod's agent has long reported; watch its worker."""
+    reported = 0
+    while reported < 8:
+        for pod in (await client.list_page(Pod, "default")).items:
+            if "barrier-workers" not in pod.metadata.name:
+                continue
+            if "jobset.sigs.k8s.io/epoch" in pod.metadata.annotations:
+                reported += 1
+            for status in pod.status.container_statuses:
+                if status.state.running is not None:
+                    started_early.set()
+        await asyncio.sleep(0.5)
+    await let_in()
+
+
+def test_the_sample_runs_the_agent_image_of_this_project():
+    """The scenario replaces the sample's image by the one built here, and nothing else of it."""
+    (job,) = gang_jobset("x", 3)["spec"]["replicatedJobs"]
+    (agent,) = job["template"]["spec"]["template"]["spec"]["initContainers"]
+
+    assert agent["image"] == AGENT_IMAGE
+    assert agent["startupProbe"]["httpGet"]["path"] == "/barrier-is-lifted"
