@@ -36,6 +36,15 @@ def real_endpoint() -> Iterator[Endpoint]:
         yield _from_kubeconfig(running.kubeconfig)
 
 
+@pytest.fixture(scope="session")
+def collecting_endpoint() -> Iterator[Endpoint]:
+    """A control plane with controllers, for the garbage collector."""
+    from cluster import Cluster
+
+    with Cluster(scheduler=False) as running:
+        yield _from_kubeconfig(running.kubeconfig)
+
+
 def _from_kubeconfig(path: Path) -> Endpoint:
     config = yaml.safe_load(path.read_text())
     context = next(c for c in config["contexts"] if c["name"] == config["current-context"])
@@ -78,6 +87,21 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
                 yield opened
     else:
         async with _opened(request.getfixturevalue("real_endpoint")) as opened:
+            yield opened
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])
+async def collecting(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
+    """A server whose garbage is collected."""
+    if request.param == "fake":
+        async with (
+            FakeApiServer() as server,
+            _opened(Endpoint(server.url, {}, None, server)) as opened,
+        ):
+            opened.like_a_cluster()
+            yield opened
+    else:
+        async with _opened(request.getfixturevalue("collecting_endpoint")) as opened:
             yield opened
 
 

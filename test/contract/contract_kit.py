@@ -171,6 +171,12 @@ class Api:
         assert answer.status == 201, answer.body
         return answer
 
+    def like_a_cluster(self) -> None:
+        """Switch on what the fake does not do by default."""
+        if self._endpoint.fake is not None:
+            self._endpoint.fake.graceful_pods = True
+            self._endpoint.fake.garbage_collect = True
+
     def expire(self) -> None:
         """Forget old versions; the real one does within seconds by itself."""
         if self._endpoint.fake is not None:
@@ -196,6 +202,17 @@ def widget(name: str, meta: Any = None, **fields: Any) -> dict[str, Any]:
         "kind": "Widget",
         "metadata": {"name": name, **(meta or {})},
         **fields,
+    }
+
+
+def reference(owner: dict[str, Any], *, block: bool = True) -> dict[str, Any]:
+    """An owner reference to an object of a built-in kind."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": block,
     }
 
 

@@ -237,3 +237,37 @@ async def test_a_new_object_of_the_name_has_a_new_uid(api: Api) -> None:
     second = await api.make("a")
 
     assert second.meta["uid"] != first.meta["uid"]
+
+
+async def test_a_running_pod_has_time_to_end(api: Api) -> None:
+    """A pod on a node is marked with its grace period; a DELETE with 0 ends it."""
+    api.like_a_cluster()
+    running = pod("a")
+    running["spec"] |= {"nodeName": "node-1", "terminationGracePeriodSeconds": 7}
+    assert (await api.post(api.pods, running)).status == 201
+    path = f"{api.pods}/a"
+
+    marked = await api.delete(path)
+    again = await api.delete(path)
+    shorter = await api.delete(path, gracePeriodSeconds=3)
+    forced = await api.delete(path, gracePeriodSeconds=0)
+
+    assert marked.meta["deletionGracePeriodSeconds"] == 7
+    assert marked.meta["deletionTimestamp"] > marked.meta["creationTimestamp"]
+    assert again.version == marked.version
+    assert shorter.meta["deletionGracePeriodSeconds"] == 3
+    assert forced.status == 200
+    assert (await api.get(path)).status == 404
+
+
+async def test_a_finished_pod_goes_at_once(api: Api) -> None:
+    """Grace is for pods that run."""
+    api.like_a_cluster()
+    done = pod("a")
+    done["spec"]["nodeName"] = "node-1"
+    assert (await api.post(api.pods, done)).status == 201
+    await api.merge(f"{api.pods}/a/status", {"status": {"phase": "Succeeded"}})
+
+    await api.delete(f"{api.pods}/a")
+
+    assert (await api.get(f"{api.pods}/a")).status == 404
