@@ -238,7 +238,8 @@ def apply(
     merged: Json = _merge(kind, base, applied, ())
     owned_elsewhere = frozenset().union(*(owner.paths for owner in others))
     gone = (previous.paths if previous else frozenset()) - mine.paths - owned_elsewhere
-    for path in sorted(gone, key=len, reverse=True):
+    # Whole items first: once its key field is gone, an item cannot be found any more.
+    for path in sorted(gone, key=lambda path: (path[-1] != ".", -len(path), path)):
         if not any(other[: len(path)] == path for other in wanted):
             _remove(merged, path)
     if previous is not None and previous.paths == mine.paths and not differing:

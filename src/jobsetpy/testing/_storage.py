@@ -65,12 +65,17 @@ class Change:
 
 
 class Collection:
-    """All objects of one kind, and what happened to them since ``floor``."""
+    """All objects of one kind, and what happened to them since ``floor``.
+
+    ``lost`` is the version of the latest change that is no longer remembered: who has seen that
+    one has missed nothing, even if it stands below ``floor``.
+    """
 
     def __init__(self, kind: Kind, floor: int) -> None:
         self.kind = kind
         self.objects: dict[ObjectKey, Version] = {}
         self.floor = floor
+        self.lost = 0
         self._history: list[Change] = []
         self.watchers: set[asyncio.Event] = set()
 
@@ -98,13 +103,16 @@ class Collection:
         """Append to the history, forgetting the oldest entries beyond ``limit``."""
         self._history.append(change)
         if len(self._history) > limit + limit // 4:
-            self.floor = self._history[-limit - 1].version
+            self.floor = self.lost = self._history[-limit - 1].version
             del self._history[:-limit]
         self.wake()
 
     def forget(self, version: int) -> None:
         """Make every resourceVersion below ``version`` too old."""
-        self._history = self.since(version)
+        kept = self.since(version)
+        if len(kept) < len(self._history):
+            self.lost = self._history[-len(kept) - 1].version
+        self._history = kept
         self.floor = max(self.floor, version)
 
     def wake(self) -> None:
@@ -140,6 +148,13 @@ class Storage:
         made = Collection(kind, self.version if floor is None else floor)
         self._collections[key] = made
         return made
+
+    def unregister(self, group: str, plural: str) -> None:
+        """Delete all objects of a kind, and the kind."""
+        collection = self._collections[group, plural]
+        for key in tuple(collection.objects):
+            self.remove(collection, key)
+        del self._collections[group, plural]
 
     def find(self, group: str, plural: str) -> Collection | None:
         """The collection of a resource."""

@@ -128,13 +128,16 @@ class Watch:
             await self._initial()
         elif self._version == 0:
             self._version = self._storage.version
+        elif self._version < self._collection.floor:
+            await self._error(410)
+            return
         loop = asyncio.get_running_loop()
         next_bookmark = max(
             loop.time(), min(loop.time() + self._bookmark_s, ends_at - _LAST_BOOKMARK_S)
         )
         while True:
             self._woken.clear()
-            if self._version < self._collection.floor:
+            if self._version < self._collection.lost:
                 await self._error(410)
                 return
             for change in self._collection.since(self._version):

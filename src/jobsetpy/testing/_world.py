@@ -231,12 +231,23 @@ class World:
         return ObjectKey(namespace if collection.kind.info.namespaced else "", name)
 
     def _changed(self, collection: Collection, change: Change) -> None:
-        if collection.kind is DEFINITIONS and change.type != "DELETED":
+        if collection.kind is DEFINITIONS:
+            self._defined(change)
+        if self._collects:
+            self._garbage.note(collection, change)
+
+    def _defined(self, change: Change) -> None:
+        """A CustomResourceDefinition came, changed or went."""
+        if change.type != "DELETED":
             kind = kind_of(change.new.obj)
             if kind is not None:
                 self._storage.register(kind)
-        if self._collects:
-            self._garbage.note(collection, change)
+            return
+        spec = change.new.obj["spec"]
+        group, plural = spec["group"], spec["names"]["plural"]
+        if self._storage.find(group, plural) is not None:
+            self._storage.unregister(group, plural)
+            self.faults.end_watches(resource=plural)
 
     def _settle(self) -> None:
         if self._collects:

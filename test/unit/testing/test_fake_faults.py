@@ -1,0 +1,331 @@
+"""The fake server's script of faults, seen through plain HTTP and through our own client."""
+
+import asyncio
+import time
+
+import aiohttp
+import pytest
+
+from jobsetpy.api.core import ConfigMap, Pod
+from jobsetpy.client import KubeClient
+from jobsetpy.errors import NotFoundError, RetryableApiError, StreamBrokenError
+from jobsetpy.testing import FakeApiServer, eventually, make_pod
+
+PODS = "/api/v1/namespaces/default/pods"
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+async def server():
+    async with FakeApiServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def http(server):
+    timeout = aiohttp.ClientTimeout(total=10)
+    async with aiohttp.ClientSession(server.url, timeout=timeout) as session:
+        yield session
+
+
+async def lines(response) -> list[bytes]:
+    """The whole lines of a stream until it breaks or ends."""
+    found = []
+    async for line in response.content:
+        found.append(line)
+    return found
+
+
+async def test_status_with_retry_after(server, http):
+    """The rule answers, with header and details, as often as asked."""
+    rule = server.faults.status(429, retry_after=3, verb="list", resource="pods", count=2)
+
+    answers = []
+    for _ in range(3):
+        async with http.get(PODS) as response:
+            answers.append((response.status, response.headers.get("Retry-After")))
+            body = await response.json() if response.status == 429 else None
+            assert body is None or body["details"] == {"retryAfterSeconds": 3}
+
+    assert answers == [(429, "3"), (429, "3"), (200, None)]
+    assert rule.spent
+    assert rule.hits == 2
+
+
+@pytest.mark.parametrize(
+    ("select", "hit"),
+    [
+        ({}, True),
+        ({"verb": "list"}, True),
+        ({"verb": "watch"}, False),
+        ({"resource": "pods"}, True),
+        ({"resource": "pods/status"}, False),
+        ({"namespace": "def*"}, True),
+        ({"name": "x"}, False),
+        ({"user_agent": "*aiohttp*"}, True),
+        ({"skip": 1}, False),
+    ],
+)
+async def test_what_a_rule_hits(server, http, select, hit):
+    """Rules choose by verb, resource, namespace, name and user agent, and may skip some."""
+    server.faults.status(503, **select)
+
+    async with http.get(PODS) as response:
+        assert response.status == (503 if hit else 200)
+
+
+async def test_lifted_rules_do_nothing(server, http):
+    """lift() ends one rule, clear() all of them."""
+    rule = server.faults.status(500)
+    server.faults.status(503)
+    rule.lift()
+    async with http.get(PODS) as response:
+        assert response.status == 503
+    server.faults.clear()
+    async with http.get(PODS) as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("after", [0, 10])
+@pytest.mark.parametrize("reset", [False, True], ids=["close", "reset"])
+async def test_cut_of_an_answer(server, http, after, reset):
+    """An answer breaks off after so many bytes."""
+    server.faults.cut(after_bytes=after, reset=reset, verb="list")
+
+    with pytest.raises(aiohttp.ClientError):
+        async with http.get(PODS) as response:
+            await response.read()
+
+    async with http.get(PODS) as response:
+        assert response.status == 200
+
+
+async def test_cut_of_a_watch_after_events(server, http):
+    """A watch breaks off after its n-th event, without the end of the answer."""
+    for name in "abc":
+        server.create("pods", make_pod(name).build())
+    server.faults.cut(after_events=2, verb="watch")
+
+    async with http.get(PODS, params={"watch": "1"}) as response:
+        got = []
+        with pytest.raises(aiohttp.ClientPayloadError):
+            async for line in response.content:
+                got.append(line)
+
+    assert len(got) == 2
+
+
+async def test_cut_in_the_middle_of_an_event(server, http):
+    """after_bytes leaves half a line."""
+    server.create("pods", make_pod("a").build())
+    server.create("pods", make_pod("b").build())
+    server.faults.cut(after_events=1, after_bytes=25, verb="watch")
+
+    async with http.get(PODS, params={"watch": "1"}) as response:
+        data = b""
+        with pytest.raises(aiohttp.ClientPayloadError):
+            async for chunk in response.content.iter_any():
+                data += chunk
+
+    whole, rest = data.split(b"\n")
+    assert whole.startswith(b'{"type":"ADDED"')
+    assert len(rest) == 25
+
+
+async def test_cut_of_open_watches(server, http):
+    """A rule made later hits the watches that are open, each once, up to its count."""
+    async with (
+        http.get(PODS, params={"watch": "1"}) as one,
+        http.get(PODS, params={"watch": "1"}) as two,
+        http.get(MAPS, params={"watch": "1"}) as other,
+    ):
+        await eventually(lambda: len(server.faults.open_watches) == 3)
+        rule = server.faults.cut(resource="pods", count=None)
+
+        for broken in (one, two):
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await lines(broken)
+        assert rule.hits == 2
+        server.create(ConfigMap, {"metadata": {"name": "a"}})
+        assert b'"ADDED"' in await other.content.readline()
+
+
+async def test_stalled_watch_goes_on_when_lifted(server, http):
+    """A stalled watch is silent but open, and loses nothing."""
+    async with http.get(PODS, params={"watch": "1"}) as response:
+        await eventually(lambda: server.faults.open_watches)
+        rule = server.faults.stall(verb="watch")
+        server.create("pods", make_pod("a").build())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await response.content.readline()
+        rule.lift()
+        line = await response.content.readline()
+
+    assert b'"name":"a"' in line
+
+
+async def test_stalled_answer_goes_on_when_lifted(server, http):
+    """An ordinary answer can hang half way."""
+    rule = server.faults.stall(after_bytes=5, verb="list")
+
+    async with http.get(PODS) as response:
+        assert await response.content.readexactly(5) == b'{"kin'
+        rule.lift()
+        assert (await response.content.read()).endswith(b"]}")
+
+
+async def test_stall_ends_with_the_server(http, server):
+    """Stopping does not wait for stalled streams."""
+    server.faults.stall(verb="watch")
+    async with http.get(PODS, params={"watch": "1"}) as response:
+        started = time.monotonic()
+        await server.stop()
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await lines(response)
+
+    assert time.monotonic() - started < 5
+
+
+async def test_duplicated_events(server, http):
+    """Events, not bookmarks, are sent more than once."""
+    server.create("pods", make_pod("a").build())
+    server.faults.duplicate(times=3, resource="pods", count=1)
+
+    params = {"watch": "1", "allowWatchBookmarks": "1", "timeoutSeconds": "1"}
+    async with http.get(PODS, params=params) as response:
+        found = await lines(response)
+
+    added = [line for line in found if b'"ADDED"' in line]
+    assert len(added) == 3
+    assert len(set(added)) == 1
+
+
+async def test_dropped_bookmarks(server, http):
+    """Periodic bookmarks can be switched off; the end of a streaming list is still marked."""
+    server.faults.drop_bookmarks()
+
+    params = {"watch": "1", "allowWatchBookmarks": "1", "timeoutSeconds": "1"}
+    async with http.get(PODS, params=params) as response:
+        found = await lines(response)
+
+    assert len(found) == 1
+    assert b"initial-events-end" in found[0]
+
+
+async def test_ended_and_failed_watches(server, http):
+    """end_watches ends cleanly, fail_watches sends an ERROR first; both count what they hit."""
+    async with (
+        http.get(PODS, params={"watch": "1"}) as one,
+        http.get(MAPS, params={"watch": "1"}) as two,
+    ):
+        await eventually(lambda: len(server.faults.open_watches) == 2)
+
+        assert server.faults.end_watches(resource="pods") == 1
+        assert await lines(one) == []
+        assert server.faults.fail_watches(410) == 1
+        (line,) = await lines(two)
+
+    assert b'"type":"ERROR"' in line
+    assert b'"code":410' in line
+    await eventually(lambda: not server.faults.open_watches)
+
+
+async def test_lost_answer(server):
+    """The object is there, and the client knows nothing."""
+    client = server.client()
+    server.faults.lose_answer(verb="create", resource="configmaps")
+
+    with pytest.raises(StreamBrokenError):
+        await client.create(ConfigMap, "default", {"metadata": {"name": "a"}})
+
+    assert server.get(ConfigMap, "a") is not None
+    assert server.requests.count("create", "configmaps") == 1
+
+
+@pytest.mark.looptime
+async def test_latency_in_virtual_time():
+    """Latency delays a request; over memory it costs no real time."""
+    world = FakeApiServer()
+    world.faults.latency(20, verb="get")
+    client = KubeClient(world.transport())
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    with pytest.raises(NotFoundError):
+        await client.get(Pod, "default", "a")
+
+    assert loop.time() - started == 20
+
+
+async def test_expired_history(server, http):
+    """After expire() an old version is too old; open watches go on."""
+    version = server.resource_version
+    async with http.get(PODS, params={"watch": "1", "resourceVersion": version}) as response:
+        await eventually(lambda: server.faults.open_watches)
+        server.create(ConfigMap, {"metadata": {"name": "x"}})
+        server.expire()
+        server.create("pods", make_pod("a").build())
+        assert b'"name":"a"' in await response.content.readline()
+
+    async with http.get(PODS, params={"watch": "1", "resourceVersion": version}) as response:
+        (line,) = await lines(response)
+    assert b'"code":410' in line
+
+
+async def test_history_has_a_limit():
+    """Versions beyond the remembered changes are too old."""
+    async with FakeApiServer(history_limit=10) as server:
+        version = server.resource_version
+        for number in range(20):
+            server.create(ConfigMap, {"metadata": {"name": f"m-{number}"}})
+        async with (
+            aiohttp.ClientSession(server.url) as http,
+            http.get(MAPS, params={"watch": "1", "resourceVersion": version}) as response,
+        ):
+            (line,) = await lines(response)
+
+    assert b'"code":410' in line
+
+
+async def test_stop_and_start(server):
+    """The same port, objects and versions after an outage."""
+    client = server.client()
+    server.create(ConfigMap, {"metadata": {"name": "a"}})
+    port, version = server.port, server.resource_version
+
+    await server.stop()
+    server.create(ConfigMap, {"metadata": {"name": "b"}})
+    await server.start()
+
+    assert server.port == port
+    assert int(server.resource_version) == int(version) + 1
+    assert (await client.get(ConfigMap, "default", "b")).metadata.name == "b"
+
+
+async def test_our_client_obeys_retry_after_headers(server):
+    """A throttled read is retried by the client and succeeds."""
+    client = server.client(timeout_s=5)
+    server.create(ConfigMap, {"metadata": {"name": "a"}})
+    server.faults.status(429, retry_after=0, verb="get", count=2)
+
+    assert (await client.get(ConfigMap, "default", "a")).metadata.name == "a"
+    assert server.requests.count("get", "configmaps") == 3
+
+
+async def test_token(server, http):
+    """With a token set, requests without it are 401."""
+    server.token = "secret"
+    async with http.get(PODS) as response:
+        assert response.status == 401
+    async with http.get(PODS, headers={"Authorization": "Bearer secret"}) as response:
+        assert response.status == 200
+
+
+async def test_injected_500_is_retryable(server):
+    """An injected 500 reaches the caller as our own error once retries are used up."""
+    client = server.client(timeout_s=0.5)
+    server.faults.status(500)
+
+    with pytest.raises(RetryableApiError):
+        await client.create(ConfigMap, "default", {"metadata": {"name": "a"}})

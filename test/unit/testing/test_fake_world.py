@@ -1,0 +1,298 @@
+"""The world behind the fake server, and the rest of the kit."""
+
+import asyncio
+
+import pytest
+
+from jobsetpy.aio import ManualClock
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import ConfigMap, Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.errors import AlreadyExistsError, ConflictError, NotFoundError, StreamBrokenError
+from jobsetpy.informers import OWNER_UID
+from jobsetpy.testing import (
+    RecordingClient,
+    StatusError,
+    World,
+    decoded,
+    eventually,
+    make_job,
+    make_jobset,
+    make_pod,
+    store_of,
+    store_writer_of,
+)
+
+
+def test_objects_go_in_and_come_out_as_copies():
+    """Changing what one got does not change the world."""
+    world = World()
+    body = {"metadata": {"name": "a"}, "data": {"k": "v"}}
+    made = world.create("configmaps", body)
+    made["data"]["k"] = body["data"]["k"] = "other"
+    world.get("configmaps", "a")["data"]["k"] = "other"
+    world.list("configmaps")[0]["data"]["k"] = "other"
+
+    assert world.get("configmaps", "a")["data"] == {"k": "v"}
+
+
+def test_kinds_by_name_and_by_class():
+    """A kind is named by plural, plural and group, class or ResourceInfo."""
+    world = World()
+    world.create("jobs.batch", make_job("a").build())
+
+    for what in ("jobs", "jobs.batch", Job, Job.RESOURCE):
+        assert world.get(what, "a")["kind"] == "Job"
+    with pytest.raises(LookupError, match="register it first"):
+        world.get(JobSet, "a")
+
+
+def test_refusals_are_status_errors():
+    """A refusal holds the answer a client would get."""
+    world = World()
+    world.create("configmaps", {"metadata": {"name": "a"}})
+
+    with pytest.raises(StatusError) as refused:
+        world.create("configmaps", {"metadata": {"name": "a"}})
+
+    assert (refused.value.code, refused.value.reason) == (409, "AlreadyExists")
+
+
+def test_namespaces():
+    """Other namespaces have to be added; adding twice does nothing."""
+    world = World()
+    with pytest.raises(StatusError):
+        world.create("pods", make_pod("a", "team").build())
+    world.add_namespace("team", labels={"x": "y"})
+    world.add_namespace("team")
+    world.create("pods", make_pod("a", "team").build())
+
+    assert [pod["metadata"]["name"] for pod in world.list("pods", namespace="team")] == ["a"]
+    assert world.list("pods", namespace="default") == []
+    assert world.get("namespaces", "team")["metadata"]["labels"]["x"] == "y"
+
+
+def test_status_and_labels():
+    """set_status writes the status subresource; list takes a selector."""
+    world = World()
+    world.create("pods", make_pod("a").labels(app="x").build())
+    world.create("pods", make_pod("b").build())
+    world.set_status("pods", "a", phase="Running")
+
+    assert world.get("pods", "a")["status"]["phase"] == "Running"
+    assert [pod["metadata"]["name"] for pod in world.list("pods", labels="app=x")] == ["a"]
+
+
+def test_times_come_from_the_clock():
+    """Timestamps are the clock's."""
+    clock = ManualClock()
+    clock.advance(3600)
+
+    made = World(clock=clock).create("configmaps", {"metadata": {"name": "a"}})
+
+    assert made["metadata"]["creationTimestamp"] == "2026-01-01T01:00:00Z"
+
+
+def test_garbage_collection_can_be_switched_on_late():
+    """Switching it on collects what has piled up."""
+    world = World()
+    world.register(JobSet)
+    owner = world.create(JobSet, make_jobset("js").build())
+    job = world.create("jobs", make_job("job").of(owner, "w").build())
+    world.create("pods", make_pod("pod").of(job).build())
+    world.delete(JobSet, "js", propagation="Foreground")
+    assert world.get(JobSet, "js")["metadata"]["finalizers"] == ["foregroundDeletion"]
+
+    world.garbage_collect = True
+
+    assert world.get(JobSet, "js") is None
+    assert world.list("jobs") == world.list("pods") == []
+
+
+def test_garbage_collection_once():
+    """collect_garbage() acts once, also while automatic collection is off."""
+    world = World()
+    owner = world.create("configmaps", {"metadata": {"name": "owner"}})
+    world.create("pods", make_pod("a").owned_by(owner).build())
+    world.delete("configmaps", "owner")
+
+    assert world.get("pods", "a") is not None
+    world.collect_garbage()
+    assert world.get("pods", "a") is None
+
+
+def test_definitions_make_kinds():
+    """Creating a CustomResourceDefinition makes its kind; deleting it removes all objects."""
+    world = World()
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object"}},
+    }
+    names = {"plural": "things", "kind": "Thing"}
+    spec = {"group": "example.com", "names": names, "scope": "Cluster", "versions": [version]}
+    world.create(
+        "customresourcedefinitions", {"metadata": {"name": "things.example.com"}, "spec": spec}
+    )
+
+    made = world.create("things", {"metadata": {"name": "a"}, "status": {"x": 1}})
+
+    assert made["apiVersion"] == "example.com/v1"
+    assert "namespace" not in made["metadata"]
+    assert "status" not in made
+    world.delete("customresourcedefinitions", "things.example.com")
+    with pytest.raises(LookupError):
+        world.list("things")
+
+
+def test_the_builders_speak_the_api():
+    """What the builders make decodes into our models."""
+    builder = (
+        make_jobset("js")
+        .labels({"a/b": "c"}, team="x")
+        .annotations(note="n")
+        .replicated_job("driver", group="lead")
+        .replicated_job("worker", replicas=2, parallelism=4, depends_on={"driver": "Ready"})
+        .failure_policy(max_restarts=3, strategy="BlockingRecreate")
+        .failure_rule("oom", "RestartJobSet", reasons=["PodFailurePolicy"], targets=["worker"])
+        .success_policy("Any", "driver")
+        .network(subdomain="sub")
+        .coordinator("driver")
+        .ttl(60)
+        .managed_by("example.com/other")
+        .suspend()
+    )
+    jobset = decoded(JobSet, builder.build())
+
+    assert jobset.metadata.labels == {"a/b": "c", "team": "x"}
+    driver, worker = jobset.spec.replicated_jobs
+    assert (driver.group_name, worker.replicas) == ("lead", 2)
+    assert worker.template["spec"]["completions"] == 4
+    assert worker.depends_on[0].name == "driver"
+    assert jobset.spec.failure_policy.max_restarts == 3
+    assert jobset.spec.failure_policy.rules[0].action == "RestartJobSet"
+    assert jobset.spec.success_policy.target_replicated_jobs == ("driver",)
+    assert jobset.spec.network.subdomain == "sub"
+    assert jobset.spec.coordinator.replicated_job == "driver"
+    assert (jobset.spec.suspend, jobset.spec.ttl_seconds_after_finished) == (True, 60)
+    assert jobset.spec.managed_by == "example.com/other"
+    in_place = decoded(JobSet, make_jobset().in_place_restart().build())
+    assert in_place.spec.failure_policy.restart_strategy == keys.IN_PLACE_RESTART
+
+
+def test_builders_of_children():
+    """Jobs and pods carry owner and labels of what they belong to."""
+    jobset = make_jobset("js").identity(uid="u", resource_version="7", generation=2).build()
+    job = make_job("js-w-1").of(jobset, "w", 1, attempt=2).pods(3).identity(uid="j").failed()
+    pod = make_pod("p").of(job.build(), 2).node("n").phase("Running").epoch(4).finalizers("a/b")
+
+    made = decoded(Job, job.build())
+    assert made.metadata.controller.uid == "u"
+    assert made.metadata.labels[keys.RESTART_ATTEMPT] == "2"
+    assert made.status.failed_condition is not None
+    assert made.spec.completions == 3
+    assert decoded(Job, make_job().complete().suspend().build()).status.finished is not None
+    found = decoded(Pod, pod.build())
+    assert found.metadata.controller.uid == "j"
+    assert found.metadata.labels[keys.JOB_INDEX] == "1"
+    assert found.metadata.annotations[keys.EPOCH_ANNOTATION] == "4"
+    assert found.metadata.annotations[keys.COMPLETION_INDEX_ANNOTATION] == "2"
+    assert (found.spec.node_name, found.status.phase) == ("n", "Running")
+    assert found.metadata.finalizers == ("a/b",)
+
+
+def test_builders_can_be_used_again():
+    """build() gives copies."""
+    builder = make_pod("a")
+    first = builder.build()
+    builder.labels(x="y")
+
+    assert "labels" not in first["metadata"]
+    assert builder.build() is not builder.build()
+
+
+def test_stores_by_hand():
+    """A store of JSON or wire objects is synced and indexed."""
+    jobset = make_jobset("js").identity(uid="u").build()
+    jobs = [make_job("a").of(jobset, "w").build(), decoded(Job, make_job("b").build())]
+
+    store = store_of(Job, jobs, indexes=[OWNER_UID])
+
+    assert store.has_synced
+    assert [job.metadata.name for job in store.by_index(OWNER_UID, "u")] == ["a"]
+    writer = store_writer_of(Job)
+    writer.apply(decoded(Job, make_job("c").build()))
+    assert writer.store.get(ObjectKey("default", "c")) is not None
+
+
+async def test_recording_client():
+    """A client in memory keeps the server's rules and notes each write."""
+    client = RecordingClient()
+    await client.create(ConfigMap, "default", {"metadata": {"name": "a"}})
+    with pytest.raises(AlreadyExistsError):
+        await client.create(ConfigMap, "default", {"metadata": {"name": "a"}})
+    await client.merge_patch(ConfigMap, "default", "a", {"data": {"k": "v"}})
+    with pytest.raises(ConflictError):
+        await client.delete(ConfigMap, "default", "a", uid="other")
+    with pytest.raises(NotFoundError):
+        await client.get(ConfigMap, "default", "b")
+
+    assert client.calls == [
+        ("create", "configmaps", "a"),
+        ("create", "configmaps", "a"),
+        ("patch", "configmaps", "a"),
+        ("delete", "configmaps", "a"),
+    ]
+    assert client.writes[2].json == {"data": {"k": "v"}}
+    assert client.world.get(ConfigMap, "a")["data"] == {"k": "v"}
+
+
+async def test_watch_in_memory():
+    """Watches work without sockets, faults included."""
+    client = RecordingClient()
+    client.world.create("pods", make_pod("a").build())
+    async with client.watch(Pod, "default", resource_version="0", timeout_seconds=60) as stream:
+        assert (await stream.read())[0].type == "ADDED"
+        client.world.faults.cut(verb="watch")
+        with pytest.raises(StreamBrokenError):
+            while True:
+                assert await stream.read()
+
+
+@pytest.mark.looptime
+async def test_eventually():
+    """It returns the first true result, and tells what it saw when there is none."""
+    results = iter([0, None, "yes"])
+
+    async def check() -> str | None:
+        return next(results)
+
+    def never() -> bool:
+        assert 1 == 2, "one is not two"  # noqa: PLR0133 - it has to fail
+        return True
+
+    assert await eventually(check) == "yes"
+    with pytest.raises(AssertionError, match="last result: False"):
+        await eventually(lambda: False, 1)
+    with pytest.raises(AssertionError) as failed:
+        await eventually(never, 1)
+    assert "one is not two" in str(failed.value.__cause__)
+
+
+async def test_request_log():
+    """The log filters and counts, and is bounded."""
+    client = RecordingClient()
+    for name in "ab":
+        await client.create(ConfigMap, "default", {"metadata": {"name": name}})
+    await asyncio.gather(*(client.get(ConfigMap, "default", name) for name in "ab"))
+    log = client.world.requests
+
+    assert (log.count(), log.count("create"), log.count("*", "pods*")) == (4, 2, 0)
+    assert [request.name for request in log.matching("get", name="a")] == ["a"]
+    assert {request.status for request in log} == {200, 201}
+    log.clear()
+    assert (len(log), log.count()) == (0, 0)
