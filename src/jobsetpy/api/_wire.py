@@ -104,8 +104,8 @@ def to_json(value: Any) -> Any:
         for attribute in attrs.fields(type(value)):
             item = getattr(value, attribute.name)
             default = attribute.default
-            if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
-                default = default.factory()  # type: ignore[union-attr]
+            if isinstance(default, attrs.Factory):  # type: ignore[arg-type] # a class at run time
+                default = default.factory()
             if item != default:
                 out[wire_name(attribute)] = to_json(item)
         return out

@@ -26,8 +26,8 @@ class ClientMetrics:
 class InformerMetrics:
     """Counts and logs what informers go through; implements ``informers.InformerObserver``.
 
-    Logged are: completed lists and relists (info), failures and silent watches (warning), objects
-    that cannot be decoded (error, once for each). Watches that end in order are daily business.
+    Logged are: completed lists and relists (info), failures (warning), objects that cannot be
+    decoded (error, once for each). Watches that end or fall silent are daily business.
     """
 
     __slots__ = ("_log",)
@@ -56,7 +56,8 @@ class InformerMetrics:
 
     def on_silence(self, kind: str, seconds: float) -> None:
         """A watch was given up because nothing came."""
-        self._log.warning("watch is silent, opening another", kind=kind, seconds=round(seconds, 1))
+        # Normal for a collection in which nothing happens; the server has no other sign of life.
+        self._log.debug("watch is silent, opening another", kind=kind, seconds=round(seconds, 1))
 
     def on_event(self, kind: str, type_: str) -> None:
         """A watch event was taken."""

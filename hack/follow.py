@@ -1,0 +1,43 @@
+"""Follow objects with a shared informer and be told of each change by a plain function."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import attrs
+
+from jobsetpy import aio
+from jobsetpy.client import KubeClient
+from jobsetpy.informers import SharedInformer
+
+Note = Callable[[Any, bool], None]
+"""Called with each new state of an object, and whether it is gone."""
+
+
+@attrs.frozen
+class _Telling:
+    note: Note
+
+    def on_add(self, obj: Any, *, initial: bool) -> None:  # noqa: ARG002 - the protocol
+        self.note(obj, False)
+
+    def on_update(self, old: Any, new: Any) -> None:  # noqa: ARG002 - the protocol
+        self.note(new, False)
+
+    def on_delete(self, obj: Any, *, final_state_known: bool) -> None:  # noqa: ARG002
+        self.note(obj, True)
+
+
+@contextlib.asynccontextmanager
+async def following(
+    client: KubeClient, cls: type, note: Note, **scope: str
+) -> AsyncIterator[SharedInformer[Any]]:
+    """Within the block ``note`` hears of every object in scope; those present, before it begins."""
+    informer: SharedInformer[Any] = SharedInformer(client, cls, **scope)
+    informer.add_handler(_Telling(note))
+    async with aio.supervise() as tasks:
+        tasks.start(informer.run(), name=f"following {cls.__name__}")
+        await informer.wait_for_sync()
+        yield informer

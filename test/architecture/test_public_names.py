@@ -1,0 +1,27 @@
+"""The public packages export what they say, sorted, and nothing is missing."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+PACKAGES = ("aio", "client", "controller", "informers", "manager", "runtime", "testing", "workqueue")
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_exported_name_exists(name):
+    """Each name in __all__ can be had, once."""
+    package = importlib.import_module(f"jobsetpy.{name}")
+
+    missing = [each for each in package.__all__ if not hasattr(package, each)]
+    assert missing == []
+    assert len(set(package.__all__)) == len(package.__all__)
+
+
+def test_importing_the_package_loads_nothing_else():
+    """``import jobsetpy`` is free: no dependency is loaded with it."""
+    code = "import sys, jobsetpy; print(sorted(m for m in sys.modules if m.startswith('jobsetpy')))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert out.stdout.strip() == "['jobsetpy']"
