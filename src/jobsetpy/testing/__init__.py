@@ -14,6 +14,7 @@ from jobsetpy.testing._builders import (
 )
 from jobsetpy.testing._eventually import eventually
 from jobsetpy.testing._faults import Faults, Rule
+from jobsetpy.testing._jobcontroller import FakeJobController
 from jobsetpy.testing._memory import MemoryTransport, RecordingClient
 from jobsetpy.testing._requests import Request, RequestLog
 from jobsetpy.testing._server import FakeApiServer
@@ -22,6 +23,7 @@ from jobsetpy.testing._world import World
 
 __all__ = [
     "FakeApiServer",
+    "FakeJobController",
     "Faults",
     "JobBuilder",
     "JobSetBuilder",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobsetpy.aio import Clock, LoopClock
@@ -44,6 +45,8 @@ class World:
         self._garbage = GarbageCollector(self._storage, self._registry)
         self._dispatcher = Dispatcher(self._storage, self._registry, self._settle)
         self._collects = False
+        self._controllers: builtins.list[tuple[Callable[[Change], None], Callable[[], None]]] = []
+        self._settling = False
         self._storage.on_change = self._changed
         for kind in (*BUILTIN, DEFINITIONS):
             self._storage.register(kind, floor=0)
@@ -193,9 +196,27 @@ class World:
         self._registry.delete(collection, key, DeleteOptions(propagation))
         self._settle()
 
+    def owned(self, what: Any, uid: str) -> builtins.list[Json]:
+        """The objects of a kind with an owner reference to ``uid``."""
+        collection = self._collection(what)
+        return [
+            copy.deepcopy(place.objects[key].obj)
+            for place, key in self._storage.dependents(uid)
+            if place is collection
+        ]
+
     def expire(self) -> None:
         """Forget all history: every resourceVersion before now is too old (410) from here on."""
         self._storage.compact()
+
+    def add_controller(self, note: Callable[[Change], None], work: Callable[[], None]) -> None:
+        """Add a controller that lives in this world.
+
+        Args:
+            note: told of every change, in the middle of it: it may only remember.
+            work: called after each request, again until it changes nothing.
+        """
+        self._controllers.append((note, work))
 
     def collect_garbage(self) -> None:
         """Do once what the garbage collector would do."""
@@ -235,6 +256,8 @@ class World:
             self._defined(change)
         if self._collects:
             self._garbage.note(collection, change)
+        for note, _ in self._controllers:
+            note(change)
 
     def _defined(self, change: Change) -> None:
         """A CustomResourceDefinition came, changed or went."""
@@ -250,8 +273,20 @@ class World:
             self.faults.end_watches(resource=plural)
 
     def _settle(self) -> None:
-        if self._collects:
-            self._garbage.collect()
+        """Let the garbage collector and the controllers work until nothing changes any more."""
+        if self._settling:
+            return
+        self._settling = True
+        try:
+            version = -1
+            while version != self._storage.version:
+                version = self._storage.version
+                if self._collects:
+                    self._garbage.collect()
+                for _, work in self._controllers:
+                    work()
+        finally:
+            self._settling = False
 
     def _settled(self, obj: Json) -> Json:
         self._settle()
