@@ -158,6 +158,7 @@ async def test_end_at_the_timeout(api: Api) -> None:
     assert found == []
 
 
+@pytest.mark.slow
 async def test_bookmarks_tell_of_what_was_not_sent(api: Api) -> None:
     """A bookmark before the end carries the version of changes that did not match."""
     made = await api.make_pod("a")
@@ -184,6 +185,7 @@ async def test_bookmarks_tell_of_what_was_not_sent(api: Api) -> None:
     assert "annotations" not in found[-1]["object"]["metadata"]
 
 
+@pytest.mark.slow
 async def test_no_bookmarks_unless_asked_for(api: Api) -> None:
     """Without allowWatchBookmarks there are none."""
     made = await api.make_pod("a")
