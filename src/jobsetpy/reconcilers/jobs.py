@@ -33,6 +33,9 @@ from jobsetpy.reconcilers._kinds import VolumeClaim
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of child Jobs, claims and pods: the label exists."""
 
+_SOON_S: Final = 0.001
+"""Waits shorter than this are over: timers are not that exact, and would only be set again."""
+
 _COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts"})
 
 
@@ -125,7 +128,7 @@ class JobsReconciler:
             return rt.Result.done()
         memory = self._memory.setdefault(key, _Memory())
         wait_s = self._wait_s(key, memory)
-        if wait_s > 0:
+        if wait_s > _SOON_S:
             return rt.Result.requeue_after(timedelta(seconds=wait_s))
         begin = self._clock.monotonic()
         plan = plan_jobs(self._observe(jobset), self._clock.now())
@@ -177,7 +180,7 @@ class JobsReconciler:
         written = False
         if status is not None and status.patch:
             wait_s = self._counters_wait_s(jobset, status, memory)
-            if wait_s > 0:
+            if wait_s > _SOON_S:
                 left = timedelta(seconds=wait_s)
                 again = left if again is None else min(again, left)
             else:

@@ -1,0 +1,329 @@
+"""The pod epochs reconciler in a whole manager, on a cluster in memory and in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.testing import make_job, make_pod
+from jobsetpy.testing.jobsets import replicated_job
+
+pytestmark = pytest.mark.looptime
+
+
+def policy(max_restarts=10, **more):
+    """A failure policy that restarts in place."""
+    return {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart", **more}
+
+
+async def started(rig, *, jobs=2, pods=2, **spec):
+    """A JobSet whose pods have all come to epoch 1; their names."""
+    rig.create(replicated_job("w", jobs, parallelism=pods), **{"failurePolicy": policy(), **spec})
+    await rig.settle()
+    names = rig.run_pods(pods)
+    for name in names:
+        rig.report(name, 1)
+    await rig.settle()
+    assert (1, 0) == rig.epochs()
+    rig.world.requests.clear()
+    return names
+
+
+def epoch_writes(rig):
+    """All status patches that hold an epoch."""
+    written = [{k: v for k, v in body.items() if "Epoch" in k} for body in rig.status_writes()]
+    return [body for body in written if body]
+
+
+async def test_the_first_start(rig):
+    """The barrier lifts when all pods have come to epoch 1, by one write."""
+    async with rig.manager():
+        rig.create(replicated_job("w", 2, parallelism=2), failurePolicy=policy())
+        await rig.settle()
+        names = rig.run_pods(2)
+        for name in names[:-1]:
+            rig.report(name, 1)
+        await rig.settle()
+
+        assert (0, 0) == rig.epochs()
+
+        rig.report(names[-1], 1)
+        await rig.settle()
+
+        assert (1, 0) == rig.epochs()
+        assert [{"syncedEpoch": 1}] == epoch_writes(rig)
+        assert [] == rig.events()
+
+
+async def test_all_in_sync(rig):
+    """Nothing is written while all pods are at the synced epoch."""
+    async with rig.manager():
+        names = await started(rig)
+        for name in names:
+            rig.world.patch("pods", name, {"metadata": {"labels": {"x": "y"}}})
+        rig.touch()
+        await rig.settle()
+
+        assert [] == epoch_writes(rig)
+
+
+async def test_a_restart_costs_two_writes(rig):
+    """One deprecates, one lifts the barrier, however the pods come along."""
+    async with rig.manager():
+        names = await started(rig, jobs=5, pods=20)
+        rig.report(names[0], 2)
+        await rig.settle()
+        assert (1, 1) == rig.epochs()
+
+        for name in names[1:-1]:
+            rig.report(name, 2)
+            await asyncio.sleep(0.001)
+        await rig.settle()
+        assert (1, 1) == rig.epochs()
+
+        rig.report(names[-1], 2)
+        await rig.settle()
+        assert (2, 1) == rig.epochs()
+        assert [{"deprecatedEpoch": 1}, {"syncedEpoch": 2}] == epoch_writes(rig)
+        assert [
+            (
+                keys.IN_PLACE_RESTART_STARTED_REASON,
+                "restart in place to epoch 2: 99 pods have to follow",
+                1,
+            ),
+            (keys.IN_PLACE_RESTART_COMPLETED_REASON, "100 pods are at epoch 2: workers may run", 1),
+        ] == rig.events()
+        assert 0 == rig.status()["restarts"]
+
+
+async def test_a_late_jobset_cache_writes_nothing_twice(rig):
+    """While the JobSet watch is silent an epoch is not written again."""
+    async with rig.manager():
+        names = await started(rig)
+        rule = rig.faults.stall(verb="watch", resource="jobsets")
+        for name in names[:-1]:
+            rig.report(name, 2)
+            await asyncio.sleep(1)
+        rule.lift()
+        await rig.settle()
+
+        assert [{"deprecatedEpoch": 1}] == epoch_writes(rig)
+
+
+async def test_a_conflict_is_decided_anew_at_once(rig):
+    """Another writer in between costs a read and a second try, and nothing is lost."""
+    async with rig.manager():
+        names = await started(rig)
+        rule = rig.faults.stall(verb="watch", resource="jobsets")
+        rig.world.patch("jobsets", "test-js", {"status": {"foreign": 1}}, subresource="status")
+        rig.report(names[0], 2)
+        await asyncio.sleep(0.001)
+
+        assert (1, 1) == rig.epochs()
+        assert 1 == rig.status()["foreign"]
+        assert 1 == rig.world.requests.count("get", "jobsets")
+        rule.lift()
+
+
+async def test_epochs_never_go_back(rig):
+    """A manager with an old view cannot undo what a newer one wrote."""
+    async with rig.manager():
+        names = await started(rig)
+        rule = rig.faults.stall(verb="watch", resource="jobsets")
+        rig.world.patch(
+            "jobsets", "test-js", {"status": {"deprecatedEpoch": 5}}, subresource="status"
+        )
+        rig.report(names[0], 2)
+        await rig.settle(1)
+
+        assert (1, 5) == rig.epochs()
+        rule.lift()
+
+
+async def test_both_reconcilers_write_side_by_side(rig):
+    """Counters and epochs change at the same time, and neither erases the other."""
+    async with rig.manager(counters_every_s=0.0):
+        names = await started(rig, jobs=10, pods=2)
+        for number in range(10):
+            rig.world.set_status("jobs", f"test-js-w-{number}", active=2, ready=number % 3)
+            rig.report(names[2 * number], 2)
+            await asyncio.sleep(0)
+        for name in names:
+            rig.report(name, 2)
+        await rig.settle()
+
+        (counters,) = rig.status()["replicatedJobsStatus"]
+        assert (2, 1) == rig.epochs()
+        assert (10, 3) == (counters["active"], counters["ready"])
+
+
+async def test_pods_of_others_do_not_count(rig):
+    """Neither a pod with the right labels and no Job, nor one of a made-up Job."""
+    async with rig.manager():
+        names = await started(rig)
+        job = rig.world.get("jobs", "test-js-w-0")
+        made_up = {**job, "metadata": {**job["metadata"], "uid": "made-up"}}
+        orphan = make_pod("orphan").labels(job["metadata"]["labels"]).epoch(9)
+        forged = make_pod("forged").of(made_up).epoch(9)
+        rig.world.create("pods", orphan.build())
+        rig.world.garbage_collect = False
+        rig.world.create("pods", forged.build())
+        foreign = make_job("foreign").labels({keys.JOBSET_NAME: "test-js"}).build()
+        rig.world.create("jobs", foreign)
+        foreign = rig.world.get("jobs", "foreign")
+        rig.world.create("pods", make_pod("of-foreign").of(foreign).epoch(9).build())
+        await rig.settle()
+
+        assert (1, 0) == rig.epochs()
+        for name in names:
+            rig.report(name, 2)
+        await rig.settle()
+        assert (2, 1) == rig.epochs()
+
+
+async def test_a_succeeded_pod_does_not_block_the_others(rig):
+    """The rest of the group restarts without it, even when it is gone."""
+    async with rig.manager():
+        names = await started(rig)
+        rig.world.set_status("pods", names[0], phase="Succeeded")
+        rig.world.set_status("jobs", "test-js-w-0", succeeded=1)
+        rig.world.delete("pods", names[0])
+        for name in names[1:]:
+            rig.report(name, 2)
+        await rig.settle()
+
+        assert (2, 1) == rig.epochs()
+
+
+async def test_a_failed_pod_is_replaced(rig):
+    """The group waits for the replacement, which opens the next epoch."""
+    async with rig.manager():
+        names = await started(rig)
+        rig.world.set_status("pods", names[0], phase="Failed")
+        await rig.settle()
+        assert (1, 0) == rig.epochs()
+
+        rig.world.delete("pods", names[0])
+        rig.run_pods(2)
+        rig.report(names[0], 2)
+        await rig.settle()
+        assert (1, 1) == rig.epochs()
+
+        for name in names[1:]:
+            rig.report(name, 2)
+        await rig.settle()
+        assert (2, 1) == rig.epochs()
+
+
+async def test_recreated_jobs_join_at_the_next_epoch(rig):
+    """Pods of the attempt before do not count; the new ones lift the barrier together."""
+    async with rig.manager():
+        await started(rig)
+        rig.finish("test-js-w-0", "Failed")
+        await rig.settle()
+        assert {"test-js-w-0": "1", "test-js-w-1": "1"} == rig.jobs()
+        assert [] == rig.world.list("pods")
+        assert (1, 0) == rig.epochs()
+
+        names = rig.run_pods(2)
+        for name in names[:-1]:
+            rig.report(name, 2)
+        await rig.settle()
+        assert 1 == rig.epochs()[0]
+
+        rig.report(names[-1], 2)
+        await rig.settle()
+        assert (2, 1) == rig.epochs()
+        assert 0 == len(rig.events(keys.IN_PLACE_RESTART_STARTED_REASON))
+
+
+async def test_too_many_restarts_end_the_jobset(rig):
+    """The restart past the maximum fails the JobSet, and its Jobs are deleted."""
+    async with rig.manager():
+        names = await started(rig, failurePolicy=policy(max_restarts=1))
+        for name in names:
+            rig.report(name, 2)
+        await rig.settle()
+        assert (2, 1) == rig.epochs()
+
+        rig.report(names[0], 3)
+        await rig.settle()
+
+        assert ("True", "ReachedMaxRestarts") == rig.condition("Failed")
+        assert "Failed" == rig.status()["terminalState"]
+        assert (2, 1) == rig.epochs()
+        assert {} == rig.jobs()
+        assert [
+            ("ReachedMaxRestarts", "jobset failed due to reaching max number of restarts", 1)
+        ] == rig.events("ReachedMaxRestarts")
+
+
+@pytest.mark.parametrize("change", [{"suspend": True}, {"managedBy": "example.com/other"}])
+async def test_who_is_left_alone(rig, change):
+    """A JobSet that is suspended or belongs to another manager gets no epochs."""
+    async with rig.manager():
+        names = await started(rig)
+        rig.change(**change)
+        await rig.settle()
+        rig.report(names[0], 2)
+        await rig.settle()
+
+        assert (1, 0) == rig.epochs()
+
+
+async def test_an_unusable_annotation_is_told_once(rig):
+    """One Warning for each pod and value, which names the pod; the group waits for it."""
+    async with rig.manager():
+        names = await started(rig)
+        rig.report(names[0], "soon")
+        for name in names[1:]:
+            rig.report(name, 2)
+            await rig.settle(1)
+        assert (1, 1) == rig.epochs()
+        assert 1 == len(rig.events(keys.INVALID_EPOCH_REASON))
+        assert names[0] in rig.events(keys.INVALID_EPOCH_REASON)[0][1]
+
+        rig.report(names[1], "later")
+        await rig.settle()
+        assert 2 == len(rig.events(keys.INVALID_EPOCH_REASON))
+
+        for name in names:
+            rig.report(name, 2)
+        await rig.settle()
+        assert (2, 1) == rig.epochs()
+
+
+async def test_a_new_manager_goes_on(rig):
+    """A restart that one manager began is ended by the next."""
+    async with rig.manager():
+        names = await started(rig)
+        rig.report(names[0], 2)
+        await rig.settle()
+    for name in names[1:]:
+        rig.report(name, 2)
+    assert (1, 1) == rig.epochs()
+    async with rig.manager():
+        await rig.settle()
+
+        assert (2, 1) == rig.epochs()
+
+
+async def test_lost_watches(rig):
+    """After watches were cut and history was lost the counts are right again."""
+    async with rig.manager():
+        names = await started(rig)
+        rig.report(names[0], 2)
+        await rig.settle()
+        rig.faults.end_watches(resource="pods")
+        rig.world.delete("pods", names[1])
+        rig.report(names[2], 2)
+        rig.world.expire()
+        await rig.settle()
+        rig.run_pods(2)
+        for name in names:
+            rig.report(name, 2)
+        await rig.settle()
+
+        assert (2, 1) == rig.epochs()
