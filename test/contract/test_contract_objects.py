@@ -401,3 +401,65 @@ async def test_concurrent_replaces_have_one_winner(api: Api) -> None:
             group.create_task(write(number))
 
     assert sorted(answer.status for answer in answers) == [200] + [409] * 7
+
+
+async def test_kinds_that_surround_pods(api: Api) -> None:
+    """Services, claims, secrets, service accounts, nodes and namespaces, as controllers see them."""
+    base = f"/api/v1/namespaces/{api.ns}"
+    ports = [{"port": 80}]
+
+    service = await api.post(
+        f"{base}/services",
+        {"metadata": {"name": "a"}, "spec": {"clusterIP": "None", "ports": ports}},
+    )
+    claim = await api.post(
+        f"{base}/persistentvolumeclaims",
+        {
+            "metadata": {"name": "a"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
+    )
+    secret = await api.post(f"{base}/secrets", {"metadata": {"name": "a"}, "data": {"k": "dg=="}})
+    account = await api.post(f"{base}/serviceaccounts", {"metadata": {"name": "a"}})
+    namespace = await api.get(base)
+
+    assert service.body["spec"]["type"] == "ClusterIP"
+    assert service.body["spec"]["clusterIP"] == "None"
+    assert service.body["status"] == {"loadBalancer": {}}
+    assert claim.body["status"] == {"phase": "Pending"}
+    assert (secret.body["type"], secret.body["data"]) == ("Opaque", {"k": "dg=="})
+    assert account.status == 201
+    assert namespace.body["status"] == {"phase": "Active"}
+    assert namespace.meta["labels"]["kubernetes.io/metadata.name"] == api.ns
+    assert "namespace" not in namespace.meta
+
+
+async def test_nodes_keep_the_status_they_are_created_with(api: Api) -> None:
+    """A kubelet registers a node with its status; the node has no namespace."""
+    name = f"node-{api.ns}"
+    path = f"/api/v1/nodes/{name}"
+    body = {"metadata": {"name": name}, "status": {"capacity": {"cpu": "4"}}}
+
+    made = await api.post("/api/v1/nodes", body)
+    taint = {"key": "example.com/t", "effect": "NoSchedule"}
+    tainted = await api.merge(path, {"spec": {"taints": [taint]}, "status": {"capacity": None}})
+    deleted = await api.delete(path)
+
+    assert made.body["status"]["capacity"]["cpu"] == "4"
+    assert taint in tainted.body["spec"]["taints"]
+    assert tainted.body["status"]["capacity"]["cpu"] == "4"
+    assert (deleted.status, deleted.body["status"]) == (200, "Success")
+
+
+async def test_eviction(api: Api) -> None:
+    """An eviction deletes a pod."""
+    await api.make_pod("a")
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
+
+    done = await api.post(f"{api.pods}/a/eviction", body)
+
+    assert (done.status, done.body["status"]) == (201, "Success")
+    assert (await api.get(f"{api.pods}/a")).status == 404
