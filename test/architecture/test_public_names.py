@@ -6,7 +6,16 @@ import sys
 
 import pytest
 
-PACKAGES = ("aio", "client", "controller", "informers", "manager", "runtime", "testing", "workqueue")
+PACKAGES = (
+    "aio",
+    "client",
+    "controller",
+    "informers",
+    "manager",
+    "runtime",
+    "testing",
+    "workqueue",
+)
 
 
 @pytest.mark.parametrize("name", PACKAGES)
