@@ -1,0 +1,404 @@
+"""One JobSet on an API server without a Job controller: the test plays that, and looks.
+
+Conditions and counters are read from the API server, never from the manager's caches. Where a test
+says that something does *not* happen, :meth:`Scenario.settled` waits until the manager has seen
+every object as it is and has nothing left to do, which is both quicker and stricter than a sleep.
+"""
+
+import itertools
+import json
+from datetime import UTC, datetime
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Service
+from jobsetpy.api.events import Event
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest
+from jobsetpy.reconcilers._kinds import VolumeClaim
+from jobsetpy.testing import JobSetBuilder, eventually, make_jobset
+
+NAME = "test-js"
+A0 = "test-js-replicated-job-a-0"
+B0, B1, B2 = (f"test-js-replicated-job-b-{index}" for index in range(3))
+ALL = [A0, B0, B1, B2]
+RA, RB = "replicated-job-a", "replicated-job-b"
+
+LIMIT_S = 10.0
+POLL_S = 0.05
+SOON_S = 1.0
+"""Longer than the manager holds a write of counters back."""
+
+_MARKS = itertools.count()
+
+
+def now() -> str:
+    """The time as the API writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def bare_jobset(name: str = NAME) -> JobSetBuilder:
+    """A JobSet without ReplicatedJobs, with the defaults that admission fills in."""
+    jobset = make_jobset(name).success_policy("All").startup_policy("AnyOrder").suspend(on=False)
+    return jobset.spec(network={"enableDNSHostnames": True, "publishNotReadyAddresses": True})
+
+
+def standard_jobset(name: str = NAME) -> JobSetBuilder:
+    """One Job of replicated-job-a and three of replicated-job-b."""
+    return bare_jobset(name).replicated_job(RA).replicated_job(RB, replicas=3)
+
+
+def rule(action, name="rule", *, reasons=(), patterns=(), targets=()):
+    """A rule of a failure policy."""
+    return {
+        "name": name,
+        "action": action,
+        "onJobFailureReasons": list(reasons),
+        "onJobFailureMessagePatterns": list(patterns),
+        "targetReplicatedJobs": list(targets),
+    }
+
+
+class Manager:
+    """The manager under test, as far as tests look into it."""
+
+    def __init__(self, manager, controllers) -> None:
+        self.jobsets = manager.informer(JobSet).store
+        self.jobs = manager.informer(Job, label_selector=keys.JOBSET_NAME).store
+        self.services = manager.informer(Service).store
+        self._clock = manager.clock
+        self.queues = [controller.queue for controller in controllers]
+
+    @property
+    def idle(self) -> bool:
+        """Whether no key is queued, worked on, or waiting for a time that comes soon.
+
+        What comes late is the look whether an own write was ever seen, and endless retries.
+        """
+        soon = self._clock.monotonic() + SOON_S
+        return not any(
+            len(queue) or queue.working_seconds() or (queue._delayed.next_due() or soon) < soon
+            for queue in self.queues
+        )
+
+
+class Scenario:
+    """A namespace with one JobSet to look at, ``test-js`` unless named otherwise."""
+
+    def __init__(self, client, manager: Manager, namespace: str) -> None:
+        self.client = client
+        self.manager = manager
+        self.namespace = namespace
+
+    # -- objects ------------------------------------------------------------------------------
+
+    async def read(self, cls, name: str):
+        """An object as JSON."""
+        path = cls.RESOURCE.path(self.namespace, name)
+        return json.loads((await self.client.raw(HttpRequest(method="GET", path=path))).body)
+
+    async def read_all(self, cls) -> dict[str, dict]:
+        """All objects of the namespace as JSON, by name."""
+        path = cls.RESOURCE.path(self.namespace)
+        page = json.loads((await self.client.raw(HttpRequest(method="GET", path=path))).body)
+        return {item["metadata"]["name"]: item for item in page["items"]}
+
+    async def create(self, jobset: JobSetBuilder | dict) -> dict:
+        """Create a JobSet; it as stored."""
+        body = jobset.build() if isinstance(jobset, JobSetBuilder) else jobset
+        body["metadata"]["namespace"] = self.namespace
+        stored = await self.client.create(JobSet, self.namespace, body)
+        return await self.read(JobSet, stored.metadata.name)
+
+    async def started(self, jobset: JobSetBuilder | None = None) -> None:
+        """Create a JobSet, the standard one if none is given, and wait for its four Jobs."""
+        await self.create(jobset or standard_jobset())
+        await self.until_jobs(*ALL)
+
+    async def change(self, body: dict, name: str = NAME) -> None:
+        """Merge a patch into the JobSet, as its user."""
+        await self.client.merge_patch(JobSet, self.namespace, name, body)
+
+    async def suspend(self, *, on: bool) -> None:
+        """Suspend or resume the JobSet."""
+        await self.change({"spec": {"suspend": on}})
+
+    async def replace_templates(self, edit) -> None:
+        """Have ``edit`` change each ReplicatedJob of the spec, and store the spec."""
+        jobset = await self.read(JobSet, NAME)
+        for item in jobset["spec"]["replicatedJobs"]:
+            edit(item)
+        await self.change({"spec": {"replicatedJobs": jobset["spec"]["replicatedJobs"]}})
+
+    # -- what the Job controller and the garbage collector would do ---------------------------
+
+    async def _job_status(self, name: str, status: dict) -> None:
+        body = {"status": status}
+        await self.client.merge_patch(Job, self.namespace, name, body, subresource="status")
+
+    async def complete(self, *names: str) -> None:
+        """Have Jobs succeed."""
+        for name in names:
+            job = await self.read(Job, name)
+            completions = job["spec"]["completions"]
+            indexes = "0" if completions == 1 else f"0-{completions - 1}"
+            await self._job_status(
+                name,
+                {
+                    "startTime": job["status"].get("startTime") or now(),
+                    "completionTime": now(),
+                    "active": 0,
+                    "ready": 0,
+                    "succeeded": completions,
+                    "completedIndexes": indexes,
+                    "conditions": [
+                        _condition("SuccessCriteriaMet", "CompletionsReached"),
+                        _condition("Complete", "CompletionsReached"),
+                    ],
+                },
+            )
+
+    async def fail(
+        self, name: str, reason: str = "BackoffLimitExceeded", message: str = "failed by the test"
+    ) -> None:
+        """Have a Job fail."""
+        job = await self.read(Job, name)
+        await self._job_status(
+            name,
+            {
+                "startTime": job["status"].get("startTime") or now(),
+                "active": 0,
+                "ready": 0,
+                "failed": 1,
+                "conditions": [
+                    _condition("FailureTarget", reason, message),
+                    _condition("Failed", reason, message),
+                ],
+            },
+        )
+
+    async def activate(self, *names: str, ready: bool = False) -> None:
+        """Have the pod of each Job run, ready or not yet."""
+        for name in names:
+            await self._job_status(name, {"startTime": now(), "active": 1, "ready": int(ready)})
+
+    async def ready(self, *names: str) -> None:
+        """Have the pod of each Job run and be ready."""
+        await self.activate(*names, ready=True)
+
+    async def collect(self, *names: str) -> None:
+        """Finish the foreground deletion of Jobs, all terminating ones if none is named."""
+        for name, job in (await self.read_all(Job)).items():
+            if "deletionTimestamp" in job["metadata"] and (not names or name in names):
+                assert job["metadata"]["finalizers"] == ["foregroundDeletion"]
+                body = {"metadata": {"finalizers": None, "uid": job["metadata"]["uid"]}}
+                await self.client.merge_patch(Job, self.namespace, name, body)
+
+    async def restarted(self, attempt: int) -> None:
+        """Play a restart of all Jobs: old ones go, all four come back at ``attempt``."""
+        await self.until_attempts(dict.fromkeys(ALL, attempt - 1), terminating=set(ALL))
+        await self.collect()
+        await self.until_attempts(dict.fromkeys(ALL, attempt))
+
+    # -- what there is ------------------------------------------------------------------------
+
+    async def status(self, name: str = NAME) -> dict:
+        """The JobSet's status."""
+        return (await self.read(JobSet, name)).get("status", {})
+
+    async def condition(self, kind: str) -> tuple[str, str] | None:
+        """Status and reason of a condition."""
+        for item in (await self.status()).get("conditions", ()):
+            if item["type"] == kind:
+                return item["status"], item["reason"]
+        return None
+
+    async def restarts(self) -> tuple[int, int]:
+        """Restarts of all Jobs, and those that count."""
+        status = await self.status()
+        return status.get("restarts", 0), status.get("restartsCountTowardsMax", 0)
+
+    async def own_restarts(self) -> dict[str, dict[str, list[int]]]:
+        """Restarts of single Jobs, as far as they are stored."""
+        names = ("jobRestarts", "jobRestartsCountTowardsMax")
+        stored = (await self.status()).get("replicatedJobsStatus", ())
+        return {
+            item["name"]: own
+            for item in stored
+            if (own := {name: item[name] for name in names if name in item})
+        }
+
+    async def counters(self, name: str = NAME) -> list[tuple[str, dict[str, int]]]:
+        """Name and counters of each ReplicatedJob as stored, zeros left out."""
+        out = []
+        for item in (await self.status(name)).get("replicatedJobsStatus", ()):
+            numbers = ("ready", "succeeded", "failed", "active", "suspended")
+            out.append((item["name"], {key: item[key] for key in numbers if item[key]}))
+        return out
+
+    async def job_names(self) -> list[str]:
+        """Names of the Jobs with the JobSet's label."""
+        jobs = await self.read_all(Job)
+        return sorted(
+            name
+            for name, job in jobs.items()
+            if job["metadata"].get("labels", {}).get(keys.JOBSET_NAME)
+        )
+
+    async def suspended_jobs(self) -> list[str]:
+        """Names of the suspended Jobs."""
+        jobs = await self.read_all(Job)
+        return sorted(name for name, job in jobs.items() if job["spec"].get("suspend") is True)
+
+    async def attempts(self) -> tuple[dict[str, int], set[str]]:
+        """The attempt of each Job, and which Jobs are terminating."""
+        jobs = await self.read_all(Job)
+        attempts = {
+            name: int(job["metadata"]["labels"][keys.RESTART_ATTEMPT]) for name, job in jobs.items()
+        }
+        gone = {name for name, job in jobs.items() if "deletionTimestamp" in job["metadata"]}
+        return attempts, gone
+
+    async def services(self) -> list[str]:
+        """Names of the Services."""
+        return sorted(await self.read_all(Service))
+
+    async def claims(self) -> list[str]:
+        """Names of the volume claims."""
+        return sorted(await self.read_all(VolumeClaim))
+
+    async def events(self, reason: str) -> list[dict]:
+        """Events of a reason."""
+        return [e for e in (await self.read_all(Event)).values() if e["reason"] == reason]
+
+    async def is_active(self) -> bool:
+        """Whether the JobSet is neither at its end nor suspended."""
+        return not {"Failed", "Completed", "Suspended"} & {
+            item["type"]
+            for item in (await self.status()).get("conditions", ())
+            if item["status"] == "True"
+        }
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    async def until(self, check, *args, **expected) -> None:
+        """Wait until ``check`` passes: a coroutine function that asserts."""
+
+        async def passes() -> bool:
+            await check(*args, **expected)
+            return True
+
+        await eventually(passes, LIMIT_S, poll_s=POLL_S)
+
+    async def until_jobs(self, *names: str) -> None:
+        """Wait until exactly these Jobs are there."""
+
+        async def check() -> None:
+            assert await self.job_names() == sorted(names)
+
+        await self.until(check)
+
+    async def until_suspended_jobs(self, *names: str) -> None:
+        """Wait until exactly these Jobs are suspended."""
+
+        async def check() -> None:
+            assert await self.suspended_jobs() == sorted(names)
+
+        await self.until(check)
+
+    async def until_attempts(
+        self, attempts: dict[str, int], terminating: set[str] | None = None
+    ) -> None:
+        """Wait for these Jobs at these attempts, and for these of them to be terminating."""
+
+        async def check() -> None:
+            assert await self.attempts() == (attempts, terminating or set())
+
+        await self.until(check)
+
+    async def until_condition(self, kind: str, status: str, reason: str) -> None:
+        """Wait for a condition."""
+
+        async def check() -> None:
+            assert await self.condition(kind) == (status, reason)
+
+        await self.until(check)
+
+    async def until_restarts(self, restarts: int, counted: int) -> None:
+        """Wait for these counts of restarts."""
+
+        async def check() -> None:
+            assert await self.restarts() == (restarts, counted)
+
+        await self.until(check)
+
+    async def until_counters(self, *expected: tuple[str, dict[str, int]], name: str = NAME) -> None:
+        """Wait for exactly these counters, in that order."""
+
+        async def check() -> None:
+            assert await self.counters(name) == list(expected)
+
+        await self.until(check)
+
+    async def until_completed(self) -> None:
+        """Wait for the JobSet's success."""
+        await self.until_condition("Completed", "True", "AllJobsCompleted")
+        assert (await self.status())["terminalState"] == "Completed"
+        assert await self.condition("Failed") is None
+
+    async def until_failed(self, reason: str) -> None:
+        """Wait for the JobSet's failure."""
+        await self.until_condition("Failed", "True", reason)
+        assert (await self.status())["terminalState"] == "Failed"
+        assert await self.condition("Completed") is None
+
+    async def stays_active(self) -> None:
+        """The JobSet is active when the manager has done all it has to do."""
+        await self.settled()
+        assert await self.is_active()
+
+    async def settled(self, name: str = NAME) -> None:
+        """Wait until the manager has seen everything as it is and has nothing left to do.
+
+        A mark on the JobSet makes sure that it is looked at once more. Two looks in a row have to
+        agree, since the manager may write between a look at the API server and one at its queue.
+        """
+        mark = {"metadata": {"annotations": {"test.invalid/mark": str(next(_MARKS))}}}
+        await self.client.merge_patch(JobSet, self.namespace, name, mark)
+        before = None
+
+        async def quiet() -> bool:
+            nonlocal before
+            seen = await self._versions()
+            agreed = self.manager.idle and seen == self._cached_versions() and seen == before
+            before = seen
+            return agreed
+
+        await eventually(quiet, LIMIT_S, poll_s=POLL_S / 5)
+
+    async def _versions(self) -> set[tuple[str, str]]:
+        return {
+            (item["metadata"]["uid"], item["metadata"]["resourceVersion"])
+            for cls in (JobSet, Job, Service)
+            for item in (await self.read_all(cls)).values()
+            if cls is not Job or keys.JOBSET_NAME in item["metadata"].get("labels", {})
+        }
+
+    def _cached_versions(self) -> set[tuple[str, str]]:
+        stores = (self.manager.jobsets, self.manager.jobs, self.manager.services)
+        return {
+            (item.metadata.uid, item.metadata.resource_version)
+            for store in stores
+            for item in store.list(self.namespace)
+        }
+
+
+def _condition(kind: str, reason: str, message: str = "") -> dict:
+    return {
+        "type": kind,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastProbeTime": now(),
+        "lastTransitionTime": now(),
+    }

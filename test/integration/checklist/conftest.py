@@ -1,0 +1,74 @@
+"""An API server without controllers, and the JobSet manager beside it.
+
+One API server for all tests of this folder, one manager for each file: its feature gates are the
+file's ``FEATURES``. Tests have namespaces of their own.
+"""
+
+import asyncio
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from jobsetpy.client import connect
+from jobsetpy.domain.features import Features
+from jobsetpy.manager import Manager
+from jobsetpy.reconcilers import jobs, pod_epochs
+
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.append(HERE)
+
+import checklist_kit  # noqa: E402 - found by the line above
+
+
+@pytest.fixture(scope="session")
+def bare_cluster():
+    """etcd and kube-apiserver alone: nothing else writes Job status or collects garbage."""
+    from cluster import Cluster
+
+    with Cluster(controller_manager=False, scheduler=False) as running:
+        if running.is_existing:
+            pytest.skip("the test plays the Job controller, and the existing cluster has one")
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(bare_cluster):
+    """An administrator's client, with the CRD installed."""
+    from install import install_crd
+
+    client = await connect(kubeconfig=str(bare_cluster.kubeconfig), qps=0)
+    await install_crd(client)
+    yield client
+    await client.aclose()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def manager(request, client):
+    """A running manager with the gates that the file asks for, all on if it does not."""
+    features = getattr(request.module, "FEATURES", Features())
+    manager = Manager(client)
+    controllers = [jobs.setup(manager, jobs.JobsSettings(features=features))]
+    if features.in_place_restart:
+        controllers.append(pod_epochs.setup(manager))
+    stop = asyncio.Event()
+    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
+    running = asyncio.create_task(manager.run(stop))
+    async with asyncio.timeout(20):
+        await manager.ready.wait()
+    yield checklist_kit.Manager(manager, controllers)
+    stop.set()
+    await running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def js(client, manager):
+    """A namespace of the test's own, with what it takes to play the cluster."""
+    from install import create_namespace
+
+    namespace = f"c-{uuid.uuid4().hex[:8]}"
+    await create_namespace(client, namespace)
+    return checklist_kit.Scenario(client, manager, namespace)

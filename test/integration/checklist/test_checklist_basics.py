@@ -1,0 +1,191 @@
+"""Checklist of the controller, cases 1-12, 45 and 46: life of a JobSet, Service, counters."""
+
+import pytest
+from checklist_kit import A0, ALL, B0, B1, B2, NAME, RA, RB, standard_jobset
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Service
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.testing import make_job
+
+pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
+
+DONE = ((RB, {"succeeded": 3}), (RA, {"succeeded": 1}))
+
+
+async def test_case_01_suspend_is_accepted(js):
+    """A running JobSet may be suspended."""
+    await js.started()
+    await js.suspend(on=True)
+
+    assert (await js.read(JobSet, NAME))["spec"]["suspend"] is True
+
+
+async def test_case_02_creates_every_job(js):
+    """A new JobSet gets one Job for each replica, in each ReplicatedJob, that it controls."""
+    jobset = await js.create(standard_jobset())
+    await js.until_jobs(*ALL)
+
+    jobs = await js.read_all(Job)
+    assert {job["metadata"]["labels"][keys.JOBSET_NAME] for job in jobs.values()} == {NAME}
+    owners = [job["metadata"]["ownerReferences"] for job in jobs.values()]
+    assert {(owner["uid"], owner["controller"]) for (owner,) in owners} == {
+        (jobset["metadata"]["uid"], True)
+    }
+
+
+async def test_case_03_all_jobs_complete(js):
+    """The JobSet completes when all its Jobs have."""
+    await js.started()
+    await js.complete(*ALL)
+    await js.until_completed()
+
+    await js.until_counters(*DONE)
+
+
+async def test_case_04_ignores_a_job_of_another_uid(js):
+    """A Job of a former JobSet of that name neither counts nor blocks, without its label too."""
+    former = {
+        "apiVersion": JobSet.RESOURCE.api_version,
+        "kind": "JobSet",
+        "metadata": {"name": NAME, "uid": "00000000-0000-4000-8000-000000000000"},
+    }
+    foreign = make_job("foreign", js.namespace).owned_by(former).build()
+    await js.client.create(Job, js.namespace, foreign)
+    await js.started()
+    await js.complete(*ALL)
+    await js.until_completed()
+
+    await js.until_counters(*DONE)
+    assert "deletionTimestamp" not in (await js.read(Job, "foreign"))["metadata"]
+
+
+async def test_case_05_one_job_is_left(js):
+    """With one Job still running, the JobSet stays active and counts that Job as ready."""
+    await js.started()
+    await js.complete(A0, B0, B1)
+    await js.ready(B2)
+    await js.stays_active()
+
+    assert await js.counters() == [
+        (RB, {"succeeded": 2, "ready": 1, "active": 1}),
+        (RA, {"succeeded": 1}),
+    ]
+
+
+async def test_case_06_one_service_and_completion(js):
+    """DNS names need exactly one Service, headless, which does not keep the JobSet from ending."""
+    await js.started()
+    await js.settled()
+
+    assert await js.services() == [NAME]
+    service = await js.read(Service, NAME)
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"] == {keys.JOBSET_NAME: NAME}
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    await js.complete(*ALL)
+    await js.until_completed()
+
+
+async def test_case_07_the_first_run_succeeds(js):
+    """A JobSet with a failure policy completes in its first run, without a restart."""
+    await js.started(standard_jobset().failure_policy(max_restarts=1))
+    await js.complete(*ALL)
+    await js.until_completed()
+
+    assert await js.restarts() == (0, 0)
+    assert await js.services() == [NAME]
+
+
+async def test_case_08_the_first_run_fails(js):
+    """Without a failure policy one failed Job fails the JobSet; the message names that Job."""
+    await js.started()
+    await js.fail(B1)
+    await js.until_failed("FailedJobs")
+
+    (condition,) = (await js.status())["conditions"]
+    assert condition["message"] == (
+        f"jobset failed due to one or more job failures (first failed job: {B1})"
+    )
+
+
+async def test_case_09_the_service_comes_back(js):
+    """The Service is made again when someone deletes it."""
+    await js.started()
+    await js.settled()
+    old = (await js.read(Service, NAME))["metadata"]["uid"]
+    await js.client.delete(Service, js.namespace, NAME)
+
+    async def another() -> None:
+        services = await js.read_all(Service)
+        assert [service["metadata"]["uid"] != old for service in services.values()] == [True]
+
+    await js.until(another)
+
+
+async def test_case_10_service_of_a_generated_name(js):
+    """The Service is called like the JobSet, also where the API server made up that name."""
+    body = standard_jobset().build()
+    body["metadata"] = {"generateName": "made-up-"}
+    name = (await js.create(body))["metadata"]["name"]
+    await js.settled(name)
+
+    assert name.startswith("made-up-")
+    assert await js.services() == [name]
+
+
+async def test_case_11_coordinator(js):
+    """Every Job and pod template learns the coordinator's address, as label and annotation."""
+    await js.started(standard_jobset().coordinator(RA))
+
+    address = f"{A0}-0.{NAME}"
+    for job in (await js.read_all(Job)).values():
+        for metadata in (job["metadata"], job["spec"]["template"]["metadata"]):
+            assert metadata["labels"][keys.COORDINATOR] == address
+            assert metadata["annotations"][keys.COORDINATOR] == address
+
+
+async def test_case_45_counters_of_success(js):
+    """What is stored equals what the Jobs say, step by step until all have succeeded."""
+    await js.started()
+    done = []
+    for name in (A0, B0, B1, B2):
+        await js.complete(name)
+        done.append(name)
+        await js.settled()
+        b = len(done) - 1
+        expected = [(RB, {"succeeded": b} if b else {}), (RA, {"succeeded": 1})]
+        assert await js.counters() == expected
+
+    await js.until_completed()
+
+
+async def test_case_46_counters_of_readiness(js):
+    """All Jobs ready are counted as such, and as active."""
+    await js.started()
+    await js.ready(*ALL)
+    await js.settled()
+
+    assert await js.counters() == [(RB, {"ready": 3, "active": 3}), (RA, {"ready": 1, "active": 1})]
+
+
+async def test_case_12_jobs_that_cannot_be_created(js):
+    """A refused Job is told as one Warning event, repeats of which only raise its count."""
+    broken = standard_jobset().build()
+    for item in broken["spec"]["replicatedJobs"]:
+        item["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = ""
+    await js.create(broken)
+
+    async def repeated() -> None:
+        events = await js.events("JobCreationFailed")
+        assert len(events) == 1
+        (event,) = events
+        assert event["type"] == "Warning"
+        assert event["regarding"]["name"] == NAME
+        assert f'job "{A0}" creation failed with error:' in event["note"]
+        assert (event.get("series") or {}).get("count", 1) > 1
+
+    await js.until(repeated)
+    # Its endless retries are none of the next test's business.
+    await js.client.delete(JobSet, js.namespace, NAME)
