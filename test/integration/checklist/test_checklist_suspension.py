@@ -1,0 +1,179 @@
+"""Checklist of the controller, cases 42-44 and 47-50: suspending and resuming."""
+
+import pytest
+from checklist_kit import A0, ALL, B0, B1, B2, RA, RB, now, standard_jobset
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+
+pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
+
+SUSPENDED = ((RB, {"suspended": 3}), (RA, {"suspended": 1}))
+RUNNING = ((RB, {}), (RA, {}))
+COLOR, ZONE = {"example.com/color": "blue"}, {"example.com/zone": "east"}
+TOLERATIONS = [
+    {"key": "example.com/spot", "operator": "Exists", "effect": "NoSchedule"},
+    {
+        "key": "example.com/slow",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 60,
+    },
+]
+
+
+async def created_suspended(js, jobset=None):
+    """A JobSet that is suspended from the start, with its four Jobs."""
+    await js.started((jobset or standard_jobset()).suspend())
+    await js.until_suspended_jobs(*ALL)
+    await js.until_condition("Suspended", "True", "SuspendedJobs")
+
+
+async def confirm_suspension(js):
+    """Each Job gets the condition by which its controller confirms that no pod runs.
+
+    Without it the API server lets nobody change the template.
+    """
+    condition = {
+        "type": "Suspended",
+        "status": "True",
+        "reason": "JobSuspended",
+        "message": "Job suspended",
+        "lastProbeTime": now(),
+        "lastTransitionTime": now(),
+    }
+    body = {"status": {"conditions": [condition], "active": 0, "ready": 0}}
+    for name in ALL:
+        await js.client.merge_patch(Job, js.namespace, name, body, subresource="status")
+
+
+def place(item):
+    """Change what may change while a JobSet is suspended: where its pods run."""
+    template = item["template"]["spec"]["template"]
+    metadata = template.setdefault("metadata", {})
+    metadata["labels"] = {**COLOR, keys.JOB_INDEX: "the user's"}
+    metadata["annotations"] = COLOR
+    template["spec"]["nodeSelector"] = ZONE
+    template["spec"]["tolerations"] = TOLERATIONS
+
+
+async def check_placed(js):
+    """Every Job took the changes over, and kept what the controller put there."""
+    for name, job in (await js.read_all(Job)).items():
+        template = job["spec"]["template"]
+        for values in (template["metadata"]["labels"], template["metadata"]["annotations"]):
+            assert values.items() >= COLOR.items()
+            assert values[keys.JOB_INDEX] == name.rsplit("-", 1)[1]
+        assert template["spec"]["nodeSelector"] == ZONE
+        assert template["spec"]["tolerations"] == TOLERATIONS
+
+
+async def test_case_42_created_suspended(js):
+    """All Jobs are created suspended, and counted so."""
+    await created_suspended(js)
+    await js.settled()
+
+    assert await js.counters() == list(SUSPENDED)
+    assert await js.services() == ["test-js"]
+
+
+async def test_case_43_placed_while_suspended(js):
+    """What a queueing system changes in the templates reaches the Jobs when they are resumed."""
+    await created_suspended(js)
+    await confirm_suspension(js)
+    await js.replace_templates(place)
+    await js.settled()
+    assert await js.counters() == list(SUSPENDED)
+    assert await js.suspended_jobs() == ALL
+
+    await js.suspend(on=False)
+    await js.until_suspended_jobs()
+    await js.until_condition("Suspended", "False", "ResumeJobs")
+    await js.until_counters(*RUNNING)
+    await check_placed(js)
+    await js.complete(*ALL)
+    await js.until_completed()
+    await js.until_counters((RB, {"succeeded": 3}), (RA, {"succeeded": 1}))
+
+
+async def test_case_43_placed_after_a_first_run(js):
+    """Beyond the case: Jobs that ran before are placed anew too, and twice changes nothing more.
+
+    A Job that has a start time keeps its template, so that time has to be removed first.
+    """
+    await js.started()
+    await js.ready(*ALL)
+    for _ in range(2):
+        await js.suspend(on=True)
+        await js.until_suspended_jobs(*ALL)
+        await confirm_suspension(js)
+        await js.replace_templates(place)
+        await js.settled()
+        await js.suspend(on=False)
+        await js.until_suspended_jobs()
+        await check_placed(js)
+
+    await js.until_condition("Suspended", "False", "ResumeJobs")
+    assert await js.restarts() == (0, 0)
+
+
+async def test_case_44_running_jobs_are_suspended(js):
+    """Suspending a running JobSet suspends all its Jobs, and takes none away."""
+    await js.started()
+    await js.ready(*ALL)
+    before = {job["metadata"]["uid"] for job in (await js.read_all(Job)).values()}
+    await js.suspend(on=True)
+    await js.until_suspended_jobs(*ALL)
+    await js.until_condition("Suspended", "True", "SuspendedJobs")
+
+    assert before == {job["metadata"]["uid"] for job in (await js.read_all(Job)).values()}
+
+
+@pytest.mark.parametrize(
+    "order",
+    [pytest.param("InOrder", id="case-47-in-order"), pytest.param("AnyOrder", id="case-48-any")],
+)
+async def test_suspended_jobs_have_no_order(js, order):
+    """Created suspended, all Jobs are there at once, whatever the startup policy."""
+    await created_suspended(js, standard_jobset().startup_policy(order))
+    await js.settled()
+
+    assert await js.counters() == list(SUSPENDED)
+    assert await js.condition("StartupPolicyInProgress") is None
+
+
+async def test_case_49_any_order_resumed(js):
+    """``AnyOrder`` resumes all Jobs at once."""
+    await created_suspended(js)
+    await js.suspend(on=False)
+    await js.until_suspended_jobs()
+    await js.settled()
+
+    assert await js.counters() == list(RUNNING)
+    assert await js.condition("Suspended") == ("False", "ResumeJobs")
+
+
+async def test_case_50_in_order_resumed(js):
+    """``InOrder`` resumes b's Jobs once a's are ready; ``Suspended`` stays True until the end."""
+    await created_suspended(js, standard_jobset().startup_policy("InOrder"))
+    await js.suspend(on=False)
+    await js.until_suspended_jobs(B0, B1, B2)
+    await js.settled()
+    assert await js.counters() == [(RB, {"suspended": 3}), (RA, {})]
+    assert await js.suspended_jobs() == [B0, B1, B2]
+    assert await js.condition("Suspended") == ("True", "SuspendedJobs")
+
+    await js.ready(A0)
+    await js.until_suspended_jobs()
+    await js.settled()
+    assert await js.counters() == [(RB, {}), (RA, {"ready": 1, "active": 1})]
+    assert await js.condition("StartupPolicyInProgress") == (
+        "True",
+        "InOrderStartupPolicyInProgress",
+    )
+
+    await js.ready(B0, B1, B2)
+    await js.until_condition("StartupPolicyCompleted", "True", "InOrderStartupPolicyCompleted")
+    await js.until_counters((RB, {"ready": 3, "active": 3}), (RA, {"ready": 1, "active": 1}))
+    assert (await js.condition("StartupPolicyInProgress"))[0] == "False"
+    assert await js.condition("Suspended") == ("False", "ResumeJobs")
