@@ -1,0 +1,74 @@
+"""What admission says about one field, in the words and types of the Kubernetes API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+
+INVALID = "FieldValueInvalid"
+REQUIRED = "FieldValueRequired"
+TOO_LONG = "FieldValueTooLong"
+FORBIDDEN = "FieldValueForbidden"
+INTERNAL = "InternalError"
+NO_FIELD = "<nil>"
+"""Where a rule about the whole object is reported."""
+
+
+@attrs.frozen
+class FieldError:
+    """One problem of an object.
+
+    Args:
+        cause: one of the cause types of ``metav1.StatusCause`` above.
+        field: path of the field, or :data:`NO_FIELD`.
+        message: the text without the field.
+    """
+
+    cause: str
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        """``field: message``."""
+        return f"{self.field}: {self.message}"
+
+
+def invalid(field: str, value: Any, detail: str) -> FieldError:
+    """The value is not allowed."""
+    return FieldError(INVALID, field, f"Invalid value: {_shown(value)}: {detail}")
+
+
+def required(field: str, detail: str) -> FieldError:
+    """A value has to be given."""
+    return FieldError(REQUIRED, field, f"Required value: {detail}")
+
+
+def too_long(field: str, limit: int) -> FieldError:
+    """The text has more than ``limit`` bytes."""
+    return FieldError(TOO_LONG, field, f"Too long: may not be more than {limit} bytes")
+
+
+def forbidden(field: str, detail: str) -> FieldError:
+    """The change is not allowed, whatever the value."""
+    return FieldError(FORBIDDEN, field, f"Forbidden: {detail}")
+
+
+def plain(text: str) -> FieldError:
+    """A rule about several fields at once, reported without one."""
+    return FieldError(INTERNAL, NO_FIELD, f"Internal error: {text}")
+
+
+def internal(field: str, text: str) -> FieldError:
+    """A check could not be made."""
+    return FieldError(INTERNAL, field, f"Internal error: {text}")
+
+
+_SHOWN_CHARACTERS = 1024
+
+
+def _shown(value: Any) -> str:
+    """As JSON, cut: a whole list of Jobs would fill the answer."""
+    shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return shown if len(shown) <= _SHOWN_CHARACTERS else shown[:_SHOWN_CHARACTERS] + "..."

@@ -1,0 +1,70 @@
+"""Reading JSON that nobody has checked yet.
+
+Admission sees objects before, or without, the checks of the custom resource definition; a field
+of another type than expected reads as absent here, and the API server's schema reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Json = Mapping[str, Any]
+"""A JSON object."""
+
+EMPTY: Json = {}
+
+
+def child(parent: Json, *path: str) -> Json:
+    """The object at ``path``, or an empty one."""
+    for name in path:
+        value = parent.get(name)
+        if not isinstance(value, Mapping):
+            return EMPTY
+        parent = value
+    return parent
+
+
+def objects(parent: Json, name: str) -> list[tuple[int, Json]]:
+    """The entries of a list that are objects, each with its index in the list."""
+    return [(at, item) for at, item in enumerate(items(parent, name)) if isinstance(item, Mapping)]
+
+
+def items(parent: Json, name: str) -> Sequence[Any]:
+    """A list, or an empty one."""
+    value = parent.get(name)
+    return value if isinstance(value, list) else ()
+
+
+def text(parent: Json, name: str) -> str:
+    """A string, or ""."""
+    value = parent.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def texts(parent: Json, name: str) -> list[str]:
+    """The strings of a list."""
+    return [item for item in items(parent, name) if isinstance(item, str)]
+
+
+def number(parent: Json, name: str) -> int | None:
+    """An integer, or ``None``."""
+    value = parent.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def job_spec(replicated_job: Json) -> Json:
+    """The spec of a ReplicatedJob's Jobs."""
+    return child(replicated_job, "template", "spec")
+
+
+def pod_spec(replicated_job: Json) -> Json:
+    """The spec of a ReplicatedJob's pods."""
+    return child(replicated_job, "template", "spec", "template", "spec")
+
+
+def containers(spec: Json) -> Iterator[Json]:
+    """Init containers and containers of a pod spec."""
+    for kind in ("initContainers", "containers"):
+        for _, container in objects(spec, kind):
+            yield container

@@ -1,0 +1,95 @@
+"""What Kubernetes accepts as a name, and how long the names made from a JobSet become.
+
+The checks are those of k8s.io/apimachinery's validation (RFC 1035 and 1123 labels, label values),
+each failure reported on its own.
+"""
+
+from __future__ import annotations
+
+import re
+
+from jobsetpy.domain.json_tree import Json, text
+
+LABEL_MAX = 63
+SUBDOMAIN_MAX = 253
+GENERATED_BASE_MAX = 58
+"""How much of ``generateName`` the API server keeps; it adds five characters."""
+GENERATED_SUFFIX = "xxxxx"
+"""Stands for the API server's five random characters, all of which are legal in a label."""
+POD_SUFFIX = "abcde"
+"""Stands for the five characters that the Job controller adds to a pod's name."""
+
+TOO_LONG_LABEL = f"must be no more than {LABEL_MAX} characters"
+
+_DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_DNS_1123_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_1123 = re.compile(rf"{_DNS_1123_LABEL}(\.{_DNS_1123_LABEL})*")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_URL_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+
+_DNS_1035_TEXT = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, and end with an alphanumeric character (e.g. 'my-name', or 'abc-123', "
+    "regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+_DNS_1123_TEXT = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
+    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_LABEL_VALUE_TEXT = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'MyValue', or 'my_value', "
+    "or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+_PREFIX_TEXT = 'must be a domain-prefixed path (such as "acme.io/foo")'
+
+
+def dns1035_label(value: str) -> list[str]:
+    """Why ``value`` is no DNS-1035 label; nothing if it is one."""
+    problems = [TOO_LONG_LABEL] if len(value.encode()) > LABEL_MAX else []
+    if not _DNS_1035.fullmatch(value):
+        problems.append(_DNS_1035_TEXT)
+    return problems
+
+
+def dns1123_subdomain(value: str) -> list[str]:
+    """Why ``value`` is no DNS-1123 subdomain; nothing if it is one."""
+    problems = []
+    if len(value.encode()) > SUBDOMAIN_MAX:
+        problems.append(f"must be no more than {SUBDOMAIN_MAX} characters")
+    if not _DNS_1123.fullmatch(value):
+        problems.append(_DNS_1123_TEXT)
+    return problems
+
+
+def label_value(value: str) -> list[str]:
+    """Why ``value`` cannot be a label's value; nothing if it can."""
+    problems = [TOO_LONG_LABEL] if len(value.encode()) > LABEL_MAX else []
+    if not _LABEL_VALUE.fullmatch(value):
+        problems.append(_LABEL_VALUE_TEXT)
+    return problems
+
+
+def domain_prefixed_path(value: str) -> list[str]:
+    """Why a non-empty ``value`` is not of the form ``example.com/path``."""
+    prefix, _, path = value.partition("/")
+    if not prefix or not path:
+        return [_PREFIX_TEXT]
+    problems = [f"prefix part {problem}" for problem in dns1123_subdomain(prefix)]
+    if not _URL_PATH.fullmatch(path):
+        problems.append(f"path part must match the regex {_URL_PATH.pattern!r}")
+    return problems
+
+
+def effective_name(metadata: Json) -> str:
+    """The name that lengths are computed with: given, or as the API server would generate it.
+
+    A generated name has :data:`GENERATED_SUFFIX` in place of the random characters, which are not
+    known yet; "" if there is neither a name nor a ``generateName``.
+    """
+    name = text(metadata, "name")
+    if name:
+        return name
+    base = text(metadata, "generateName")
+    return base[:GENERATED_BASE_MAX] + GENERATED_SUFFIX if base else ""
