@@ -85,6 +85,8 @@ class Manager:
 class Scenario:
     """A namespace with one JobSet to look at, ``test-js`` unless named otherwise."""
 
+    limit_s = LIMIT_S
+
     def __init__(self, client, manager: Manager, namespace: str) -> None:
         self.client = client
         self.manager = manager
@@ -288,7 +290,7 @@ class Scenario:
             await check(*args, **expected)
             return True
 
-        await eventually(passes, LIMIT_S, poll_s=POLL_S)
+        await eventually(passes, self.limit_s, poll_s=POLL_S)
 
     async def until_jobs(self, *names: str) -> None:
         """Wait until exactly these Jobs are there."""
@@ -374,7 +376,7 @@ class Scenario:
             before = seen
             return agreed
 
-        await eventually(quiet, LIMIT_S, poll_s=POLL_S / 5)
+        await eventually(quiet, self.limit_s, poll_s=POLL_S / 5)
 
     async def _versions(self) -> set[tuple[str, str]]:
         return {

@@ -1,7 +1,8 @@
 """An API server without controllers, and the JobSet manager beside it.
 
 One API server for all tests of this folder, one manager for each file: its feature gates are the
-file's ``FEATURES``. Tests have namespaces of their own.
+file's ``FEATURES``. A file may name another fixture as its ``CLUSTER``. Tests have namespaces of
+their own.
 """
 
 import asyncio
@@ -36,11 +37,12 @@ def bare_cluster():
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(bare_cluster):
+async def client(request):
     """An administrator's client, with the CRD installed."""
     from install import install_crd
 
-    client = await connect(kubeconfig=str(bare_cluster.kubeconfig), qps=0)
+    cluster = request.getfixturevalue(getattr(request.module, "CLUSTER", "bare_cluster"))
+    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_crd(client)
     yield client
     await client.aclose()

@@ -44,21 +44,25 @@ async def test_case_03_all_jobs_complete(js):
     await js.until_counters(*DONE)
 
 
-async def test_case_04_ignores_a_job_of_another_uid(js):
-    """A Job of a former JobSet of that name neither counts nor blocks, without its label too."""
+@pytest.mark.parametrize("labels", [{}, {keys.JOBSET_NAME: NAME}], ids=["unlabelled", "labelled"])
+async def test_case_04_ignores_a_job_of_another_uid(js, labels):
+    """A Job of a former JobSet of that name neither counts nor blocks, whatever labels it has."""
     former = {
         "apiVersion": JobSet.RESOURCE.api_version,
         "kind": "JobSet",
         "metadata": {"name": NAME, "uid": "00000000-0000-4000-8000-000000000000"},
     }
-    foreign = make_job("foreign", js.namespace).owned_by(former).build()
+    foreign = make_job("foreign", js.namespace).owned_by(former).labels(labels).build()
     await js.client.create(Job, js.namespace, foreign)
-    await js.started()
+    await js.create(standard_jobset())
+    await js.until_jobs(*ALL, *(["foreign"] if labels else []))
     await js.complete(*ALL)
     await js.until_completed()
 
     await js.until_counters(*DONE)
+    await js.settled()
     assert "deletionTimestamp" not in (await js.read(Job, "foreign"))["metadata"]
+    assert not await js.events("InvalidChildJob")
 
 
 async def test_case_05_one_job_is_left(js):
