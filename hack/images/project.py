@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,12 @@ PACKAGE = "jobsetpy"
 AGENT_DISTRIBUTIONS = ("msgspec", "h11")
 NAMES = ("manager", "agent")
 APP = "app"
+SUPERVISE_SOURCE = Path(__file__).with_name("supervise.c")
+# The same switches as in the Containerfile.
+FREESTANDING = (
+    *("-Os", "-s", "-static", "-nostdlib", "-ffreestanding", "-fno-builtin"),
+    *("-fno-stack-protector", "-fno-asynchronous-unwind-tables", "-fno-pie", "-no-pie"),
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,9 @@ def build(
         for distribution in distributions:
             copy_distribution(distribution, root / APP)
         copy_package(project / "src" / PACKAGE, root / APP / PACKAGE, target)
+        if agent:
+            (root / APP / "supervise").write_bytes(compiled(SUPERVISE_SOURCE))
+            (root / APP / "supervise").chmod(0o755)
         copy_libraries(root)
         strip_symbols(root)
         library = f"usr/local/lib/{python.version}"
@@ -97,6 +107,26 @@ def build(
         )
         image_id = image.write(path)
     return Built(name, path, image_id, path.stat().st_size)
+
+
+def compiled(source: Path) -> bytes:
+    """A static program without a C library.
+
+    Raises:
+        FileNotFoundError: there is no C compiler here.
+    """
+    compiler = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
+    if compiler is None:
+        raise FileNotFoundError("a C compiler is needed for the agent: apt-get install gcc")
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "program"
+        subprocess.run(
+            [compiler, *FREESTANDING, "-o", str(out), str(source)],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+        return out.read_bytes()
 
 
 def requirements_of(name: str) -> list[str]:

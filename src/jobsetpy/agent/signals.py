@@ -12,15 +12,15 @@ from types import FrameType
 from typing import NoReturn
 
 
-def leave_on_signals() -> None:
-    """Have SIGTERM and SIGINT end the process with exit code 0, wherever it is.
+def leave_on_signals(code: int = 0) -> None:
+    """Have SIGTERM and SIGINT end the process with ``code``, wherever it is.
 
     A container's first process gets no default action for signals: without a handler, a SIGTERM
     that comes while modules load would be lost, and the pod would wait out its grace period.
     """
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGINT, _leave)
 
+    def leave(_signum: int, _frame: FrameType | None) -> NoReturn:
+        os._exit(code)
 
-def _leave(_signum: int, _frame: FrameType | None) -> NoReturn:
-    os._exit(0)
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGINT, leave)

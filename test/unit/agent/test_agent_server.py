@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import ssl
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,26 +20,6 @@ from jobsetpy.testing import FakeApiServer, eventually, make_jobset, make_pod
 EPOCH = "jobset.sigs.k8s.io/epoch"
 JOBSETS = ResourceInfo("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 EXIT_CODE = 42
-
-
-@pytest.fixture(scope="module")
-def account(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A service account's folder, and the server's key and certificate beside it."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl here")
-    folder = tmp_path_factory.mktemp("account")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    openssl("req", "-x509", *curve, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt")
-    openssl("req", *curve, "-subj", "/CN=api", "-keyout", "api.key", "-out", "api.csr")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    signing = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
-    openssl("x509", "-req", "-in", "api.csr", *signing, "-out", "api.crt")
-    (folder / "token").write_text("pod-token")
-    return folder
 
 
 class Process:

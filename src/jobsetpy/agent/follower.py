@@ -1,0 +1,164 @@
+"""Follows the one JobSet and turns each of its states into the barrier's actions; for both modes.
+
+Nobody else reads the watch: a state is acted upon completely before the next one is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, assert_never
+
+from jobsetpy.agent.barrier import Action, Barrier
+from jobsetpy.agent.log import Log
+from jobsetpy.agent.model import JobSet
+from jobsetpy.agent.settings import Settings
+from jobsetpy.client._kube import KubeClient
+from jobsetpy.client._protocol import Client
+from jobsetpy.client._slim import SlimTransport
+from jobsetpy.errors import ForbiddenError
+from jobsetpy.informers._events import (
+    Applied,
+    Bookmark,
+    Deleted,
+    ListCompleted,
+    Listed,
+    ListStarted,
+    WatchEvent,
+)
+from jobsetpy.informers._observer import NullObserver
+from jobsetpy.informers._watcher import Watcher
+
+IDLE_TIMEOUT_S: Final = 120.0
+"""Longest silence of the watch. Above it, the API server's own bookmarks (one a minute) are the
+sign of life, so that thousands of waiting agents cost no requests; a peer that vanished is noticed
+sooner, by TCP keep-alive."""
+
+
+def connect(settings: Settings) -> KubeClient:
+    """A client of the pod's own service account; nothing is sent yet."""
+    folder = settings.service_account_dir
+    transport = SlimTransport.in_cluster(
+        token_file=f"{folder}/token",
+        ca_file=f"{folder}/ca.crt",
+        host=settings.api_host,
+        port=settings.api_port,
+    )
+    return KubeClient(transport)
+
+
+class Follower:
+    """The watch of the JobSet, in front of a :class:`Barrier`.
+
+    Args:
+        settings: whom to follow.
+        client: of the pod's own service account.
+        barrier: is shown each state of the JobSet.
+        log: what goes wrong.
+        act: carries out the barrier's actions; synchronous.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client,
+        *,
+        barrier: Barrier,
+        log: Log,
+        act: Callable[[Action], None],
+    ) -> None:
+        self._barrier = barrier
+        self._log = log
+        self._act = act
+        # Its first state is a consistent one, as ``Barrier`` demands: a streaming list that asks
+        # for no resourceVersion, or a paged list that asks for none where streaming is refused.
+        self._watcher = Watcher(
+            client,
+            JobSet,
+            namespace=settings.namespace,
+            field_selector=f"metadata.name={settings.jobset_name}",
+            page_limit=0,
+            streaming=True,
+            idle_timeout_s=IDLE_TIMEOUT_S,
+            observer=_WatchLog(log, settings),
+        )
+        self._listed: JobSet | None = None
+        self._listing = False
+        self._present = True
+
+    async def run(self) -> None:
+        """Watch until cancelled; nothing the API server does ends this."""
+        await self._watcher.run(self.on_events)
+
+    def on_events(self, events: Sequence[WatchEvent[JobSet]]) -> None:
+        """Take a batch of watch events; synchronous, so that no state is seen half applied.
+
+        During a list nothing is acted upon: its objects may come from an API server's cache that
+        lags behind, and only its end says that they are as new as the moment it was asked for.
+        """
+        for event in events:
+            match event:
+                case ListStarted():
+                    self._listing, self._listed = True, None
+                case Listed(jobset) | Applied(jobset) if self._listing:
+                    self._listed = jobset
+                case Deleted() if self._listing:
+                    self._listed = None
+                case ListCompleted():
+                    self._listing = False
+                    self._see(self._listed)
+                case Listed(jobset) | Applied(jobset):
+                    self._see(jobset)
+                case Deleted():
+                    self._see(None)
+                case Bookmark():
+                    pass
+                case _:
+                    assert_never(event)
+
+    def _see(self, jobset: JobSet | None) -> None:
+        """One complete state of the JobSet; ``None`` when there is none."""
+        if jobset is None:
+            if self._present:
+                self._log("no JobSet of this name; waiting", level="warning")
+            self._present = False
+            return
+        self._present = True
+        status = jobset.status
+        joined = bool(self._barrier.epoch)
+        for action in self._barrier.observe(
+            jobset.metadata.uid, status.synced_epoch, status.deprecated_epoch
+        ):
+            self._act(action)
+        if not joined and self._barrier.epoch and not jobset.restarts_in_place:
+            self._log(
+                "the JobSet does not restart in place: nobody will lift the barrier",
+                level="warning",
+                hint="spec.failurePolicy.restartStrategy must be InPlaceRestart",
+            )
+
+
+class _WatchLog(NullObserver):
+    """Says what goes wrong with the watch, and which permission is missing."""
+
+    def __init__(self, log: Log, settings: Settings) -> None:
+        self._log = log
+        self._settings = settings
+
+    def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
+        """A list or watch request failed."""
+        fields: dict[str, object] = {"error": str(error), "retry_s": round(retry_in_s, 3)}
+        if isinstance(error, ForbiddenError):
+            fields["hint"] = (
+                "the pod's service account needs the verbs list and watch on "
+                f"jobsets.jobset.x-k8s.io in namespace {self._settings.namespace}"
+            )
+        self._log(f"cannot watch the {kind}", level="warning", **fields)
+
+    def on_silence(self, kind: str, seconds: float) -> None:
+        """The watch died without a word."""
+        self._log(f"watch of the {kind} is silent", level="warning", seconds=round(seconds))
+
+    def on_decode_error(self, kind: str, error: Exception, namespace: str, name: str) -> None:
+        """The JobSet is not what we think a JobSet is."""
+        key = f"{namespace}/{name}"
+        self._log(f"cannot read the {kind}", level="error", error=str(error), object=key)

@@ -1,0 +1,259 @@
+"""``install FOLDER``: copies this agent, interpreter included, to where any image can run it.
+
+A worker's image may hold another C library or none at all, and no Python. What is copied here needs
+nothing of it: Python, the modules the supervisor imports, the shared libraries of both and their
+dynamic linker, started by a static program. An init container does that into an ``emptyDir``.
+
+What to copy is not listed anywhere: the modules are those that are loaded once the supervisor is,
+and the shared libraries those that are then mapped into this process.
+
+::
+
+    FOLDER/supervise        the static launcher (hack/images/supervise.c)
+    FOLDER/ld.so            the dynamic linker
+    FOLDER/bin/python3      the interpreter, which finds its library beside itself
+    FOLDER/lib/             shared libraries, and the standard library's part in pythonX.Y
+    FOLDER/app/             msgspec, h11, jobsetpy, and the program
+"""
+
+# ruff: noqa: PTH101, PTH102, PTH110, PTH118, PTH120, PTH123 - what this process imports is what it
+# copies, and pathlib would be copied for nothing
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Final
+
+from jobsetpy.agent.settings import EXIT_USAGE
+
+EXIT_FAILED: Final = 1
+
+LATER: Final = (
+    *("argparse", "encodings.ascii", "encodings.idna", "encodings.latin_1", "encodings.utf_8"),
+    *("base64", "inspect", "linecache", "locale", "platform", "subprocess", "textwrap", "tokenize"),
+    *("runpy", "pkgutil", "traceback", "importlib.util", "concurrent.futures.thread"),
+    *("jobsetpy.agent.__main__", "jobsetpy.agent.supervisor", "jobsetpy.agent.install"),
+)
+"""Modules that the supervisor imports late or only when something fails."""
+
+PROGRAM: Final = '''"""The supervisor; see jobsetpy.agent.supervisor."""
+import os
+
+# The worker's image may have a configuration of OpenSSL, for a library that is not ours. The
+# worker's environment is taken from elsewhere and does not have this.
+os.environ["OPENSSL_CONF"] = "/dev/null"
+from jobsetpy.agent.__main__ import _start
+
+_start()
+'''
+LAUNCHER: Final = "supervise"
+
+
+class InstallError(Exception):
+    """Something cannot be copied; the message says what."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Copy everything into the folder that is the one argument; the exit code."""
+    start = time.monotonic()
+    if len(argv) != 1 or argv[0].startswith("-"):
+        _say("usage: install FOLDER")
+        return EXIT_USAGE
+    try:
+        files, size = install(argv[0])
+    except (InstallError, OSError) as error:
+        _say(f"cannot install into {argv[0]}: {error}")
+        return EXIT_FAILED
+    took = round((time.monotonic() - start) * 1000)
+    _say(f"installed {files} files, {size / 1e6:.1f} MB, into {argv[0]} in {took} ms")
+    return 0
+
+
+def install(folder: str) -> tuple[int, int]:
+    """Copy the supervisor and all it needs.
+
+    Args:
+        folder: made if it is not there; files in it are overwritten.
+
+    Returns:
+        The number of files and their size in bytes.
+
+    Raises:
+        InstallError: this Python is not one that can be copied.
+        OSError: a file cannot be read or written.
+    """
+    for name in LATER:
+        if getattr(sys.modules.get(name), "__spec__", None) is None:
+            sys.modules.pop(name, None)  # put off by ``__main__``: now for real
+        import_module(name)
+    library = os.path.dirname(os.__file__)
+    version = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
+    tree = _Tree(folder)
+    own: set[str] = set()
+    for module in list(sys.modules.values()):
+        own |= _copy_module(tree, module, library, version)
+    # Python looks for these two to find its library.
+    tree.copy(f"{library}/os.py", f"{version}/os.py")
+    tree.folder(f"{version}/lib-dynload")
+    _copy_libraries(tree, own)
+    tree.copy(os.path.realpath("/proc/self/exe"), "bin/python3", mode=0o755)
+    tree.write(PROGRAM.encode(), "app/__main__.py")
+    package = sys.modules["jobsetpy"].__path__[0]
+    launcher = os.path.join(os.path.dirname(package), LAUNCHER)
+    if os.path.exists(launcher):
+        tree.copy(launcher, LAUNCHER, mode=0o755)
+    else:
+        _say(f"no launcher beside {package}: start {folder}/ld.so yourself")
+    return tree.files, tree.bytes
+
+
+class _Tree:
+    """Writes below a folder and counts."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._folders: set[str] = set()
+        self.files = 0
+        self.bytes = 0
+
+    def place(self, path: str) -> str:
+        """Where a path below the root really is."""
+        return f"{self._root}/{path}"
+
+    def folder(self, path: str) -> None:
+        """Make a folder that everybody may read."""
+        place = f"{self._root}/{path}" if path else self._root
+        if place in self._folders:
+            return
+        self._folders.add(place)
+        if path:
+            self.folder(path.rpartition("/")[0])
+        try:
+            os.mkdir(place)
+        except FileExistsError:
+            return
+        os.chmod(place, 0o755)  # noqa: S103 - whatever the umask says: workers have other users
+
+    def write(self, data: bytes, path: str, *, mode: int = 0o644) -> str:
+        """Write a file."""
+        self.folder(path.rpartition("/")[0])
+        place = f"{self._root}/{path}"
+        fd = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        with open(fd, "wb", buffering=0) as file:
+            file.write(data)
+            os.fchmod(fd, mode)
+        self.files += 1
+        self.bytes += len(data)
+        return place
+
+    def copy(self, source: str, path: str, *, mode: int = 0o644) -> None:
+        """Copy a file with its time, which bytecode may be compared with."""
+        with open(source, "rb", buffering=0) as file:
+            place = self.write(file.read(), path, mode=mode)
+            status = os.fstat(file.fileno())
+        os.utime(place, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _copy_module(tree: _Tree, module: ModuleType, library: str, version: str) -> set[str]:
+    """Copy a module's file and bytecode; the real paths of compiled modules."""
+    spec = getattr(module, "__spec__", None)
+    file = getattr(module, "__file__", None) or getattr(spec, "origin", None)
+    if spec is None or not file or not file.startswith("/"):
+        return set()  # built in, or the program itself
+    name = str(spec.name)
+    if file.startswith(f"{library}/") and not file.startswith(f"{library}/site-packages/"):
+        target = f"{version}{file[len(library) :]}"
+    else:
+        # As many folders up as the name has dots, from the package's own folder if it is one.
+        depth = name.count(".") + (1 if getattr(module, "__path__", None) is not None else 0)
+        target = "app/" + "/".join(file.split("/")[-1 - depth :])
+    if not file.endswith(".py"):
+        tree.copy(file, target, mode=0o755)
+        return {os.path.realpath(file)}
+    tree.copy(file, target)
+    cached = getattr(spec, "cached", None)
+    if cached:
+        place = f"{target.rpartition('/')[0]}/__pycache__/{cached.rpartition('/')[2]}"
+        if os.path.exists(cached):
+            tree.copy(cached, place)
+        else:
+            _compile(tree, file, place)
+    return set()
+
+
+def _compile(tree: _Tree, file: str, place: str) -> None:
+    """Make the bytecode that is not there, at this process's own level of optimisation."""
+    import py_compile
+
+    tree.folder(place.rpartition("/")[0])
+    py_compile.compile(
+        file,
+        cfile=tree.place(place),
+        doraise=True,
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+
+
+def _copy_libraries(tree: _Tree, own: set[str]) -> None:
+    """Copy the shared libraries of this process under the names they are asked for."""
+    program = os.path.realpath("/proc/self/exe")
+    linker = ""
+    for path in sorted(_mapped()):
+        if path in own or path == program:
+            continue
+        name = _soname(path)
+        if name.startswith(("ld-linux", "ld-musl", "ld64", "ld.so")):
+            linker = path
+        elif name:
+            tree.copy(path, f"lib/{name}", mode=0o755)
+    if not linker:
+        raise InstallError("this Python has no dynamic linker of its own")
+    tree.copy(linker, "ld.so", mode=0o755)
+
+
+def _mapped() -> Iterable[str]:
+    """The real paths of all files that are mapped executable into this process."""
+    found = set()
+    with open("/proc/self/maps") as lines:
+        for line in lines:
+            fields = line.rstrip("\n").split(maxsplit=5)
+            if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
+                found.add(os.path.realpath(fields[5]))
+    return found
+
+
+def _soname(path: str) -> str:
+    """The name a shared library gives itself (ELF, 64 bits, little-endian); "" for none."""
+    with open(path, "rb") as file:
+        data = file.read()
+    if data[:6] != b"\x7fELF\x02\x01":
+        return ""
+    (table,) = struct.unpack_from("<Q", data, 0x20)
+    size, count = struct.unpack_from("<HH", data, 0x36)
+    loads, dynamic = [], (0, 0)
+    for index in range(count):
+        kind, _flags, offset, address, _physical, length = struct.unpack_from(
+            "<IIQQQQ", data, table + index * size
+        )
+        if kind == 1:
+            loads.append((address, offset, length))
+        elif kind == 2:
+            dynamic = (offset, length)
+    values = dict(struct.iter_unpack("<QQ", data[dynamic[0] : sum(dynamic)]))
+    if 14 not in values or 5 not in values:
+        return ""
+    for address, offset, length in loads:
+        if address <= values[5] < address + length:
+            begin = values[5] - address + offset + values[14]
+            return data[begin : data.index(b"\0", begin)].decode()
+    return ""
+
+
+def _say(text: str) -> None:
+    os.write(2, f"jobsetpy.agent: {text}\n".encode())

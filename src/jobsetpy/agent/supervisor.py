@@ -1,0 +1,213 @@
+"""Supervisor mode: the agent is the container's first process and runs the worker as its child.
+
+A group restart then needs no kubelet, no new process of the agent and no new watch: the worker is
+stopped, the next epoch is patched, and when the barrier lifts the command is started again. What
+the worker sees of the agent is nothing: standard streams, working directory, environment, signals
+and exit codes are those of a container that runs the command itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final, assert_never
+
+from jobsetpy.agent.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
+from jobsetpy.agent.epoch_reporter import EpochReporter
+from jobsetpy.agent.follower import Follower, connect
+from jobsetpy.agent.log import JsonLog, Log
+from jobsetpy.agent.processes import Processes, exit_code_of, original_environ
+from jobsetpy.agent.settings import EXIT_USAGE, ConfigurationError, Settings, load
+from jobsetpy.agent.signals import leave_on_signals
+from jobsetpy.agent.worker_rules import (
+    ArmGrace,
+    End,
+    JoinNext,
+    KillAll,
+    Phase,
+    Rules,
+    Signal,
+    Start,
+    Worker,
+    WorkerAction,
+)
+from jobsetpy.agent.worker_settings import load_rules, log_wanted, split_command
+from jobsetpy.aio import LoopClock, supervise
+from jobsetpy.client._protocol import Client
+
+EXIT_STOPPED: Final = 128 + signal.SIGTERM
+"""Exit code when the pod is told to stop while there is no worker; not 0, see ``Worker``."""
+
+
+class Supervisor:
+    """Runs a command once in each epoch of its group.
+
+    Args:
+        settings: who we are and whom we obey.
+        client: of the pod's own service account.
+        command: the worker's program and arguments.
+        environ: the worker's environment.
+        rules: what the user decided about the worker.
+        log: one line for each transition.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client,
+        *,
+        command: Sequence[str],
+        environ: Mapping[bytes, bytes],
+        rules: Rules,
+        log: Log,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._command = command
+        self._barrier = Barrier(uid=settings.jobset_uid)
+        self._reporter = EpochReporter(
+            client, namespace=settings.namespace, pod_name=settings.pod_name, log=log
+        )
+        self._follower = Follower(settings, client, barrier=self._barrier, log=log, act=self._obey)
+        self._worker = Worker(rules)
+        self._processes = Processes(command, environ, on_exit=self._exited, on_empty=self._emptied)
+        self._grace: asyncio.TimerHandle | None = None
+        self._end: asyncio.Future[int] | None = None
+
+    async def run(self) -> int:
+        """Live until the worker's work is done or the pod ends.
+
+        Returns:
+            The container's exit code.
+        """
+        self._end = asyncio.get_running_loop().create_future()
+        self._processes.attach(self._signalled)
+        async with supervise() as tasks:
+            tasks.start(self._follower.run(), name="watch")
+            tasks.start(self._reporter.run(), name="report")
+            self._log("started", pod=self._settings.pod_name, jobset=self._settings.jobset_name)
+            return await self._end
+
+    def _obey(self, action: Action) -> None:
+        """Carry out what the barrier says."""
+        match action:
+            case PatchEpoch(epoch):
+                self._log("joining", epoch=epoch)
+                self._reporter.report(epoch)
+            case Lift(epoch):
+                # Synced means that the controller saw our annotation.
+                self._reporter.seen(epoch)
+                self._log("barrier lifted", epoch=epoch)
+                self._do(self._worker.lifted(epoch))
+            case Restart(epoch, deprecated):
+                self._log("epoch deprecated", epoch=epoch, deprecated=deprecated)
+                self._do(self._worker.deprecated())
+            case Foreign(uid):
+                self._log(
+                    "ignoring another JobSet of this name",
+                    level="warning",
+                    uid=uid,
+                    own_uid=self._barrier.uid,
+                )
+            case _:
+                assert_never(action)
+
+    def _do(self, actions: Sequence[WorkerAction]) -> None:
+        """Carry out what the rules of the worker say."""
+        for action in actions:
+            match action:
+                case Start(epoch):
+                    self._start(epoch)
+                case Signal(number):
+                    self._processes.send(number)
+                case ArmGrace(seconds):
+                    self._disarm()
+                    loop = asyncio.get_running_loop()
+                    self._grace = loop.call_later(seconds, self._grace_over)
+                case KillAll():
+                    self._disarm()
+                    self._processes.kill_all()
+                case JoinNext():
+                    for step in self._barrier.next_round():
+                        self._obey(step)
+                case End(code):
+                    self._disarm()
+                    self._log("ending", exit_code=code)
+                    assert self._end is not None
+                    if not self._end.done():
+                        self._end.set_result(code)
+                case _:
+                    assert_never(action)
+
+    def _start(self, epoch: int) -> None:
+        error = self._processes.start()
+        if error is None:
+            self._log("worker started", epoch=epoch, pid=self._processes.pid)
+            return
+        self._log(
+            "the worker's command cannot be run",
+            level="error",
+            command=self._command[0],
+            error=str(error),
+        )
+        self._exited(exit_code_of(error))
+
+    def _exited(self, code: int) -> None:
+        phase = self._worker.phase
+        self._log("worker exited", exit_code=code, asked=phase is not Phase.RUNNING)
+        self._do(self._worker.exited(code))
+
+    def _emptied(self) -> None:
+        self._do(self._worker.emptied())
+
+    def _grace_over(self) -> None:
+        self._grace = None
+        if self._worker.phase is Phase.STOPPING:
+            self._log("the worker did not stop within its grace period", level="warning")
+        self._do(self._worker.grace_over())
+
+    def _signalled(self, number: int) -> None:
+        self._do(self._worker.signalled(number))
+
+    def _disarm(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+
+def _silent(_event: str, /, *, level: str = "info", **_fields: object) -> None:
+    """A log that nobody wants: standard error is the worker's."""
+
+
+def main(argv: Sequence[str], *, start: float | None = None) -> int:
+    """Run the supervisor by its environment.
+
+    Args:
+        argv: ``-- COMMAND [ARGUMENT...]``.
+        start: when the process started, on ``time.monotonic()``.
+
+    Returns:
+        The exit code: the worker's (128 + n when a signal ended it) if that ends the pod, 143 when
+        the pod is told to stop without a worker, 2 for a configuration that cannot work.
+    """
+    leave_on_signals(EXIT_STOPPED)
+    log: Log = JsonLog(LoopClock(), start=time.monotonic() if start is None else start)
+    try:
+        command = split_command(argv)
+        settings, rules = load(os.environ), load_rules(os.environ)
+        wanted = log_wanted(os.environ)
+    except ConfigurationError as error:
+        log("wrong configuration", level="error", error=str(error))
+        return EXIT_USAGE
+    supervisor = Supervisor(
+        settings,
+        connect(settings),
+        command=command,
+        environ=original_environ(),
+        rules=rules,
+        log=log if wanted else _silent,
+    )
+    return asyncio.run(supervisor.run())

@@ -1,0 +1,196 @@
+"""The supervisor's decisions about its worker, without processes, signals, clock or event loop.
+
+``Barrier`` says when the group may run; this says what is done with the one worker process and its
+descendants. The two meet in ``Lift`` (start it), ``Restart`` (stop it) and :class:`JoinNext`.
+
+One law carries the safety of the protocol: ``JoinNext`` is decided only when nothing of the old
+worker is left. The epoch in the pod's annotation therefore says "no worker of an earlier epoch runs
+here", which is what the controller counts on before it lets the next ones start.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user decides about the worker.
+
+    Args:
+        stop_signal: number of the signal that asks the worker to stop, sent at a group restart. The
+            container's own stop signal, so that receiving it means that the pod ends.
+        grace_s: seconds between that signal and SIGKILL at a group restart, for a checkpoint.
+        end_codes: exit codes (1 to 255; 128 + n for a worker ended by signal n) that end the pod
+            in place of restarting the group. 0 always ends it.
+    """
+
+    stop_signal: int = 15
+    grace_s: float = 10.0
+    end_codes: frozenset[int] = frozenset()
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Start the worker's command, for ``epoch``."""
+
+    epoch: int
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Send signal ``number`` to the worker's process group."""
+
+    number: int
+
+
+class ArmGrace(msgspec.Struct, frozen=True):
+    """Call :meth:`Worker.grace_over` after ``seconds``."""
+
+    seconds: float
+
+
+class KillAll(msgspec.Struct, frozen=True):
+    """SIGKILL whatever is left of the worker, then report it with :meth:`Worker.emptied`."""
+
+
+class JoinNext(msgspec.Struct, frozen=True):
+    """Nothing of the worker is left: call :meth:`Barrier.next_round`."""
+
+
+class End(msgspec.Struct, frozen=True):
+    """End the agent, and with it the container, with exit code ``code`` (0 to 255)."""
+
+    code: int
+
+
+WorkerAction = Start | Signal | ArmGrace | KillAll | JoinNext | End
+
+
+class Phase(enum.Enum):
+    """Where the worker is."""
+
+    WAITING = "waiting"
+    """There is none: the barrier is closed."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    """Asked to stop for a group restart, within its grace period."""
+    CLEARING = "clearing"
+    """What is left of it has been killed and is not gone yet; the next epoch follows."""
+    ENDING = "ending"
+    """The pod ends: its stop signal has been passed on."""
+    ENDED = "ended"
+
+
+class Worker:
+    """The worker of one pod through all its epochs.
+
+    All methods are synchronous and return what is to be done, in order. Events that do not matter
+    in the present phase give nothing, so that late timers and signals need no care.
+
+    Args:
+        rules: what the user decided.
+    """
+
+    __slots__ = ("_code", "_exited", "_rules", "phase")
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self.phase = Phase.WAITING
+        self._code = 0
+        self._exited = True
+
+    def lifted(self, epoch: int) -> list[WorkerAction]:
+        """The barrier is open."""
+        if self.phase is not Phase.WAITING:
+            return []
+        self.phase = Phase.RUNNING
+        self._exited = False
+        return [Start(epoch)]
+
+    def deprecated(self) -> list[WorkerAction]:
+        """The epoch is over. A worker that is being cleared away after its failure is so anyway."""
+        if self.phase is Phase.WAITING:
+            return [JoinNext()]
+        if self.phase is not Phase.RUNNING:
+            return []
+        self.phase = Phase.STOPPING
+        return [Signal(self._rules.stop_signal), ArmGrace(self._rules.grace_s)]
+
+    def exited(self, code: int) -> list[WorkerAction]:
+        """The worker's first process has ended, or could not be started.
+
+        Args:
+            code: its exit code, 128 + n when signal n ended it.
+        """
+        self._exited = True
+        self._code = code
+        if self.phase is Phase.ENDING:
+            # Its children may still be at work; the kubelet's patience bounds both.
+            return [ArmGrace(self._rules.grace_s)]
+        if self.phase is not Phase.RUNNING:
+            return []
+        if code == 0 or code in self._rules.end_codes:
+            return self._end(code)
+        self.phase = Phase.CLEARING
+        return [KillAll()]
+
+    def emptied(self) -> list[WorkerAction]:
+        """Nothing is left: of the worker's process group, or after ``KillAll`` of anything."""
+        if not self._exited:
+            return []
+        match self.phase:
+            case Phase.STOPPING:
+                # Processes that left the group got no signal. With the container's first process
+                # they would have died too.
+                self.phase = Phase.CLEARING
+                return [KillAll()]
+            case Phase.CLEARING:
+                self.phase = Phase.WAITING
+                return [JoinNext()]
+            case Phase.ENDING:
+                return self._end(self._code)
+            case _:
+                return []
+
+    def grace_over(self) -> list[WorkerAction]:
+        """The grace period of the last ``ArmGrace`` is over."""
+        if self.phase is Phase.STOPPING:
+            self.phase = Phase.CLEARING
+            return [KillAll()]
+        if self.phase is Phase.ENDING and self._exited:
+            return self._end(self._code)
+        return []
+
+    def signalled(self, number: int) -> list[WorkerAction]:
+        """The agent itself got a signal: the worker gets it, as the container's first process.
+
+        The stop signal (and SIGTERM always) means that the pod ends. Then the worker's exit code is
+        the container's. Without a worker it is 128 + n and not 0: a pod that was deleted before its
+        worker ran has not succeeded, and a 0 would have its Job count it as complete.
+        """
+        stop = number in {15, self._rules.stop_signal}
+        match self.phase:
+            case Phase.WAITING:
+                return self._end(128 + number) if stop or number == 2 else []
+            case Phase.RUNNING:
+                if stop:
+                    self.phase = Phase.ENDING
+                return [Signal(number)]
+            case Phase.STOPPING:
+                if stop:
+                    self.phase = Phase.ENDING
+                    # Once is enough: many programs take a second one for "give up at once".
+                    again = [] if number == self._rules.stop_signal else [Signal(number)]
+                    grace = [ArmGrace(self._rules.grace_s)] if self._exited else []
+                    return [*again, *grace]
+                return [Signal(number)]
+            case Phase.CLEARING:
+                return self._end(self._code or 128 + number) if stop else []
+            case Phase.ENDING:
+                return [Signal(number)]
+            case Phase.ENDED:
+                return []
+
+    def _end(self, code: int) -> list[WorkerAction]:
+        self.phase = Phase.ENDED
+        return [End(code)]

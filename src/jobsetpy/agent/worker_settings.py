@@ -1,0 +1,97 @@
+"""The supervisor's own settings: environment variables only.
+
+Flags would have to be told from the worker's command line, and the environment is what pod
+templates set. The variables stay in the worker's environment like all others.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from jobsetpy.agent.settings import ConfigurationError
+from jobsetpy.agent.worker_rules import Rules
+
+DEFAULT_GRACE_S: Final = 10.0
+MAX_GRACE_S: Final = 86400.0
+
+
+def load_rules(environ: Mapping[str, str]) -> Rules:
+    """Read ``WORKER_GRACE_SECONDS``, ``END_POD_EXIT_CODES`` and ``WORKER_STOP_SIGNAL``.
+
+    Raises:
+        ConfigurationError: a value cannot be used; the message names the variable.
+    """
+    return Rules(
+        grace_s=_seconds(environ.get("WORKER_GRACE_SECONDS", "")),
+        end_codes=_codes(environ.get("END_POD_EXIT_CODES", "")),
+        stop_signal=_signal(environ.get("WORKER_STOP_SIGNAL", "")),
+    )
+
+
+def log_wanted(environ: Mapping[str, str]) -> bool:
+    """Whether the agent may write its log lines to the standard error it shares with the worker.
+
+    Raises:
+        ConfigurationError: ``AGENT_LOG`` is neither ``on`` nor ``off``.
+    """
+    text = environ.get("AGENT_LOG", "") or "on"
+    if text not in {"on", "off"}:
+        raise ConfigurationError(f'AGENT_LOG must be "on" or "off": {text!r}')
+    return text == "on"
+
+
+def split_command(argv: Sequence[str]) -> list[str]:
+    """The worker's command from the arguments after ``supervise``: all after the first ``--``.
+
+    Raises:
+        ConfigurationError: there is no command, or something before the dashes.
+    """
+    if not argv or argv[0] != "--":
+        extra = f", not {argv[0]!r}" if argv else ""
+        raise ConfigurationError(f"supervise must be followed by -- COMMAND [ARGUMENT...]{extra}")
+    command = list(argv[1:])
+    if not command or not command[0]:
+        raise ConfigurationError(
+            "no command to run: the agent cannot know the entry point of the worker's image, so "
+            "the container's command must be given"
+        )
+    return command
+
+
+def _seconds(text: str) -> float:
+    if not text:
+        return DEFAULT_GRACE_S
+    whole, dot, part = text.partition(".")
+    digits = whole + part
+    valid = digits.isascii() and digits.isdecimal() and bool(whole) and (bool(part) or not dot)
+    if not (valid and len(whole) <= 5 and float(text) <= MAX_GRACE_S):
+        raise ConfigurationError(
+            f"WORKER_GRACE_SECONDS must be a number from 0 to {MAX_GRACE_S:.0f}: {text!r}"
+        )
+    return float(text)
+
+
+def _codes(text: str) -> frozenset[int]:
+    codes = set()
+    for word in text.replace(",", " ").split():
+        if not (word.isascii() and word.isdecimal() and 1 <= int(word[:4]) <= 255):
+            raise ConfigurationError(
+                f"END_POD_EXIT_CODES must be integers from 1 to 255, with commas: {text!r}"
+            )
+        codes.add(int(word))
+    return frozenset(codes)
+
+
+def _signal(text: str) -> int:
+    if not text:
+        return int(signal.SIGTERM)
+    name = text.upper()
+    try:
+        number = int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
+    except KeyError:
+        number = int(text[:3]) if text.isascii() and text.isdecimal() else 0
+    if number not in signal.valid_signals() or number in {signal.SIGKILL, signal.SIGSTOP}:
+        raise ConfigurationError(f"WORKER_STOP_SIGNAL is no signal that can be sent: {text!r}")
+    return number

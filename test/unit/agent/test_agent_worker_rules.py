@@ -1,0 +1,159 @@
+"""The supervisor's decisions about its worker, by table and for every order of events."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobsetpy.agent.worker_rules import (
+    ArmGrace,
+    End,
+    JoinNext,
+    KillAll,
+    Phase,
+    Rules,
+    Signal,
+    Start,
+    Worker,
+    WorkerAction,
+)
+
+RULES = Rules(grace_s=7.0, end_codes=frozenset({3, 137}))
+LIFT = ("lifted", 1)
+OVER = ("deprecated",)
+EMPTY = ("emptied",)
+GRACE = ("grace_over",)
+TERM = ("signalled", 15)
+USR1 = ("signalled", 10)
+STOP = [Signal(15), ArmGrace(7.0)]
+
+
+def exited(code: int) -> tuple[str, int]:
+    """The event of a worker's end."""
+    return ("exited", code)
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        pytest.param([LIFT, exited(0)], [[Start(1)], [End(0)]], id="success"),
+        pytest.param([LIFT, exited(3)], [[Start(1)], [End(3)]], id="a code that ends the pod"),
+        pytest.param([LIFT, exited(137)], [[Start(1)], [End(137)]], id="a signal that ends it"),
+        pytest.param(
+            [LIFT, exited(1), EMPTY, ("lifted", 2)],
+            [[Start(1)], [KillAll()], [JoinNext()], [Start(2)]],
+            id="failure opens the next epoch",
+        ),
+        pytest.param(
+            [LIFT, OVER, exited(0), EMPTY, EMPTY, ("lifted", 2)],
+            [[Start(1)], STOP, [], [KillAll()], [JoinNext()], [Start(2)]],
+            id="a group restart, whatever the worker's exit code",
+        ),
+        pytest.param(
+            [LIFT, OVER, GRACE, exited(137), EMPTY],
+            [[Start(1)], STOP, [KillAll()], [], [JoinNext()]],
+            id="a worker that does not stop",
+        ),
+        pytest.param(
+            [LIFT, OVER, EMPTY, exited(0)],
+            [[Start(1)], STOP, [], []],
+            id="an empty group counts only after the worker's end",
+        ),
+        pytest.param([OVER], [[JoinNext()]], id="deprecated before it lifted"),
+        pytest.param(
+            [LIFT, exited(1), OVER, EMPTY],
+            [[Start(1)], [KillAll()], [], [JoinNext()]],
+            id="the group's restart meets the own failure",
+        ),
+        pytest.param(
+            [LIFT, TERM, exited(0), EMPTY],
+            [[Start(1)], [Signal(15)], [ArmGrace(7.0)], [End(0)]],
+            id="the pod ends with the worker's code",
+        ),
+        pytest.param(
+            [LIFT, TERM, OVER, exited(1), EMPTY],
+            [[Start(1)], [Signal(15)], [], [ArmGrace(7.0)], [End(1)]],
+            id="a pod that ends does not restart",
+        ),
+        pytest.param(
+            [LIFT, TERM, exited(143), GRACE],
+            [[Start(1)], [Signal(15)], [ArmGrace(7.0)], [End(143)]],
+            id="children that stay do not hold a pod that ends",
+        ),
+        pytest.param(
+            [LIFT, OVER, TERM, GRACE, exited(0), EMPTY],
+            [[Start(1)], STOP, [], [], [ArmGrace(7.0)], [End(0)]],
+            id="the pod ends during a restart: one signal only, the kubelet's patience",
+        ),
+        pytest.param([TERM], [[End(143)]], id="no worker, no success"),
+        pytest.param([USR1, LIFT, USR1], [[], [Start(1)], [Signal(10)]], id="forwarded"),
+        pytest.param(
+            [LIFT, exited(5), TERM], [[Start(1)], [KillAll()], [End(5)]], id="ends while clearing"
+        ),
+    ],
+)
+def test_events_give_actions(
+    events: list[tuple[str, int]], expected: list[list[WorkerAction]]
+) -> None:
+    """Each event gives exactly the actions of the rules."""
+    worker = Worker(RULES)
+
+    assert expected == [getattr(worker, name)(*values) for name, *values in events]
+
+
+def test_another_stop_signal() -> None:
+    """A configured stop signal asks the worker to stop, and means the pod's end when it comes."""
+    worker = Worker(Rules(stop_signal=3, grace_s=1.0))
+    worker.lifted(1)
+
+    assert worker.deprecated() == [Signal(3), ArmGrace(1.0)]
+    assert worker.signalled(3) == []
+    assert worker.phase is Phase.ENDING
+
+
+EVENTS = st.one_of(
+    st.just(LIFT),
+    st.just(OVER),
+    st.just(EMPTY),
+    st.just(GRACE),
+    st.sampled_from([0, 1, 3, 143]).map(exited),
+    st.sampled_from([2, 10, 15]).map(lambda number: ("signalled", number)),
+)
+
+
+@given(events=st.lists(EVENTS, max_size=40))
+def test_laws_hold_for_every_order(events: list[tuple[str, int]]) -> None:
+    """One worker at a time, none at the next epoch's start, and nothing after the end."""
+    worker = Worker(RULES)
+    alive = left = ended = killed = False
+    for name, *values in events:
+        if name == "exited":
+            if not alive:
+                continue  # only a worker that runs can end
+            alive = False
+        if name == "emptied":
+            if alive:
+                continue  # a group with its first process in it is not empty
+            left = left and not killed and worker.phase is not Phase.STOPPING
+        for action in getattr(worker, name)(*values):
+            assert not ended
+            match action:
+                case Start():
+                    assert not alive
+                    assert not left
+                    alive = left = True
+                    killed = False
+                case KillAll():
+                    killed = True
+                case JoinNext():
+                    assert not alive
+                    assert not left
+                case End(code):
+                    ended = True
+                    assert 0 <= code <= 255
+                case Signal():
+                    assert worker.phase in {Phase.RUNNING, Phase.STOPPING, Phase.ENDING}
+                case ArmGrace(seconds):
+                    assert seconds == 7.0
+        assert ended == (worker.phase is Phase.ENDED)

@@ -1,0 +1,79 @@
+"""The supervisor's settings."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from jobsetpy.agent.settings import ConfigurationError
+from jobsetpy.agent.worker_rules import Rules
+from jobsetpy.agent.worker_settings import load_rules, log_wanted, split_command
+
+
+def test_defaults() -> None:
+    """Ten seconds for a checkpoint, SIGTERM, and only success ends the pod."""
+    assert load_rules({}) == Rules(stop_signal=15, grace_s=10.0, end_codes=frozenset())
+
+
+def test_values_are_read() -> None:
+    """Each variable is read; codes are parted by commas or spaces."""
+    rules = load_rules(
+        {
+            "WORKER_GRACE_SECONDS": "0.5",
+            "END_POD_EXIT_CODES": "3, 137",
+            "WORKER_STOP_SIGNAL": "usr1",
+        }
+    )
+
+    assert rules == Rules(stop_signal=signal.SIGUSR1, grace_s=0.5, end_codes=frozenset({3, 137}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WORKER_GRACE_SECONDS", "-1"),
+        ("WORKER_GRACE_SECONDS", "1e3"),
+        ("WORKER_GRACE_SECONDS", "nan"),
+        ("WORKER_GRACE_SECONDS", "86401"),
+        ("WORKER_GRACE_SECONDS", "1."),
+        ("END_POD_EXIT_CODES", "0"),
+        ("END_POD_EXIT_CODES", "256"),
+        ("END_POD_EXIT_CODES", "1-3"),
+        ("WORKER_STOP_SIGNAL", "KILL"),
+        ("WORKER_STOP_SIGNAL", "SIGNOTHING"),
+        ("WORKER_STOP_SIGNAL", "0"),
+    ],
+)
+def test_wrong_values_are_named(name: str, value: str) -> None:
+    """The message says which variable cannot be used."""
+    with pytest.raises(ConfigurationError, match=name):
+        load_rules({name: value})
+
+
+def test_the_log_can_be_switched_off() -> None:
+    """By one variable with two values."""
+    assert log_wanted({})
+    assert not log_wanted({"AGENT_LOG": "off"})
+    with pytest.raises(ConfigurationError, match="AGENT_LOG"):
+        log_wanted({"AGENT_LOG": "maybe"})
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "followed by"),
+        (["sh"], "not 'sh'"),
+        (["--"], "no command"),
+        (["--", ""], "no command"),
+    ],
+)
+def test_a_missing_command_is_explained(argv: list[str], message: str) -> None:
+    """The entry point of an image cannot be known, and the message says so."""
+    with pytest.raises(ConfigurationError, match=message):
+        split_command(argv)
+
+
+def test_the_command_may_hold_dashes() -> None:
+    """Only the first pair of dashes is ours."""
+    assert split_command(["--", "run", "--", "-x"]) == ["run", "--", "-x"]
