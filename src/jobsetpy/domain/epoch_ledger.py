@@ -196,8 +196,8 @@ class EpochLedger:
         group = self._groups.setdefault(key, _Counts())
         group.jobs += 1
         group.succeeded_by_jobs += job.status.succeeded
-        self._move(uid, group, 1)
-        return key
+        changed = self._move(uid, group, 1)
+        return key if changed or job.status.succeeded else None
 
     def _leave(self, job: Job) -> GroupKey | None:
         uid = job.metadata.uid
@@ -207,15 +207,16 @@ class EpochLedger:
         group = self._groups[key]
         group.jobs -= 1
         group.succeeded_by_jobs -= job.status.succeeded
-        self._move(uid, group, -1)
+        changed = self._move(uid, group, -1)
         if group.empty:
             del self._groups[key]
-        return key
+        return key if changed or job.status.succeeded else None
 
-    def _move(self, uid: str, group: _Counts, sign: int) -> None:
+    def _move(self, uid: str, group: _Counts, sign: int) -> bool:
+        """Add the pods of a Job to a group or take them away; whether there were any."""
         counts = self._pods.get(uid)
         if counts is None:
-            return
+            return False
         for epoch, count in counts.epochs.items():
             group.add(epoch, sign * count)
         group.succeeded += sign * counts.succeeded
@@ -224,6 +225,7 @@ class EpochLedger:
                 group.invalid[pod_uid] = invalid
             else:
                 group.invalid.pop(pod_uid, None)
+        return not counts.empty
 
 
 def _kind(pod: ChildPod) -> int:

@@ -8,10 +8,8 @@ is left, exactly as if each had a pass of its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Final
 
 import attrs
@@ -22,6 +20,7 @@ from jobsetpy.api.jobset import FailurePolicy, FailurePolicyRule, JobSet, Replic
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.buckets import parse_count, replicated_job_of
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.patterns import found
 from jobsetpy.domain.status import StatusDraft
 from jobsetpy.domain.values import evolve
 
@@ -110,7 +109,7 @@ def applies(rule: FailurePolicyRule, job: Job) -> bool:
     if rule.on_job_failure_reasons and condition.reason not in rule.on_job_failure_reasons:
         return False
     patterns = rule.on_job_failure_message_patterns
-    return not patterns or any(_found(pattern, condition.message) for pattern in patterns)
+    return not patterns or any(found(pattern, condition.message) for pattern in patterns)
 
 
 def failed_at(job: Job) -> datetime:
@@ -209,17 +208,3 @@ def _plus_one(values: tuple[int, ...], index: int, length: int) -> tuple[int, ..
 
 def _suffix(job: Job) -> str:
     return f" (first failed job: {job.metadata.name})"
-
-
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):
-        return None
-
-
-def _found(pattern: str, message: str) -> bool:
-    """Whether a pattern matches somewhere in a message; an invalid one matches nothing."""
-    compiled = _compiled(pattern)
-    return compiled is not None and compiled.search(message) is not None

@@ -130,6 +130,7 @@ class StatusWrite:
         events: what to tell once the patch is stored; never before.
         finished: ``Completed`` or ``Failed`` if this write ends the JobSet, else "".
         restarted: how many times this write restarts all Jobs (0 or 1).
+        jobs_restarted: how many single Jobs it restarts.
     """
 
     status: JobSetStatus
@@ -137,6 +138,7 @@ class StatusWrite:
     events: tuple[EmitEvent, ...] = ()
     finished: str = ""
     restarted: int = 0
+    jobs_restarted: int = 0
 
 
 @attrs.frozen

@@ -142,7 +142,12 @@ class StatusDraft:
             events=tuple(self._events),
             finished=end.type if end is not None else "",
             restarted=self._restarted,
+            jobs_restarted=max(0, _job_restarts(self.status) - _job_restarts(self._old)),
         )
+
+
+def _job_restarts(status: JobSetStatus) -> int:
+    return sum(sum(item.job_restarts) for item in status.replicated_jobs_status)
 
 
 def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:

@@ -254,6 +254,8 @@ def _count(key: rt.ObjectKey, status: p.StatusWrite) -> None:
         metrics.jobset_completed(key.namespace, key.name)
     if status.restarted:
         metrics.restarted("recreate")
+    for _ in range(status.jobs_restarted):
+        metrics.restarted("job")
 
 
 def _summary(actions: tuple[p.Action, ...], *, written: bool) -> str:
