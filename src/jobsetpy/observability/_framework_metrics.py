@@ -7,6 +7,7 @@ Names, labels and buckets of ``workqueue_*``, ``controller_runtime_*``, ``rest_c
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -371,9 +372,22 @@ _METHODS: Final = {
 
 def request(verb: str, resource: str, status: int | None, seconds: float) -> None:
     """An HTTP exchange ended; ``status`` is ``None`` when no answer came."""
+    _requests_of(verb, resource, status).inc()
+    _request_seconds_of(verb).observe(seconds)
+
+
+# Looking a series up by its labels costs more than counting, and happens for each event and request.
+
+
+@functools.cache
+def _requests_of(verb: str, resource: str, status: int | None) -> Counter:
     code = "<error>" if status is None else str(status)
-    _requests.labels(code, _METHODS.get(verb, "OTHER"), resource).inc()
-    _request_seconds.labels(verb).observe(seconds)
+    return _requests.labels(code, _METHODS.get(verb, "OTHER"), resource)
+
+
+@functools.cache
+def _request_seconds_of(verb: str) -> Histogram:
+    return _request_seconds.labels(verb)
 
 
 def throttled(seconds: float) -> None:
@@ -421,7 +435,12 @@ _informer_decode_errors = Counter(
 
 def informer_event(kind: str, type_: str) -> None:
     """A watch event was taken."""
-    _informer_events.labels(kind, type_).inc()
+    _informer_events_of(kind, type_).inc()
+
+
+@functools.cache
+def _informer_events_of(kind: str, type_: str) -> Counter:
+    return _informer_events.labels(kind, type_)
 
 
 def informer_stale_event(kind: str) -> None:
