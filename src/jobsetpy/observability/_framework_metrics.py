@@ -376,7 +376,7 @@ def request(verb: str, resource: str, status: int | None, seconds: float) -> Non
     _request_seconds_of(verb).observe(seconds)
 
 
-# Looking a series up by its labels costs more than counting, and happens for each event and request.
+# Looking a series up by its labels costs more than counting it.
 
 
 @functools.cache
