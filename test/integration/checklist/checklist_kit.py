@@ -7,6 +7,7 @@ every object as it is and has nothing left to do, which is both quicker and stri
 
 import itertools
 import json
+from collections import Counter
 from datetime import UTC, datetime
 
 from jobsetpy.api import keys
@@ -59,10 +60,23 @@ def rule(action, name="rule", *, reasons=(), patterns=(), targets=()):
     }
 
 
+class Writes(Counter):
+    """Counts the manager's writes by verb and resource; those of events are not counted."""
+
+    def on_response(self, verb: str, resource: str, status: int | None, seconds: float) -> None:
+        """Count one request."""
+        if verb not in {"get", "list", "watch"} and resource != "events":
+            self[f"{verb} {resource}"] += 1
+
+    def on_throttled(self, seconds: float) -> None:
+        """Nothing to count."""
+
+
 class Manager:
     """The manager under test, as far as tests look into it."""
 
-    def __init__(self, manager, controllers) -> None:
+    def __init__(self, manager, controllers, writes: Writes) -> None:
+        self.writes = writes
         self.jobsets = manager.informer(JobSet).store
         self.jobs = manager.informer(Job, label_selector=keys.JOBSET_NAME).store
         self.services = manager.informer(Service).store
@@ -182,7 +196,8 @@ class Scenario:
     async def activate(self, *names: str, ready: bool = False) -> None:
         """Have the pod of each Job run, ready or not yet."""
         for name in names:
-            await self._job_status(name, {"startTime": now(), "active": 1, "ready": int(ready)})
+            since = (await self.read(Job, name))["status"].get("startTime") or now()
+            await self._job_status(name, {"startTime": since, "active": 1, "ready": int(ready)})
 
     async def ready(self, *names: str) -> None:
         """Have the pod of each Job run and be ready."""
@@ -377,6 +392,13 @@ class Scenario:
             return agreed
 
         await eventually(quiet, self.limit_s, poll_s=POLL_S / 5)
+
+    async def rests(self, name: str = NAME) -> None:
+        """Once settled, being looked at again costs not a single write."""
+        await self.settled(name)
+        before = self.manager.writes.copy()
+        await self.settled(name)
+        assert self.manager.writes == before
 
     async def _versions(self) -> set[tuple[str, str]]:
         return {

@@ -17,6 +17,7 @@ from jobsetpy.client import connect
 from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import jobs, pod_epochs
+from jobsetpy.testing import eventually
 
 HERE = str(Path(__file__).parent)
 if HERE not in sys.path:
@@ -36,23 +37,39 @@ def bare_cluster():
         yield running
 
 
+@pytest.fixture(scope="module")
+def kubeconfig(request):
+    """Of the API server that the file asks for."""
+    cluster = request.getfixturevalue(getattr(request.module, "CLUSTER", "bare_cluster"))
+    return str(cluster.kubeconfig)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(request):
+async def connections():
+    """Outlives all clients of a file: a connection whose watch was cancelled closes after them."""
+    yield
+    watched = asyncio.get_running_loop()._selector.get_map()
+    await eventually(lambda: len(watched) == 1, poll_s=0.02)  # what is left is the loop's own
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(kubeconfig, connections):
     """An administrator's client, with the CRD installed."""
     from install import install_crd
 
-    cluster = request.getfixturevalue(getattr(request.module, "CLUSTER", "bare_cluster"))
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
+    client = await connect(kubeconfig=kubeconfig, qps=0)
     await install_crd(client)
     yield client
     await client.aclose()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def manager(request, client):
+async def manager(request, client, kubeconfig):
     """A running manager with the gates that the file asks for, all on if it does not."""
     features = getattr(request.module, "FEATURES", Features())
-    manager = Manager(client)
+    writes = checklist_kit.Writes()
+    own_client = await connect(kubeconfig=kubeconfig, observer=writes)
+    manager = Manager(own_client)
     controllers = [jobs.setup(manager, jobs.JobsSettings(features=features))]
     if features.in_place_restart:
         controllers.append(pod_epochs.setup(manager))
@@ -61,9 +78,10 @@ async def manager(request, client):
     running = asyncio.create_task(manager.run(stop))
     async with asyncio.timeout(20):
         await manager.ready.wait()
-    yield checklist_kit.Manager(manager, controllers)
+    yield checklist_kit.Manager(manager, controllers, writes)
     stop.set()
     await running
+    await own_client.aclose()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -76,6 +76,7 @@ async def test_case_05_one_job_is_left(js):
         (RB, {"succeeded": 2, "ready": 1, "active": 1}),
         (RA, {"succeeded": 1}),
     ]
+    await js.rests()
 
 
 async def test_case_06_one_service_and_completion(js):

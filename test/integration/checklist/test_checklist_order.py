@@ -127,6 +127,7 @@ async def test_case_55_depends_on_two_complete(js):
     await only(js, A0, B0, *CS)
     await js.complete(*CS)
     await js.until_completed()
+    await js.rests()
 
 
 async def test_case_56_depends_on_ready_and_complete(js):
