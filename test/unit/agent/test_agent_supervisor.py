@@ -1,0 +1,353 @@
+"""The supervisor as a process with real workers, over TLS, against the fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.testing import FakeApiServer, eventually, make_jobset, make_pod
+
+EPOCH = "jobset.sigs.k8s.io/epoch"
+JOBSETS = ResourceInfo("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+FIRST_PROCESS = ["unshare", "--pid", "--mount-proc", "--kill-child", "--fork"]
+CAN_UNSHARE = (
+    shutil.which("unshare") is not None
+    and subprocess.run([*FIRST_PROCESS, "true"], capture_output=True, check=False).returncode == 0
+)
+SLEEPER = "echo started $$; trap 'echo saved; exit 143' TERM; while :; do sleep 30 & wait $!; done"
+
+
+class Process:
+    """One run of the supervisor; what the worker printed, and the agent's log."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.out: list[str] = []
+        self.lines: list[dict[str, Any]] = []
+
+    async def read(self) -> None:
+        """Collect both streams until they end."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._read_out())
+            group.create_task(self._read_log())
+
+    async def _read_out(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.out.append(line.decode().rstrip("\n"))
+
+    async def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            if line.startswith(b"{"):
+                self.lines.append(json.loads(line))
+
+    async def printed(self, text: str, times: int = 1) -> None:
+        """Wait until that many lines begin with ``text``."""
+        try:
+            await eventually(
+                lambda: sum(line.startswith(text) for line in self.out) >= times, timeout=10
+            )
+        except BaseException as error:
+            error.add_note(f"printed: {self.out}, logged: {self.lines}")
+            raise
+
+    async def logged(self, event: str) -> dict[str, Any]:
+        """Wait for a line of the log."""
+        await eventually(lambda: any(line["event"] == event for line in self.lines), timeout=10)
+        return next(line for line in self.lines if line["event"] == event)
+
+    async def exit_code(self) -> int:
+        """Wait for the end."""
+        async with asyncio.timeout(10):
+            return await self.process.wait()
+
+
+class Pod:
+    """One pod of a JobSet on a fake API server, in supervisor mode."""
+
+    def __init__(self, server: FakeApiServer, account: Path) -> None:
+        self.server = server
+        self.environ = {
+            "NAMESPACE": "default",
+            "POD_NAME": "p-0",
+            "JOBSET_NAME": "js",
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(server.port),
+            "SERVICE_ACCOUNT_DIR": str(account),
+            "PATH": os.environ["PATH"],
+        }
+
+    @asynccontextmanager
+    async def run(
+        self, *command: str, first: Sequence[str] = (), cwd: str = "/", **environ: str
+    ) -> AsyncIterator[Process]:
+        """Run the supervisor with a command."""
+        process = await asyncio.create_subprocess_exec(
+            *first,
+            *(sys.executable, "-I", "-m", "jobsetpy.agent", "supervise", "--", *command),
+            env={**self.environ, **environ},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=cwd,
+        )
+        agent = Process(process)
+        reading = asyncio.create_task(agent.read())
+        try:
+            yield agent
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            if not first:  # otherwise they have ended with the namespace
+                for line in agent.lines:
+                    if line["event"] == "worker started":
+                        with suppress(ProcessLookupError):
+                            os.killpg(line["pid"], signal.SIGKILL)
+            async with asyncio.timeout(10):
+                await process.wait()  # for the streams' ends, too
+                await reading
+
+    def status(self, **epochs: int) -> None:
+        """Play the controller."""
+        self.server.set_status(JOBSETS, "js", **epochs)
+
+    async def at(self, epoch: int) -> None:
+        """Wait until the annotation shows the epoch."""
+        await eventually(lambda: self.epoch == str(epoch), timeout=10)
+
+    async def lift(self, epoch: int) -> None:
+        """Wait for the epoch and lift the barrier."""
+        await self.at(epoch)
+        self.status(syncedEpoch=epoch)
+
+    @property
+    def epoch(self) -> str | None:
+        """The pod's annotation."""
+        pod = self.server.get("pods", "p-0")
+        assert pod is not None
+        found: str | None = pod["metadata"].get("annotations", {}).get(EPOCH)
+        return found
+
+
+@pytest.fixture
+async def pod(account: Path) -> AsyncIterator[Pod]:
+    """A pod and its JobSet."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(account / "api.crt", account / "api.key")
+    async with FakeApiServer(tls=context, token="pod-token") as server:
+        server.register(JOBSETS)
+        server.create(JOBSETS, make_jobset("js").in_place_restart().build())
+        server.create("pods", make_pod("p-0").build())
+        yield Pod(server, account)
+
+
+async def test_a_group_restart(pod: Pod) -> None:
+    """The worker saves, stops and starts again; one watch, and one patch for each epoch."""
+    async with pod.run("sh", "-c", SLEEPER) as agent:
+        await pod.at(1)
+        assert agent.out == []
+        pod.status(syncedEpoch=1)
+        await agent.printed("started")
+        pod.status(deprecatedEpoch=1)
+        await agent.printed("saved")
+        await pod.at(2)
+        assert len(agent.out) == 2
+        pod.status(syncedEpoch=2)
+        await agent.printed("started", 2)
+
+    assert pod.server.requests.count("watch", "jobsets") == 1
+    assert pod.server.requests.count("patch", "pods") == 2
+
+
+async def test_a_worker_that_fails_opens_the_next_epoch(pod: Pod) -> None:
+    """Nobody has to deprecate the epoch; the agent lives on."""
+    async with pod.run("sh", "-c", "echo started; exit 1") as agent:
+        for epoch in (1, 2, 3):
+            await pod.lift(epoch)
+            await agent.printed("started", epoch)
+        await pod.at(4)
+
+    assert agent.process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("exit 0", 0), ("exit 3", 3), ("kill -KILL $$", 137)],
+    ids=["success", "listed", "listed signal"],
+)
+async def test_exit_codes_that_end_the_pod(pod: Pod, script: str, code: int) -> None:
+    """Success and the listed codes are the container's exit code, signals as shells count them."""
+    async with pod.run("sh", "-c", script, END_POD_EXIT_CODES="3,137") as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == code
+        assert pod.epoch == "1"
+
+
+async def test_what_a_shell_started_is_stopped_gracefully(pod: Pod) -> None:
+    """A program behind a shell gets the signal too, and is waited for after the shell has gone."""
+    inner = "trap 'sleep 0.3; echo saved; exit 0' TERM; echo started; while :; do sleep 0.05; done"
+    async with pod.run("sh", "-c", f'sh -c "{inner}"; true') as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        pod.status(deprecatedEpoch=1)
+        await pod.at(2)
+
+    assert agent.out == ["started", "saved"]
+
+
+async def test_a_worker_that_does_not_stop(pod: Pod) -> None:
+    """After its grace period it is killed, and the group goes on."""
+    script = "trap '' TERM; echo started; while :; do sleep 0.05; done"
+    async with pod.run("sh", "-c", script, WORKER_GRACE_SECONDS="0.3") as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        pod.status(deprecatedEpoch=1)
+        await agent.logged("the worker did not stop within its grace period")
+        await pod.lift(2)
+        await agent.printed("started", 2)
+
+
+async def test_what_the_worker_sees(pod: Pod, tmp_path: Path) -> None:
+    """Environment, working directory, arguments and signal dispositions are the container's."""
+    script = "import os, signal, sys; print(dict(os.environb), os.getcwd(), sys.argv[1:])\n"
+    script += "print(open('/proc/self/status').read().partition('SigIgn:')[2].split()[0])"
+    plain = await asyncio.create_subprocess_exec(
+        *("/usr/bin/env", "-i", *(f"{k}={v}" for k, v in pod.environ.items()), "A=ä b"),
+        *(sys.executable, "-c", script, "--", ""),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=tmp_path,
+    )
+    expected, _ = await plain.communicate()
+    command = (sys.executable, "-c", script, "--", "")
+    async with pod.run(*command, cwd=str(tmp_path), A="ä b") as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == 0
+
+    seen, ignored = agent.out
+    environ, folder, arguments = re.fullmatch(r"(\{.*\}) (\S+) (\[.*\])", seen).groups()  # type: ignore[union-attr]
+    shown = expected.decode().splitlines()[0]
+    assert eval(environ) == eval(shown[: shown.index("}") + 1])
+    assert (folder, arguments) == (str(tmp_path), "['--', '']")
+    # The C library has its own two signals, 32 and 33, ignored in whatever posix_spawn() starts.
+    assert int(ignored, 16) & ~(3 << 31) == int(expected.split()[-1], 16)
+
+
+async def test_standard_input_is_the_containers(pod: Pod) -> None:
+    """The worker reads what the container gets, here nothing."""
+    async with pod.run("sh", "-c", "cat; echo end") as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == 0
+
+    assert agent.out == ["end"]
+
+
+async def test_signals_are_forwarded(pod: Pod) -> None:
+    """A signal that is not the stop signal reaches the worker and changes nothing else."""
+    script = "trap 'echo usr1' USR1; echo started; while :; do sleep 0.05; done"
+    async with pod.run("sh", "-c", script) as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        agent.process.send_signal(signal.SIGUSR1)
+        await agent.printed("usr1")
+        assert agent.process.returncode is None
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("trap 'exit 0' TERM; echo started; while :; do sleep 0.05; done", 0),
+        ("trap 'exit 7' TERM; echo started; while :; do sleep 0.05; done", 7),
+        ("echo started; exec sleep 60", 143),
+    ],
+    ids=["success", "failure", "default action"],
+)
+async def test_sigterm_ends_the_pod_with_the_workers_code(pod: Pod, script: str, code: int) -> None:
+    """The worker gets the signal, and no next epoch is opened whatever its exit code."""
+    async with pod.run("sh", "-c", script) as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        agent.process.send_signal(signal.SIGTERM)
+        assert await agent.exit_code() == code
+        assert pod.epoch == "1"
+
+
+async def test_sigterm_before_the_barrier_lifts(pod: Pod) -> None:
+    """A pod whose worker never ran has not succeeded."""
+    async with pod.run("true") as agent:
+        await pod.at(1)
+        agent.process.send_signal(signal.SIGTERM)
+        assert await agent.exit_code() == 143
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("no-such-program", 127), ("/etc", 126)], ids=["missing", "a folder"]
+)
+async def test_a_command_that_cannot_be_run(pod: Pod, command: str, code: int) -> None:
+    """The log names it, and shells' exit codes may be listed to end the pod."""
+    async with pod.run(command, END_POD_EXIT_CODES=str(code)) as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == code
+    line = await agent.logged("the worker's command cannot be run")
+
+    assert line["command"] == command
+
+
+async def test_a_command_that_cannot_be_run_counts_as_failure(pod: Pod) -> None:
+    """Without being listed it opens the next epoch, which the controller's budget bounds."""
+    async with pod.run("no-such-program"):
+        await pod.lift(1)
+        await pod.at(2)
+
+
+async def test_a_silent_agent(pod: Pod) -> None:
+    """With AGENT_LOG=off the worker has standard error for itself."""
+    async with pod.run("sh", "-c", "echo only >&2", AGENT_LOG="off") as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == 0
+
+    assert agent.lines == []
+
+
+def test_no_command() -> None:
+    """The exit code of a wrong configuration, and a message that says why."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jobsetpy.agent", "supervise"], capture_output=True, check=False
+    )
+
+    assert done.returncode == 2
+    assert "COMMAND" in json.loads(done.stderr)["error"]
+
+
+@pytest.mark.skipif(not CAN_UNSHARE, reason="needs a PID namespace")
+async def test_the_first_process_reaps_orphans_and_leaves_none(pod: Pod) -> None:
+    """Orphans become no zombies; those in a session of their own do not outlive the epoch."""
+    script = (
+        "(setsid sh -c 'trap \"\" TERM; while :; do sleep 0.05; done' &); "
+        "for i in 1 2 3; do (true &); done; sleep 0.3; "
+        "echo started $(ps -eo stat= | grep -c Z) $(ps -eo args= | grep -c '[s]etsid\\|[w]hile :'); "
+        "exec sleep 60"
+    )
+    async with pod.run("sh", "-c", script, first=FIRST_PROCESS) as agent:
+        await pod.lift(1)
+        await agent.printed("started 0")
+        pod.status(deprecatedEpoch=1)
+        await pod.lift(2)
+        await agent.printed("started 0", 2)
+
+    first, second = agent.out
+    assert first == second
