@@ -463,15 +463,16 @@ class ChildPodLabels:
 
 @wire
 class ChildPodAnnotations:
-    """The agent's epoch, and which completion index the pod has."""
+    """The agent's epoch, which completion index the pod has, and how it is placed."""
 
     epoch: str | None = field(default=None, name=keys.EPOCH_ANNOTATION)
     completion_index: str | None = field(default=None, name=keys.COMPLETION_INDEX_ANNOTATION)
     jobset_uid: str = field(default="", name=keys.JOBSET_UID)
+    exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
-        _intern(self, "epoch", "completion_index", "jobset_uid")
+        _intern(self, "epoch", "completion_index", "jobset_uid", "exclusive_topology")
 
 
 @wire

@@ -45,6 +45,14 @@ def _parser() -> argparse.ArgumentParser:
 
     manager = commands.add_parser("manager", help="run the JobSet controllers")
     _add_manager_flags(manager, metrics_address=":8443", health_address=":8081")
+    manager.add_argument(
+        "--webhooks", action="store_true", help="serve the admission webhooks as well"
+    )
+    manager.add_argument("--webhook-bind-address", default=":9443", help="default :9443")
+    manager.add_argument(
+        "--webhook-cert-dir",
+        help="folder with tls.crt and tls.key; default: certificates of the manager's own",
+    )
     manager.set_defaults(run=_manager)
 
     # For --help only: main() hands "agent" over before it gets here.
@@ -82,9 +90,18 @@ def _add_manager_flags(
 
 
 def _manager(options: argparse.Namespace) -> int:
-    from jobsetpy.app.wiring import add_jobset_controllers
+    from jobsetpy.app.wiring import add_jobset_controllers, add_webhooks
 
-    return _serve(options, add_jobset_controllers)
+    def setup(manager: Manager) -> None:
+        add_jobset_controllers(manager)
+        if options.webhooks:
+            add_webhooks(
+                manager,
+                bind_address=options.webhook_bind_address,
+                certificate_dir=options.webhook_cert_dir,
+            )
+
+    return _serve(options, setup)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -1,0 +1,188 @@
+"""From an admission request to its answer, by the rules of the domain.
+
+Observe, decide: what a rule needs of the cluster is read first (volume claims by request, pods and
+nodes from the caches), then a pure function decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from jobsetpy.admission import _review as review
+from jobsetpy.admission._kinds import StoredClaim
+from jobsetpy.admission._review import ALLOWED, Answer, ReviewRequest
+from jobsetpy.api.core import Node
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.client import Client
+from jobsetpy.domain import pod_placement
+from jobsetpy.domain.defaulting import default_jobset
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.json_tree import Json, child, text
+from jobsetpy.domain.pod_placement import PodPlace, base_name
+from jobsetpy.domain.validation import Claim, LookupFailed, claims_to_look_up, validate_create
+from jobsetpy.domain.validation_update import validate_update
+from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
+from jobsetpy.informers import Index, Store
+
+Handler = Callable[[ReviewRequest], Awaitable[Answer]]
+"""Answers one request; what it raises becomes a failure of the webhook call."""
+
+MUTATE_JOBSET = "/mutate-jobset-x-k8s-io-v1alpha2-jobset"
+VALIDATE_JOBSET = "/validate-jobset-x-k8s-io-v1alpha2-jobset"
+MUTATE_POD = "/mutate--v1-pod"
+VALIDATE_POD = "/validate--v1-pod"
+
+
+def _leader_names(pod: ChildPod) -> Iterable[str]:
+    annotations = pod.metadata.annotations
+    if annotations.exclusive_topology is None:
+        return ()
+    if annotations.completion_index != pod_placement.LEADER_INDEX:
+        return ()  # followers are never looked for
+    base = base_name(pod.metadata.name)
+    return (f"{pod.metadata.namespace}/{base}",) if base else ()
+
+
+LEADERS: Index[ChildPod] = Index("podName", _leader_names)
+"""Leaders under exclusive placement, by namespace and name without random characters."""
+
+
+class JobSetHandlers:
+    """Defaults and checks of JobSets.
+
+    Args:
+        client: looks up volume claims.
+        features: which gates are on.
+        lookup_timeout_s: deadline of each lookup.
+    """
+
+    def __init__(
+        self, client: Client, *, features: Features | None = None, lookup_timeout_s: float = 4.0
+    ) -> None:
+        self._client = client
+        self._features = features or Features()
+        self._lookup_timeout_s = lookup_timeout_s
+
+    async def mutate(self, request: ReviewRequest) -> Answer:
+        """The defaults that a new JobSet lacks."""
+        if request.operation != "CREATE":
+            return ALLOWED
+        if not isinstance(request.object, Mapping):
+            return review.undecodable("the request's object is no JobSet")
+        return Answer(patch=default_jobset(request.object))
+
+    async def validate(self, request: ReviewRequest) -> Answer:
+        """Whether a new or changed JobSet is accepted."""
+        if request.operation not in {"CREATE", "UPDATE"}:
+            return ALLOWED
+        changing = request.operation == "UPDATE"
+        for what in (request.object, request.old_object) if changing else (request.object,):
+            refusal = _decode_problem(what)
+            if refusal:
+                return review.undecodable(refusal)
+        jobset: Json = request.object
+        if changing:
+            problems = validate_update(request.old_object, jobset, features=self._features)
+        else:
+            claims = await self._claims(request.namespace, claims_to_look_up(jobset))
+            problems = validate_create(jobset, features=self._features, claims=claims)
+        if not problems:
+            return ALLOWED
+        return review.invalid_jobset(text(child(jobset, "metadata"), "name"), problems)
+
+    async def _claims(self, namespace: str, names: Iterable[str]) -> dict[str, Claim]:
+        found: dict[str, Claim] = {}
+        for name in names:
+            found[name] = await self._claim(namespace, name)
+        return found
+
+    async def _claim(self, namespace: str, name: str) -> Claim:
+        try:
+            claim = await self._client.get(
+                StoredClaim, namespace, name, timeout_s=self._lookup_timeout_s
+            )
+        except NotFoundError:
+            return None
+        except (ApiError, TransportError, DecodeError) as error:
+            return LookupFailed(str(error))
+        return {"metadata": {"name": name}, "spec": claim.spec}
+
+
+class PodHandlers:
+    """Places of the pods of JobSets, from the manager's caches.
+
+    A cache that is a moment behind makes a follower wait for the Job controller's next attempt.
+
+    Args:
+        pods: with the index :data:`LEADERS`.
+        nodes: all nodes.
+    """
+
+    def __init__(self, *, pods: Store[ChildPod], nodes: Store[Node]) -> None:
+        self._pods = pods
+        self._nodes = nodes
+
+    async def mutate(self, request: ReviewRequest) -> Answer:
+        """Affinity for a leader, the leader's domain for a follower."""
+        if request.operation != "CREATE":
+            return ALLOWED
+        if not isinstance(request.object, Mapping):
+            return review.undecodable("the request's object is no Pod")
+        mutation = pod_placement.mutate(
+            request.object, self._leaders(request.namespace), self._node_labels
+        )
+        if mutation.missing_node:
+            return review.node_not_found(mutation.missing_node)
+        if mutation.denied:
+            return review.forbidden(mutation.denied)
+        return Answer(patch=mutation.patch)
+
+    async def validate(self, request: ReviewRequest) -> Answer:
+        """Whether a pod may be created now."""
+        if request.operation != "CREATE":
+            return ALLOWED
+        if not isinstance(request.object, Mapping):
+            return review.undecodable("the request's object is no Pod")
+        refusal = pod_placement.refusal(request.object, self._leaders(request.namespace))
+        return review.forbidden(refusal) if refusal else ALLOWED
+
+    def _leaders(self, namespace: str) -> pod_placement.LeaderLookup:
+        def look_up(base: str) -> list[PodPlace]:
+            return [
+                PodPlace(
+                    node=pod.spec.node_name,
+                    phase=pod.status.phase,
+                    deleting=pod.metadata.deletion_timestamp is not None,
+                    controller_uid=pod.metadata.controller_uid,
+                )
+                for pod in self._pods.by_index(LEADERS, f"{namespace}/{base}")
+            ]
+
+        return look_up
+
+    def _node_labels(self, name: str) -> Mapping[str, str] | None:
+        node = self._nodes.get(ObjectKey("", name))
+        return None if node is None else node.metadata.labels
+
+
+def routes(jobsets: JobSetHandlers, pods: PodHandlers) -> dict[str, Handler]:
+    """The handlers by path."""
+    return {
+        MUTATE_JOBSET: jobsets.mutate,
+        VALIDATE_JOBSET: jobsets.validate,
+        MUTATE_POD: pods.mutate,
+        VALIDATE_POD: pods.validate,
+    }
+
+
+def _decode_problem(obj: Any) -> str:
+    """Why a value is no JobSet; "" if it is one."""
+    try:
+        msgspec.convert(obj, JobSet)
+    except msgspec.ValidationError as error:
+        return f"the request's object is no JobSet: {error}"
+    return ""

@@ -1,0 +1,92 @@
+"""Keeps the server's certificate good: loads, renews and reloads it for as long as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+
+from jobsetpy import aio
+from jobsetpy.admission import _tls as tls
+from jobsetpy.admission._sources import Source
+from jobsetpy.admission._x509 import KeyPair
+from jobsetpy.errors import JobSetPyError
+from jobsetpy.observability.logging import get_logger
+
+RETRY_CAP_S = 10.0
+
+
+class CertificateKeeper:
+    """The certificate of one server.
+
+    Args:
+        source: where certificates come from.
+        period_s: how often the source is looked at.
+        backoff: waits after failures.
+
+    ``loaded`` is set once a certificate is served; ``complete`` once the first renewal succeeded
+    as well, so that the API server trusts it.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        period_s: float,
+        backoff: Callable[[], aio.Backoff] = lambda: aio.Backoff(base=0.5, cap=RETRY_CAP_S),
+    ) -> None:
+        self.context = tls.new_context()
+        self.loaded = asyncio.Event()
+        self.complete = asyncio.Event()
+        self._source = source
+        self._period_s = period_s
+        self._backoff = backoff()
+        self._served: KeyPair | None = None
+        self._problem = "certificates are not ready yet"
+        self._log = get_logger("certificates")
+
+    def problems(self) -> Iterable[str]:
+        """Why webhooks cannot be called yet; nothing once they can."""
+        if not self.complete.is_set():
+            yield self._problem
+
+    async def run(self) -> None:
+        """Until cancelled. Failures are logged and tried again; a certificate once loaded stays."""
+        while True:
+            try:
+                await self._pass()
+            except (JobSetPyError, OSError, ValueError) as error:
+                self._complain(str(error))
+                await asyncio.sleep(self._backoff.next())
+                continue
+            self._backoff.reset()
+            if self.loaded.is_set():
+                self.complete.set()
+                self._problem = ""
+            await asyncio.sleep(self._period_s)
+
+    async def _pass(self) -> None:
+        # What is there first: a replica that cannot write must still serve what others wrote.
+        await self._load()
+        if await self._source.renew():
+            await self._load()
+
+    async def _load(self) -> None:
+        pair = await self._source.serving()
+        if pair is None or pair == self._served:
+            return
+        try:
+            tls.load(self.context, pair)
+        except ssl.SSLError as error:
+            # Renewing repairs what is ours; a folder's files are in the middle of an exchange.
+            self._complain(f"the certificate cannot be used: {error}")
+            return
+        self._served = pair
+        self.loaded.set()
+        self._log.info("serving with a new certificate")
+
+    def _complain(self, problem: str) -> None:
+        """Once for each different problem."""
+        if problem != self._problem:
+            self._problem = problem
+            self._log.warning("certificates are not as they should be", error=problem)

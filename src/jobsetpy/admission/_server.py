@@ -1,0 +1,99 @@
+"""The HTTPS server that the API server calls."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from jobsetpy.admission import _review as review
+from jobsetpy.admission._handlers import Handler
+from jobsetpy.errors import JobSetPyError
+from jobsetpy.observability.logging import get_logger
+
+SHUTDOWN_S = 3.0
+"""How long requests under way may take when the manager stops."""
+_MARGIN_S = 0.5
+"""An answer has to be there before the caller gives up."""
+
+_SECONDS = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,9})?)s")
+_log = get_logger("webhooks")
+
+
+def deadline(asked: str, limit_s: float) -> float:
+    """Seconds for an answer: what the caller waits (``timeout=10s``) less a margin, or the limit.
+
+    Args:
+        asked: the query parameter; "" or unknown forms count for nothing.
+        limit_s: the server's own limit.
+    """
+    found = _SECONDS.fullmatch(asked)
+    if found is None:
+        return limit_s
+    return max(0.1, min(limit_s, float(found[1]) - _MARGIN_S))
+
+
+def application(
+    handlers: Mapping[str, Handler], *, body_limit: int, deadline_s: float
+) -> web.Application:
+    """The routes: POST only, bodies up to ``body_limit`` bytes, every answer in time."""
+    app = web.Application(client_max_size=body_limit)
+    for path, handler in handlers.items():
+        app.router.add_post(path, _endpoint(handler, deadline_s))
+    return app
+
+
+def _endpoint(
+    handler: Handler, limit_s: float
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def answer(http: web.Request) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(deadline(http.query.get("timeout", ""), limit_s)):
+                return await _answer(http, handler)
+        except TimeoutError:
+            _log.warning("no answer in time", path=http.path)
+            return web.Response(status=504, text="no answer in time\n")
+
+    return answer
+
+
+async def _answer(http: web.Request, handler: Handler) -> web.Response:
+    body = await http.read()  # beyond the limit, aiohttp answers 413
+    try:
+        request = review.decode(body)
+    except ValueError as error:
+        return web.Response(status=400, text=f"{error}\n")
+    try:
+        answer = await handler(request)
+    except JobSetPyError as error:
+        # Such as caches that are not synced: the caller's failurePolicy decides.
+        _log.warning("a request could not be answered", path=http.path, error=str(error))
+        return web.Response(status=500, text=f"{error}\n")
+    return web.Response(body=review.encode(request.uid, answer), content_type="application/json")
+
+
+@asynccontextmanager
+async def serving(
+    app: web.Application, address: tuple[str, int], context: ssl.SSLContext
+) -> AsyncIterator[int]:
+    """Serve ``app`` within the block.
+
+    Yields:
+        The port that is listened on.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, address[0] or None, address[1], ssl_context=context)
+        await site.start()
+        port: int = runner.addresses[0][1]
+        yield port
+    finally:
+        await runner.cleanup()

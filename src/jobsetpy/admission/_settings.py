@@ -1,0 +1,58 @@
+"""How the webhooks are reached and where their certificates come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+
+from jobsetpy.domain.features import Features
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_DEFAULT_NAMESPACE = "jobset-system"
+
+
+def own_namespace(file: Path = _NAMESPACE_FILE) -> str:
+    """The namespace of the pod this runs in; ``jobset-system`` outside a cluster."""
+    try:
+        return file.read_text().strip() or _DEFAULT_NAMESPACE
+    except OSError:
+        return _DEFAULT_NAMESPACE
+
+
+@attrs.frozen(kw_only=True)
+class WebhookSettings:
+    """Settings of the webhook server.
+
+    Args:
+        bind_address: ``host:port`` or ``:port``; port 0 takes a free one.
+        namespace: of the Secret and the Service.
+        service_name: of the Service in front; it and the namespace make the certificate's name.
+        secret_name: of the Secret that replicas share certificates through. It has to exist.
+        certificate_dir: take ``tls.crt`` and ``tls.key`` from this folder (as cert-manager fills
+            it) instead of making certificates; the CA is then injected by others, too.
+        extra_dns_names: more names for the certificate; those that are IP addresses count as such.
+        mutating_configuration, validating_configuration: the objects that get the CA bundle.
+        check_period_s: how often Secret, configurations or files are looked at again.
+        body_limit: longest request body in bytes: an update carries an object twice.
+        deadline_s: longest time for one answer, if the API server asks for no less.
+        features: which gates are on.
+    """
+
+    bind_address: str = ":9443"
+    namespace: str = attrs.field(factory=own_namespace)
+    service_name: str = "jobset-webhook-service"
+    secret_name: str = "jobset-webhook-server-cert"  # noqa: S105 - a name, not a secret
+    certificate_dir: Path | None = None
+    extra_dns_names: tuple[str, ...] = ()
+    mutating_configuration: str = "jobset-mutating-webhook-configuration"
+    validating_configuration: str = "jobset-validating-webhook-configuration"
+    check_period_s: float = 10.0
+    body_limit: int = 16 * 1024 * 1024
+    deadline_s: float = 9.0
+    features: Features = attrs.field(factory=Features)
+
+    @property
+    def dns_names(self) -> tuple[str, ...]:
+        """Names the serving certificate is for; the first is its common name."""
+        return (f"{self.service_name}.{self.namespace}.svc", *self.extra_dns_names)

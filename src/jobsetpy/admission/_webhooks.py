@@ -1,0 +1,97 @@
+"""The webhooks as a part of a manager."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+from jobsetpy import aio, runtime
+from jobsetpy.admission._handlers import LEADERS, Handler, JobSetHandlers, PodHandlers, routes
+from jobsetpy.admission._keeper import CertificateKeeper
+from jobsetpy.admission._server import application, serving
+from jobsetpy.admission._settings import WebhookSettings
+from jobsetpy.admission._sources import FileSource, SecretSource, Source
+from jobsetpy.api import keys
+from jobsetpy.api.core import Node
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.manager import parse_address
+
+
+class Webhooks:
+    """The webhook server and its certificates, while ``running()``.
+
+    It listens as soon as there is a certificate; until then, and until the API server was told to
+    trust it, ``problems()`` says why the process is not ready. Every replica serves.
+
+    Args:
+        handlers: by path.
+        source: of the certificate.
+        settings: see there.
+    """
+
+    name = "webhooks"
+
+    def __init__(
+        self, handlers: Mapping[str, Handler], source: Source, settings: WebhookSettings
+    ) -> None:
+        address = parse_address(settings.bind_address)
+        if address is None:
+            msg = "the webhook server needs an address: host:port or :port"
+            raise ValueError(msg)
+        self._address = address
+        self._settings = settings
+        self._handlers = handlers
+        self._keeper = CertificateKeeper(source, period_s=settings.check_period_s)
+        self.port: int | None = None
+
+    def problems(self) -> Iterable[str]:
+        """Lines for ``/readyz``."""
+        yield from self._keeper.problems()
+        if self.port is None:
+            yield "the webhook server does not listen"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve within the block; an address that cannot be bound ends it with ``OSError``."""
+        async with aio.supervise() as tasks:
+            tasks.start(self._keeper.run(), name="webhook-certificates")
+            tasks.start(self._serve(), name="webhook-server")
+            yield
+
+    async def _serve(self) -> None:
+        await self._keeper.loaded.wait()
+        settings = self._settings
+        app = application(
+            self._handlers, body_limit=settings.body_limit, deadline_s=settings.deadline_s
+        )
+        async with serving(app, self._address, self._keeper.context) as self.port:
+            try:
+                await asyncio.Event().wait()  # until cancelled
+            finally:
+                self.port = None
+
+
+def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> Webhooks:
+    """Have ``manager`` serve the webhooks, and its readiness wait for them.
+
+    Args:
+        manager: not started yet.
+        settings: see there.
+    """
+    settings = settings or WebhookSettings()
+    pods = manager.informer(ChildPod, label_selector=keys.JOBSET_NAME, indexes=[LEADERS])
+    nodes = manager.informer(Node)
+    handlers = routes(
+        JobSetHandlers(manager.client, features=settings.features),
+        PodHandlers(pods=pods.store, nodes=nodes.store),
+    )
+    source: Source
+    if settings.certificate_dir is not None:
+        source = FileSource(settings.certificate_dir)
+    else:
+        source = SecretSource(manager.client, settings, clock=manager.clock)
+    webhooks = Webhooks(handlers, source, settings)
+    manager.add(webhooks)
+    manager.add_ready_check("webhooks", webhooks.problems)
+    return webhooks

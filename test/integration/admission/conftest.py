@@ -1,0 +1,104 @@
+"""The webhook server in this process, and a real API server that calls it on loopback."""
+
+import asyncio
+import contextlib
+import sys
+import uuid
+from pathlib import Path
+
+import pytest_asyncio
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+HACK = str(REPOSITORY / "hack")
+for folder in (HACK, str(Path(__file__).parent)):
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+NAMESPACE = "jobset-system"
+LABEL = {"jobsetpy.test/webhooks": "yes"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_client(cluster):
+    """An administrator's client for the whole module, with the definition installed."""
+    from install import install_crd
+    from jobsetpy.client import connect
+
+    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
+    await install_crd(client)
+    yield client
+    await client.aclose()
+
+
+def configurations(port: int) -> list[dict]:
+    """The shipped configurations, for loopback and for the namespaces of these tests only.
+
+    Other tests share the cluster, and nobody serves them.
+    """
+    text = (REPOSITORY / "config/webhook/configurations.yaml").read_text()
+    documents = list(yaml.safe_load_all(text))
+    for document in documents:
+        for webhook in document["webhooks"]:
+            path = webhook["clientConfig"].pop("service")["path"]
+            webhook["namespaceSelector"] = {"matchLabels": LABEL}
+            webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
+    return documents
+
+
+async def delete_configurations(client) -> None:
+    """Leave no webhook behind that no one serves."""
+    from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
+    from jobsetpy.errors import NotFoundError
+
+    for kind, name in (
+        (MutatingConfiguration, "jobset-mutating-webhook-configuration"),
+        (ValidatingConfiguration, "jobset-validating-webhook-configuration"),
+    ):
+        with contextlib.suppress(NotFoundError):
+            await client.delete(kind, "", name)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def webhooks(shared_client):
+    """A manager that serves the webhooks with certificates of its own making."""
+    from install import apply_object, create_namespace
+    from jobsetpy import admission, aio
+    from jobsetpy.manager import Manager
+    from jobsetpy.testing import eventually
+    from manager_process import free_port
+
+    client = shared_client
+    port = free_port()
+    await create_namespace(client, NAMESPACE)
+    secret = yaml.safe_load((REPOSITORY / "config/webhook/secret.yaml").read_text())
+    await apply_object(client, secret)
+    for document in configurations(port):
+        await apply_object(client, document)
+    settings = admission.WebhookSettings(
+        bind_address=f"127.0.0.1:{port}", extra_dns_names=("127.0.0.1",), check_period_s=0.5
+    )
+    manager = Manager(client)
+    served = admission.setup(manager, settings)
+    stop = asyncio.Event()
+    try:
+        async with aio.supervise() as tasks:
+            running = tasks.start(manager.run(stop), name="manager")
+            await eventually(lambda: not list(served.problems()), 30)
+            yield served
+            stop.set()
+            await running
+    finally:
+        await delete_configurations(client)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def namespace(shared_client):
+    """A namespace of the test's own."""
+    from jobsetpy.api.core import Namespace
+
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    # With its label from the start: the API server's own cache would miss a later one.
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": LABEL}}
+    await shared_client.create(Namespace, "", body)
+    return name
