@@ -21,22 +21,28 @@ from scenario import (
     manager_ready,
     pod_log_folders,
     restart_once,
+    restart_supervised_once,
     run_gang,
+    supervised_jobset,
 )
 
 
-async def measure(cluster: Cluster, pods: int, rounds: int) -> None:
+async def measure(cluster: Cluster, pods: int, rounds: int, mode: str) -> None:
     client = await connect(kubeconfig=str(cluster.kubeconfig))
     restarts = []
     try:
         await install_manager(client)
         await manager_ready(client)
-        gang = gang_jobset("bench", pods)
+        gang = (gang_jobset if mode == "sidecar" else supervised_jobset)("bench", pods)
+        gang["spec"]["failurePolicy"]["maxRestarts"] = rounds + 1
         async with run_gang(client, gang, pods, pod_log_folders(cluster)) as timeline:
             say(f"{pods} workers run")
             for number in range(rounds):
                 await asyncio.sleep(5.0)
-                restart = await restart_once(timeline, pods)
+                if mode == "sidecar":
+                    restart = await restart_once(timeline, pods)
+                else:
+                    restart = await restart_supervised_once(timeline, pods, "worker started")
                 restarts.append(restart)
                 say(f"round {number + 1}: {restart.seconds:.2f} s")
     finally:
@@ -47,7 +53,7 @@ async def measure(cluster: Cluster, pods: int, rounds: int) -> None:
         what = phase.what.replace("epoch 2", "the new epoch").replace("epoch 1", "the old one")
         rows.append((f"  {what}", spread(moments, " s"), ""))
     rows.append(("pods recreated", str(sum(r.recreated for r in restarts)), "0"))
-    table(f"Restart in place of {pods} real pods, {rounds} rounds: min/med/max", rows)
+    table(f"Restart of {pods} real pods, {mode} mode, {rounds} rounds: min/med/max", rows)
     say(f"median {statistics.median(r.seconds for r in restarts):.2f} s")
 
 
@@ -55,11 +61,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pods", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--mode", choices=("sidecar", "supervisor"), default="sidecar")
     options = parser.parse_args()
     say("building the images and starting a cluster with one node")
     images = build_images()
     with Cluster(name="bench-pods", nodes=1, images=images) as cluster:
-        uvloop.run(measure(cluster, options.pods, options.rounds))
+        uvloop.run(measure(cluster, options.pods, options.rounds, options.mode))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import copy
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from timeline import Phase, Timeline
 
 NAMESPACE = "default"
 SAMPLE = CONFIG / "samples" / "in_place_restart.yaml"
+SUPERVISED_SAMPLE = CONFIG / "samples" / "in_place_restart_supervised.yaml"
 SHELL_IMAGE = "localhost/shell:1"
 WORKER_SCRIPT = "echo worker started; trap 'exit 143' TERM; while :; do sleep 1; done"
 
@@ -61,10 +62,11 @@ def pod_log_folders(cluster: Cluster) -> list[Path]:
     return sorted(cluster.folder.glob("node-*/log/pods"))
 
 
-async def kill_worker(pod: Pod, script: str = WORKER_SCRIPT) -> float:
+async def kill_worker(pod: Pod, script: str = WORKER_SCRIPT, *, supervised: bool = False) -> float:
     """End a pod's worker with SIGKILL, as the kernel does when memory runs out; when (Unix time).
 
-    The process is found on this machine by what it runs and by the host name in its environment.
+    The process is found on this machine by what it runs and by the host name in its environment;
+    a supervised one is not its container's first process (that one has the script as argument).
     """
     host = f"HOSTNAME={pod_host_name(pod)}".encode()
     for folder in Path("/proc").iterdir():
@@ -76,7 +78,8 @@ async def kill_worker(pod: Pod, script: str = WORKER_SCRIPT) -> float:
             first = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0]
         except OSError:
             continue  # it has just ended
-        if script.encode() in command and host in environment and first.split()[-1] == "1":
+        is_first = first.split()[-1:] == ["1"]
+        if script.encode() in command and host in environment and is_first is not supervised:
             moment = time.time()
             os.kill(int(folder.name), signal.SIGKILL)
             return moment
@@ -113,6 +116,37 @@ def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str
     return jobset
 
 
+def supervised_jobset(
+    name: str,
+    pods: int,
+    *,
+    command: Sequence[str] = ("sh", "-c", WORKER_SCRIPT),
+    image: str = SHELL_IMAGE,
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The supervised sample with ``pods`` workers, the local agent image and a command.
+
+    Args:
+        command: what the workers run.
+        image: of the workers.
+        environ: more variables, in place of the sample's of the same name.
+    """
+    jobset: dict[str, Any] = yaml.safe_load(SUPERVISED_SAMPLE.read_text())
+    jobset["metadata"]["name"] = name
+    (replicated_job,) = jobset["spec"]["replicatedJobs"]
+    job = replicated_job["template"]["spec"]
+    job["parallelism"] = job["completions"] = pods
+    (agent,) = job["template"]["spec"]["initContainers"]
+    agent["image"] = AGENT_IMAGE
+    (worker,) = job["template"]["spec"]["containers"]
+    worker["image"] = image
+    worker["imagePullPolicy"] = "IfNotPresent"
+    worker["command"] = [worker["command"][0], *command]
+    more = [{"name": key, "value": value} for key, value in (environ or {}).items()]
+    worker["env"] = [each for each in worker["env"] if each["name"] not in (environ or {})] + more
+    return jobset
+
+
 async def manager_ready(client: KubeClient, timeout_s: float = 90) -> None:
     """Wait until a manager pod is Ready."""
     deadline = time.monotonic() + timeout_s
@@ -146,6 +180,29 @@ async def run_gang(
             with contextlib.suppress(NotFoundError):
                 await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
             await timeline.wait(lambda: not timeline.pods, 120, "the pods to be deleted")
+
+
+async def restart_supervised_once(timeline: Timeline, pods: int, text: str) -> Restart:
+    """Kill one supervised worker and wait until all of the gang have printed ``text`` again.
+
+    The kubelet knows nothing of such a restart, so the containers' logs tell of it; they must be at
+    hand (``pod_logs``).
+    """
+    before = {name: story.uid for name, story in timeline.pods.items()}
+    victim = min(before)
+    epoch = max(timeline.synced) + 1
+    pod = await timeline.client.get(Pod, timeline.namespace, victim)
+    failed_at = await kill_worker(pod, supervised=True)
+    await timeline.wait(lambda: epoch in timeline.synced, 120, f"epoch {epoch} to be synced")
+    started: list[float] = []
+    async with asyncio.timeout(30):
+        while len(started) < pods:
+            await asyncio.sleep(0.1)
+            lines = [timeline.line_times(p, text, failed_at) for p in timeline.pods.values()]
+            started = [times[0] for times in lines if times]
+    phases = timeline.restart_phases(failed_at, epoch, started)
+    recreated = sum(before.get(name) != story.uid for name, story in timeline.pods.items())
+    return Restart(victim, max(p.at for p in phases), phases, recreated)
 
 
 async def restart_once(

@@ -173,10 +173,32 @@ class Timeline:
         later = [moment for moment in moments if moment is not None and moment > since]
         return min(later) if later else story.worker_started
 
-    def restart_phases(self, failed_at: float, epoch: int) -> list[Phase]:
-        """The phases of the restart into ``epoch``, after all of it has happened."""
+    def line_times(self, story: PodStory, text: str, since: float) -> list[float]:
+        """When the pod's worker printed lines that are ``text``, after ``since`` (Unix time)."""
+        found = []
+        for folder in self.pod_logs:
+            for path in folder.glob(
+                f"{self.namespace}_{story.name}_{story.uid}/{self.worker}/*.log"
+            ):
+                for line in path.read_text().splitlines():
+                    moment, _, rest = line.partition(" stdout F ")
+                    if rest == text:
+                        found.append(log_time(moment) or 0.0)
+        return sorted(each for each in found if each > since)
+
+    def restart_phases(
+        self, failed_at: float, epoch: int, started: list[float] | None = None
+    ) -> list[Phase]:
+        """The phases of the restart into ``epoch``, after all of it has happened.
+
+        Args:
+            failed_at: when the worker failed.
+            epoch: the new one.
+            started: when each pod's worker started again; by the containers' first lines if absent.
+        """
         reported = [p.epoch_at[epoch] for p in self.pods.values()]
-        started = [self.worker_start(p, failed_at) for p in self.pods.values()]
+        if started is None:
+            started = [self.worker_start(p, failed_at) for p in self.pods.values()]
         count = len(self.pods)
         moments = [
             (min(reported), f"first agent is back and reports epoch {epoch}"),
@@ -196,9 +218,14 @@ def first_line_time(path: Path) -> float | None:
     """Unix time of a container log's first line (CRI format), or ``None`` while it is empty."""
     try:
         with path.open() as lines:
-            match = _LOG_TIME.match(lines.readline())
+            return log_time(lines.readline())
     except OSError:
         return None
+
+
+def log_time(line: str) -> float | None:
+    """Unix time at the beginning of a line of a container log."""
+    match = _LOG_TIME.match(line)
     if match is None:
         return None
     whole = datetime.fromisoformat(match[1] + match[3].replace("Z", "+00:00"))
