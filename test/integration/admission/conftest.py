@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import sys
 import uuid
 from pathlib import Path
@@ -60,9 +61,34 @@ async def delete_configurations(client) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def webhooks(shared_client):
-    """A manager that serves the webhooks with certificates of its own making."""
-    from install import apply_object, create_namespace
+async def manager_client(cluster, shared_client, tmp_path_factory):
+    """A client with the rights of the manager's own account, and no others."""
+    from install import apply_manifest, create_namespace
+    from jobsetpy.client import connect
+    from jobsetpy.client._protocol import HttpRequest
+
+    await create_namespace(shared_client, NAMESPACE)
+    for name in ("rbac/service_account", "rbac/manager_role", "webhook/role"):
+        await apply_manifest(shared_client, REPOSITORY / f"config/{name}.yaml")
+    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/jobset-controller-manager"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = await shared_client.raw(
+        HttpRequest(method="POST", path=f"{account}/token", body=json.dumps(body).encode())
+    )
+    config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+    config["users"][0]["user"] = {"token": json.loads(answer.body)["status"]["token"]}
+    own = tmp_path_factory.mktemp("account") / "kubeconfig"
+    own.touch(mode=0o600)
+    own.write_text(yaml.safe_dump(config))
+    client = await connect(kubeconfig=str(own), qps=0)
+    yield client
+    await client.aclose()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def webhooks(shared_client, manager_client):
+    """A manager that serves the webhooks, with its own account and certificates."""
+    from install import apply_object
     from jobsetpy import admission, aio
     from jobsetpy.manager import Manager
     from jobsetpy.testing import eventually
@@ -70,7 +96,6 @@ async def webhooks(shared_client):
 
     client = shared_client
     port = free_port()
-    await create_namespace(client, NAMESPACE)
     secret = yaml.safe_load((REPOSITORY / "config/webhook/secret.yaml").read_text())
     await apply_object(client, secret)
     for document in configurations(port):
@@ -78,7 +103,7 @@ async def webhooks(shared_client):
     settings = admission.WebhookSettings(
         bind_address=f"127.0.0.1:{port}", extra_dns_names=("127.0.0.1",), check_period_s=0.5
     )
-    manager = Manager(client)
+    manager = Manager(manager_client)
     served = admission.setup(manager, settings)
     stop = asyncio.Event()
     try:

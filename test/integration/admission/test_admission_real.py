@@ -15,6 +15,7 @@ from jobsetpy.admission._kinds import MutatingConfiguration, Secret
 from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.admission._sources import SecretSource
 from jobsetpy.api import keys
+from jobsetpy.api.core import ConfigMap
 from jobsetpy.client._protocol import HttpRequest
 from jobsetpy.errors import ForbiddenError, InvalidError, NotFoundError
 from jobsetpy.testing import eventually
@@ -257,9 +258,10 @@ ZONE = "topology.kubernetes.io/zone"
 class Pods:
     """Pods of a JobSet without a Job controller or kubelet."""
 
-    def __init__(self, client, namespace: str) -> None:
+    def __init__(self, client, namespace: str, owner: dict) -> None:
         self.client = client
         self.path = f"/api/v1/namespaces/{namespace}/pods"
+        self.owner = owner
 
     async def create(self, index: int, *, jobset_pod: bool = True, node: str = "") -> dict:
         marks = {
@@ -273,13 +275,6 @@ class Pods:
             keys.COMPLETION_INDEX_ANNOTATION: str(index),
             keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: ZONE,
         }
-        owner = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "name": "j",
-            "uid": "u",
-            "controller": True,
-        }
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -287,7 +282,7 @@ class Pods:
                 "name": f"js-w-0-{index}-abcde",
                 "labels": marks if jobset_pod else {},
                 "annotations": notes,
-                "ownerReferences": [owner],
+                "ownerReferences": [self.owner],
             },
             "spec": {
                 "containers": [{"name": "c", "image": "i"}],
@@ -306,30 +301,40 @@ async def make_node(client, name: str, labels: dict) -> None:
     await client.raw(HttpRequest(method="POST", path="/api/v1/nodes", body=body))
 
 
-async def service_account(client, namespace: str) -> None:
-    """Pods are refused until the namespace's account is there."""
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+async def pods_in(client, namespace: str) -> Pods:
+    """Ready to create pods.
+
+    Their owner stands in for the Job: it exists, or the garbage collector would take the pods,
+    and no controller minds it.
+    """
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
 
     async def there() -> bool:
         with contextlib.suppress(NotFoundError):
-            await client.raw(HttpRequest(method="GET", path=path))
+            await client.raw(HttpRequest(method="GET", path=accounts))
             return True
         return False
 
     await eventually(there, 20, poll_s=0.1)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap"}
+    made = await client.create(ConfigMap, namespace, {**owner, "metadata": {"name": "owner"}})
+    return Pods(
+        client, namespace, {**owner, "name": "owner", "uid": made.metadata.uid, "controller": True}
+    )
 
 
-async def created_or_refused(pods: Pods, index: int) -> dict | None:
-    """The pod, or ``None`` if it may not be created yet."""
-    with contextlib.suppress(ForbiddenError, NotFoundError):
+async def created(pods: Pods, index: int) -> dict:
+    """The pod; an ``AssertionError`` while it may not be created yet."""
+    try:
         return await pods.create(index)
-    return None
+    except (ForbiddenError, NotFoundError) as error:
+        # An assertion, so that the last refusal is shown if it stays like that.
+        raise AssertionError(str(error)) from error
 
 
 async def test_exclusive_pods(shared_client, namespace):
     """A leader gets its terms; a follower is refused until the leader runs, and then follows it."""
-    await service_account(shared_client, namespace)
-    pods = Pods(shared_client, namespace)
+    pods = await pods_in(shared_client, namespace)
     with pytest.raises(ForbiddenError, match="follower pod node selector not set"):
         await pods.create(1)
     node = f"{namespace}-node"
@@ -347,7 +352,7 @@ async def test_exclusive_pods(shared_client, namespace):
             "In",
         ]
         # As the Job controller does: again, until it works.
-        follower = await eventually(lambda: created_or_refused(pods, 1), 20, poll_s=0.1)
+        follower = await eventually(lambda: created(pods, 1), 20, poll_s=0.1)
         assert follower["spec"]["nodeSelector"] == {ZONE: "zone-a"}
         assert "affinity" not in follower["spec"]
     finally:
@@ -356,8 +361,7 @@ async def test_exclusive_pods(shared_client, namespace):
 
 async def test_other_pods_are_no_business_of_the_webhooks(shared_client, namespace):
     """Without the label a pod is created untouched."""
-    await service_account(shared_client, namespace)
-    pod = await Pods(shared_client, namespace).create(1, jobset_pod=False)
+    pod = await (await pods_in(shared_client, namespace)).create(1, jobset_pod=False)
     assert "nodeSelector" not in pod["spec"]
     assert keys.PRIORITY_LABEL not in pod["metadata"].get("labels", {})
 

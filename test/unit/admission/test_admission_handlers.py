@@ -6,7 +6,7 @@ from jobsetpy.admission._handlers import LEADERS, JobSetHandlers, PodHandlers, r
 from jobsetpy.admission._kinds import StoredClaim
 from jobsetpy.admission._review import ALLOWED, ReviewRequest
 from jobsetpy.api import keys
-from jobsetpy.api.core import Node
+from jobsetpy.api.core import Namespace, Node
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.features import Features
 from jobsetpy.informers import StoreWriter
@@ -115,6 +115,8 @@ async def test_claims_are_looked_up():
     async with FakeApiServer() as server:
         server.register(StoredClaim)
         client = server.client()
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}
+        await client.create(Namespace, "", namespace)
         mounts = [{"name": "c", "volumeMounts": [{"name": "d"}]}]
         job = {"name": "w", "template": {"spec": {"template": {"spec": {"containers": mounts}}}}}
         policy = {
