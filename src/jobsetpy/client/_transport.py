@@ -213,7 +213,7 @@ class KubernetesAsyncioTransport:
         try:
             yield _Stream(response)
         finally:
-            response.close()
+            _drop(response)
 
     async def refresh_credentials(self) -> None:
         """Read all credentials anew, once for all requests that were refused together.
@@ -244,6 +244,7 @@ class KubernetesAsyncioTransport:
             if session is not None:
                 await session.close()
         self._requests = self._streams = None
+        await asyncio.sleep(0)  # aborted connections are closed in the loop's next round
 
     # ---- credentials ------------------------------------------------------------------------
 
@@ -357,6 +358,15 @@ class _Stream:
         except (aiohttp.ClientError, OSError) as problem:
             msg = f"the stream broke: {type(problem).__name__}: {problem}"
             raise StreamBrokenError(msg) from problem
+
+
+def _drop(response: aiohttp.ClientResponse) -> None:
+    """Close a stream's connection without a TLS farewell, which would outlive the transport."""
+    connection = response.connection
+    transport = None if connection is None else connection.transport
+    response.close()
+    if transport is not None:
+        transport.abort()
 
 
 def _connect_timeout(timeout_s: float) -> float | None:
