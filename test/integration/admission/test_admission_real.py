@@ -5,10 +5,13 @@ import base64
 import contextlib
 import copy
 import json
-from datetime import timedelta
+import ssl
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from admission_kit import served_certificate
 
+from install import apply_object
 from jobsetpy import aio
 from jobsetpy.admission import _x509 as x509
 from jobsetpy.admission._kinds import MutatingConfiguration, Secret
@@ -19,6 +22,7 @@ from jobsetpy.api.core import ConfigMap
 from jobsetpy.client._protocol import HttpRequest
 from jobsetpy.errors import ForbiddenError, InvalidError, NotFoundError
 from jobsetpy.testing import eventually
+from manager_process import ManagerProcess, free_port
 
 pytestmark = [
     pytest.mark.cluster,
@@ -390,8 +394,6 @@ async def test_certificates_are_shared_and_injected(shared_client):
 
 async def test_rotation_without_a_restart(shared_client, webhooks, api):
     """Lost certificates, authority included, are replaced while requests go on being answered."""
-    from admission_kit import served_certificate
-
     before, old = await stored(shared_client), await served_certificate(webhooks.port)
     await shared_client.merge_patch(
         Secret,
@@ -428,8 +430,6 @@ async def test_a_lost_bundle_is_injected_again(shared_client):
 
 async def test_replicas_agree(shared_client, namespace):
     """Of replicas that start at the same time with an empty Secret, all serve one certificate."""
-    from install import apply_object
-
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -461,8 +461,6 @@ async def test_replicas_agree(shared_client, namespace):
 
 async def test_renewal_before_the_end(shared_client, namespace):
     """A certificate that ends soon is issued anew by the same authority."""
-    from install import apply_object
-
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -492,3 +490,25 @@ async def test_renewal_before_the_end(shared_client, namespace):
     clock.advance(timedelta(days=2).total_seconds())
     assert await source.renew()
     assert await source.serving() != first
+
+
+async def test_manager_process_with_files(cluster, tmp_path):
+    """The command line serves the webhooks from certificate files, and stops in order."""
+    authority = x509.new_authority(datetime.now(UTC))
+    pair = x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    port = free_port()
+    process = ManagerProcess(
+        cluster.kubeconfig,
+        tmp_path / "log",
+        "--webhooks",
+        f"--webhook-bind-address=127.0.0.1:{port}",
+        f"--webhook-cert-dir={tmp_path}",
+    )
+    await process.start()
+    try:
+        shown = await served_certificate(port)
+        assert ssl.DER_cert_to_PEM_cert(shown).encode() == pair.certificate
+    finally:
+        assert await process.stop() == 0

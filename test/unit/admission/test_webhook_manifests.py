@@ -1,0 +1,88 @@
+"""The shipped manifests say what the code serves."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobsetpy.admission import WebhookSettings
+from jobsetpy.admission import _handlers as handlers
+from jobsetpy.api import keys
+
+CONFIG = Path(__file__).resolve().parents[3] / "config"
+JOBSETS = {
+    "apiGroups": [keys.GROUP],
+    "apiVersions": [keys.VERSION],
+    "resources": ["jobsets"],
+}
+PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+POD_SELECTOR = {"matchExpressions": [{"key": keys.JOBSET_NAME, "operator": "Exists"}]}
+
+
+def documents(name: str) -> list[dict]:
+    return list(yaml.safe_load_all((CONFIG / "webhook" / name).read_text()))
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "rule", "operations", "selector"),
+    [
+        ("mjobset.kb.io", handlers.MUTATE_JOBSET, JOBSETS, ["CREATE"], None),
+        ("mpod.kb.io", handlers.MUTATE_POD, PODS, ["CREATE"], POD_SELECTOR),
+        ("vjobset.kb.io", handlers.VALIDATE_JOBSET, JOBSETS, ["CREATE", "UPDATE"], None),
+        ("vpod.kb.io", handlers.VALIDATE_POD, PODS, ["CREATE"], POD_SELECTOR),
+    ],
+)
+def test_webhook(name, path, rule, operations, selector):
+    """Each webhook asks about its kind at its path, and only about pods of JobSets."""
+    settings = WebhookSettings(namespace="jobset-system")
+    found = [webhook for item in documents("configurations.yaml") for webhook in item["webhooks"]]
+    (webhook,) = [each for each in found if each["name"] == name]
+    service = {"name": settings.service_name, "namespace": "jobset-system", "path": path}
+    assert webhook["clientConfig"] == {"service": service}
+    assert webhook["rules"] == [{**rule, "operations": operations}]
+    assert webhook.get("objectSelector") == selector
+    assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Fail", "None")
+    assert webhook["admissionReviewVersions"] == ["v1"]
+
+
+def test_names_are_the_defaults():
+    """Configurations, Secret and Service have the names that the manager looks for."""
+    settings = WebhookSettings()
+    names = [item["metadata"]["name"] for item in documents("configurations.yaml")]
+    assert names == [settings.mutating_configuration, settings.validating_configuration]
+    (secret,) = documents("secret.yaml")
+    assert secret["metadata"]["name"] == settings.secret_name
+    (service,) = documents("service.yaml")
+    assert service["metadata"]["name"] == settings.service_name
+    (port,) = service["spec"]["ports"]
+    assert settings.bind_address == f":{port['targetPort']}"
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_adds_the_webhooks():
+    """Built with the component, the manager serves them and everything they need is there."""
+    text = subprocess.run(
+        ["kubectl", "kustomize", str(CONFIG / "with-webhooks")],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+    built = {
+        f"{item['kind']}/{item['metadata']['name']}": item for item in yaml.safe_load_all(text)
+    }
+    deployment = built["Deployment/jobset-controller-manager"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "--webhooks" in container["args"]
+    assert 9443 in [port["containerPort"] for port in container["ports"]]
+    selector = built["Service/jobset-webhook-service"]["spec"]["selector"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert selector.items() <= labels.items()
+    assert {
+        "Secret/jobset-webhook-server-cert",
+        "ClusterRole/jobset-webhook-role",
+        "MutatingWebhookConfiguration/jobset-mutating-webhook-configuration",
+        "ValidatingWebhookConfiguration/jobset-validating-webhook-configuration",
+    } <= set(built)
