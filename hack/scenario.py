@@ -182,7 +182,9 @@ async def run_gang(
             await timeline.wait(lambda: not timeline.pods, 120, "the pods to be deleted")
 
 
-async def restart_supervised_once(timeline: Timeline, pods: int, text: str) -> Restart:
+async def restart_supervised_once(
+    timeline: Timeline, pods: int, text: str, *, script: str = WORKER_SCRIPT
+) -> Restart:
     """Kill one supervised worker and wait until all of the gang have printed ``text`` again.
 
     The kubelet knows nothing of such a restart, so the containers' logs tell of it; they must be at
@@ -192,7 +194,7 @@ async def restart_supervised_once(timeline: Timeline, pods: int, text: str) -> R
     victim = min(before)
     epoch = max(timeline.synced) + 1
     pod = await timeline.client.get(Pod, timeline.namespace, victim)
-    failed_at = await kill_worker(pod, supervised=True)
+    failed_at = await kill_worker(pod, script, supervised=True)
     await timeline.wait(lambda: epoch in timeline.synced, 120, f"epoch {epoch} to be synced")
     started: list[float] = []
     async with asyncio.timeout(30):

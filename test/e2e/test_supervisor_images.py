@@ -1,0 +1,117 @@
+"""Supervisor mode with real pods: whatever is in the worker's image, and however it ends."""
+
+import asyncio
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobsetpy.api.core import Pod
+from scenario import (
+    kill_worker,
+    pod_log_folders,
+    restart_supervised_once,
+    run_gang,
+    supervised_jobset,
+)
+
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
+
+SOURCE = Path(__file__).with_name("worker.c")
+COMPILERS = {
+    "glibc": ["gcc"],
+    "musl": ["musl-gcc"],
+    "static": ["gcc", "-static"],
+}
+
+
+def image_of(kind: str, folder: Path) -> Path:
+    """An image that holds the test worker and the C library it was built with, and nothing else."""
+    from images.archive import Image, Layer
+    from images.python_root import copy_libraries
+
+    compiler, *switches = COMPILERS[kind]
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler} here")
+    root = folder / "root"
+    root.mkdir()
+    program = root / "worker"
+    subprocess.run([compiler, *switches, "-O", "-o", program, SOURCE], check=True, timeout=60)
+    if kind == "musl":
+        (library,) = Path("/lib").glob("*-linux-musl/libc.so")
+        loader = subprocess.run(
+            ["readelf", "-l", program], capture_output=True, text=True, check=True, timeout=60
+        ).stdout.partition("interpreter: ")[2]
+        target = root / loader.partition("]")[0].lstrip("/")
+        target.parent.mkdir()
+        shutil.copy(library, target)
+    elif kind == "glibc":
+        copy_libraries(root)
+    layer = Layer()
+    layer.tree(root, "")
+    for name in ("proc", "sys", "dev", "tmp", "etc"):
+        layer.folder(name)
+    path = folder / f"{kind}.tar"
+    Image(reference=f"localhost/{kind}-worker:1", layers=[layer], command=["/worker"]).write(path)
+    return path
+
+
+def worker_lines(cluster, timeline, pod: str) -> list[str]:
+    """What the pod's worker container printed on standard output."""
+    uid = timeline.pods[pod].uid
+    return [
+        line.partition(" stdout F ")[2]
+        for folder in pod_log_folders(cluster)
+        for path in folder.glob(f"default_{pod}_{uid}/worker/*.log")
+        for line in path.read_text().splitlines()
+        if " stdout F " in line
+    ]
+
+
+@pytest.mark.parametrize("kind", COMPILERS)
+async def test_any_image(node_cluster, node_client, tmp_path, kind):
+    """A glibc, a musl and a static image: non-root, read-only, restricted, environment untouched."""
+    await asyncio.to_thread(node_cluster.load_images, [image_of(kind, tmp_path)])
+    jobset = supervised_jobset(
+        f"sup-{kind}",
+        2,
+        command=["/worker"],
+        image=f"localhost/{kind}-worker:1",
+        environ={"LD_LIBRARY_PATH": "/worker/lib", "AGENT_LOG": "on"},
+    )
+    async with run_gang(node_client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
+        await printed(node_cluster, timeline, "worker started", 1)
+        restart = await restart_supervised_once(timeline, 2, "worker started", script="/worker")
+        pods = (await node_client.list_page(Pod, "default")).items
+        (other,) = set(timeline.pods) - {restart.pod}
+
+        said = "user 1000, root read-only, libraries /worker/lib"
+        first = [said, "worker started"]
+        assert worker_lines(node_cluster, timeline, restart.pod) == first * 2
+        assert worker_lines(node_cluster, timeline, other) == [*first, "saved", *first]
+        assert restart.recreated == 0
+        assert {s.restart_count for p in pods for s in p.status.container_statuses} == {0}
+
+
+async def printed(cluster, timeline, text: str, times: int) -> None:
+    """Wait until every worker has printed a line that often."""
+    async with asyncio.timeout(30):
+        while any(  # noqa: ASYNC110 - the kubelet's files tell nobody
+            worker_lines(cluster, timeline, pod).count(text) < times for pod in timeline.pods
+        ):
+            await asyncio.sleep(0.1)
+
+
+async def test_a_listed_exit_code_fails_the_pod(node_cluster, node_client):
+    """The pod fails and is replaced by its Job; the new pod joins and the group restarts."""
+    jobset = supervised_jobset("sup-end", 2, environ={"END_POD_EXIT_CODES": "137"})
+    async with run_gang(node_client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
+        await printed(node_cluster, timeline, "worker started", 1)
+        before = set(timeline.pods)
+        victim = min(before)
+        await kill_worker(await node_client.get(Pod, "default", victim), supervised=True)
+        await timeline.wait(lambda: 2 in timeline.synced, 120, "the group to run again")
+
+        assert timeline.pods[victim].phase == "Failed"
+        assert len(set(timeline.pods) - before) == 1
