@@ -65,10 +65,17 @@ def internal(field: str, text: str) -> FieldError:
     return FieldError(INTERNAL, field, f"Internal error: {text}")
 
 
-_SHOWN_CHARACTERS = 1024
+_SHOWN_CHARACTERS = 256
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _shown(value: Any) -> str:
-    """As JSON, cut: a whole list of Jobs would fill the answer."""
-    shown = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return shown if len(shown) <= _SHOWN_CHARACTERS else shown[:_SHOWN_CHARACTERS] + "..."
+    """As JSON, cut: a list of Jobs would fill the answer, and its encoding the time for it."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    shown = ""
+    for piece in _ENCODER.iterencode(value):  # piece by piece, as far as it is needed
+        shown += piece
+        if len(shown) > _SHOWN_CHARACTERS:
+            return shown[:_SHOWN_CHARACTERS] + "..."
+    return shown

@@ -1,6 +1,7 @@
 """Every rule for new JobSets."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -318,3 +319,14 @@ def test_problems_are_collected_in_order():
         "spec.replicatedJobs[0].groupName",
         "<nil>",
     ]
+
+
+def test_the_largest_jobset_is_judged_quickly():
+    """Thousands of problems with a huge value each are still told at once."""
+    jobs = [mounting(*(f"m{n}" for n in range(2000)))] + [rjob(f"j{n}") for n in range(100)]
+    policies = [claim_policy(*(f"d{n}-{k}" for k in range(50))) for n in range(50)]
+    began = time.process_time()
+    problems = validate_create(jobset(*jobs, volumeClaimPolicies=policies))
+    assert time.process_time() - began < 2
+    assert len(problems) == 2500
+    assert max(len(problem.message) for problem in problems) < 500
