@@ -198,6 +198,8 @@ def _compile(tree: _Tree, file: str, place: str) -> None:
         doraise=True,
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )
+    os.chmod(tree.place(place), 0o644)  # whatever the umask says
+    tree.files += 1
 
 
 def _copy_libraries(tree: _Tree, own: set[str]) -> None:
