@@ -50,8 +50,10 @@ class Restart:
 
 def build_images() -> list[Path]:
     """The project's own images as archives; made anew each time, which takes seconds."""
+    from cluster._requirements import BUILD_PACKAGES, require_programs
     from images.project import build
 
+    require_programs(BUILD_PACKAGES)
     folder = ROOT / "build" / "images"
     folder.mkdir(parents=True, exist_ok=True)
     return [build(name, folder).path for name in ("manager", "agent")]

@@ -1,4 +1,4 @@
-"""What the machine must have for nodes, beyond what a control plane needs."""
+"""What the machine must have for nodes and images, beyond what a control plane needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ._errors import ClusterError
@@ -27,6 +27,8 @@ PACKAGES: Mapping[str, str] = {
     "openssl": "openssl",
     "busybox": "busybox-static",
 }
+BUILD_PACKAGES: Mapping[str, str] = {"gcc": "gcc libc6-dev", "readelf": "binutils"}
+MUSL_PACKAGES: Mapping[str, str] = {"musl-gcc": "musl-tools"}
 CNI_PACKAGE = "containernetworking-plugins"
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
 CNI_PLUGINS = ("bridge", "host-local", "loopback")
@@ -73,12 +75,43 @@ def require_nodes(progress: Progress) -> None:
         raise ClusterError(
             "nodes need root (namespaces, mounts, cgroups); a control plane (--nodes 0) does not"
         )
-    missing = missing_packages()
+    _install(missing_packages, "nodes", progress)
+
+
+def require_programs(packages: Mapping[str, str], progress: Progress | None = None) -> None:
+    """Make sure that programs are there, installing their packages if that is in our power.
+
+    Args:
+        packages: Debian's package names (several with spaces between) by program.
+        progress: told of an installation.
+
+    Raises:
+        ClusterError: one is missing and cannot be installed; the message says what to do.
+    """
+
+    def missing() -> list[str]:
+        return sorted(
+            {
+                package
+                for name, names in packages.items()
+                if shutil.which(name, path=SEARCH) is None
+                for package in names.split()
+            }
+        )
+
+    _install(missing, "this", progress or Progress())
+
+
+def _install(look: Callable[[], list[str]], who: str, progress: Progress) -> None:
+    missing = look()
     if not missing:
         return
     words = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
-    if shutil.which("apt-get") is None:
-        raise ClusterError(f"nodes need programs that Debian has as: {', '.join(missing)}")
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise ClusterError(
+            f"{who} needs programs that Debian has as: {', '.join(missing)}; as root: "
+            f"{' '.join(words)}"
+        )
     progress.begin(f"installing {' '.join(missing)}")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with file_lock(state_dir() / "apt.lock"):
@@ -93,9 +126,9 @@ def require_nodes(progress: Progress) -> None:
             )
             if done.returncode:
                 raise ClusterError(
-                    f"`{' '.join(command)}` failed; nodes need: {' '.join(missing)}\n"
+                    f"`{' '.join(command)}` failed; {who} needs: {' '.join(missing)}\n"
                     f"{(done.stderr or done.stdout).strip()[-1000:]}"
                 )
     progress.step(f"installed {' '.join(missing)}")
-    if still := missing_packages():
+    if still := look():
         raise ClusterError(f"still missing after the installation: {' '.join(still)}")

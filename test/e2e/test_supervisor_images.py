@@ -28,12 +28,13 @@ COMPILERS = {
 
 def image_of(kind: str, folder: Path) -> Path:
     """An image that holds the test worker and the C library it was built with, and nothing else."""
+    from cluster._requirements import MUSL_PACKAGES, require_programs
     from images.archive import Image, Layer
     from images.python_root import copy_libraries
 
+    if kind == "musl":
+        require_programs(MUSL_PACKAGES)
     compiler, *switches = COMPILERS[kind]
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no {compiler} here")
     root = folder / "root"
     root.mkdir()
     program = root / "worker"
