@@ -12,12 +12,14 @@ from jobsetpy.domain.planner import plan_jobs
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
 
 ACTIONS = ["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts", "RestartJob",
-           "RestartJobAndIgnoreMaxRestarts"]  # fmt: skip
+           "RestartJobAndIgnoreMaxRestarts", "RestartReplicatedJob",
+           "RestartReplicatedJobAndIgnoreMaxRestarts", "FailJob"]  # fmt: skip
+LENIENT = ("FailJob", "RestartReplicatedJob", "RestartJobSet", "RestartJob")
 NAMES = ["a", "b", "c"]
 
 
 @st.composite
-def jobsets(draw):
+def jobsets(draw, actions=tuple(ACTIONS), max_restarts=3):
     """A JobSet with up to three ReplicatedJobs and any policies."""
     names = NAMES[: draw(st.integers(1, 3))]
     in_order = draw(st.booleans())
@@ -34,12 +36,12 @@ def jobsets(draw):
     }
     if draw(st.booleans()):
         spec["failurePolicy"] = {
-            "maxRestarts": draw(st.integers(0, 3)),
+            "maxRestarts": draw(st.integers(0, max_restarts)),
             "restartStrategy": draw(st.sampled_from(["Recreate", "BlockingRecreate"])),
             "rules": [
                 {
                     "name": f"r{i}",
-                    "action": draw(st.sampled_from(ACTIONS)),
+                    "action": draw(st.sampled_from(actions)),
                     "onJobFailureReasons": draw(st.lists(st.sampled_from(["X", "Y"]), max_size=1)),
                     "targetReplicatedJobs": draw(st.lists(st.sampled_from(names), max_size=1)),
                 }
@@ -52,11 +54,14 @@ def jobsets(draw):
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["ready", "complete", "fail X", "fail Y", "collect", "suspend", "resume",
-                         "delete", "pass"]),
+                         "delete", "mark", "pass"]),
         st.integers(0, 8),
     ),
     max_size=14,
 )  # fmt: skip
+
+
+STEP_KINDS = st.sampled_from(["complete", "fail X", "fail Y", "ready"])
 
 
 def step(cluster, what, number):
@@ -74,6 +79,10 @@ def step(cluster, what, number):
     if not names:
         return
     name = names[number % len(names)]
+    if what == "mark":
+        mark = {"metadata": {"annotations": {keys.RESTART_ANNOTATION: "now"}}}
+        cluster.jobs[name] = merge(cluster.jobs[name], mark)
+        return
     if cluster.job(name).status.finished is not None:
         return
     if what.startswith("fail"):
@@ -154,17 +163,20 @@ def test_one_failure_counts_once_under_stale_caches(data, steps, stale):
     version = 0
     old = (cluster.observe(), version)
     before = cluster.status
+    restarted = 0
     for use_old in stale:
         observed, seen = old if use_old else (cluster.observe(), version)
         write = plan_jobs(observed, cluster.clock).status
         if write is not None and write.patch and seen == version:
             cluster.object["status"] = merge(cluster.object.get("status"), write.patch)
             version += 1
+            restarted += write.restarted + write.jobs_restarted + write.replicated_jobs_restarted
 
     after = cluster.status
     assert after.restarts <= before.restarts + 1
     counted = [
-        sum(sum(item.job_restarts) for item in status.replicated_jobs_status)
+        status.restarts_count_towards_max
+        + sum(sum(item.job_restarts_count_towards_max) for item in status.replicated_jobs_status)
         for status in (before, after)
     ]
     # Every Job that had failed counts once; no more Jobs than that exist.
@@ -173,7 +185,32 @@ def test_one_failure_counts_once_under_stale_caches(data, steps, stale):
         for name in cluster.jobs
         if (end := cluster.job(name).status.finished) is not None and end.type == "Failed"
     )
-    assert counted[1] <= counted[0] + failed
+    assert restarted <= failed
+    assert counted[0] <= counted[1] <= counted[0] + restarted
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    jobsets(LENIENT, 99), STEPS, st.lists(st.lists(STEP_KINDS, min_size=9, max_size=9), max_size=5)
+)
+def test_it_never_hangs(data, steps, rounds):
+    """A JobSet all of whose Jobs have ended is at its end itself, or has something to do."""
+    cluster = lived(data, steps)
+    cluster.change_spec(suspend=False)
+    spec = cluster.jobset.spec
+    targets = spec.success_policy.target_replicated_jobs
+    # A JobSet none of whose Jobs is wanted never completes.
+    wanted = any(i.replicas for i in spec.replicated_jobs if not targets or i.name in targets)
+    for kinds in [*rounds, ["complete"] * 9, []]:
+        for _ in range(4):
+            cluster.reconcile(limit=30)
+            cluster.collect()
+        cluster.reconcile(limit=30)
+        ended = all(cluster.job(name).status.finished is not None for name in cluster.jobs)
+        assert not (wanted and ended) or cluster.status.terminal_state
+        for number, (name, kind) in enumerate(zip(sorted(cluster.jobs), kinds, strict=False)):
+            if cluster.job(name).status.finished is None:
+                step(cluster, kind, number)
 
 
 @settings(deadline=None, max_examples=150)

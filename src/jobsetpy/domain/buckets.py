@@ -1,4 +1,4 @@
-"""Sorts the child Jobs of a JobSet: previous attempt, or active, successful or failed.
+"""Sorts the child Jobs of a JobSet: previous attempt, marked, or active, successful or failed.
 
 A Job that cannot be placed, since someone edited its labels, is set aside with the reason. It is
 left alone and its name stays taken; the other Jobs are handled as if it were not there.
@@ -13,6 +13,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain.conditions import finished as finished_condition
 from jobsetpy.domain.features import Features
 
 
@@ -33,6 +34,8 @@ class Buckets:
         successful: of the current attempt, complete.
         failed: of the current attempt, failed.
         previous: of an earlier attempt, waiting to be gone.
+        marked: of the current attempt, finished or not, to be made anew at the same attempt, since
+            someone annotated them so; none once the JobSet is finished.
         invalid: those that cannot be placed.
         names: names of all of them.
     """
@@ -41,6 +44,7 @@ class Buckets:
     successful: tuple[Job, ...] = ()
     failed: tuple[Job, ...] = ()
     previous: tuple[Job, ...] = ()
+    marked: tuple[Job, ...] = ()
     invalid: tuple[Invalid, ...] = ()
     names: frozenset[str] = frozenset()
 
@@ -75,6 +79,8 @@ def sort_jobs(jobset: JobSet, jobs: Iterable[Job], features: Features) -> Bucket
     successful: list[Job] = []
     failed: list[Job] = []
     previous: list[Job] = []
+    marked: list[Job] = []
+    lever = finished_condition(jobset.status.conditions) is None
     invalid: list[Invalid] = []
     names: set[str] = set()
     for job in jobs:
@@ -95,6 +101,9 @@ def sort_jobs(jobset: JobSet, jobs: Iterable[Job], features: Features) -> Bucket
             if not placed:
                 previous.append(job)
                 continue
+        if lever and keys.RESTART_ANNOTATION in job.metadata.annotations:
+            marked.append(job)
+            continue
         finished = job.status.finished
         if finished is None:
             active.append(job)
@@ -107,6 +116,7 @@ def sort_jobs(jobset: JobSet, jobs: Iterable[Job], features: Features) -> Bucket
         successful=tuple(successful),
         failed=tuple(failed),
         previous=tuple(previous),
+        marked=tuple(marked),
         invalid=tuple(invalid),
         names=frozenset(names),
     )

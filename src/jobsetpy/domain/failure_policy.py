@@ -2,8 +2,11 @@
 
 The first rule of the list that applies to some failed Job is chosen, and among the Jobs it applies
 to the one that failed first. One decision covers all Jobs that failed: a restart of all Jobs
-replaces every one of them, and restarts of single Jobs are decided one after the other until none
-is left, exactly as if each had a pass of its own.
+replaces every one of them, and restarts of single Jobs or ReplicatedJobs are decided one after
+the other until none is left, exactly as if each had a pass of its own.
+
+A Job that ``FailJob`` covers takes no part in that: it stays failed, and its rule is found again in
+every pass, since reason and message of a failure never change.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.buckets import parse_count, replicated_job_of
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.patterns import found
+from jobsetpy.domain.plan import EmitEvent
 from jobsetpy.domain.status import StatusDraft
 from jobsetpy.domain.values import evolve
 
@@ -29,10 +33,17 @@ RESTART_JOBSET: Final = "RestartJobSet"
 RESTART_JOBSET_UNCOUNTED: Final = "RestartJobSetAndIgnoreMaxRestarts"
 RESTART_JOB: Final = "RestartJob"
 RESTART_JOB_UNCOUNTED: Final = "RestartJobAndIgnoreMaxRestarts"
+RESTART_REPLICATED_JOB: Final = "RestartReplicatedJob"
+RESTART_REPLICATED_JOB_UNCOUNTED: Final = "RestartReplicatedJobAndIgnoreMaxRestarts"
+FAIL_JOB: Final = "FailJob"
 
 NOT_APPLICABLE_REASON: Final = "FailurePolicyNotApplicable"
 """Reason of the event when a failure cannot be handled as the policy says."""
 
+_COUNTED: Final = frozenset({RESTART_JOB, RESTART_REPLICATED_JOB})
+_SINGLE: Final = frozenset({RESTART_JOB, RESTART_JOB_UNCOUNTED})
+_WHOLE: Final = frozenset({RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED})
+"""Actions that recreate all Jobs of a ReplicatedJob."""
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -52,9 +63,10 @@ def apply_failure_policy(
 
     Args:
         jobset: for its policy; the counters are read from the draft.
-        failed: Jobs of the current attempt that failed, at least one, in any order.
+        failed: Jobs of the current attempt that failed, at least one, in any order, without
+            those that ``split`` found to stay failed.
         draft: its status receives restarts, conditions and events.
-        features: whether single Jobs may be restarted.
+        features: whether single Jobs and ReplicatedJobs may be restarted.
 
     Returns:
         Why nothing could be decided (the spec asks for what this controller may not do), or "".
@@ -69,19 +81,68 @@ def apply_failure_policy(
         return ""
     while remaining:
         match = choose(policy, remaining)
-        if match.action not in {RESTART_JOB, RESTART_JOB_UNCOUNTED}:
+        if match.action not in _SINGLE | _WHOLE:
             return _apply_to_all(policy, match, draft, features)
         if not features.restart_job:
             return f"failure policy action {match.action} needs the feature gate RestartJob"
-        counts = match.action == RESTART_JOB
-        if counts and _budget_spent(policy, draft, features):
+        if match.action in _COUNTED and _budget_spent(policy, draft, features):
             _fail_for_max_restarts(match.job, draft)
             return ""
-        problem = _restart_job(jobset, match, draft, counts_towards_max=counts)
+        problem = _restart_part(jobset, match, draft)
         if problem:
             return problem
-        remaining.remove(match.job)
+        remaining = [job for job in remaining if not _replaced(job, match)]
     return ""
+
+
+def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Match], list[Job]]:
+    """Tell failed Jobs that stay as they are from those that something has to be decided about.
+
+    A Job stays failed if the first rule that applies to it says ``FailJob``. That holds until its
+    whole ReplicatedJob or JobSet is restarted for another failure: "all Jobs" includes it.
+
+    Args:
+        policy: of the JobSet.
+        failed: Jobs of the current attempt that failed, in any order.
+
+    Returns:
+        What stays failed, the Job that failed first in front; and the other Jobs.
+    """
+    if policy is None or all(rule.action != FAIL_JOB for rule in policy.rules):
+        return [], list(failed)
+    stay: list[Match] = []
+    others: list[Job] = []
+    for job in sorted(failed, key=_failed_first):
+        rule = next((rule for rule in policy.rules if applies(rule, job)), None)
+        if rule is not None and rule.action == FAIL_JOB:
+            stay.append(Match(FAIL_JOB, job, rule))
+        else:
+            others.append(job)
+    return stay, others
+
+
+def stays_failed_notice(match: Match) -> EmitEvent:
+    """The event about a Job that stays failed."""
+    message = f"applying FailJob failure policy action{_cause(match)}: the job stays failed"
+    return EmitEvent(
+        cond.WARNING, keys.FAIL_JOB_REASON, message + _suffix(match.job), match.job.metadata.name
+    )
+
+
+def fail_beyond_completion(stay: list[Match], draft: StatusDraft) -> None:
+    """End a JobSet that ``FailJob`` keeps from ever completing.
+
+    Args:
+        stay: the Jobs that stay failed, at least one, the one that failed first in front.
+        draft: receives the end.
+    """
+    count = len(stay)
+    jobs = "1 job stays" if count == 1 else f"{count} jobs stay"
+    draft.fail(
+        keys.FAIL_JOB_REASON,
+        f"jobset cannot complete: {jobs} failed by failure policy action FailJob"
+        f"{_cause(stay[0])}{_suffix(stay[0].job)}",
+    )
 
 
 def choose(policy: FailurePolicy, failed: list[Job]) -> Match:
@@ -169,41 +230,70 @@ def _fail_for_max_restarts(job: Job, draft: StatusDraft) -> None:
     )
 
 
-def _restart_job(
-    jobset: JobSet, match: Match, draft: StatusDraft, *, counts_towards_max: bool
-) -> str:
+def _replaced(job: Job, match: Match) -> bool:
+    """Whether the restart of a part that was decided covers this failed Job."""
+    if match.action in _WHOLE:
+        return replicated_job_of(job) == replicated_job_of(match.job)
+    return job is match.job
+
+
+def _restart_part(jobset: JobSet, match: Match, draft: StatusDraft) -> str:
+    """Count the restart of the failed Job, or of every Job of its ReplicatedJob."""
     name = replicated_job_of(match.job)
     index = parse_count(match.job.metadata.labels.get(keys.JOB_INDEX))
     replicas = {item.name: item.replicas for item in jobset.spec.replicated_jobs}.get(name)
     if replicas is None or index is None or index >= replicas:
         return f"job {match.job.metadata.name!r} cannot be restarted: its labels do not place it"
-    draft.evolve(
-        replicated_jobs_status=tuple(
-            _bumped(item, index, replicas, counts_towards_max=counts_towards_max)
+    whole = match.action in _WHOLE
+    draft.restart_part(
+        tuple(
+            _bumped(item, index, replicas, whole=whole, counts_towards_max=match.action in _COUNTED)
             if item.name == name
             else item
             for item in draft.status.replicated_jobs_status
-        )
+        ),
+        whole=whole,
     )
-    message = f"applying {match.action} failure policy action{_suffix(match.job)}"
-    draft.event(cond.WARNING, f"{match.action}FailurePolicyAction", message)
+    message = f"applying {match.action} failure policy action"
+    if whole:
+        message += f" to replicated job {name!r}{_cause(match)}"
+    draft.event(
+        cond.WARNING, f"{match.action}FailurePolicyAction", f"{message}{_suffix(match.job)}"
+    )
     return ""
 
 
 def _bumped(
-    status: ReplicatedJobStatus, index: int, replicas: int, *, counts_towards_max: bool
+    status: ReplicatedJobStatus,
+    index: int,
+    replicas: int,
+    *,
+    whole: bool,
+    counts_towards_max: bool,
 ) -> ReplicatedJobStatus:
-    restarts = _plus_one(status.job_restarts, index, replicas)
+    """Counters after a restart.
+
+    A restart of the whole ReplicatedJob moves every index on, so that none of its Jobs is current
+    any more, but counts one towards the maximum: at the index of the Job that failed.
+    """
+    restarts = _plus_one(status.job_restarts, None if whole else index, replicas)
     counted = status.job_restarts_count_towards_max
     if counts_towards_max:
         counted = _plus_one(counted, index, replicas)
     return evolve(status, job_restarts=restarts, job_restarts_count_towards_max=counted)
 
 
-def _plus_one(values: tuple[int, ...], index: int, length: int) -> tuple[int, ...]:
+def _plus_one(values: tuple[int, ...], index: int | None, length: int) -> tuple[int, ...]:
+    """One more at an index, or at all of them for ``None``; padded to the length."""
     out = [*values, *(0 for _ in range(length - len(values)))]
-    out[index] += 1
-    return tuple(out)
+    return tuple(value + (index is None or at == index) for at, value in enumerate(out))
+
+
+def _cause(match: Match) -> str:
+    """Rule and reason, for messages."""
+    condition = match.job.status.failed_condition
+    rule = f" by rule {match.rule.name!r}" if match.rule is not None else ""
+    return f"{rule} for reason {condition.reason!r}" if condition is not None else rule
 
 
 def _suffix(job: Job) -> str:

@@ -16,7 +16,8 @@ class Features:
     """Which optional rules apply.
 
     Args:
-        restart_job: the actions ``RestartJob*``, and the label that counts a Job's own restarts.
+        restart_job: the actions ``RestartJob*`` and ``RestartReplicatedJob*``, and the label that
+            counts a Job's own restarts.
         elastic_jobset: a changed parallelism is carried over to Jobs that are running.
         in_place_restart: restarts in place through the epochs of pods.
     """

@@ -108,6 +108,8 @@ class Blueprint:
         placement = placement_annotations(jobset, replicated)
         self._job_labels = {**_part(job_template, "labels"), **common}
         self._job_annotations = {**_part(job_template, "annotations"), **common, **placement}
+        # It asks for one Job to be made anew; from a template it would do so for ever.
+        self._job_annotations.pop(keys.RESTART_ANNOTATION, None)
         self._pod_labels = {**_part(pod_meta, "labels"), **common}
         self._pod_annotations = {**_part(pod_meta, "annotations"), **common, **placement}
 

@@ -131,6 +131,7 @@ class StatusWrite:
         finished: ``Completed`` or ``Failed`` if this write ends the JobSet, else "".
         restarted: how many times this write restarts all Jobs (0 or 1).
         jobs_restarted: how many single Jobs it restarts.
+        replicated_jobs_restarted: how many times it restarts all Jobs of one ReplicatedJob.
     """
 
     status: JobSetStatus
@@ -139,6 +140,7 @@ class StatusWrite:
     finished: str = ""
     restarted: int = 0
     jobs_restarted: int = 0
+    replicated_jobs_restarted: int = 0
 
 
 @attrs.frozen

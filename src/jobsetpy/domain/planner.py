@@ -18,7 +18,14 @@ from jobsetpy.api.jobset import JobSet, ReplicatedJob, ReplicatedJobStatus
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.buckets import Buckets, replicated_job_of, sort_jobs
 from jobsetpy.domain.elastic import resizes
-from jobsetpy.domain.failure_policy import NOT_APPLICABLE_REASON, apply_failure_policy
+from jobsetpy.domain.failure_policy import (
+    NOT_APPLICABLE_REASON,
+    Match,
+    apply_failure_policy,
+    fail_beyond_completion,
+    split,
+    stays_failed_notice,
+)
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs import Blueprint, blueprints
 from jobsetpy.domain.names import job_name, subdomain
@@ -35,7 +42,7 @@ from jobsetpy.domain.plan import (
 )
 from jobsetpy.domain.startup_policy import dependencies_reached, has_started, in_order
 from jobsetpy.domain.status import StatusDraft, all_jobs_ready, replicated_job_statuses
-from jobsetpy.domain.success_policy import is_satisfied
+from jobsetpy.domain.success_policy import is_out_of_reach, is_satisfied
 from jobsetpy.domain.suspension import resumptions, suspensions
 from jobsetpy.domain.ttl import remaining
 from jobsetpy.domain.volumes import claim_bodies
@@ -96,6 +103,7 @@ class _Pass:
         self.suspended = self.spec.suspend is True
         self.in_order = in_order(self.spec)
         self.counters: dict[str, ReplicatedJobStatus] = {}
+        self.stay_failed: list[Match] = []
 
     def plan(self) -> JobsPlan:
         statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
@@ -104,15 +112,20 @@ class _Pass:
         if cond.finished(self.jobset.status.conditions) is not None:
             return self._clean_up()
         self._delete(self.buckets.previous)
-        if not self.suspended and all_jobs_ready(self.jobset, statuses):
+        self._delete(self.buckets.marked)
+        self.stay_failed, failed = split(self.spec.failure_policy, self.buckets.failed)
+        if not self.suspended and all_jobs_ready(
+            self.jobset, statuses, stay_failed=len(self.stay_failed)
+        ):
             self.draft.set(cond.RESTART_ENDED_READY)
-        if self.buckets.failed:
-            problem = apply_failure_policy(
-                self.jobset, self.buckets.failed, self.draft, self.features
-            )
+        if failed:
+            problem = apply_failure_policy(self.jobset, failed, self.draft, self.features)
             return self._result(problem=problem)
         if self.buckets.successful and is_satisfied(self.spec, self.buckets.successful):
             self.draft.complete()
+            return self._result()
+        if self.stay_failed and self._is_out_of_reach():
+            fail_beyond_completion(self.stay_failed, self.draft)
             return self._result()
         # What follows tells of actions, and is stored only when those succeeded.
         before_actions = self.draft.write()
@@ -122,6 +135,14 @@ class _Pass:
         self._create_jobs()
         self._suspend_or_resume()
         return attrs.evolve(self._result(), partial_status=before_actions)
+
+    def _is_out_of_reach(self) -> bool:
+        return is_out_of_reach(
+            self.spec,
+            successful=self.buckets.successful,
+            stay_failed=[match.job for match in self.stay_failed],
+            running=[job for job in self.buckets.active if job.spec.suspend is not True],
+        )
 
     def _result(self, *, problem: str = "", requeue_after: timedelta | None = None) -> JobsPlan:
         write = self.draft.write()
@@ -138,6 +159,21 @@ class _Pass:
         notices = [
             EmitEvent(cond.WARNING, keys.INVALID_JOB_REASON, item.why, item.job.metadata.name)
             for item in sorted(self.buckets.invalid, key=lambda item: item.job.metadata.name)
+        ]
+        notices += [stays_failed_notice(match) for match in self.stay_failed]
+        notices += [
+            EmitEvent(
+                cond.NORMAL,
+                keys.RESTART_REQUESTED_REASON,
+                f"job {name!r} is made anew at the same attempt, since it carries the annotation "
+                f"{keys.RESTART_ANNOTATION}",
+                name,
+            )
+            for name in sorted(
+                job.metadata.name
+                for job in self.buckets.marked
+                if job.metadata.deletion_timestamp is None
+            )
         ]
         if problem:
             notices.append(EmitEvent(cond.WARNING, NOT_APPLICABLE_REASON, problem))

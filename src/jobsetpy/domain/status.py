@@ -73,22 +73,25 @@ def replicated_job_statuses(
     return tuple(out)
 
 
-def all_jobs_ready(jobset: JobSet, statuses: Iterable[ReplicatedJobStatus]) -> bool:
-    """Whether every Job of the JobSet is ready or has succeeded."""
-    wanted = sum(item.replicas for item in jobset.spec.replicated_jobs)
+def all_jobs_ready(
+    jobset: JobSet, statuses: Iterable[ReplicatedJobStatus], *, stay_failed: int = 0
+) -> bool:
+    """Whether every Job is ready or has succeeded, except so many that stay failed."""
+    wanted = sum(item.replicas for item in jobset.spec.replicated_jobs) - stay_failed
     return wanted == sum(item.ready + item.succeeded for item in statuses)
 
 
 class StatusDraft:
     """A status in the making: set conditions and fields, then ``write`` what became of it."""
 
-    __slots__ = ("_events", "_now", "_old", "_restarted", "status")
+    __slots__ = ("_events", "_now", "_old", "_parts", "_restarted", "status")
 
     def __init__(self, old: JobSetStatus, now: datetime) -> None:
         self._old = old
         self._now = now
         self._events: list[EmitEvent] = []
         self._restarted = 0
+        self._parts = {True: 0, False: 0}
         self.status = old
 
     def set(self, wanted: cond.Wanted) -> None:
@@ -120,6 +123,11 @@ class StatusDraft:
             restarts_count_towards_max=self.status.restarts_count_towards_max + counts_towards_max,
         )
 
+    def restart_part(self, statuses: tuple[ReplicatedJobStatus, ...], *, whole: bool) -> None:
+        """Take over counters with one more restart of a Job, or of a ``whole`` ReplicatedJob."""
+        self._parts[whole] += 1
+        self.evolve(replicated_jobs_status=statuses)
+
     def fail(self, reason: str, message: str) -> None:
         """End the JobSet as failed."""
         self.set(cond.failed(reason, message))
@@ -142,12 +150,9 @@ class StatusDraft:
             events=tuple(self._events),
             finished=end.type if end is not None else "",
             restarted=self._restarted,
-            jobs_restarted=max(0, _job_restarts(self.status) - _job_restarts(self._old)),
+            jobs_restarted=self._parts[False],
+            replicated_jobs_restarted=self._parts[True],
         )
-
-
-def _job_restarts(status: JobSetStatus) -> int:
-    return sum(sum(item.job_restarts) for item in status.replicated_jobs_status)
 
 
 def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:

@@ -14,6 +14,9 @@ RULE_NAME_MAX = 128
 MAX_REPLICAS_OF_SINGLE_RESTARTS = 1024
 """Restarts of single Jobs are counted in a list of the status that has this many places."""
 SINGLE_RESTARTS = frozenset({"RestartJob", "RestartJobAndIgnoreMaxRestarts"})
+REPLICATED_JOB_RESTARTS = frozenset(
+    {"RestartReplicatedJob", "RestartReplicatedJobAndIgnoreMaxRestarts"}
+)
 JOB_FAILURE_REASONS = (
     "BackoffLimitExceeded",
     "DeadlineExceeded",
@@ -39,8 +42,12 @@ def failure_policy(spec: Json, names: set[str], features: Features) -> list[Fiel
     policy = child(spec, "failurePolicy")
     rules = objects(policy, "rules")
     problems: list[FieldError] = []
-    if any(text(rule, "action") in SINGLE_RESTARTS for _, rule in rules):
-        actions = " and ".join(sorted(SINGLE_RESTARTS))
+    wanted = {text(rule, "action") for _, rule in rules}
+    partial = next(
+        (each for each in (SINGLE_RESTARTS, REPLICATED_JOB_RESTARTS) if each & wanted), None
+    )
+    if partial is not None:
+        actions = " and ".join(sorted(partial))
         if not features.restart_job:
             return [
                 plain(

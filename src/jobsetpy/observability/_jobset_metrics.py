@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from jobsetpy.observability._registry import REGISTRY
 
-RestartKind = Literal["recreate", "job", "in_place"]
+RestartKind = Literal["recreate", "replicated_job", "job", "in_place"]
 RestartPhase = Literal["detect", "deprecate", "gather", "lift"]
 
 _PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "lift")
@@ -37,7 +37,8 @@ _named_series: OrderedDict[tuple[str, str], None] = OrderedDict()
 
 _restarts = Counter(
     "jobset_restarts_total",
-    "Restarts decided: recreate (all Jobs), job (one Job), in_place (all pods keep their place)",
+    "Restarts decided: recreate (all Jobs), replicated_job (all Jobs of one ReplicatedJob), "
+    "job (one Job), in_place (all pods keep their place)",
     ["kind"],
     registry=REGISTRY,
 )
@@ -71,7 +72,7 @@ _ready_seconds = Histogram(
     registry=REGISTRY,
 )
 
-for _kind in ("recreate", "job", "in_place"):
+for _kind in ("recreate", "replicated_job", "job", "in_place"):
     _restarts.labels(_kind)
 for _phase in _PHASES:
     _in_place_phase.labels(_phase)

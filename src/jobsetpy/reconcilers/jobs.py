@@ -256,6 +256,8 @@ def _count(key: rt.ObjectKey, status: p.StatusWrite) -> None:
         metrics.restarted("recreate")
     for _ in range(status.jobs_restarted):
         metrics.restarted("job")
+    for _ in range(status.replicated_jobs_restarted):
+        metrics.restarted("replicated_job")
 
 
 def _summary(actions: tuple[p.Action, ...], *, written: bool) -> str:
@@ -284,6 +286,7 @@ def _digest(job: Job) -> tuple[Any, ...]:
         job.metadata.uid,
         job.metadata.deletion_timestamp is None,
         job.metadata.labels,
+        keys.RESTART_ANNOTATION in job.metadata.annotations,
         job.spec,
         is_ready(job),
         job.status.active > 0,

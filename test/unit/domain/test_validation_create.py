@@ -104,6 +104,7 @@ REFUSED = [
     ("rule-twice", jobset(failurePolicy=rules({"name": "a"}, {"name": "b"}, {"name": "a"})), f"{RULES}[2].name", "[0, 2]"),
     ("rj-1024", jobset(rjob(replicas=1025), failurePolicy=rules({"name": "a", "action": "RestartJob"})), "<nil>", "1024"),
     ("rji-1024", jobset(rjob(replicas=1025), failurePolicy=rules({"name": "a", "action": "RestartJobAndIgnoreMaxRestarts"})), "<nil>", "1024"),
+    ("rrj-1024", jobset(rjob(replicas=1025), failurePolicy=rules({"name": "a", "action": "RestartReplicatedJob"})), "<nil>", "1024"),
     # --- coordinator
     ("co-job", jobset(rjob(job=INDEXED), coordinator={"replicatedJob": "x"}), "<nil>", "does not exist"),
     ("co-completions", jobset(coordinator={"replicatedJob": "w"}), "<nil>", "completions number"),
@@ -235,13 +236,21 @@ def test_only_the_impossible_dependency_is_reported():
     ]
 
 
-@pytest.mark.parametrize("action", ["RestartJob", "RestartJobAndIgnoreMaxRestarts"])
-def test_single_restarts_need_their_gate(action):
+PARTIAL_RESTARTS = [
+    "RestartJob",
+    "RestartJobAndIgnoreMaxRestarts",
+    "RestartReplicatedJob",
+    "RestartReplicatedJobAndIgnoreMaxRestarts",
+]
+
+
+@pytest.mark.parametrize("action", PARTIAL_RESTARTS)
+def test_partial_restarts_need_their_gate(action):
     """With the gate off there is one problem, and the policy is looked at no further."""
     obj = jobset(failurePolicy=rules({"name": "", "action": action}), managedBy="x")
     problems = validate_create(obj, features=Features(restart_job=False))
     assert [problem.field for problem in problems] == ["spec.managedBy", "<nil>"]
-    assert "RestartJob" in problems[1].message
+    assert f"{action} " in f"{problems[1].message} "
 
 
 def test_in_place_needs_its_gate():
