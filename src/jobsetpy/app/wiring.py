@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobsetpy import admission
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import jobs, pod_epochs
 
@@ -26,6 +25,8 @@ def add_webhooks(
         certificate_dir: folder with ``tls.crt`` and ``tls.key``; when absent, the manager makes
             its certificates itself.
     """
+    from jobsetpy import admission  # 10 MB that a manager without webhooks need not carry
+
     settings = admission.WebhookSettings(
         bind_address=bind_address,
         certificate_dir=None if certificate_dir is None else Path(certificate_dir),
