@@ -41,6 +41,29 @@ class Story(Scenario):
 
         await self.until(check)
 
+    async def pods(self) -> dict[str, str]:
+        """UID of the only pod of each Job, as far as all of them have one at work."""
+        label = "batch.kubernetes.io/job-name"
+        return {
+            pod["metadata"]["labels"][label]: pod["metadata"]["uid"]
+            for pod in (await self.read_all(Pod)).values()
+            if "deletionTimestamp" not in pod["metadata"]
+            and pod.get("status", {}).get("phase") not in {"Failed", "Succeeded"}
+        }
+
+    async def until_pods(self, *names: str, other_than: tuple[str, ...] = ()) -> dict[str, str]:
+        """Wait until exactly these Jobs have a pod at work, none of those listed by UID; them."""
+        found: dict[str, str] = {}
+
+        async def check() -> None:
+            nonlocal found
+            found = await self.pods()
+            assert found.keys() == set(names)
+            assert not set(found.values()) & set(other_than)
+
+        await self.until(check)
+        return found
+
     async def exit(self, job: str, code: int) -> None:
         """End one pod of a Job with an exit code."""
         pods = (await self.read_all(Pod)).items()
@@ -49,15 +72,18 @@ class Story(Scenario):
             for name, pod in pods
             if pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] == job
         ]
+        word = "Error" if code else "Completed"
         ended = {
             "name": "main",
             "image": "example/main",
             "imageID": "",
             "ready": False,
             "restartCount": 0,
-            "state": {"terminated": {"exitCode": code, "reason": "Error"}},
+            "state": {"terminated": {"exitCode": code, "reason": word}},
         }
-        body = {"status": {"phase": "Failed", "containerStatuses": [ended]}}
+        body = {
+            "status": {"phase": "Failed" if code else "Succeeded", "containerStatuses": [ended]}
+        }
         await self.client.merge_patch(Pod, self.namespace, name, body, subresource="status")
 
 
@@ -175,3 +201,74 @@ async def test_story_4_each_replicated_job_has_a_policy(story):
     await story.until_failed("ReachedMaxRestarts")
     conditions = (await story.read(Job, job("parameter-server")))["status"]["conditions"]
     assert {item["type"] for item in conditions} >= {"Failed", "FailureTarget"}
+
+
+async def test_partial_restart_under_a_surviving_driver(story):
+    """GPU workers restart together, once for all that failed; the driver's pod lives on."""
+    driver, workers = job("driver"), [job("workers", 0), job("workers", 1)]
+    await story.create(
+        bare_jobset()
+        .success_policy("All", "driver")
+        .failure_policy(
+            max_restarts=1, rules=[rule("RestartReplicatedJob", "gpu", targets=["workers"])]
+        )
+        .replicated_job("driver")
+        .replicated_job("workers", replicas=2)
+    )
+    before = await story.until_pods(driver, *workers)
+    await story.exit(workers[1], 1)
+    old = tuple(before[name] for name in workers)
+    after = await story.until_pods(driver, *workers, other_than=old)
+
+    assert after[driver] == before[driver]
+    assert await story.restarts() == (0, 0)
+    counts = {"jobRestarts": [1, 1], "jobRestartsCountTowardsMax": [0, 1]}
+    assert await story.own_restarts() == {"workers": counts}
+    await story.rests()
+
+    await story.exit(workers[0], 1)
+    await story.until_failed("ReachedMaxRestarts")
+
+
+async def test_a_failed_job_may_be_left_failed(story):
+    """``FailJob`` restarts nothing; the JobSet fails when all its other Jobs are finished."""
+    names = [job("workers", index) for index in range(3)]
+    await story.create(
+        bare_jobset()
+        .failure_policy(max_restarts=5, rules=[rule("FailJob", "optional")])
+        .replicated_job("workers", replicas=3)
+    )
+    before = await story.until_pods(*names)
+    await story.exit(names[1], 1)
+    await story.until_counters(("workers", {"failed": 1, "active": 2}))
+    await story.rests()
+    assert await story.pods() == {name: before[name] for name in names if name != names[1]}
+
+    await story.exit(names[0], 0)
+    await story.until_counters(("workers", {"failed": 1, "succeeded": 1, "active": 1}))
+    assert await story.is_active()
+
+    await story.exit(names[2], 0)
+    await story.until_failed("FailJobFailurePolicyAction")
+    assert (await story.restarts(), await story.own_restarts()) == ((0, 0), {})
+
+
+async def test_an_annotated_job_is_made_anew(story):
+    """The annotation replaces one Job, counts nothing, and is told in an event."""
+    names = [job("workers", 0), job("workers", 1)]
+    await story.create(
+        bare_jobset().failure_policy(max_restarts=0).replicated_job("workers", replicas=2)
+    )
+    before = await story.until_pods(*names)
+    mark = {"metadata": {"annotations": {keys.RESTART_ANNOTATION: "now"}}}
+    await story.client.merge_patch(Job, story.namespace, names[0], mark)
+    after = await story.until_pods(*names, other_than=(before[names[0]],))
+
+    assert after[names[1]] == before[names[1]]
+    assert (await story.restarts(), await story.own_restarts()) == ((0, 0), {})
+
+    async def told() -> None:
+        assert len(await story.events("RestartRequested")) == 1
+
+    await story.until(told)
+    await story.rests()
