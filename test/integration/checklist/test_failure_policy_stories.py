@@ -272,3 +272,30 @@ async def test_an_annotated_job_is_made_anew(story):
 
     await story.until(told)
     await story.rests()
+
+
+async def test_simulations_with_good_and_bad_parameters(story):
+    """Exit code 3 tries the simulation again, exit code 2 leaves it failed; the others go on.
+
+    The Job API has no reasons of the user's own, so the rule looks at the message for the code.
+    """
+    names = [job("simulations", index) for index in range(3)]
+    again = rule("RestartJob", "tryAgain", patterns=["with exit code 3 matching"])
+    await story.create(
+        bare_jobset()
+        .success_policy("Any")
+        .failure_policy(max_restarts=1, rules=[again, rule("FailJob", "badParameters")])
+        .replicated_job("simulations", replicas=3, job=fail_job_on("In", 3))
+    )
+    before = await story.until_pods(*names)
+    await story.exit(names[0], 2)
+    await story.exit(names[1], 3)
+    after = await story.until_pods(*names[1:], other_than=(before[names[1]],))
+
+    assert after[names[2]] == before[names[2]]
+    counts = {"jobRestarts": [0, 1, 0], "jobRestartsCountTowardsMax": [0, 1, 0]}
+    assert await story.own_restarts() == {"simulations": counts}
+
+    await story.exit(names[2], 2)
+    await story.exit(names[1], 0)
+    await story.until_completed()
