@@ -2,7 +2,9 @@
 
 Brings up a real cluster with one node, builds and loads the project's own images, installs the
 manager from its own manifests, runs a JobSet, kills one worker's process with SIGKILL, waits until
-every worker of the group runs again in its old pod, and prints the timeline of the restart.
+every worker of the group runs again in its old pod, and prints the timeline of the restart. Once
+with the agent as a sidecar (the kubelet restarts the containers), once with the agent as the
+worker's parent (only the worker's process restarts).
 """
 
 from __future__ import annotations
@@ -29,8 +31,12 @@ from scenario import (
     manager_ready,
     pod_log_folders,
     restart_once,
+    restart_supervised_once,
     run_gang,
+    supervised_jobset,
 )
+
+MODES = ("sidecar", "supervisor")
 
 console = Console(highlight=False, width=100 if not sys.stdout.isatty() else None)
 
@@ -54,21 +60,28 @@ def show(restart: Restart, total: int, number: int) -> None:
     )
 
 
-async def demo(cluster: Cluster, pods: int, rounds: int, start: float) -> None:
+async def demo(
+    cluster: Cluster, pods: int, rounds: int, modes: tuple[str, ...], start: float
+) -> None:
     client = await connect(kubeconfig=str(cluster.kubeconfig))
     try:
         await install_manager(client)
         await manager_ready(client)
         say("manager installed from config/ and ready", start)
-        async with run_gang(
-            client, gang_jobset("demo", pods), pods, pod_log_folders(cluster)
-        ) as timeline:
-            say(f"{pods} workers run: synced at epoch {max(timeline.synced)}", start)
-            for number in range(1, rounds + 1):
-                await asyncio.sleep(2.0)
-                restart = await restart_once(timeline, pods)
-                show(restart, pods, number)
-        say("JobSet deleted", start)
+        for mode in modes:
+            say(f"a JobSet of {pods} workers, agent as {mode}", start)
+            jobset = (gang_jobset if mode == "sidecar" else supervised_jobset)(f"demo-{mode}", pods)
+            jobset["spec"]["failurePolicy"]["maxRestarts"] = rounds + 1
+            async with run_gang(client, jobset, pods, pod_log_folders(cluster)) as timeline:
+                say(f"all {pods} workers run: synced at epoch {max(timeline.synced)}", start)
+                for number in range(1, rounds + 1):
+                    await asyncio.sleep(2.0)
+                    if mode == "sidecar":
+                        restart = await restart_once(timeline, pods)
+                    else:
+                        restart = await restart_supervised_once(timeline, pods, "worker started")
+                    show(restart, pods, number)
+            say("JobSet deleted", start)
     finally:
         await client.aclose()
 
@@ -77,7 +90,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pods", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--mode", choices=(*MODES, "both"), default="both")
     options = parser.parse_args()
+    modes = MODES if options.mode == "both" else (options.mode,)
     start = time.monotonic()
     say("building the images", start)
     try:
@@ -85,7 +100,7 @@ def main() -> int:
         say("starting a real cluster with one node", start)
         with Cluster(name="demo", nodes=1, images=images) as cluster:
             say("cluster is up", start)
-            uvloop.run(demo(cluster, options.pods, options.rounds, start))
+            uvloop.run(demo(cluster, options.pods, options.rounds, modes, start))
     except ClusterError as error:
         console.print(f"[red]demo:[/red] {error}")
         return 1

@@ -76,7 +76,9 @@ class Processes:
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, *FORWARDED):
-            signal.signal(number, _wake)
+            # What whoever started us had ignored stays so, for the worker too.
+            if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _wake)
         asyncio.get_running_loop().add_reader(reader, self._signals, reader, on_signal)
         self._reap()  # what ended before
 

@@ -23,4 +23,5 @@ def leave_on_signals(code: int = 0) -> None:
         os._exit(code)
 
     signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGINT, leave)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell's background job has it
+        signal.signal(signal.SIGINT, leave)
