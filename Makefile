@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
+# Hashes and no addresses: uv writes those of packages' sources only when asked to.
+PIN := --generate-hashes --no-header --no-annotate --python-version 3.11 --universal
 
 .PHONY: help
 help: ## Show this list
@@ -89,10 +91,9 @@ image: $(STAMP) ## Container images as tar archives, without a container engine
 .PHONY: requirements
 requirements: ## Pin dependencies anew (needs uv)
 	@for g in runtime test lint build; do \
-	  uv pip compile -q pyproject.toml $$([ $$g = runtime ] || echo "--group $$g") --generate-hashes --no-emit-index-url \
-	    --no-emit-find-links --no-header --no-annotate --python-version 3.11 --universal -o requirements/$$g.txt; done
-	@uv pip compile -q requirements/agent.in --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --no-header --no-annotate --python-version 3.11 --universal -o requirements/agent.txt
+	  uv pip compile -q pyproject.toml $$([ $$g = runtime ] || echo "--group $$g") \
+	    $(PIN) -o requirements/$$g.txt; done
+	@uv pip compile -q requirements/agent.in $(PIN) -o requirements/agent.txt
 
 .PHONY: clean
 clean: ## Remove what builds and tests leave in this folder

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import functools
 import os
 import signal
 import time
@@ -192,21 +193,19 @@ async def restart_supervised_once(
     The kubelet knows nothing of such a restart, so the containers' logs tell of it; they must be at
     hand (``pod_logs``).
     """
-    before = {name: story.uid for name, story in timeline.pods.items()}
-    victim = min(before)
-    epoch = max(timeline.synced) + 1
-    pod = await timeline.client.get(Pod, timeline.namespace, victim)
-    failed_at = await kill_worker(pod, script, supervised=True)
-    await timeline.wait(lambda: epoch in timeline.synced, 120, f"epoch {epoch} to be synced")
-    started: list[float] = []
-    async with asyncio.timeout(30):
-        while len(started) < pods:
-            await asyncio.sleep(0.1)
-            lines = [timeline.line_times(p, text, failed_at) for p in timeline.pods.values()]
-            started = [times[0] for times in lines if times]
-    phases = timeline.restart_phases(failed_at, epoch, started)
-    recreated = sum(before.get(name) != story.uid for name, story in timeline.pods.items())
-    return Restart(victim, max(p.at for p in phases), phases, recreated)
+
+    async def running_again(failed_at: float, epoch: int) -> list[Phase]:
+        await timeline.wait(lambda: epoch in timeline.synced, 120, f"epoch {epoch} to be synced")
+        started: list[float] = []
+        async with asyncio.timeout(30):
+            while len(started) < pods:
+                await asyncio.sleep(0.1)
+                lines = [timeline.line_times(p, text, failed_at) for p in timeline.pods.values()]
+                started = [times[0] for times in lines if times]
+        return timeline.restart_phases(failed_at, epoch, started)
+
+    fail = functools.partial(kill_worker, script=script, supervised=True)
+    return await _restart(timeline, fail, running_again)
 
 
 async def restart_once(
@@ -217,17 +216,29 @@ async def restart_once(
     Args:
         fail: ends the worker of the pod it is given; returns when (Unix time).
     """
+
+    async def running_again(failed_at: float, epoch: int) -> list[Phase]:
+        await timeline.wait(
+            lambda: timeline.all_running(pods, epoch, failed_at),
+            120,
+            f"all {pods} workers to run again at epoch {epoch}",
+        )
+        await asyncio.sleep(0.5)  # the kubelet writes the log's first line a little after the start
+        return timeline.restart_phases(failed_at, epoch)
+
+    return await _restart(timeline, fail, running_again)
+
+
+async def _restart(
+    timeline: Timeline,
+    fail: Callable[[Pod], Awaitable[float]],
+    running_again: Callable[[float, int], Awaitable[list[Phase]]],
+) -> Restart:
+    """Fail the first pod's worker; ``running_again`` waits for the group's next epoch."""
     before = {name: story.uid for name, story in timeline.pods.items()}
     victim = min(before)
     epoch = max(timeline.synced) + 1
     pod = await timeline.client.get(Pod, timeline.namespace, victim)
-    failed_at = await fail(pod)
-    await timeline.wait(
-        lambda: timeline.all_running(pods, epoch, failed_at),
-        120,
-        f"all {pods} workers to run again at epoch {epoch}",
-    )
-    await asyncio.sleep(0.5)  # the kubelet writes the log's first line a little after the start
-    phases = timeline.restart_phases(failed_at, epoch)
+    phases = await running_again(await fail(pod), epoch)
     recreated = sum(before.get(name) != story.uid for name, story in timeline.pods.items())
     return Restart(victim, max(p.at for p in phases), phases, recreated)

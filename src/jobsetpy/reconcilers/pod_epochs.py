@@ -34,13 +34,6 @@ from jobsetpy.observability import metrics
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of child Jobs and pods: the label exists."""
 
-INDEXES: Final[tuple[rt.Index[ChildPod], ...]] = ()
-"""Indexes of the pod cache."""
-
-TALLIES: Final[tuple[rt.Tally[ChildPod, Any, Any], ...]] = ()
-"""Tallies of the pod cache. None: membership is decided by two UIDs in a row, from pod to Job to
-JobSet, which a tally over pods alone cannot see. The ledger keeps the counts instead."""
-
 _TRIES: Final = 5
 
 
@@ -305,9 +298,9 @@ def setup(manager: rt.Manager, settings: PodEpochsSettings | None = None) -> rt.
     settings = settings or PodEpochsSettings()
     jobsets = manager.informer(JobSet)
     jobs = manager.informer(Job, label_selector=CHILD_SELECTOR)
-    pods = manager.informer(
-        ChildPod, label_selector=CHILD_SELECTOR, indexes=INDEXES, tallies=TALLIES
-    )
+    pods = manager.informer(ChildPod, label_selector=CHILD_SELECTOR)
+    # Not a tally of the pod cache: membership is decided by two UIDs in a row, from pod to Job to
+    # JobSet, which a tally over pods alone cannot see.
     ledger = EpochLedger()
     reconciler = PodEpochsReconciler(
         manager.client,
