@@ -23,6 +23,7 @@ class CertificateKeeper:
         source: where certificates come from.
         period_s: how often the source is looked at.
         backoff: waits after failures.
+        context: gets the certificates; one of its own when absent.
 
     ``loaded`` is set once a certificate is served; ``complete`` once the first renewal succeeded
     as well, so that the API server trusts it.
@@ -34,8 +35,9 @@ class CertificateKeeper:
         *,
         period_s: float,
         backoff: Callable[[], aio.Backoff] = lambda: aio.Backoff(base=0.5, cap=RETRY_CAP_S),
+        context: ssl.SSLContext | None = None,
     ) -> None:
-        self.context = tls.new_context()
+        self.context = context or tls.new_context()
         self.loaded = asyncio.Event()
         self.complete = asyncio.Event()
         self._source = source

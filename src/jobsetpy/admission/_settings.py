@@ -37,6 +37,8 @@ class WebhookSettings:
         body_limit: longest request body in bytes: an update carries an object twice.
         deadline_s: longest time for one answer, if the API server asks for no less.
         features: which gates are on.
+        tls13_only: whether clients have to speak TLS 1.3; else 1.2 will do.
+        ciphers: OpenSSL's names of the TLS 1.2 suites to offer; () leaves it to the library.
     """
 
     bind_address: str = ":9443"
@@ -51,6 +53,8 @@ class WebhookSettings:
     body_limit: int = 16 * 1024 * 1024
     deadline_s: float = 9.0
     features: Features = attrs.field(factory=Features)
+    tls13_only: bool = False
+    ciphers: tuple[str, ...] = ()
 
     @property
     def dns_names(self) -> tuple[str, ...]:

@@ -5,14 +5,33 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
+from collections.abc import Sequence
 
 from jobsetpy.admission._x509 import KeyPair
 
 
-def new_context() -> ssl.SSLContext:
-    """A server context for TLS 1.2 and later that has no certificate yet."""
+def new_context(*, tls13_only: bool = False, ciphers: Sequence[str] = ()) -> ssl.SSLContext:
+    """A server context that has no certificate yet. It offers HTTP/1.1 only.
+
+    HTTP/2's streams would let one client hold far more requests open than it has connections.
+
+    Args:
+        tls13_only: whether TLS 1.2 is refused.
+        ciphers: OpenSSL's names of the TLS 1.2 suites to offer; those that this OpenSSL lacks are
+            passed over. () leaves the choice to it.
+
+    Raises:
+        ValueError: OpenSSL has none of the suites.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if tls13_only else ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if ciphers:
+        try:
+            context.set_ciphers(":".join(ciphers))
+        except ssl.SSLError as error:
+            msg = f"the TLS library has none of the cipher suites {', '.join(ciphers)}"
+            raise ValueError(msg) from error
     return context
 
 

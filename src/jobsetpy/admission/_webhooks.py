@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from jobsetpy import aio, runtime
+from jobsetpy.admission import _tls as tls
 from jobsetpy.admission._handlers import LEADERS, Handler, JobSetHandlers, PodHandlers, routes
 from jobsetpy.admission._keeper import CertificateKeeper
 from jobsetpy.admission._server import application, serving
@@ -42,7 +43,11 @@ class Webhooks:
         self._address = address
         self._settings = settings
         self._handlers = handlers
-        self._keeper = CertificateKeeper(source, period_s=settings.check_period_s)
+        self._keeper = CertificateKeeper(
+            source,
+            period_s=settings.check_period_s,
+            context=tls.new_context(tls13_only=settings.tls13_only, ciphers=settings.ciphers),
+        )
         self.port: int | None = None
 
     def problems(self) -> Iterable[str]:

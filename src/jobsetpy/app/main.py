@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
+    from jobsetpy.app.configuration import Configuration
     from jobsetpy.manager import Manager
 
+EXIT_CONFIGURATION = 1
 EXIT_USAGE = 2
 
 
@@ -29,6 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from jobsetpy.agent.main import main as agent_main
 
         return agent_main(arguments[1:])
+    if arguments[:1] == ["manager"]:
+        from jobsetpy.app.settings import with_double_dashes
+
+        arguments = with_double_dashes(arguments)
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     return run(options)
@@ -38,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     import argparse
 
     from jobsetpy import __version__
+    from jobsetpy.app import settings
 
     parser = argparse.ArgumentParser(prog="jobsetpy", description="JobSet for Kubernetes.")
     parser.add_argument("--version", action="version", version=f"jobsetpy {__version__}")
@@ -45,12 +52,14 @@ def _parser() -> argparse.ArgumentParser:
 
     manager = commands.add_parser("manager", help="run the JobSet controllers")
     _add_manager_flags(manager, metrics_address=":8443", health_address=":8081")
+    settings.add_flags(manager)
     manager.add_argument(
         "--webhooks", action="store_true", help="serve the admission webhooks as well"
     )
-    manager.add_argument("--webhook-bind-address", default=":9443", help="default :9443")
+    manager.add_argument("--webhook-bind-address", metavar="ADDRESS", help="default :9443")
     manager.add_argument(
         "--webhook-cert-dir",
+        metavar="FOLDER",
         help="folder with tls.crt and tls.key; default: certificates of the manager's own",
     )
     manager.set_defaults(run=_manager)
@@ -73,35 +82,45 @@ def _add_manager_flags(
 ) -> None:
     parser.add_argument("--kubeconfig", help="default: $KUBECONFIG, in-cluster, ~/.kube/config")
     parser.add_argument("--context", help="the kubeconfig's context to use")
+    # No defaults here: a flag that is not given must not override the configuration file.
+    parser.add_argument("--kube-api-qps", type=float, help="default 500; 0: no limit")
+    parser.add_argument("--kube-api-burst", type=int, help="default 500")
     parser.add_argument(
-        "--kube-api-qps", type=float, default=500.0, help="default 500; 0: no limit"
+        "--metrics-bind-address",
+        metavar="ADDRESS",
+        help=f"host:port, 0 switches it off; default {metrics_address}",
     )
-    parser.add_argument("--kube-api-burst", type=int, default=500, help="default 500")
     parser.add_argument(
-        "--metrics-bind-address", default=metrics_address, help="host:port; 0 switches it off"
+        "--health-probe-bind-address",
+        metavar="ADDRESS",
+        help=f"host:port, 0 switches it off; default {health_address}",
     )
+    parser.add_argument("--log-format", choices=("auto", "json", "console"), help="default auto")
     parser.add_argument(
-        "--health-probe-bind-address", default=health_address, help="host:port; 0 switches it off"
-    )
-    parser.add_argument("--log-format", choices=("auto", "json", "console"), default="auto")
-    parser.add_argument(
-        "--log-level", choices=("debug", "info", "warning", "error"), default="info"
+        "--log-level", choices=("debug", "info", "warning", "error"), help="default info"
     )
 
 
 def _manager(options: argparse.Namespace) -> int:
+    from jobsetpy.app import settings
+    from jobsetpy.app.configuration import ConfigurationError
     from jobsetpy.app.wiring import add_jobset_controllers, add_webhooks
 
-    def setup(manager: Manager) -> None:
-        add_jobset_controllers(manager)
-        if options.webhooks:
-            add_webhooks(
-                manager,
-                bind_address=options.webhook_bind_address,
-                certificate_dir=options.webhook_cert_dir,
-            )
+    try:
+        configuration = settings.read(options)
+    except ConfigurationError as error:
+        for problem in error.problems:
+            print(f"jobsetpy manager: {problem}", file=sys.stderr)  # noqa: T201
+        return EXIT_CONFIGURATION
+    _configure_logging(options)
+    settings.log(configuration, webhooks=options.webhooks)
 
-    return _serve(options, setup)
+    def setup(manager: Manager) -> None:
+        add_jobset_controllers(manager, configuration.features)
+        if options.webhooks:
+            add_webhooks(manager, **settings.webhook_settings(configuration, options))
+
+    return _serve(configuration, options, setup)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -115,22 +134,34 @@ def _run(options: argparse.Namespace) -> int:
     setup = importlib.import_module(module_name)
     for part in function_name.split("."):
         setup = getattr(setup, part)
-    return _serve(options, setup)  # type: ignore[arg-type]
+    from jobsetpy.app import settings
+
+    _configure_logging(options)
+    return _serve(settings.without_file(options), options, setup)  # type: ignore[arg-type]
 
 
-def _serve(options: argparse.Namespace, setup: Callable[[Manager], None]) -> int:
+def _configure_logging(options: argparse.Namespace) -> None:
+    from jobsetpy.app import settings
+    from jobsetpy.observability import logging
+
+    log_format, level = settings.log_options(options)
+    logging.configure(format=log_format, level=level)
+
+
+def _serve(
+    configuration: Configuration, options: argparse.Namespace, setup: Callable[[Manager], None]
+) -> int:
     import asyncio
 
     import uvloop
 
-    from jobsetpy.observability import logging
-
-    logging.configure(format=options.log_format, level=options.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_manage(options, setup))
+        return runner.run(_manage(configuration, options, setup))
 
 
-async def _manage(options: argparse.Namespace, setup: Callable[[Manager], None]) -> int:
+async def _manage(
+    configuration: Configuration, options: argparse.Namespace, setup: Callable[[Manager], None]
+) -> int:
     from jobsetpy import aio
     from jobsetpy.client import connect
     from jobsetpy.manager import Manager, ManagerSettings
@@ -139,16 +170,18 @@ async def _manage(options: argparse.Namespace, setup: Callable[[Manager], None])
     client = await connect(
         kubeconfig=options.kubeconfig,
         context=options.context,
-        qps=options.kube_api_qps,
-        burst=options.kube_api_burst,
+        qps=configuration.client_connection.qps,
+        burst=configuration.client_connection.burst,
         observer=ClientMetrics(),
     )
     try:
         manager = Manager(
             client,
             settings=ManagerSettings(
-                metrics_bind_address=options.metrics_bind_address,
-                health_probe_bind_address=options.health_probe_bind_address,
+                metrics_bind_address=configuration.metrics.bind_address,
+                health_probe_bind_address=configuration.health.health_probe_bind_address,
+                liveness_path=configuration.health.liveness_endpoint_name,
+                readiness_path=configuration.health.readiness_endpoint_name,
             ),
         )
         setup(manager)

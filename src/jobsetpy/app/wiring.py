@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
+from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import jobs, pod_epochs
 
 
-def add_jobset_controllers(manager: Manager) -> None:
-    """Add the JobSet controllers to ``manager``."""
-    jobs.setup(manager)
-    pod_epochs.setup(manager)
+def add_jobset_controllers(manager: Manager, features: Features | None = None) -> None:
+    """Add the JobSet controllers to ``manager``.
+
+    Args:
+        manager: not started yet.
+        features: which gates are on; all of them when absent.
+    """
+    features = features or Features()
+    jobs.setup(manager, jobs.JobsSettings(features=features))
+    if features.in_place_restart:
+        pod_epochs.setup(manager)
 
 
-def add_webhooks(
-    manager: Manager, *, bind_address: str = ":9443", certificate_dir: str | None = None
-) -> None:
+def add_webhooks(manager: Manager, **settings: Any) -> None:
     """Have ``manager`` serve the admission webhooks as well.
 
     Args:
         manager: not started yet.
-        bind_address: ``host:port`` or ``:port``.
-        certificate_dir: folder with ``tls.crt`` and ``tls.key``; when absent, the manager makes
-            its certificates itself.
+        settings: those of ``admission.WebhookSettings``.
     """
     from jobsetpy import admission  # 10 MB that a manager without webhooks need not carry
 
-    settings = admission.WebhookSettings(
-        bind_address=bind_address,
-        certificate_dir=None if certificate_dir is None else Path(certificate_dir),
-    )
-    admission.setup(manager, settings)
+    admission.setup(manager, admission.WebhookSettings(**settings))

@@ -48,13 +48,16 @@ class ManagerSettings:
 
     Args:
         metrics_bind_address: ``host:port``, ``:port``, or "0" for no metrics server.
-        health_probe_bind_address: the same for ``/healthz`` and ``/readyz``.
+        health_probe_bind_address: the same for health and readiness.
+        liveness_path, readiness_path: where those two are served.
         sync_timeout_s: how long caches may take for their first list before the manager gives up.
         stop_timeout_s: how long a graceful stop may take as a whole.
     """
 
     metrics_bind_address: str = "0"
     health_probe_bind_address: str = "0"
+    liveness_path: str = "/healthz"
+    readiness_path: str = "/readyz"
     sync_timeout_s: float = 120.0
     stop_timeout_s: float = 30.0
 
@@ -201,7 +204,9 @@ class Manager:
         self.health_port = await stack.enter_async_context(
             serving(
                 parse_address(settings.health_probe_bind_address),
-                health_routes({}, self._ready_checks),
+                health_routes(
+                    {}, self._ready_checks, (settings.liveness_path, settings.readiness_path)
+                ),
             )
         )
         self.metrics_port = await stack.enter_async_context(

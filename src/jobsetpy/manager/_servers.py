@@ -34,12 +34,17 @@ def parse_address(text: str) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
-def health_routes(live: Mapping[str, Check], ready: Mapping[str, Check]) -> dict[str, _Handler]:
-    """``/healthz`` and ``/readyz``: 200 ``ok``, or 500 with one line per problem.
+def health_routes(
+    live: Mapping[str, Check],
+    ready: Mapping[str, Check],
+    paths: tuple[str, str] = ("/healthz", "/readyz"),
+) -> dict[str, _Handler]:
+    """Liveness and readiness: 200 ``ok``, or 500 with one line per problem.
 
     Args:
         live: named checks for liveness.
         ready: named checks for readiness.
+        paths: of the two; a leading slash may be left out.
     """
 
     def answer(checks: Mapping[str, Check]) -> _Handler:
@@ -51,7 +56,8 @@ def health_routes(live: Mapping[str, Check], ready: Mapping[str, Check]) -> dict
 
         return handle
 
-    return {"/healthz": answer(live), "/readyz": answer(ready)}
+    live_path, ready_path = (f"/{path.lstrip('/')}" for path in paths)
+    return {live_path: answer(live), ready_path: answer(ready)}
 
 
 def metrics_route(registry: CollectorRegistry) -> dict[str, _Handler]:

@@ -1,0 +1,184 @@
+"""What a manager runs with: the configuration file, overridden by flags that are given explicitly.
+
+A flag's own default never overrides the file. What the file says and this manager does not do (yet)
+is named, so that nobody relies on it unknowingly.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from jobsetpy.app import _tls_names as tls_names
+from jobsetpy.app import configuration as file
+from jobsetpy.app.configuration import Configuration
+from jobsetpy.domain.features import gate_names, gate_problems
+from jobsetpy.observability.logging import Format, get_logger
+
+_OVERRIDES: Final = {
+    "metrics_bind_address": ("metrics", "bind_address"),
+    "health_probe_bind_address": ("health", "health_probe_bind_address"),
+    "leader_elect": ("leader_election", "leader_elect"),
+    "kube_api_qps": ("client_connection", "qps"),
+    "kube_api_burst": ("client_connection", "burst"),
+}
+"""Flag → section and field of the file that it overrides."""
+
+_ZAP_LEVELS: Final = {"debug": "debug", "info": "info", "error": "error", "panic": "error"}
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags of the file's overrides; a value of ``None`` says that one was not given."""
+    gates = ",".join(f"{name}=true|false" for name in gate_names())
+    parser.add_argument("--config", metavar="FILE", help="configuration file (YAML)")
+    parser.add_argument(
+        "--feature-gates", type=parse_gates, default=None, metavar="NAME=BOOL,...", help=gates
+    )
+    parser.add_argument(
+        "--leader-elect",
+        nargs="?",
+        const=True,
+        type=_boolean,
+        default=None,
+        metavar="BOOL",
+        help="default: what the configuration file says, else true",
+    )
+    # Manifests made for today's controller may have these; they are taken in their sense, or for
+    # nothing where they have none here.
+    parser.add_argument("--zap-log-level", choices=[*_ZAP_LEVELS, "1", "2"], help=argparse.SUPPRESS)
+    parser.add_argument("--zap-encoder", choices=("json", "console"), help=argparse.SUPPRESS)
+    parser.add_argument("--zap-devel", nargs="?", const=True, type=_boolean, help=argparse.SUPPRESS)
+    for name in ("--zap-stacktrace-level", "--zap-time-encoding"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+
+
+def with_double_dashes(arguments: list[str]) -> list[str]:
+    """Arguments with long flags of one dash (``-config``) given two."""
+    return [
+        f"-{each}" if len(each) > 2 and each[0] == "-" and each[1].isalpha() else each
+        for each in arguments
+    ]
+
+
+def parse_gates(text: str) -> dict[str, bool]:
+    """``A=true,B=false`` as a map.
+
+    Raises:
+        argparse.ArgumentTypeError: another form, an unknown gate, or a locked one.
+    """
+    gates: dict[str, bool] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals:
+            msg = f"{part!r} is not NAME=true or NAME=false"
+            raise argparse.ArgumentTypeError(msg)
+        gates[name.strip()] = _boolean(value.strip())
+    problems = gate_problems(gates)
+    if problems:
+        raise argparse.ArgumentTypeError("; ".join(problems))
+    return gates
+
+
+def read(options: argparse.Namespace) -> Configuration:
+    """The effective configuration of parsed flags.
+
+    Raises:
+        ConfigurationError: the file cannot be used; with every problem.
+    """
+    configuration = file.load(Path(options.config)) if options.config else file.defaults()
+    configuration = _overridden(configuration, options)
+    gates = {**configuration.feature_gates, **(options.feature_gates or {})}
+    given = configuration.given
+    if options.leader_elect is not None:
+        given |= {"leaderElection"}
+    return attrs.evolve(configuration, feature_gates=gates, given=given)
+
+
+def without_file(options: argparse.Namespace) -> Configuration:
+    """What a controller of the user's own runs with: no server unless it is asked for."""
+    quiet = attrs.evolve(
+        file.defaults(),
+        metrics=file.Metrics(bind_address="0"),
+        health=file.Health(health_probe_bind_address="0"),
+    )
+    return _overridden(quiet, options)
+
+
+def _overridden(configuration: Configuration, options: argparse.Namespace) -> Configuration:
+    for flag, (section, field) in _OVERRIDES.items():
+        value = getattr(options, flag, None)
+        if value is not None:
+            changed = attrs.evolve(getattr(configuration, section), **{field: value})
+            configuration = attrs.evolve(configuration, **{section: changed})
+    return configuration
+
+
+def log_options(options: argparse.Namespace) -> tuple[Format, str]:
+    """Format and level of log lines; our own flags win over those of today's controller."""
+    level = options.log_level
+    if level is None:
+        zap = getattr(options, "zap_log_level", None)
+        level = "info" if zap is None else _ZAP_LEVELS.get(zap, "debug")
+    return options.log_format or getattr(options, "zap_encoder", None) or "auto", level
+
+
+def log(configuration: Configuration, *, webhooks: bool) -> None:
+    """Log the configuration in effect, and a warning for each part of it that has no effect."""
+    logger = get_logger("manager")
+    content = attrs.asdict(configuration)
+    content.pop("given")
+    logger.info("configuration", **content)
+    for path in without_effect(configuration, webhooks=webhooks):
+        logger.warning("this part of the configuration has no effect", field=path)
+
+
+def without_effect(configuration: Configuration, *, webhooks: bool) -> list[str]:
+    """Paths of what is given and this manager does not act on.
+
+    Args:
+        configuration: as read.
+        webhooks: whether this manager serves webhooks.
+    """
+    idle = ["leaderElection", "metrics.certDir"]
+    if not webhooks:
+        idle += ["webhook", "tls", "internalCertManagement"]
+    elif configuration.internal_cert_management.enable:
+        idle.append("webhook.certDir")  # own certificates are kept in memory
+    return [path for path in idle if path in configuration.given]
+
+
+def webhook_settings(
+    configuration: Configuration, options: argparse.Namespace
+) -> Mapping[str, Any]:
+    """What ``admission.WebhookSettings`` is made of, as keyword arguments."""
+    internal, tls = configuration.internal_cert_management, configuration.tls or file.Tls()
+    webhook = configuration.webhook
+    host = f"[{webhook.host}]" if ":" in webhook.host else webhook.host
+    out: dict[str, Any] = {
+        "bind_address": options.webhook_bind_address or f"{host}:{webhook.port}",
+        "features": configuration.features,
+        "tls13_only": tls.min_version == "VersionTLS13",
+        "ciphers": tls_names.openssl_ciphers(tls.cipher_suites),
+    }
+    if internal.enable:
+        out["service_name"] = internal.webhook_service_name
+        out["secret_name"] = internal.webhook_secret_name
+    else:
+        out["certificate_dir"] = Path(webhook.cert_dir)
+    if options.webhook_cert_dir is not None:
+        out["certificate_dir"] = Path(options.webhook_cert_dir)
+    return out
+
+
+def _boolean(text: str) -> bool:
+    """As Go's flags read it."""
+    if text in {"1", "t", "T", "true", "TRUE", "True"}:
+        return True
+    if text in {"0", "f", "F", "false", "FALSE", "False"}:
+        return False
+    msg = f"{text!r} is neither true nor false"
+    raise argparse.ArgumentTypeError(msg)

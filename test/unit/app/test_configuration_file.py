@@ -1,0 +1,279 @@
+"""The configuration file: defaults, strict decoding, checks."""
+
+import attrs
+import pytest
+
+from jobsetpy.app import configuration as c
+
+HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
+
+
+def problems_of(text):
+    with pytest.raises(c.ConfigurationError) as caught:
+        configuration = c.parse(text)
+        raise c.ConfigurationError(c.validate(configuration))
+    return caught.value.problems
+
+
+def test_a_file_without_fields_has_all_defaults():
+    """Every field has the default that JobSet documents."""
+    configuration = c.parse(HEAD)
+
+    assert configuration == c.defaults()
+    assert attrs.asdict(configuration) == {
+        "webhook": {
+            "port": 9443,
+            "host": "",
+            "cert_dir": "/tmp/k8s-webhook-server/serving-certs",
+        },
+        "leader_election": {
+            "leader_elect": True,
+            "lease_duration": 15.0,
+            "renew_deadline": 10.0,
+            "retry_period": 2.0,
+            "resource_lock": "leases",
+            "resource_name": "6d4f6a47.jobset.x-k8s.io",
+            "resource_namespace": "",
+        },
+        "metrics": {"bind_address": ":8443", "cert_dir": ""},
+        "health": {
+            "health_probe_bind_address": ":8081",
+            "readiness_endpoint_name": "/readyz",
+            "liveness_endpoint_name": "/healthz",
+        },
+        "tls": None,
+        "internal_cert_management": {
+            "enable": True,
+            "webhook_service_name": "jobset-webhook-service",
+            "webhook_secret_name": "jobset-webhook-server-cert",
+        },
+        "client_connection": {"qps": 500.0, "burst": 500},
+        "feature_gates": {},
+        "given": frozenset(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "section", "wanted"),
+    [
+        ("webhook: {port: 1, host: a, certDir: /c}", "webhook", c.Webhook(port=1, host="a", cert_dir="/c")),
+        ("webhook: {host: a}", "webhook", c.Webhook(host="a")),
+        ("webhook: null", "webhook", c.Webhook()),
+        ("webhook: {port: null}", "webhook", c.Webhook()),
+        ("metrics: {bindAddress: '0'}", "metrics", c.Metrics(bind_address="0")),
+        ("metrics: {bindAddress: ''}", "metrics", c.Metrics()),
+        ("metrics: {certDir: /m}", "metrics", c.Metrics(cert_dir="/m")),
+        (
+            "internalCertManagement: {enable: false}",
+            "metrics",
+            c.Metrics(cert_dir="/tmp/k8s-metrics-server/serving-certs"),
+        ),
+        (
+            "internalCertManagement: {enable: false}\nmetrics: {certDir: /m}",
+            "metrics",
+            c.Metrics(cert_dir="/m"),
+        ),
+        ("health: {healthProbeBindAddress: ''}", "health", c.Health()),
+        (
+            "health: {healthProbeBindAddress: ':1', readinessEndpointName: r, livenessEndpointName: l}",
+            "health",
+            c.Health(
+                health_probe_bind_address=":1",
+                readiness_endpoint_name="r",
+                liveness_endpoint_name="l",
+            ),
+        ),
+        (
+            "leaderElection: {leaderElect: false}",
+            "leader_election",
+            c.LeaderElection(leader_elect=False),
+        ),
+        (
+            "leaderElection:\n  {leaseDuration: 1m30s, renewDeadline: 0s, retryPeriod: 500ms,\n"
+            + "  resourceName: n, resourceNamespace: s, resourceLock: x}",
+            "leader_election",
+            c.LeaderElection(
+                lease_duration=90.0,
+                retry_period=0.5,
+                resource_name="n",
+                resource_namespace="s",
+                resource_lock="x",
+            ),
+        ),
+        (
+            "internalCertManagement: {enable: false}",
+            "internal_cert_management",
+            c.InternalCertManagement(enable=False),
+        ),
+        (
+            "internalCertManagement: {webhookServiceName: a, webhookSecretName: b}",
+            "internal_cert_management",
+            c.InternalCertManagement(webhook_service_name="a", webhook_secret_name="b"),
+        ),
+        ("clientConnection: {}", "client_connection", c.ClientConnection()),
+        (
+            "clientConnection: {qps: 123, burst: 456}",
+            "client_connection",
+            c.ClientConnection(qps=123.0, burst=456),
+        ),
+        ("clientConnection: {qps: 0.5}", "client_connection", c.ClientConnection(qps=0.5)),
+        ("tls: {}", "tls", c.Tls()),
+        (
+            "tls: {minVersion: VersionTLS12, cipherSuites: [TLS_RSA_WITH_AES_128_CBC_SHA]}",
+            "tls",
+            c.Tls(min_version="VersionTLS12", cipher_suites=("TLS_RSA_WITH_AES_128_CBC_SHA",)),
+        ),
+        ("featureGates: {RestartJob: false}", "feature_gates", {"RestartJob": False}),
+        ('{"webhook": {"port": 5}}', "webhook", c.Webhook(port=5)),
+    ],
+)  # fmt: skip
+def test_what_is_given_is_kept(text, section, wanted):
+    """A given value is kept; an empty one counts as not given."""
+    head = f'{{"apiVersion": "{c.API_VERSION}", "kind": "Configuration", '
+    configuration = c.parse(head + text[1:] if text.startswith("{") else HEAD + text)
+
+    assert getattr(configuration, section) == wanted
+    assert c.validate(configuration) == []
+
+
+def test_what_the_file_itself_says_is_known():
+    """The paths of given fields are kept; a null gives nothing."""
+    configuration = c.parse(HEAD + "metrics: {certDir: /m, bindAddress: null}\nwebhook: null")
+
+    assert configuration.given == {"metrics", "metrics.certDir"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("foo: 1", 'unknown field "foo"'),
+        ("given: []", 'unknown field "given"'),
+        ("webhook: {prot: 1, hots: a}", 'unknown field "webhook.hots", unknown field "webhook.prot"'),
+        ("webhook: {port: '1'}", "webhook.port: expected an integer, got '1'"),
+        ("webhook: {port: true}", "webhook.port: expected an integer, got True"),
+        ("webhook: {certDir: 1}", "webhook.certDir: expected a string, got 1"),
+        ("webhook: x", "webhook: expected a mapping, got 'x'"),
+        (
+            "leaderElection: {leaderElect: 'no'}",
+            "leaderElection.leaderElect: expected true or false, got 'no'",
+        ),
+        (
+            "leaderElection: {leaseDuration: 15}",
+            "leaderElection.leaseDuration: expected a duration such as 15s, got 15",
+        ),
+        (
+            "leaderElection: {retryPeriod: -2s}",
+            "leaderElection.retryPeriod: '-2s' is no duration such as 15s or 1m30s",
+        ),
+        ("clientConnection: {qps: .nan}", "clientConnection.qps: expected a number, got nan"),
+        ("clientConnection: {qps: fast}", "clientConnection.qps: expected a number, got 'fast'"),
+        ("tls: {cipherSuites: [a, 1]}", "tls.cipherSuites[1]: expected a string, got 1"),
+        ("featureGates: {RestartJob: 1}", "featureGates['RestartJob']: expected true or false, got 1"),
+        ("webhook: {}\nwebhook: {}", 'key "webhook" already set in map (line 4)'),
+        ("webhook: {port: 1, port: 2}", 'key "port" already set in map (line 3)'),
+    ],
+)  # fmt: skip
+def test_decoding_is_strict(text, problem):
+    """What does not decode is told with its path."""
+    assert problems_of(HEAD + text) == [problem]
+
+
+def test_all_decoding_problems_are_told_at_once():
+    """One error does not hide the others."""
+    assert len(problems_of(HEAD + "webhook: {port: a}\nmetrics: {x: 1}\ny: 2")) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "- a",
+        "kind: Configuration",
+        "apiVersion: config.jobset.x-k8s.io/v2\nkind: Configuration",
+        "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Config",
+        "a: [",
+        "a: *nothing",
+        "[" * 20_000,
+    ],
+)
+def test_other_documents_are_refused(text):
+    """No YAML, no mapping, or another kind: one problem, no exception of another class."""
+    assert len(problems_of(text)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("internalCertManagement: {webhookSecretName: 'A b'}", "internalCertManagement.webhookSecretName"),
+        ("internalCertManagement: {webhookServiceName: 0-invalid}", "internalCertManagement.webhookServiceName"),
+        ("tls: {minVersion: VersionTLS10}", "tls"),
+        ("tls: {minVersion: VersionTLS11}", "tls"),
+        ("tls: {minVersion: TLS1.3}", "tls"),
+        ("tls: {cipherSuites: [TLS_NONE]}", "tls"),
+        ("tls: {minVersion: x, cipherSuites: [y]}", "tls"),
+        (
+            "tls: {minVersion: VersionTLS13, cipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]}",
+            "tls.cipherSuites",
+        ),
+        ("featureGates: {Foo: true}", "featureGates"),
+        ("featureGates: {TLSOptions: false}", "featureGates"),
+    ],
+)  # fmt: skip
+def test_values_are_checked(text, field):
+    """A bad value is one problem on its field."""
+    (problem,) = problems_of(HEAD + text)
+    assert problem.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "internalCertManagement: {enable: false, webhookServiceName: 0-invalid}",
+        "tls: {minVersion: VersionTLS13}",
+        "tls: {minVersion: VersionTLS13, cipherSuites: []}",
+        "tls: {minVersion: VersionTLS12, cipherSuites: [TLS_AES_128_GCM_SHA256]}",
+        "tls: {cipherSuites: [TLS_RSA_WITH_RC4_128_SHA, TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305]}",
+        "featureGates: {TLSOptions: true, AllBeta: true, AllAlpha: false, InPlaceRestart: true}",
+    ],
+)
+def test_what_today_s_controller_takes_is_taken(text):
+    """Unchecked names of a switched-off part, TLS 1.3 names, weak but known suites, meta gates."""
+    assert c.validate(c.parse(HEAD + text)) == []
+
+
+def test_a_file_is_read(tmp_path):
+    """A good file is a configuration; a bad one, or none, is told."""
+    file = tmp_path / "c.yaml"
+    file.write_text(HEAD + "webhook: {port: 1}")
+    assert c.load(file).webhook.port == 1
+
+    file.write_text(HEAD + "featureGates: {A: true, B: true}\ntls: {minVersion: x}")
+    with pytest.raises(c.ConfigurationError) as caught:
+        c.load(file)
+    assert len(caught.value.problems) == 3
+    with pytest.raises(c.ConfigurationError, match="cannot read"):
+        c.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("0s", 0),
+        ("15s", 15),
+        ("1h2m3s", 3723),
+        ("1.5s", 1.5),
+        (".5m", 30),
+        ("10us", 1e-5),
+    ],
+)
+def test_durations(text, seconds):
+    """Go's forms are read."""
+    assert c.parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "15", "s", "1d", "1s2", "-1s", "1 s", "1s "])
+def test_no_durations(text):
+    """Everything else is refused."""
+    with pytest.raises(ValueError, match="no duration"):
+        c.parse_duration(text)

@@ -1,0 +1,194 @@
+"""Flags over the configuration file, and what a manager makes of both."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import structlog
+
+from jobsetpy.app import configuration as file
+from jobsetpy.app import main, settings
+from jobsetpy.domain.features import Features
+
+HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
+
+
+@pytest.fixture
+def options(tmp_path):
+    """Parses manager flags, with a configuration file if there is a text for one."""
+
+    def parse(*flags, text=None):
+        if text is not None:
+            path = tmp_path / "configuration.yaml"
+            path.write_text(HEAD + text)
+            flags = ("--config", str(path), *flags)
+        return main._parser().parse_args(["manager", *settings.with_double_dashes(list(flags))])
+
+    return parse
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "section", "field", "default", "in_file", "by_flag"),
+    [
+        ("--metrics-bind-address=:1", "metrics: {bindAddress: ':2'}", "metrics", "bind_address", ":8443", ":2", ":1"),
+        ("--metrics-bind-address=0", "metrics: {bindAddress: ':2'}", "metrics", "bind_address", ":8443", ":2", "0"),
+        ("-health-probe-bind-address=:1", "health: {healthProbeBindAddress: ':2'}", "health", "health_probe_bind_address", ":8081", ":2", ":1"),
+        ("--leader-elect", "leaderElection: {leaderElect: false}", "leader_election", "leader_elect", True, False, True),
+        ("--leader-elect=false", "leaderElection: {leaderElect: true}", "leader_election", "leader_elect", True, True, False),
+        ("--kube-api-qps=0", "clientConnection: {qps: 7}", "client_connection", "qps", 500.0, 7.0, 0.0),
+        ("-kube-api-burst=9", "clientConnection: {burst: 7}", "client_connection", "burst", 500, 7, 9),
+    ],
+)  # fmt: skip
+def test_only_a_given_flag_overrides_the_file(
+    options, flag, text, section, field, default, in_file, by_flag
+):
+    """Default, file, flag: the later wins, and a flag's own default never does."""
+
+    def value(*flags, text=None):
+        return getattr(getattr(settings.read(options(*flags, text=text)), section), field)
+
+    assert value() == default
+    assert value(text=text) == in_file
+    assert value(flag) == by_flag
+    assert value(flag, text=text) == by_flag
+
+
+def test_feature_gates_of_flag_and_file_are_joined(options):
+    """Each gate is taken from the flag if it names it, else from the file, else it is on."""
+    text = "featureGates: {RestartJob: false, ElasticJobSet: false}"
+    parsed = options("--feature-gates=RestartJob=true, InPlaceRestart=F", text=text)
+
+    assert settings.read(parsed).features == Features(
+        restart_job=True, elastic_jobset=False, in_place_restart=False
+    )
+    assert settings.read(options("--feature-gates=")).features == Features()
+    everything_off = Features(restart_job=False, elastic_jobset=False, in_place_restart=True)
+    gates = {"AllAlpha": False, "InPlaceRestart": True, "AllBeta": True, "TLSOptions": True}
+    assert Features.from_gates(gates) == everything_off
+
+
+@pytest.mark.parametrize(
+    "text", ["Foo=true", "TLSOptions=false", "RestartJob", "RestartJob=on", "=true"]
+)
+def test_bad_feature_gates(text):
+    """Unknown and locked gates, and other forms, are refused."""
+    with pytest.raises(argparse.ArgumentTypeError):
+        settings.parse_gates(text)
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ([], ("auto", "info")),
+        (["--log-format=json", "--log-level=error", "--zap-log-level=debug"], ("json", "error")),
+        (["--zap-log-level=2", "--zap-encoder=console"], ("console", "debug")),
+        (["-zap-log-level=error", "-zap-devel", "-zap-time-encoding=iso8601"], ("auto", "error")),
+    ],
+)
+def test_logging_flags(options, flags, wanted):
+    """Flags of today's manifests are taken in their sense; our own win over them."""
+    assert settings.log_options(options(*flags)) == wanted
+
+
+def test_a_controller_of_ones_own_serves_nothing_unasked():
+    """``run`` has the same flags without a file, and no servers by default."""
+    parse = main._parser().parse_args
+    quiet = settings.without_file(parse(["run", "m:f"]))
+    assert (quiet.metrics.bind_address, quiet.health.health_probe_bind_address) == ("0", "0")
+    asked = parse(["run", "m:f", "--metrics-bind-address=:1", "--kube-api-qps=3"])
+    asked_for = settings.without_file(asked)
+    assert (asked_for.metrics.bind_address, asked_for.client_connection.qps) == (":1", 3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "wanted"),
+    [
+        ("", [], {"bind_address": ":9443", "service_name": "jobset-webhook-service",
+                  "secret_name": "jobset-webhook-server-cert", "tls13_only": False, "ciphers": ()}),
+        ("webhook: {port: 7, host: '::1', certDir: /x}", [], {"bind_address": "[::1]:7"}),
+        ("webhook: {port: 7, host: '::1'}", ["--webhook-bind-address=:8"], {"bind_address": ":8"}),
+        ("internalCertManagement: {enable: false}", [],
+         {"certificate_dir": Path("/tmp/k8s-webhook-server/serving-certs")}),
+        ("internalCertManagement: {enable: false}\nwebhook: {certDir: /x}", [],
+         {"certificate_dir": Path("/x")}),
+        ("internalCertManagement: {enable: false}\nwebhook: {certDir: /x}",
+         ["--webhook-cert-dir=/y"], {"certificate_dir": Path("/y")}),
+        ("tls: {minVersion: VersionTLS13}", [], {"tls13_only": True}),
+        ("tls: {cipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256]}",
+         [], {"ciphers": ("ECDHE-RSA-AES128-GCM-SHA256",)}),
+        ("featureGates: {ElasticJobSet: false}", [], {"features": Features(elastic_jobset=False)}),
+    ],
+)  # fmt: skip
+def test_webhook_settings(options, text, flags, wanted):
+    """The webhook server is set up as file and flags say."""
+    parsed = options(*flags, text=text)
+    made = settings.webhook_settings(settings.read(parsed), parsed)
+
+    assert {key: made.get(key) for key in wanted} == wanted
+    assert ("secret_name" in made) == ("enable: false" not in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "webhooks", "wanted"),
+    [
+        ("webhook: {port: 1}\ntls: {}\ninternalCertManagement: {}", [], False,
+         ["webhook", "tls", "internalCertManagement"]),
+        ("webhook: {port: 1, certDir: /x}\ntls: {}", [], True, ["webhook.certDir"]),
+        ("webhook: {certDir: /x}\ninternalCertManagement: {enable: false}", [], True, []),
+        ("metrics: {certDir: /x}", [], True, ["metrics.certDir"]),
+        ("leaderElection: {resourceName: x}", [], True, ["leaderElection"]),
+        ("", ["--leader-elect"], True, ["leaderElection"]),
+        ("", [], False, []),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_is_named(options, text, flags, webhooks, wanted):
+    """Nobody relies unknowingly on a field that is read and not acted on."""
+    configuration = settings.read(options(*flags, text=text))
+
+    assert settings.without_effect(configuration, webhooks=webhooks) == wanted
+    with structlog.testing.capture_logs() as lines:
+        settings.log(configuration, webhooks=webhooks)
+    assert lines[0]["log_level"] == "info"
+    assert lines[0]["feature_gates"] == {}
+    assert [(line["log_level"], line["field"]) for line in lines[1:]] == [
+        ("warning", path) for path in wanted
+    ]
+
+
+def test_every_known_cipher_suite_can_be_set_up():
+    """A name that the file takes never ends the start, as far as this OpenSSL has the suite."""
+    from jobsetpy.admission import _tls as tls
+    from jobsetpy.app import _tls_names as names
+
+    ciphers = names.openssl_ciphers(list(names._OPENSSL))
+    assert {c["name"] for c in tls.new_context(ciphers=ciphers).get_ciphers()} >= {
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        "ECDHE-RSA-CHACHA20-POLY1305",
+    }
+    with pytest.raises(ValueError, match="none of the cipher suites"):
+        tls.new_context(ciphers=("NONE",))
+
+
+def test_the_process_ends_with_one_and_every_problem(tmp_path):
+    """A file that cannot be used ends the manager before it does anything."""
+    path = tmp_path / "c.yaml"
+    path.write_text(HEAD + "featureGates: {A: true, B: true}")
+    done = subprocess.run(
+        [sys.executable, "-m", "jobsetpy.app.main", "manager", "--config", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "jobsetpy manager: featureGates: unrecognized feature gate: A",
+        "jobsetpy manager: featureGates: unrecognized feature gate: B",
+    ]
+
+
+def test_defaults_pass_their_own_checks():
+    """The effective defaults are valid."""
+    assert file.validate(file.defaults()) == []
