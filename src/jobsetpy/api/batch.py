@@ -29,6 +29,19 @@ class JobStatus:
     failed: int = 0
     start_time: datetime | None = None
     conditions: tuple[Condition, ...] = ()
+    completed_indexes: str = ""
+    failed_indexes: str | None = None
+
+    @property
+    def first_index_is_over(self) -> bool:
+        """Whether completion index 0 succeeded or failed for good: no pod will have it again.
+
+        Both lists are texts such as ``0,3-5,7`` in ascending order.
+        """
+        return any(
+            text is not None and (text == "0" or text.startswith(("0,", "0-")))
+            for text in (self.completed_indexes, self.failed_indexes)
+        )
 
     @property
     def finished(self) -> Condition | None:

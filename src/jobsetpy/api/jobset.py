@@ -23,6 +23,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from jobsetpy.api import keys
@@ -444,6 +446,11 @@ def _intern(obj: Any, *names: str) -> None:
             object.__setattr__(obj, name, sys.intern(value))
 
 
+@lru_cache(maxsize=1024)
+def _shared_selector(key: str, value: str) -> Mapping[str, str]:
+    return MappingProxyType({key: value})
+
+
 @wire
 class ChildPodLabels:
     """The labels that tell which Job of which JobSet a pod belongs to."""
@@ -469,10 +476,17 @@ class ChildPodAnnotations:
     completion_index: str | None = field(default=None, name=keys.COMPLETION_INDEX_ANNOTATION)
     jobset_uid: str = field(default="", name=keys.JOBSET_UID)
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
+    node_selector: str | None = field(default=None, name=keys.NODE_SELECTOR_ANNOTATION)
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
         _intern(self, "epoch", "completion_index", "jobset_uid", "exclusive_topology")
+        _intern(self, "node_selector")
+
+    @property
+    def placed_topology(self) -> str | None:
+        """The node label that names domains, if the webhook and the manager place the pod."""
+        return self.exclusive_topology if self.node_selector is None else None
 
 
 @wire
@@ -500,14 +514,37 @@ class ChildPodMeta:
 
 
 @wire
+class SchedulingGate:
+    """What keeps the scheduler from looking at a pod."""
+
+    name: str = ""
+
+
+@lru_cache(maxsize=1024)
+def _shared_gates(gates: tuple[SchedulingGate, ...]) -> tuple[SchedulingGate, ...]:
+    return gates
+
+
+@wire
 class ChildPodSpec:
-    """Where the pod runs."""
+    """Where the pod runs, and what decides that under exclusive placement.
+
+    Of a cached pod, ``node_selector`` is at most the entry of the exclusive topology, and
+    ``scheduling_gates`` is empty unless one of them is ours: :class:`ChildPod` drops the rest.
+    """
 
     node_name: str = ""
+    node_selector: Mapping[str, str] | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         """Share the node name between the pods of a node."""
         _intern(self, "node_name")
+
+    @property
+    def held(self) -> bool:
+        """Whether the gate of exclusive placement is there."""
+        return any(gate.name == keys.PLACEMENT_GATE for gate in self.scheduling_gates)
 
 
 @wire
@@ -530,3 +567,17 @@ class ChildPod:
     metadata: ChildPodMeta = ChildPodMeta()
     spec: ChildPodSpec = ChildPodSpec()
     status: ChildPodStatus = ChildPodStatus()
+
+    def __attrs_post_init__(self) -> None:
+        """Keep of selector and gates what exclusive placement reads, shared between pods."""
+        spec = self.spec
+        if spec.node_selector is None and not spec.scheduling_gates:
+            return
+        topology = self.metadata.annotations.placed_topology
+        value = (spec.node_selector or {}).get(topology) if topology is not None else None
+        selector = _shared_selector(topology, value) if topology and value is not None else None
+        object.__setattr__(spec, "node_selector", selector)
+        held = topology is not None and spec.held
+        object.__setattr__(
+            spec, "scheduling_gates", _shared_gates(spec.scheduling_gates) if held else ()
+        )

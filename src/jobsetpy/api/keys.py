@@ -37,6 +37,14 @@ NAMESPACED_JOB_LABEL: Final = "alpha.jobset.sigs.k8s.io/namespaced-job"
 NO_SCHEDULE_TAINT: Final = "alpha.jobset.sigs.k8s.io/no-schedule"
 PRIORITY_LABEL: Final = "jobset.sigs.k8s.io/priority"
 
+# Pods under exclusive placement.
+PLACEMENT_GATE: Final = "jobset.sigs.k8s.io/exclusive-placement"
+"""Scheduling gate of a pod whose leader has no node yet."""
+DISRUPTION_TARGET_CONDITION: Final = "DisruptionTarget"
+PLACEMENT_VIOLATION_REASON: Final = "ExclusivePlacementViolation"
+PLACEMENT_VIOLATION_MESSAGE: Final = "Pod violated JobSet exclusive placement policy"
+TOPOLOGY_UNKNOWN_REASON: Final = "ExclusiveTopologyUnknown"
+
 # Condition types of a JobSet.
 COMPLETED_CONDITION: Final = "Completed"
 FAILED_CONDITION: Final = "Failed"
