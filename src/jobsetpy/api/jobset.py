@@ -477,11 +477,12 @@ class ChildPodAnnotations:
     jobset_uid: str = field(default="", name=keys.JOBSET_UID)
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
     node_selector: str | None = field(default=None, name=keys.NODE_SELECTOR_ANNOTATION)
+    group_attempt: str | None = field(default=None, name=keys.GROUP_ATTEMPT)
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
         _intern(self, "epoch", "completion_index", "jobset_uid", "exclusive_topology")
-        _intern(self, "node_selector")
+        _intern(self, "node_selector", "group_attempt")
 
     @property
     def placed_topology(self) -> str | None:
@@ -548,14 +549,60 @@ class ChildPodSpec:
 
 
 @wire
+class InitTerminated:
+    """How an init container ended."""
+
+    exit_code: int = 0
+
+
+@wire
+class InitState:
+    """An init container's state; neither of the two is there while it waits."""
+
+    running: Mapping[str, Any] | None = None
+    terminated: InitTerminated | None = None
+
+
+@wire
+class InitStatus:
+    """What the kubelet says of an init container."""
+
+    name: str = ""
+    state: InitState = InitState()
+
+    @property
+    def at_barrier(self) -> bool:
+        """Whether it is the barrier of group scheduling, and runs or has been passed."""
+        if self.name != keys.GROUP_INIT_CONTAINER:
+            return False
+        ended = self.state.terminated
+        return self.state.running is not None or (ended is not None and ended.exit_code == 0)
+
+
+_AT_BARRIER = (InitStatus(name=keys.GROUP_INIT_CONTAINER, state=InitState(running={})),)
+
+
+@wire
 class ChildPodStatus:
-    """The pod's phase."""
+    """The pod's phase, and whether it has come to the barrier of group scheduling.
+
+    ``init_container_statuses`` of a cached pod only answers that; all pods share the answer.
+    """
 
     phase: str = ""
+    init_container_statuses: tuple[InitStatus, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        """Share the text of the phase."""
+        """Share the text of the phase; keep of the init containers only the answer."""
         _intern(self, "phase")
+        if self.init_container_statuses:
+            started = any(status.at_barrier for status in self.init_container_statuses)
+            object.__setattr__(self, "init_container_statuses", _AT_BARRIER if started else ())
+
+    @property
+    def group_started(self) -> bool:
+        """Whether the pod counts as started for group scheduling (KEP-498)."""
+        return bool(self.init_container_statuses)
 
 
 @resource("", "v1", "Pod", "pods")

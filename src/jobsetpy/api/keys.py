@@ -31,6 +31,21 @@ EPOCH_ANNOTATION: Final = "jobset.sigs.k8s.io/epoch"
 RESTART_ANNOTATION: Final = "jobset.sigs.k8s.io/restart"
 """On a child Job, whatever its value: it is made anew, and nothing is counted (KEP-262)."""
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
+IN_PLACE_AGENT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-agent"
+"""On a JobSet, ``sidecar`` or ``supervisor``: admission adds the in-place restart agent."""
+IN_PLACE_CONTAINER_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-container"
+IN_PLACE_GRACE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-grace-seconds"
+IN_PLACE_END_CODES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-end-pod-exit-codes"
+IN_PLACE_BARRIER_PORT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-barrier-port"
+"""Settings of an agent that admission adds; on the JobSet or on a pod template."""
+
+# Annotations of Jobs and pods that take part in group scheduling (KEP-498); pods learn of them
+# through the downward API.
+GROUP_ATTEMPT: Final = "jobset.sigs.k8s.io/group-scheduling-attempt"
+GROUP_SIZE: Final = "jobset.sigs.k8s.io/group-scheduling-size"
+GROUP_TIMEOUT: Final = "jobset.sigs.k8s.io/group-scheduling-timeout"
+GROUP_INIT_CONTAINER: Final = "group-scheduling-init"
+GROUP_VOLUME: Final = "group-scheduling"
 
 # Node labels and taints of the node-selector strategy.
 NAMESPACED_JOB_LABEL: Final = "alpha.jobset.sigs.k8s.io/namespaced-job"
@@ -52,6 +67,8 @@ SUSPENDED_CONDITION: Final = "Suspended"
 RESTARTING_CONDITION: Final = "RestartingJobSet"
 STARTUP_IN_PROGRESS_CONDITION: Final = "StartupPolicyInProgress"
 STARTUP_COMPLETED_CONDITION: Final = "StartupPolicyCompleted"
+GROUP_IN_PROGRESS_CONDITION: Final = "GroupSchedulingInProgress"
+GROUP_COMPLETED_CONDITION: Final = "GroupSchedulingCompleted"
 
 # Reasons of conditions and events.
 ALL_JOBS_COMPLETED_REASON: Final = "AllJobsCompleted"
@@ -78,6 +95,20 @@ INVALID_EPOCH_REASON: Final = "InvalidEpoch"
 INVALID_JOB_REASON: Final = "InvalidChildJob"
 IN_PLACE_RESTART_STARTED_REASON: Final = "InPlaceRestartStarted"
 IN_PLACE_RESTART_COMPLETED_REASON: Final = "InPlaceRestartCompleted"
+GROUP_STARTING_REASON: Final = "GroupPodsStarting"
+GROUP_MISSING_REASON: Final = "GroupPodsMissing"
+GROUP_STARTED_REASON: Final = "AllGroupPodsStarted"
+GROUP_SUSPENDED_REASON: Final = "GroupSuspended"
+GROUP_CREATION_FAILED_REASON: Final = "GroupSchedulingCreationFailed"
+GROUP_FOREIGN_REASON: Final = "GroupConfigMapTaken"
+
+# The in-place restart agent where admission adds it to a pod.
+AGENT_NAME: Final = "jobset-agent"
+"""Of its container, its volume and the service account of ``config/agent/account``."""
+AGENT_FOLDER: Final = "/jobset-agent"
+AGENT_PROGRAM: Final = "/jobset-agent/supervise"
+AGENT_VARIABLE_PREFIX: Final = "JOBSET_AGENT_"
+"""Prefix of the variables for a supervisor that its worker does not get to see."""
 
 # Values.
 RECREATE: Final = "Recreate"
