@@ -1,10 +1,12 @@
 """Where the pods of a JobSet may go: exclusive placement of each Job in one topology domain.
 
 The first pod of a Job, its *leader*, gets affinity terms by which at most one Job of its priority
-is in a domain; the others, *followers*, are sent to the domain where the leader landed, and are
-refused until it has. Only leaders cost the scheduler the search among all pods.
+is in a domain; the others, *followers*, are sent to the domain where the leader landed. One that is
+created before the leader has landed is held by a scheduling gate, which ``follower_placement``
+lifts; without gates it is refused, and the Job controller tries again and again. Only leaders cost
+the scheduler the search among all pods.
 
-Pure: what followers need to know of the cluster comes in as two functions.
+Pure: what followers need to know of the cluster comes in as functions.
 """
 
 from __future__ import annotations
@@ -53,6 +55,13 @@ LeaderLookup = Callable[[str], Iterable[PodPlace]]
 NodeLabels = Callable[[str], Mapping[str, str] | None]
 """A node's labels by its name; ``None`` if there is no such node."""
 
+LeaderOver = Callable[[str, str], bool]
+"""By a Job's name and UID: whether its completion index 0 is over, so that no leader will come."""
+
+
+def _never_over(name: str, uid: str) -> bool:  # noqa: ARG001 - the signature of LeaderOver
+    return False
+
 
 @attrs.frozen
 class Mutation:
@@ -83,13 +92,31 @@ def is_leader(pod: Json) -> bool:
     return _annotations(pod).get(keys.COMPLETION_INDEX_ANNOTATION) == LEADER_INDEX
 
 
-def mutate(pod: Json, leaders: LeaderLookup, nodes: NodeLabels) -> Mutation:
+def mutate(
+    pod: Json,
+    leaders: LeaderLookup,
+    nodes: NodeLabels,
+    *,
+    gate: bool = False,
+    over: LeaderOver = _never_over,
+) -> Mutation:
     """The place of a new pod, as far as it can be told by now.
 
-    A follower whose leader is not found or not scheduled stays as it is: :func:`refusal` will
-    refuse it, and the Job controller tries again later.
+    A follower whose leader is not found or not scheduled is held by a gate. One that could never be
+    released (see :func:`_can_be_released`), and any if gates are off, stays as it is:
+    :func:`refusal` will refuse it, and the Job controller tries again later.
 
-    Guarantees: existing terms and selectors are kept; the patch applies to ``pod`` as it is.
+    Where no leader will come any more, a follower gets the leader's terms: the scheduler puts it to
+    the rest of its Job, or into a free domain if there is no rest.
+
+    Args:
+        pod: the pod to be created.
+        leaders: finds leaders.
+        nodes: finds nodes.
+        gate: whether followers are held by a gate.
+        over: whether a Job's leader has done its part.
+
+    Guarantees: existing terms, selectors and gates are kept; the patch applies to ``pod`` as it is.
     """
     annotations = _annotations(pod)
     if keys.JOBSET_NAME not in annotations or keys.NODE_SELECTOR_ANNOTATION in annotations:
@@ -100,23 +127,35 @@ def mutate(pod: Json, leaders: LeaderLookup, nodes: NodeLabels) -> Mutation:
         return Mutation(patch)
     if is_leader(pod):
         return Mutation(patch + _exclusive_terms(pod, topology, priority))
+    gate = gate and _can_be_released(pod)
     try:
-        leader = find_leader(pod, leaders)
+        node = find_leader(pod, leaders).node
     except LeaderNotFoundError:
+        if gate and over(*_controller(pod)):
+            return Mutation(patch + _exclusive_terms(pod, topology, priority))
+        node = ""
+    labels = nodes(node) if node else None
+    if labels is None and gate:
+        return Mutation(patch + _hold(pod))
+    if not node:
         return Mutation(patch)
-    if not leader.node:
-        return Mutation(patch)
-    labels = nodes(leader.node)
     if labels is None:
-        return Mutation(missing_node=leader.node)
+        return Mutation(missing_node=node)
     if topology not in labels:
-        return Mutation(denied=f"node {leader.node} does not have the topology label {topology!r}")
+        # Not held: nobody looks at a pod that waits, but everybody at events of failed creations.
+        return Mutation(denied=f"node {node} does not have the topology label {topology!r}")
     selector = {topology: labels[topology]}
     return Mutation([*patch, *_into_map(pod, ("spec", "nodeSelector"), selector)])
 
 
-def refusal(pod: Json, leaders: LeaderLookup) -> str:
-    """Why a new pod must not be created now; "" if it may."""
+def refusal(pod: Json, leaders: LeaderLookup, *, gate: bool = False) -> str:
+    """Why a new pod must not be created now; "" if it may.
+
+    Args:
+        pod: the pod as :func:`mutate` made it.
+        leaders: finds leaders.
+        gate: whether a follower may be held by a gate instead of having a place.
+    """
     annotations = _annotations(pod)
     topology = annotations.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
     if (
@@ -125,6 +164,8 @@ def refusal(pod: Json, leaders: LeaderLookup) -> str:
         or not isinstance(topology, str)
         or is_leader(pod)
     ):
+        return ""
+    if gate and _can_be_released(pod) and (is_held(pod) or _places_itself(pod, topology)):
         return ""
     selector = child(pod, "spec").get("nodeSelector")
     if not isinstance(selector, Mapping):
@@ -141,6 +182,32 @@ def refusal(pod: Json, leaders: LeaderLookup) -> str:
             "transient error"
         )
     return ""
+
+
+def is_held(pod: Json) -> bool:
+    """Whether the gate of exclusive placement is on a pod."""
+    gates = objects(child(pod, "spec"), "schedulingGates")
+    return any(gate.get("name") == keys.PLACEMENT_GATE for _, gate in gates)
+
+
+def _can_be_released(pod: Json) -> bool:
+    """Whether a held follower would be found when its leader lands.
+
+    Pods that no controller made are not found. Those of a NonIndexed Job never have a leader:
+    refusing them, the Job's events say so. The API server takes no gate on a pod that has a node.
+    """
+    indexed = isinstance(_annotations(pod).get(keys.COMPLETION_INDEX_ANNOTATION), str)
+    return indexed and bool(_controller_uid(pod)) and not child(pod, "spec").get("nodeName")
+
+
+def _hold(pod: Json) -> Patch:
+    """Put the gate on, next to those that are there."""
+    if is_held(pod):
+        return []
+    gate = {"name": keys.PLACEMENT_GATE}
+    if child(pod, "spec").get("schedulingGates"):
+        return [{"op": "add", "path": "/spec/schedulingGates/-", "value": gate}]
+    return [{"op": "add", "path": "/spec/schedulingGates", "value": [gate]}]
 
 
 def find_leader(pod: Json, leaders: LeaderLookup) -> PodPlace:
@@ -195,6 +262,23 @@ def _priority_label(pod: Json) -> tuple[Patch, str]:
 
 def _exclusive_terms(pod: Json, topology: str, priority: str) -> Patch:
     """With the own Job, and without any other Job of the same priority, in the same domain."""
+    affinity: dict[str, Any] = dict(child(pod, "spec", "affinity"))
+    for kind, term in _terms(pod, topology, priority).items():
+        terms = [each for _, each in objects(child(affinity, kind), _REQUIRED)]
+        affinity[kind] = {**child(affinity, kind), _REQUIRED: [*terms, term]}
+    return [{"op": "add", "path": "/spec/affinity", "value": affinity}]
+
+
+def _places_itself(pod: Json, topology: str) -> bool:
+    """Whether a pod has the terms of :func:`_exclusive_terms`."""
+    priority = text(child(pod, "metadata", "labels"), keys.PRIORITY_LABEL)
+    return all(
+        any(each == term for _, each in objects(child(pod, "spec", "affinity", kind), _REQUIRED))
+        for kind, term in _terms(pod, topology, priority).items()
+    )
+
+
+def _terms(pod: Json, topology: str, priority: str) -> dict[str, Json]:
     job = text(child(pod, "metadata", "labels"), keys.JOB_KEY)
     own = {"key": keys.JOB_KEY, "operator": "In", "values": [job]}
     others = [
@@ -202,16 +286,14 @@ def _exclusive_terms(pod: Json, topology: str, priority: str) -> Patch:
         {"key": keys.JOB_KEY, "operator": "NotIn", "values": [job]},
         {"key": keys.PRIORITY_LABEL, "operator": "In", "values": [priority]},
     ]
-    affinity: dict[str, Any] = dict(child(pod, "spec", "affinity"))
-    for kind, expressions in (("podAffinity", [own]), ("podAntiAffinity", others)):
-        terms = [term for _, term in objects(child(affinity, kind), _REQUIRED)]
-        term = {
+    return {
+        kind: {
             "labelSelector": {"matchExpressions": expressions},
             "topologyKey": topology,
             "namespaceSelector": {},
         }
-        affinity[kind] = {**child(affinity, kind), _REQUIRED: [*terms, term]}
-    return [{"op": "add", "path": "/spec/affinity", "value": affinity}]
+        for kind, expressions in (("podAffinity", [own]), ("podAntiAffinity", others))
+    }
 
 
 def _into_map(pod: Json, path: tuple[str, ...], entry: Mapping[str, str]) -> Patch:
@@ -234,8 +316,13 @@ def _annotations(pod: Json) -> Json:
     return child(pod, "metadata", "annotations")
 
 
-def _controller_uid(pod: Json) -> str:
+def _controller(pod: Json) -> tuple[str, str]:
+    """Name and UID of the owner that manages a pod."""
     for _, owner in objects(child(pod, "metadata"), "ownerReferences"):
         if owner.get("controller") is True:
-            return text(owner, "uid")
-    return ""
+            return text(owner, "name"), text(owner, "uid")
+    return "", ""
+
+
+def _controller_uid(pod: Json) -> str:
+    return _controller(pod)[1]

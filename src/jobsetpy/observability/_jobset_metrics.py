@@ -71,7 +71,16 @@ _ready_seconds = Histogram(
     buckets=_RESTART_BUCKETS,
     registry=REGISTRY,
 )
+_followers = Counter(
+    "jobset_exclusive_placement_followers_total",
+    "Followers under exclusive placement: released (sent to their leader's domain), evicted "
+    "(deleted because they were elsewhere)",
+    ["action"],
+    registry=REGISTRY,
+)
 
+for _action in ("released", "evicted"):
+    _followers.labels(_action)
 for _kind in ("recreate", "replicated_job", "job", "in_place"):
     _restarts.labels(_kind)
 for _phase in _PHASES:
@@ -139,3 +148,9 @@ def in_place_missing_pods(count: int) -> None:
 def jobset_ready(seconds: float) -> None:
     """All Jobs of a JobSet became ready."""
     _ready_seconds.observe(seconds)
+
+
+def followers_placed(*, released: int = 0, evicted: int = 0) -> None:
+    """So many followers were sent to their leader's domain, or deleted because they were not."""
+    _followers.labels("released").inc(released)
+    _followers.labels("evicted").inc(evicted)

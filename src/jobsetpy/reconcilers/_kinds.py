@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from jobsetpy.api._wire import field, wire
-from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
+from jobsetpy.api.child_pod import ChildPodMeta, ChildPodSpec
+from jobsetpy.api.core import ConfigMap
+from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
 
 
 @resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
@@ -16,6 +18,28 @@ class VolumeClaim:
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
+
+
+@resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
+@wire
+class Role:
+    """A Role: only that it can be made."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+
+
+@resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+@wire
+class RoleBinding:
+    """A RoleBinding: only that it can be made."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+
+
+GROUP_KINDS: Final = {"ConfigMap": ConfigMap, "Role": Role, "RoleBinding": RoleBinding}
+"""What group scheduling needs, by kind."""
 
 
 @wire
@@ -40,3 +64,22 @@ class TemplatedJob:
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
     spec: TemplatedJobSpec = TemplatedJobSpec()
+
+
+@wire
+class ListedPodStatus:
+    """A pod's phase and conditions."""
+
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+@resource("", "v1", "Pod", "pods")
+@wire
+class ListedPod:
+    """A pod of a JobSet read from the API server, with its conditions."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ChildPodMeta = ChildPodMeta()
+    spec: ChildPodSpec = ChildPodSpec()
+    status: ListedPodStatus = ListedPodStatus()
