@@ -1,4 +1,4 @@
-"""JobSet (``jobset.x-k8s.io/v1alpha2``), and the slice of its pods that reconcilers cache.
+"""JobSet (``jobset.x-k8s.io/v1alpha2``).
 
 The embedded Job template is kept as the plain JSON it came as: the controller passes it on and
 must not lose a field it does not know.
@@ -20,23 +20,34 @@ A class's ``RULES`` are CEL rules as pairs of expression and message.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from datetime import datetime
-from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
-from jobsetpy.api.meta import (
-    Condition,
-    ObjectMeta,
-    OwnerReference,
-    ResourceInfo,
-    controller_of,
-    resource,
-)
+from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
+
+__all__ = [
+    "ChildPod",
+    "Coordinator",
+    "DependsOn",
+    "FailurePolicy",
+    "FailurePolicyRule",
+    "GroupSchedulingConfig",
+    "InPlaceRestartStatus",
+    "JobSet",
+    "JobSetSpec",
+    "JobSetStatus",
+    "Network",
+    "ReplicatedJob",
+    "ReplicatedJobStatus",
+    "RetentionPolicy",
+    "StartupPolicy",
+    "SuccessPolicy",
+    "VolumeClaimPolicy",
+]
 
 _TARGETS = "Names of ReplicatedJobs this applies to; all of them when empty."
 _IN_ORDER_WITH_DEPENDENCIES = (
@@ -374,6 +385,38 @@ class ReplicatedJobStatus:
 
 
 @wire
+class InPlaceRestartStatus:
+    """How epochs are charged to ``maxRestarts``: what an epoch was opened by, and by what not.
+
+    An epoch after the first stands for one restart, unless the pods that opened it only came anew:
+    the group was resumed or resized, or Jobs were recreated, which is counted elsewhere. Whether
+    that is so is told by comparing the group with what it was at the latest synced epoch.
+    """
+
+    uncounted_epochs: int = field(
+        default=0, description="Epochs that were opened otherwise than by a failure."
+    )
+    last_uncounted_epoch: int = field(
+        default=0, description="The latest of them; 0 if there is none."
+    )
+    pods: int = field(
+        default=0, description="How many pods the group had to have when syncedEpoch was written."
+    )
+    restarts: int = field(default=0, description="The value of restarts at that time.")
+    job_restarts: int = field(default=0, description="The sum of all jobRestarts at that time.")
+    resume_time: datetime | None = field(
+        default=None, description="When the JobSet had last been resumed by then."
+    )
+    container_restarts: int = field(
+        default=0,
+        description=(
+            "Highest restart count of a container when deprecatedEpoch was written; what comes on "
+            "top before the barrier lifts is bounded by maxRestarts."
+        ),
+    )
+
+
+@wire
 class JobSetStatus:
     """What the controllers say."""
 
@@ -381,8 +424,8 @@ class JobSetStatus:
         default=(),
         map_keys=("type",),
         description=(
-            "Completed, Failed, Suspended, RestartingJobSet, StartupPolicyInProgress and "
-            "StartupPolicyCompleted, as far as they apply."
+            "Completed, Failed, Suspended, RestartingJobSet, RestartingInPlace, BarrierStalled, "
+            "StartupPolicyInProgress and StartupPolicyCompleted, as far as they apply."
         ),
     )
     restarts: int = field(default=0, description="How often all Jobs were recreated.")
@@ -411,6 +454,10 @@ class JobSetStatus:
             "by the agents of the strategy InPlaceRestart."
         ),
     )
+    in_place_restart: InPlaceRestartStatus | None = field(
+        default=None,
+        description="What the strategy InPlaceRestart has to remember to count each restart once.",
+    )
     previous_in_place_restart_attempt: int | None = field(
         default=None,
         minimum=0,
@@ -432,199 +479,3 @@ class JobSet:
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSetSpec = field(default=JobSetSpec(), description="What the user asks for.")
     status: JobSetStatus = field(default=JobSetStatus(), description="What the controllers say.")
-
-
-# --------------------------------------------------------------------------------------------------
-# The cached slice of a child pod. Thousands of these are held, so it keeps only what some reader
-# reads; texts that repeat from pod to pod are interned. Labels are fields here, not a dict.
-
-
-def _intern(obj: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(obj, name)
-        if value:
-            object.__setattr__(obj, name, sys.intern(value))
-
-
-@lru_cache(maxsize=1024)
-def _shared_selector(key: str, value: str) -> Mapping[str, str]:
-    return MappingProxyType({key: value})
-
-
-@wire
-class ChildPodLabels:
-    """The labels that tell which Job of which JobSet a pod belongs to."""
-
-    jobset_name: str = field(default="", name=keys.JOBSET_NAME)
-    replicated_job_name: str = field(default="", name=keys.REPLICATED_JOB_NAME)
-    restart_attempt: str = field(default="", name=keys.RESTART_ATTEMPT)
-    job_index: str = field(default="", name=keys.JOB_INDEX)
-    job_key: str = field(default="", name=keys.JOB_KEY)
-
-    def __attrs_post_init__(self) -> None:
-        """Share the texts between the pods of a Job."""
-        _intern(
-            self, "jobset_name", "replicated_job_name", "restart_attempt", "job_index", "job_key"
-        )
-
-
-@wire
-class ChildPodAnnotations:
-    """The agent's epoch, which completion index the pod has, and how it is placed."""
-
-    epoch: str | None = field(default=None, name=keys.EPOCH_ANNOTATION)
-    completion_index: str | None = field(default=None, name=keys.COMPLETION_INDEX_ANNOTATION)
-    jobset_uid: str = field(default="", name=keys.JOBSET_UID)
-    exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
-    node_selector: str | None = field(default=None, name=keys.NODE_SELECTOR_ANNOTATION)
-    group_attempt: str | None = field(default=None, name=keys.GROUP_ATTEMPT)
-
-    def __attrs_post_init__(self) -> None:
-        """Share the texts between the pods of a Job."""
-        _intern(self, "epoch", "completion_index", "jobset_uid", "exclusive_topology")
-        _intern(self, "node_selector", "group_attempt")
-
-    @property
-    def placed_topology(self) -> str | None:
-        """The node label that names domains, if the webhook and the manager place the pod."""
-        return self.exclusive_topology if self.node_selector is None else None
-
-
-@wire
-class ChildPodMeta:
-    """Identity, owner and the labels above."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    deletion_timestamp: datetime | None = None
-    labels: ChildPodLabels = ChildPodLabels()
-    annotations: ChildPodAnnotations = ChildPodAnnotations()
-    owner_references: tuple[OwnerReference, ...] = ()
-
-    def __attrs_post_init__(self) -> None:
-        """Share the namespace's text."""
-        _intern(self, "namespace")
-
-    @property
-    def controller_uid(self) -> str:
-        """UID of the Job that manages the pod, or ""."""
-        owner = controller_of(self.owner_references)
-        return owner.uid if owner is not None else ""
-
-
-@wire
-class SchedulingGate:
-    """What keeps the scheduler from looking at a pod."""
-
-    name: str = ""
-
-
-@lru_cache(maxsize=1024)
-def _shared_gates(gates: tuple[SchedulingGate, ...]) -> tuple[SchedulingGate, ...]:
-    return gates
-
-
-@wire
-class ChildPodSpec:
-    """Where the pod runs, and what decides that under exclusive placement.
-
-    Of a cached pod, ``node_selector`` is at most the entry of the exclusive topology, and
-    ``scheduling_gates`` is empty unless one of them is ours: :class:`ChildPod` drops the rest.
-    """
-
-    node_name: str = ""
-    node_selector: Mapping[str, str] | None = None
-    scheduling_gates: tuple[SchedulingGate, ...] = ()
-
-    def __attrs_post_init__(self) -> None:
-        """Share the node name between the pods of a node."""
-        _intern(self, "node_name")
-
-    @property
-    def held(self) -> bool:
-        """Whether the gate of exclusive placement is there."""
-        return any(gate.name == keys.PLACEMENT_GATE for gate in self.scheduling_gates)
-
-
-@wire
-class InitTerminated:
-    """How an init container ended."""
-
-    exit_code: int = 0
-
-
-@wire
-class InitState:
-    """An init container's state; neither of the two is there while it waits."""
-
-    running: Mapping[str, Any] | None = None
-    terminated: InitTerminated | None = None
-
-
-@wire
-class InitStatus:
-    """What the kubelet says of an init container."""
-
-    name: str = ""
-    state: InitState = InitState()
-
-    @property
-    def at_barrier(self) -> bool:
-        """Whether it is the barrier of group scheduling, and runs or has been passed."""
-        if self.name != keys.GROUP_INIT_CONTAINER:
-            return False
-        ended = self.state.terminated
-        return self.state.running is not None or (ended is not None and ended.exit_code == 0)
-
-
-_AT_BARRIER = (InitStatus(name=keys.GROUP_INIT_CONTAINER, state=InitState(running={})),)
-
-
-@wire
-class ChildPodStatus:
-    """The pod's phase, and whether it has come to the barrier of group scheduling.
-
-    ``init_container_statuses`` of a cached pod only answers that; all pods share the answer.
-    """
-
-    phase: str = ""
-    init_container_statuses: tuple[InitStatus, ...] = ()
-
-    def __attrs_post_init__(self) -> None:
-        """Share the text of the phase; keep of the init containers only the answer."""
-        _intern(self, "phase")
-        if self.init_container_statuses:
-            started = any(status.at_barrier for status in self.init_container_statuses)
-            object.__setattr__(self, "init_container_statuses", _AT_BARRIER if started else ())
-
-    @property
-    def group_started(self) -> bool:
-        """Whether the pod counts as started for group scheduling (KEP-498)."""
-        return bool(self.init_container_statuses)
-
-
-@resource("", "v1", "Pod", "pods")
-@wire
-class ChildPod:
-    """A pod of a JobSet, as cached by the manager."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ChildPodMeta = ChildPodMeta()
-    spec: ChildPodSpec = ChildPodSpec()
-    status: ChildPodStatus = ChildPodStatus()
-
-    def __attrs_post_init__(self) -> None:
-        """Keep of selector and gates what exclusive placement reads, shared between pods."""
-        spec = self.spec
-        if spec.node_selector is None and not spec.scheduling_gates:
-            return
-        topology = self.metadata.annotations.placed_topology
-        value = (spec.node_selector or {}).get(topology) if topology is not None else None
-        selector = _shared_selector(topology, value) if topology and value is not None else None
-        object.__setattr__(spec, "node_selector", selector)
-        held = topology is not None and spec.held
-        object.__setattr__(
-            spec, "scheduling_gates", _shared_gates(spec.scheduling_gates) if held else ()
-        )

@@ -149,7 +149,7 @@ class EpochLedger:
         """
         changed = None
         if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
-            key = _group_of(new)
+            key = group_of(new)
             if key is not None and self._jobs.get(new.metadata.uid) == key:
                 more = new.status.succeeded - old.status.succeeded
                 if not more:
@@ -188,7 +188,7 @@ class EpochLedger:
             del table[key]
 
     def _join(self, job: Job) -> GroupKey | None:
-        key = _group_of(job)
+        key = group_of(job)
         if key is None:
             return None
         uid = job.metadata.uid
@@ -238,7 +238,9 @@ def _kind(pod: ChildPod) -> int:
     return parse_epoch(pod.metadata.annotations.epoch)
 
 
-def _group_of(job: Job) -> GroupKey | None:
+def group_of(job: Job) -> GroupKey | None:
+    """The group a Job belongs to by owner and attempt; ``None`` if it is no JobSet's."""
+    """The group a Job belongs to by its owner and label; ``None`` if it is no JobSet's."""
     owner = job.metadata.controller
     if owner is None or owner.kind != "JobSet" or owner.api_version.partition("/")[0] != keys.GROUP:
         return None

@@ -1,0 +1,290 @@
+"""The slice of a JobSet's pods that reconcilers cache.
+
+Thousands of these are held, so it keeps only what some reader reads; texts that repeat from pod to
+pod are interned. Labels are fields here, not a dict, and of container statuses only a digest stays.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import field, wire
+from jobsetpy.api.meta import OwnerReference, ResourceInfo, controller_of, resource
+
+
+def _intern(obj: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(obj, name)
+        if value:
+            object.__setattr__(obj, name, sys.intern(value))
+
+
+@lru_cache(maxsize=1024)
+def _shared_selector(key: str, value: str) -> Mapping[str, str]:
+    return MappingProxyType({key: value})
+
+
+@wire
+class ChildPodLabels:
+    """The labels that tell which Job of which JobSet a pod belongs to."""
+
+    jobset_name: str = field(default="", name=keys.JOBSET_NAME)
+    replicated_job_name: str = field(default="", name=keys.REPLICATED_JOB_NAME)
+    restart_attempt: str = field(default="", name=keys.RESTART_ATTEMPT)
+    job_index: str = field(default="", name=keys.JOB_INDEX)
+    job_key: str = field(default="", name=keys.JOB_KEY)
+
+    def __attrs_post_init__(self) -> None:
+        """Share the texts between the pods of a Job."""
+        _intern(
+            self, "jobset_name", "replicated_job_name", "restart_attempt", "job_index", "job_key"
+        )
+
+
+@wire
+class ChildPodAnnotations:
+    """The agent's epoch, which completion index the pod has, and how it is placed."""
+
+    epoch: str | None = field(default=None, name=keys.EPOCH_ANNOTATION)
+    completion_index: str | None = field(default=None, name=keys.COMPLETION_INDEX_ANNOTATION)
+    jobset_uid: str = field(default="", name=keys.JOBSET_UID)
+    exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
+    node_selector: str | None = field(default=None, name=keys.NODE_SELECTOR_ANNOTATION)
+    group_attempt: str | None = field(default=None, name=keys.GROUP_ATTEMPT)
+
+    def __attrs_post_init__(self) -> None:
+        """Share the texts between the pods of a Job."""
+        _intern(self, "epoch", "completion_index", "jobset_uid", "exclusive_topology")
+        _intern(self, "node_selector", "group_attempt")
+
+    @property
+    def placed_topology(self) -> str | None:
+        """The node label that names domains, if the webhook and the manager place the pod."""
+        return self.exclusive_topology if self.node_selector is None else None
+
+
+@wire
+class ChildPodMeta:
+    """Identity, owner and the labels above."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: datetime | None = None
+    labels: ChildPodLabels = ChildPodLabels()
+    annotations: ChildPodAnnotations = ChildPodAnnotations()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        """Share the namespace's text."""
+        _intern(self, "namespace")
+
+    @property
+    def controller_uid(self) -> str:
+        """UID of the Job that manages the pod, or ""."""
+        owner = controller_of(self.owner_references)
+        return owner.uid if owner is not None else ""
+
+
+@wire
+class SchedulingGate:
+    """What keeps the scheduler from looking at a pod."""
+
+    name: str = ""
+
+
+@lru_cache(maxsize=1024)
+def _shared_gates(gates: tuple[SchedulingGate, ...]) -> tuple[SchedulingGate, ...]:
+    return gates
+
+
+@wire
+class ChildPodSpec:
+    """Where the pod runs, and what decides that under exclusive placement.
+
+    Of a cached pod, ``node_selector`` is at most the entry of the exclusive topology, and
+    ``scheduling_gates`` is empty unless one of them is ours: :class:`ChildPod` drops the rest.
+    """
+
+    node_name: str = ""
+    node_selector: Mapping[str, str] | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        """Share the node name between the pods of a node."""
+        _intern(self, "node_name")
+
+    @property
+    def held(self) -> bool:
+        """Whether the gate of exclusive placement is there."""
+        return any(gate.name == keys.PLACEMENT_GATE for gate in self.scheduling_gates)
+
+
+@wire
+class _Running:
+    """That a container runs; nothing else of it is read."""
+
+
+@wire
+class _Waiting:
+    reason: str = ""
+
+
+@wire
+class _Terminated:
+    exit_code: int = 0
+    reason: str = ""
+    finished_at: str = ""
+
+
+@wire
+class _ContainerState:
+    running: _Running | None = None
+    waiting: _Waiting | None = None
+    terminated: _Terminated | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.terminated is not None and self.terminated.exit_code != 0
+
+
+@wire
+class _ContainerStatus:
+    name: str = ""
+    restart_count: int = 0
+    state: _ContainerState = _ContainerState()
+    last_state: _ContainerState = _ContainerState()
+
+    @property
+    def at_barrier(self) -> bool:
+        """Whether it is the barrier of group scheduling, and runs or has been passed."""
+        if self.name != keys.GROUP_INIT_CONTAINER:
+            return False
+        ended = self.state.terminated
+        return self.state.running is not None or (ended is not None and ended.exit_code == 0)
+
+
+@wire
+class _PodCondition:
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+@wire
+class FailedContainer:
+    """A container that has ended with another exit code than 0."""
+
+    name: str = ""
+    exit_code: int = 0
+    reason: str = ""
+
+
+@wire
+class ChildPodStatus:
+    """The pod's phase, and a digest of its containers' statuses, which are not kept themselves.
+
+    What the digest holds is empty, or a text shared by all pods, unless something failed. All of it
+    is of one moment, since the kubelet writes a pod's status as a whole.
+
+    Args:
+        phase: of the pod.
+        reason: why the pod is in its phase, such as ``Evicted``; mostly "".
+        running: names of the ordinary containers that run, with a space between them.
+        failed: ordinary containers that have ended with another code than 0 and were not started
+            again yet, the first to end in front.
+        waiting: why the pod does not run: that of the first container that waits, or why it is not
+            scheduled.
+        restarts: highest restart count of a container, init containers included, whose latest end
+            was a failure; one that ended with 0 was not at fault.
+        restarts_of: that container.
+        group_started: whether the pod counts as started for group scheduling (KEP-498).
+        conditions: empty once decoded, as are the two that follow.
+    """
+
+    phase: str = ""
+    reason: str = ""
+    running: str = ""
+    failed: tuple[FailedContainer, ...] = ()
+    waiting: str = ""
+    restarts: int = 0
+    restarts_of: str = ""
+    group_started: bool = False
+    conditions: tuple[_PodCondition, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        """Make the digest, drop what it was made of, and share texts between pods."""
+        put = object.__setattr__
+        if self.container_statuses or self.init_container_statuses:
+            self._digest()
+            put(self, "init_container_statuses", ())
+            put(self, "container_statuses", ())
+        if self.conditions:
+            for condition in self.conditions:
+                if condition.type == "PodScheduled" and condition.status == "False":
+                    put(self, "waiting", condition.reason)
+            put(self, "conditions", ())
+        _intern(self, "phase", "reason", "running", "waiting", "restarts_of")
+
+    def _digest(self) -> None:
+        put = object.__setattr__
+        ordinary = self.container_statuses
+        put(self, "running", " ".join([c.name for c in ordinary if c.state.running is not None]))
+        ended = [
+            (
+                end.finished_at,
+                FailedContainer(name=c.name, exit_code=end.exit_code, reason=end.reason),
+            )
+            for c in ordinary
+            if (end := c.state.terminated) is not None and end.exit_code != 0
+        ]
+        if ended:
+            ended.sort(key=_moment)
+            put(self, "failed", tuple([failed for _, failed in ended]))
+        for status in (*self.init_container_statuses, *ordinary):
+            state = status.state
+            if state.waiting is not None and not self.waiting:
+                put(self, "waiting", state.waiting.reason)
+            if status.restart_count > self.restarts and (state.failed or status.last_state.failed):
+                put(self, "restarts", status.restart_count)
+                put(self, "restarts_of", status.name)
+            if status.at_barrier:
+                put(self, "group_started", True)
+
+
+def _moment(item: tuple[str, FailedContainer]) -> str:
+    return item[0]
+
+
+@resource("", "v1", "Pod", "pods")
+@wire
+class ChildPod:
+    """A pod of a JobSet, as cached by the manager."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ChildPodMeta = ChildPodMeta()
+    spec: ChildPodSpec = ChildPodSpec()
+    status: ChildPodStatus = ChildPodStatus()
+
+    def __attrs_post_init__(self) -> None:
+        """Keep of selector and gates what exclusive placement reads, shared between pods."""
+        spec = self.spec
+        if spec.node_selector is None and not spec.scheduling_gates:
+            return
+        topology = self.metadata.annotations.placed_topology
+        value = (spec.node_selector or {}).get(topology) if topology is not None else None
+        selector = _shared_selector(topology, value) if topology and value is not None else None
+        object.__setattr__(spec, "node_selector", selector)
+        held = topology is not None and spec.held
+        object.__setattr__(
+            spec, "scheduling_gates", _shared_gates(spec.scheduling_gates) if held else ()
+        )
