@@ -26,11 +26,13 @@ from typing import Any, ClassVar
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
-from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.child_pod import ChildPod, ChildPodMeta, ChildPodSpec
 from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
 
 __all__ = [
     "ChildPod",
+    "ChildPodMeta",
+    "ChildPodSpec",
     "Coordinator",
     "DependsOn",
     "FailurePolicy",
