@@ -6,20 +6,24 @@ from typing import Any
 
 from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers import jobs, pod_epochs
+from jobsetpy.reconcilers import jobs, pod_epochs, pod_placement
 
 
-def add_jobset_controllers(manager: Manager, features: Features | None = None) -> None:
+def add_jobset_controllers(
+    manager: Manager, features: Features | None = None, *, webhooks: bool = False
+) -> None:
     """Add the JobSet controllers to ``manager``.
 
     Args:
         manager: not started yet.
         features: which gates are on; all of them when absent.
+        webhooks: whether the pod webhook is served: only then is a misplaced pod an accident.
     """
     features = features or Features()
     jobs.setup(manager, jobs.JobsSettings(features=features))
     if features.in_place_restart:
         pod_epochs.setup(manager)
+    pod_placement.setup(manager, pod_placement.PlacementSettings(repair=webhooks))
 
 
 def add_webhooks(manager: Manager, **settings: Any) -> None:

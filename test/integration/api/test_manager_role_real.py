@@ -30,6 +30,10 @@ UNSEEN = {
     ("events", "patch"),
     # Only if the Job controller has not cleared the start time of a suspended Job by itself yet.
     ("jobs/status", "patch"),
+    # Exclusive placement, which takes webhooks and a scheduler: test/integration/placement.
+    ("pods", "patch"),
+    ("pods", "delete"),
+    ("pods/status", "patch"),
     # Checked by the API server itself, when an owner reference blocks the owner's deletion.
     ("jobsets/finalizers", "update"),
 }
