@@ -13,6 +13,7 @@ from typing import Any, Final
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
+from jobsetpy.domain import group_scheduling
 from jobsetpy.domain.buckets import job_restart_targets
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.names import (
@@ -43,6 +44,7 @@ GENERATED_KEYS: Final = frozenset(
         keys.COORDINATOR,
         keys.EXCLUSIVE_TOPOLOGY_ANNOTATION,
         keys.NODE_SELECTOR_ANNOTATION,
+        *group_scheduling.ANNOTATIONS,
     }
 )
 """Keys whose value on Jobs and pods is the controller's, whatever a template says."""
@@ -106,6 +108,7 @@ class Blueprint:
         pod_template = _part(job_spec, "template")
         pod_meta = _part(pod_template, "metadata")
         placement = placement_annotations(jobset, replicated)
+        placement |= group_scheduling.job_annotations(jobset, replicated)
         self._job_labels = {**_part(job_template, "labels"), **common}
         self._job_annotations = {**_part(job_template, "annotations"), **common, **placement}
         # It asks for one Job to be made anew; from a template it would do so for ever.

@@ -65,6 +65,7 @@ class ResumeJob:
         template: the merge patch of the pod template; {} for none.
         lists: lists of the pod spec to be joined with what the Job has (``tolerations``,
             ``schedulingGates``); a merge patch would replace them, so the Job is read first.
+        annotations: for the Job and its pods, over all others.
     """
 
     name: str
@@ -72,6 +73,7 @@ class ResumeJob:
     clear_start_time: bool = False
     template: Mapping[str, Any] = attrs.field(factory=dict)
     lists: Mapping[str, tuple[Any, ...]] = attrs.field(factory=dict)
+    annotations: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -101,6 +103,21 @@ class CreateClaim:
 
 
 @attrs.frozen
+class CreateGroupObject:
+    """Create an object that group scheduling needs; one that exists is left as it is.
+
+    Args:
+        kind: ``ConfigMap``, ``Role`` or ``RoleBinding``.
+        name: of the object.
+        body: of the object.
+    """
+
+    kind: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@attrs.frozen
 class DeleteJobSet:
     """Delete the JobSet itself: its time to live after the end is over."""
 
@@ -116,6 +133,7 @@ Action = (
     | ResizeJob
     | CreateService
     | CreateClaim
+    | CreateGroupObject
     | DeleteJobSet
 )
 

@@ -16,6 +16,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJob, ReplicatedJobStatus
 from jobsetpy.domain import conditions as cond
+from jobsetpy.domain import group_scheduling
 from jobsetpy.domain.buckets import Buckets, replicated_job_of, sort_jobs
 from jobsetpy.domain.elastic import resizes
 from jobsetpy.domain.failure_policy import (
@@ -58,6 +59,8 @@ class ObservedJobSet:
         services: names of all Services of its namespace that matter (its own name suffices).
         claims: names of the volume claims of its namespace that are known to exist.
         features: the feature gates.
+        config_maps: names of the ConfigMaps of its namespace that are known to exist.
+        group_rbac: whether pods are given the right to watch their group's ConfigMap.
     """
 
     jobset: JobSet
@@ -65,6 +68,8 @@ class ObservedJobSet:
     services: AbstractSet[str] = frozenset()
     claims: AbstractSet[str] = frozenset()
     features: Features = attrs.field(factory=Features)
+    config_maps: AbstractSet[str] = frozenset()
+    group_rbac: bool = False
 
 
 def plan_jobs(observed: ObservedJobSet, now: datetime) -> JobsPlan:
@@ -129,7 +134,7 @@ class _Pass:
             return self._result()
         # What follows tells of actions, and is stored only when those succeeded.
         before_actions = self.draft.write()
-        self._create_service_and_claims()
+        self._create_what_pods_need()
         if self.features.elastic_jobset:
             self.actions += resizes(self.spec, self.buckets.active)
         self._create_jobs()
@@ -196,7 +201,7 @@ class _Pass:
             if job.metadata.deletion_timestamp is None
         ]
 
-    def _create_service_and_claims(self) -> None:
+    def _create_what_pods_need(self) -> None:
         if dns_hostnames(self.jobset):
             name = subdomain(self.jobset)
             if name not in self.observed.services:
@@ -207,6 +212,11 @@ class _Pass:
                 for name, body in claim_bodies(self.jobset).items()
                 if name not in self.observed.claims
             ]
+        if self.spec.group_scheduling_config is not None:
+            observed = self.observed
+            self.actions += group_scheduling.objects(
+                self.jobset, observed.config_maps, rbac=observed.group_rbac
+            )
 
     def _create_jobs(self) -> None:
         policy = self.spec.failure_policy
@@ -251,7 +261,8 @@ class _Pass:
                 continue
             if self.in_order and has_started(item, self.counters.get(item.name)):
                 continue
-            self.actions += resumptions(item, suspended.get(item.name, ()))
+            own = group_scheduling.job_annotations(self.jobset, item)
+            self.actions += resumptions(item, suspended.get(item.name, ()), own)
             if self.in_order:
                 self.draft.set(cond.STARTUP_IN_PROGRESS)
                 return

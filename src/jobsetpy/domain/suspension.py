@@ -25,11 +25,14 @@ def suspensions(active: Iterable[Job]) -> Iterator[SuspendJob]:
             yield SuspendJob(job.metadata.name, job.metadata.uid)
 
 
-def resumptions(replicated: ReplicatedJob, jobs: Iterable[Job]) -> Iterator[ResumeJob]:
+def resumptions(
+    replicated: ReplicatedJob, jobs: Iterable[Job], annotations: Mapping[str, str] | None = None
+) -> Iterator[ResumeJob]:
     """The suspended Jobs of a ReplicatedJob, with what their templates take over.
 
     Maps are merged, keys of the template winning and keys gone from it staying. The keys that the
-    controller generates keep their value.
+    controller generates keep their value, except for ``annotations``: those that are new with each
+    resumption.
     """
     template, lists = _scheduling_directives(replicated)
     for job in jobs:
@@ -40,6 +43,7 @@ def resumptions(replicated: ReplicatedJob, jobs: Iterable[Job]) -> Iterator[Resu
                 clear_start_time=job.status.start_time is not None,
                 template=template,
                 lists=lists,
+                annotations=annotations or {},
             )
 
 
@@ -64,10 +68,16 @@ def resume_patch(action: ResumeJob, pod_spec: Mapping[str, Any] | None) -> dict[
         for name, added in action.lists.items():
             spec[name] = joined(present.get(name), added)
         template["spec"] = spec
+    metadata: dict[str, Any] = {"uid": action.uid}
+    if action.annotations:
+        metadata["annotations"] = dict(action.annotations)
+        pods = dict(template.get("metadata", {}))
+        pods["annotations"] = {**pods.get("annotations", {}), **action.annotations}
+        template["metadata"] = pods
     spec_patch: dict[str, Any] = {"suspend": False}
     if template:
         spec_patch["template"] = template
-    return {"metadata": {"uid": action.uid}, "spec": spec_patch}
+    return {"metadata": metadata, "spec": spec_patch}
 
 
 def _scheduling_directives(

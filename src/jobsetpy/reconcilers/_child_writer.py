@@ -1,9 +1,9 @@
 """Carries out what a plan says about a JobSet's children.
 
-All actions of a plan run in parallel, whatever ReplicatedJob they are for, except that Service and
-volume claims come before the Jobs that need them. A write that fails keeps no other from being
-made. Every write is announced to the expectations, so that no later pass acts before the cache
-shows it.
+All actions of a plan run in parallel, whatever ReplicatedJob they are for, except that Service,
+volume claims and the group's ConfigMap come before the Jobs that need them. A write that fails
+keeps no other from being made. Every write is announced to the expectations, so that no later pass
+acts before the cache shows it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from jobsetpy.domain import plan as p
 from jobsetpy.domain.conditions import WARNING
 from jobsetpy.domain.suspension import resume_patch
 from jobsetpy.errors import AlreadyExistsError, ConflictError, JobSetPyError, NotFoundError
-from jobsetpy.reconcilers._kinds import TemplatedJob, VolumeClaim
+from jobsetpy.reconcilers._kinds import GROUP_KINDS, TemplatedJob, VolumeClaim
 from jobsetpy.reconcilers._parallel import in_parallel
 
 NAMED_FAILURES: Final = 10
 """So many of many failures are told in full."""
+
+_BEFORE_JOBS: Final = (p.CreateService, p.CreateClaim, p.CreateGroupObject)
 
 Failures = list[tuple[p.Action, JobSetPyError]]
 
@@ -72,14 +74,12 @@ class ChildWriter:
         async def act(action: p.Action) -> None:
             await self._act_one(jobset, action)
 
-        first: list[p.Action] = [
-            item for item in actions if isinstance(item, p.CreateService | p.CreateClaim)
-        ]
+        first: list[p.Action] = [item for item in actions if isinstance(item, _BEFORE_JOBS)]
         failures: Failures = await in_parallel(self._parallel, first, act)
         rest = [
             item
             for item in actions
-            if not isinstance(item, p.CreateService | p.CreateClaim)
+            if not isinstance(item, _BEFORE_JOBS)
             # Pods without their volumes or names would only fail.
             and not (failures and isinstance(item, p.CreateJob))
         ]
@@ -106,6 +106,8 @@ class ChildWriter:
                 await self._create_if_missing(Service, namespace, body)
             case p.CreateClaim(name, body):
                 await self._create_if_missing(VolumeClaim, namespace, body)
+            case p.CreateGroupObject(kind, _, body):
+                await self._create_if_missing(GROUP_KINDS[kind], namespace, body)
             case p.DeleteJobSet(name, uid):
                 with suppress(NotFoundError):
                     await self._client.delete(
@@ -199,6 +201,8 @@ class ChildWriter:
                     texts.setdefault(keys.SERVICE_CREATION_FAILED_REASON, []).append(str(error))
                 case p.CreateClaim():
                     texts.setdefault(keys.PVC_CREATION_FAILED_REASON, []).append(str(error))
+                case p.CreateGroupObject():
+                    texts.setdefault(keys.GROUP_CREATION_FAILED_REASON, []).append(str(error))
                 case _:
                     pass
         for reason, lines in texts.items():

@@ -17,7 +17,8 @@ from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import Service
+from jobsetpy.api.core import ConfigMap, Service
+from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import plan as p
 from jobsetpy.domain.features import Features
@@ -50,6 +51,7 @@ class JobsSettings:
         counters_every_s: a status write that changes nothing but counters waits until so many
             seconds after the one before; all others are written at once.
         own_writes_ttl_s: how long to wait for the cache to show own writes.
+        group_rbac: whether pods of a group are given the right to watch their ConfigMap.
         rest: a pass over a JobSet comes no sooner after the one before than so many times the time
             that one took to decide. Bounds the share of the event loop that one huge JobSet takes.
     """
@@ -60,6 +62,7 @@ class JobsSettings:
     counters_every_s: float = 0.2
     own_writes_ttl_s: float = 30.0
     rest: float = 8.0
+    group_rbac: bool = False
 
 
 @attrs.define
@@ -80,6 +83,7 @@ class JobsReconciler:
         jobs: cache of child Jobs, with the index ``OWNER_UID``.
         services: cache of Services.
         claims: cache of volume claims.
+        config_maps: cache of the ConfigMaps of groups.
         events: receives events about JobSets.
         settings: see there.
         clock: time.
@@ -93,6 +97,7 @@ class JobsReconciler:
         jobs: rt.Store[Job],
         services: rt.Store[Service],
         claims: rt.Store[VolumeClaim],
+        config_maps: rt.Store[ConfigMap],
         events: rt.EventRecorder,
         settings: JobsSettings | None = None,
         clock: Clock | None = None,
@@ -102,6 +107,7 @@ class JobsReconciler:
         self._jobs = jobs
         self._services = services
         self._claims = claims
+        self._config_maps = config_maps
         self._events = events
         self._settings = settings or JobsSettings()
         self._clock = clock or LoopClock()
@@ -162,12 +168,15 @@ class JobsReconciler:
                 for claim in claim_bodies(jobset)
                 if self._claims.get(rt.ObjectKey(namespace, claim)) is not None
             )
+        group = rt.ObjectKey(namespace, config_map_name(jobset.metadata.name))
         return ObservedJobSet(
             jobset,
             [job for job in jobs if job.metadata.namespace == namespace],
             frozenset({name}) if there else frozenset(),
             claims,
             self._settings.features,
+            frozenset({group.name} if self._config_maps.get(group) is not None else ()),
+            self._settings.group_rbac,
         )
 
     # -- carrying a plan out ------------------------------------------------------------------
@@ -299,8 +308,8 @@ def _appears_or_goes(event: rt.Event[Any]) -> bool:
     return event.old is None or event.new is None
 
 
-def _jobset_of_claim(claim: VolumeClaim) -> list[rt.ObjectKey]:
-    meta = claim.metadata
+def _jobset_by_label(child: VolumeClaim | ConfigMap) -> list[rt.ObjectKey]:
+    meta = child.metadata
     name = meta.labels.get(keys.JOBSET_NAME)
     return [rt.ObjectKey(meta.namespace, name)] if name else []
 
@@ -317,12 +326,14 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
     jobs = manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
     services = manager.informer(Service)
     claims = manager.informer(VolumeClaim, label_selector=CHILD_SELECTOR)
+    config_maps = manager.informer(ConfigMap, label_selector=CHILD_SELECTOR)
     reconciler = JobsReconciler(
         manager.client,
         jobsets=jobsets.store,
         jobs=jobs.store,
         services=services.store,
         claims=claims.store,
+        config_maps=config_maps.store,
         events=manager.recorder("jobset"),
         settings=settings,
         clock=manager.clock,
@@ -338,7 +349,8 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
             rt.Watch(jobsets, rt.enqueue_self),
             rt.Watch(jobs, of_owner, when=job_matters),
             rt.Watch(services, of_owner, when=_appears_or_goes),
-            rt.Watch(claims, rt.enqueue_mapped(_jobset_of_claim), when=_appears_or_goes),
+            rt.Watch(claims, rt.enqueue_mapped(_jobset_by_label), when=_appears_or_goes),
+            rt.Watch(config_maps, rt.enqueue_mapped(_jobset_by_label), when=_appears_or_goes),
         ),
         clock=manager.clock,
     )

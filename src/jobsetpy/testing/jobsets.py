@@ -135,6 +135,8 @@ class ModelCluster:
     Attributes:
         events: reasons of the events that were stored with a status, in order.
         notices: reasons of the other events.
+        group_objects: what group scheduling made, by kind and name.
+        group_rbac: whether that includes the right to watch it.
         clock: the time that plans see; it moves only when a test moves it.
     """
 
@@ -144,6 +146,8 @@ class ModelCluster:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.services: dict[str, Mapping[str, Any]] = {}
         self.claims: dict[str, Mapping[str, Any]] = {}
+        self.group_objects: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self.group_rbac = False
         self.events: list[p.EmitEvent] = []
         self.notices: list[p.EmitEvent] = []
         self.clock = EPOCH_START
@@ -195,6 +199,8 @@ class ModelCluster:
             frozenset(self.services),
             frozenset(self.claims),
             self.features,
+            frozenset(name for kind, name in self.group_objects if kind == "ConfigMap"),
+            self.group_rbac,
         )
 
     def plan(self) -> p.JobsPlan:
@@ -249,6 +255,8 @@ class ModelCluster:
             case p.CreateClaim(name, body):
                 assert name not in self.claims
                 self.claims[name] = body
+            case p.CreateGroupObject(kind, name, body):
+                self.group_objects[kind, name] = body
             case p.DeleteJobSet():
                 self.deleted = True
                 self.object["metadata"]["deletionTimestamp"] = _text(self.clock)
