@@ -15,6 +15,7 @@ import msgspec
 from jobsetpy.admission import _review as review
 from jobsetpy.admission._kinds import StoredClaim
 from jobsetpy.admission._review import ALLOWED, Answer, ReviewRequest
+from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
@@ -22,6 +23,8 @@ from jobsetpy.client import Client
 from jobsetpy.domain import pod_placement
 from jobsetpy.domain.defaulting import default_jobset
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.injection import inject
+from jobsetpy.domain.injection_update import restore
 from jobsetpy.domain.json_tree import Json, child, text
 from jobsetpy.domain.pod_placement import PodPlace, base_name
 from jobsetpy.domain.validation import Claim, LookupFailed, claims_to_look_up, validate_create
@@ -61,23 +64,46 @@ class JobSetHandlers:
     Args:
         client: looks up volume claims.
         features: which gates are on.
+        agent_image: of the in-place restart agent, for JobSets that ask for one.
         lookup_timeout_s: deadline of each lookup.
     """
 
     def __init__(
-        self, client: Client, *, features: Features | None = None, lookup_timeout_s: float = 4.0
+        self,
+        client: Client,
+        *,
+        features: Features | None = None,
+        agent_image: str = "",
+        lookup_timeout_s: float = 4.0,
     ) -> None:
         self._client = client
+        self._agent_image = agent_image
         self._features = features or Features()
         self._lookup_timeout_s = lookup_timeout_s
 
     async def mutate(self, request: ReviewRequest) -> Answer:
-        """The defaults that a new JobSet lacks."""
-        if request.operation != "CREATE":
+        """The agent that a JobSet asks for, then the defaults that it lacks.
+
+        A changed JobSet gets back what was injected into it, and nothing new.
+        """
+        changing = request.operation == "UPDATE"
+        if not changing and request.operation != "CREATE":
             return ALLOWED
-        if not isinstance(request.object, Mapping):
-            return review.undecodable("the request's object is no JobSet")
-        return Answer(patch=default_jobset(request.object))
+        for what in (request.object, request.old_object) if changing else (request.object,):
+            if not isinstance(what, Mapping):
+                return review.undecodable("the request's object is no JobSet")
+        if changing:
+            restored = restore(request.old_object, request.object)
+            if not restored.patch:
+                return ALLOWED
+            return Answer(patch=[*restored.patch, *default_jobset(restored.jobset)])
+        if not self._features.in_place_restart:  # validation refuses the strategy
+            return Answer(patch=default_jobset(request.object))
+        injected = inject(request.object, image=self._agent_image)
+        if injected.problems:
+            name = text(child(request.object, "metadata"), "name")
+            return review.invalid_jobset(name, injected.problems)
+        return Answer(patch=[*injected.patch, *default_jobset(injected.jobset)])
 
     async def validate(self, request: ReviewRequest) -> Answer:
         """Whether a new or changed JobSet is accepted."""
@@ -126,16 +152,22 @@ class JobSetHandlers:
 class PodHandlers:
     """Places of the pods of JobSets, from the manager's caches.
 
-    A cache that is a moment behind makes a follower wait for the Job controller's next attempt.
+    A cache that is a moment behind makes a follower wait: for its release if it may be held by a
+    gate, else for the Job controller's next attempt.
 
     Args:
         pods: with the index :data:`LEADERS`.
         nodes: all nodes.
+        jobs: child Jobs; ``None`` if followers are refused, not held, until their leader has a
+            node.
     """
 
-    def __init__(self, *, pods: Store[ChildPod], nodes: Store[Node]) -> None:
+    def __init__(
+        self, *, pods: Store[ChildPod], nodes: Store[Node], jobs: Store[Job] | None = None
+    ) -> None:
         self._pods = pods
         self._nodes = nodes
+        self._jobs = jobs
 
     async def mutate(self, request: ReviewRequest) -> Answer:
         """Affinity for a leader, the leader's domain for a follower."""
@@ -144,7 +176,11 @@ class PodHandlers:
         if not isinstance(request.object, Mapping):
             return review.undecodable("the request's object is no Pod")
         mutation = pod_placement.mutate(
-            request.object, self._leaders(request.namespace), self._node_labels
+            request.object,
+            self._leaders(request.namespace),
+            self._node_labels,
+            gate=self._jobs is not None,
+            over=self._over(request.namespace),
         )
         if mutation.missing_node:
             return review.node_not_found(mutation.missing_node)
@@ -158,7 +194,9 @@ class PodHandlers:
             return ALLOWED
         if not isinstance(request.object, Mapping):
             return review.undecodable("the request's object is no Pod")
-        refusal = pod_placement.refusal(request.object, self._leaders(request.namespace))
+        refusal = pod_placement.refusal(
+            request.object, self._leaders(request.namespace), gate=self._jobs is not None
+        )
         return review.forbidden(refusal) if refusal else ALLOWED
 
     def _leaders(self, namespace: str) -> pod_placement.LeaderLookup:
@@ -174,6 +212,13 @@ class PodHandlers:
             ]
 
         return look_up
+
+    def _over(self, namespace: str) -> pod_placement.LeaderOver:
+        def is_over(name: str, uid: str) -> bool:
+            job = None if self._jobs is None else self._jobs.get(ObjectKey(namespace, name))
+            return job is not None and job.metadata.uid == uid and job.status.first_index_is_over
+
+        return is_over
 
     def _node_labels(self, name: str) -> Mapping[str, str] | None:
         node = self._nodes.get(ObjectKey("", name))

@@ -37,6 +37,10 @@ class WebhookSettings:
         body_limit: longest request body in bytes: an update carries an object twice.
         deadline_s: longest time for one answer, if the API server asks for no less.
         features: which gates are on.
+        gate_followers: whether a pod under exclusive placement whose leader has no node yet is held
+            by a scheduling gate; else it is refused, and the Job controller tries again.
+        agent_image: of the in-place restart agent, for JobSets that ask to have it added; "" has
+            them refused.
         tls13_only: whether clients have to speak TLS 1.3; else 1.2 will do.
         ciphers: OpenSSL's names of the TLS 1.2 suites to offer; () leaves it to the library.
     """
@@ -53,6 +57,8 @@ class WebhookSettings:
     body_limit: int = 16 * 1024 * 1024
     deadline_s: float = 9.0
     features: Features = attrs.field(factory=Features)
+    gate_followers: bool = True
+    agent_image: str = ""
     tls13_only: bool = False
     ciphers: tuple[str, ...] = ()
 

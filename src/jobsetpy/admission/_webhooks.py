@@ -14,6 +14,7 @@ from jobsetpy.admission._server import application, serving
 from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.admission._sources import FileSource, SecretSource, Source
 from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.manager import parse_address
@@ -87,9 +88,16 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
     settings = settings or WebhookSettings()
     pods = manager.informer(ChildPod, label_selector=keys.JOBSET_NAME, indexes=[LEADERS])
     nodes = manager.informer(Node)
+    jobs = manager.informer(Job, label_selector=keys.JOBSET_NAME)
     handlers = routes(
-        JobSetHandlers(manager.client, features=settings.features),
-        PodHandlers(pods=pods.store, nodes=nodes.store),
+        JobSetHandlers(
+            manager.client, features=settings.features, agent_image=settings.agent_image
+        ),
+        PodHandlers(
+            pods=pods.store,
+            nodes=nodes.store,
+            jobs=jobs.store if settings.gate_followers else None,
+        ),
     )
     source: Source
     if settings.certificate_dir is not None:

@@ -34,7 +34,13 @@ from jobsetpy.agent.worker_rules import (
     Worker,
     WorkerAction,
 )
-from jobsetpy.agent.worker_settings import load_rules, log_wanted, split_command
+from jobsetpy.agent.worker_settings import (
+    load_rules,
+    log_wanted,
+    own_environ,
+    split_command,
+    workers_environ,
+)
 from jobsetpy.aio import LoopClock, supervise
 from jobsetpy.client._protocol import Client
 
@@ -197,8 +203,9 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
     log: Log = JsonLog(LoopClock(), start=time.monotonic() if start is None else start)
     try:
         command = split_command(argv)
-        settings, rules = load(os.environ), load_rules(os.environ)
-        wanted = log_wanted(os.environ)
+        environ = own_environ(os.environ)
+        settings, rules = load(environ), load_rules(environ)
+        wanted = log_wanted(environ)
     except ConfigurationError as error:
         log("wrong configuration", level="error", error=str(error))
         return EXIT_USAGE
@@ -206,7 +213,7 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         settings,
         connect(settings),
         command=command,
-        environ=original_environ(),
+        environ=workers_environ(original_environ()),
         rules=rules,
         log=log if wanted else _silent,
     )

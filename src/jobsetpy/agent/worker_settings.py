@@ -1,7 +1,9 @@
 """The supervisor's own settings: environment variables only.
 
 Flags would have to be told from the worker's command line, and the environment is what pod
-templates set. The variables stay in the worker's environment like all others.
+templates set. The variables stay in the worker's environment like all others, unless they have the
+prefix ``JOBSET_AGENT_``: those are for the supervisor alone, win over the same name without it, and
+are what admission injects.
 """
 
 from __future__ import annotations
@@ -12,9 +14,23 @@ from typing import Final
 
 from jobsetpy.agent.settings import ConfigurationError
 from jobsetpy.agent.worker_rules import Rules
+from jobsetpy.api import keys
 
 DEFAULT_GRACE_S: Final = 10.0
 MAX_GRACE_S: Final = 86400.0
+
+
+def own_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment as the supervisor reads it: its own variables under their plain names."""
+    prefix = keys.AGENT_VARIABLE_PREFIX
+    own = {name.removeprefix(prefix): environ[name] for name in environ if name.startswith(prefix)}
+    return {**environ, **own}
+
+
+def workers_environ(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The environment as the worker gets it: without the supervisor's own variables."""
+    prefix = keys.AGENT_VARIABLE_PREFIX.encode()
+    return {name: value for name, value in environ.items() if not name.startswith(prefix)}
 
 
 def load_rules(environ: Mapping[str, str]) -> Rules:

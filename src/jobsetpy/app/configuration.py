@@ -104,6 +104,16 @@ class ClientConnection:
 
 
 @attrs.frozen(kw_only=True)
+class InPlaceRestart:
+    """The image of the agent that the webhook adds to JobSets that ask for it; "" has none added.
+
+    Not a field of today's controller, which adds no agents.
+    """
+
+    agent_image: str = ""
+
+
+@attrs.frozen(kw_only=True)
 class Configuration:
     """A configuration file with its defaults filled in.
 
@@ -117,6 +127,7 @@ class Configuration:
     tls: Tls | None = None
     internal_cert_management: InternalCertManagement = InternalCertManagement()
     client_connection: ClientConnection = ClientConnection()
+    in_place_restart: InPlaceRestart = InPlaceRestart()
     feature_gates: Mapping[str, bool] = attrs.field(factory=dict)
     given: frozenset[str] = attrs.field(default=frozenset(), eq=False)
 
@@ -263,7 +274,7 @@ def _structured(content: Mapping[str, Any]) -> Configuration:
     converter.register_structure_hook(float, _number)
     for cls in (
         *(Webhook, LeaderElection, Metrics, Health, Tls, InternalCertManagement),
-        *(ClientConnection, Configuration),
+        *(ClientConnection, InPlaceRestart, Configuration),
     ):
         names: dict[str, Any] = {
             each.name: override(

@@ -62,6 +62,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="folder with tls.crt and tls.key; default: certificates of the manager's own",
     )
+    manager.add_argument(
+        "--agent-image",
+        metavar="IMAGE",
+        help="in-place restart agent that the webhooks add to JobSets that ask for it",
+    )
     manager.set_defaults(run=_manager)
 
     # For --help only: main() hands "agent" over before it gets here.
@@ -116,7 +121,7 @@ def _manager(options: argparse.Namespace) -> int:
     settings.log(configuration, webhooks=options.webhooks)
 
     def setup(manager: Manager) -> None:
-        add_jobset_controllers(manager, configuration.features)
+        add_jobset_controllers(manager, configuration.features, webhooks=options.webhooks)
         if options.webhooks:
             add_webhooks(manager, **settings.webhook_settings(configuration, options))
 

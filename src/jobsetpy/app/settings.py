@@ -25,6 +25,7 @@ _OVERRIDES: Final = {
     "leader_elect": ("leader_election", "leader_elect"),
     "kube_api_qps": ("client_connection", "qps"),
     "kube_api_burst": ("client_connection", "burst"),
+    "agent_image": ("in_place_restart", "agent_image"),
 }
 """Flag → section and field of the file that it overrides."""
 
@@ -145,7 +146,7 @@ def without_effect(configuration: Configuration, *, webhooks: bool) -> list[str]
     """
     idle = ["leaderElection", "metrics.certDir"]
     if not webhooks:
-        idle += ["webhook", "tls", "internalCertManagement"]
+        idle += ["webhook", "tls", "internalCertManagement", "inPlaceRestart"]
     elif configuration.internal_cert_management.enable:
         idle.append("webhook.certDir")  # own certificates are kept in memory
     return [path for path in idle if path in configuration.given]
@@ -161,6 +162,7 @@ def webhook_settings(
     out: dict[str, Any] = {
         "bind_address": options.webhook_bind_address or f"{host}:{webhook.port}",
         "features": configuration.features,
+        "agent_image": configuration.in_place_restart.agent_image,
         "tls13_only": tls.min_version == "VersionTLS13",
         "ciphers": tls_names.openssl_ciphers(tls.cipher_suites),
     }

@@ -25,7 +25,8 @@ from jobsetpy.domain.names import job_name
 RESTART_ALL_ACTIONS = frozenset({"RestartPod", "RestartAllContainers"})
 """The kubelet's action under the name of its KEP and under the released one."""
 AGENT_VARIABLES = frozenset({"JOBSET_NAME", "POD_NAME"})
-"""Without these no agent starts; a container that has both runs one."""
+"""Without these no agent starts; a container that has both, or both with the prefix of injected
+supervisors, runs one."""
 
 
 def replicas_of(replicated_job: Json) -> int:
@@ -193,6 +194,10 @@ def has_agent(spec: Json) -> bool:
         ):
             return True
     for container in containers(spec):
-        if {text(variable, "name") for _, variable in objects(container, "env")} >= AGENT_VARIABLES:
+        names = {
+            text(variable, "name").removeprefix(keys.AGENT_VARIABLE_PREFIX)
+            for _, variable in objects(container, "env")
+        }
+        if names >= AGENT_VARIABLES:
             return True
     return False

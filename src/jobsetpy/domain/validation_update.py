@@ -15,6 +15,8 @@ from typing import Any
 from jobsetpy.api import keys
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid
+from jobsetpy.domain.injection_options import SETTINGS as INJECTION_SETTINGS
+from jobsetpy.domain.injection_options import note_field
 from jobsetpy.domain.json_equality import same
 from jobsetpy.domain.json_tree import Json, child, items, job_spec, number, objects, text
 
@@ -58,9 +60,26 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
                 _restore(job, before, "template", "spec", "template", parent, field)
     if not same(masked, list(items(old_spec, "replicatedJobs"))):
         problems.append(invalid("spec.replicatedJobs", new_spec.get("replicatedJobs"), IMMUTABLE))
+    problems += _agent_notes(old, new)
     if old_spec.get("managedBy") != new_spec.get("managedBy"):
         problems.append(invalid("spec.managedBy", new_spec.get("managedBy"), IMMUTABLE))
     return problems
+
+
+def _agent_notes(old: Json, new: Json) -> list[FieldError]:
+    """What the annotations for the agent's injection say is built into the pod templates."""
+    before, after = (child(each, "metadata", "annotations") for each in (old, new))
+    if not {keys.IN_PLACE_AGENT_ANNOTATION} & {*before, *after}:
+        return []
+    return [
+        invalid(
+            note_field(name),
+            after.get(name),
+            f"{IMMUTABLE}: the in-place restart agent is added when a JobSet is created",
+        )
+        for name in (keys.IN_PLACE_AGENT_ANNOTATION, *INJECTION_SETTINGS)
+        if before.get(name) != after.get(name)
+    ]
 
 
 def _resized(old: Json, before: Json, after: Json, path: str) -> list[FieldError]:

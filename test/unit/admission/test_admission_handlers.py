@@ -132,3 +132,69 @@ async def test_claims_are_looked_up():
         (cause,) = (await jobsets.validate(create(body))).status["details"]["causes"]
         assert cause["field"].endswith("retentionPolicy.whenDeleted")
         await client.aclose()
+
+
+def annotated(mode: str, command: list[str] | None = None) -> dict:
+    container = {"name": "c", "image": "i", **({"command": command} if command else {})}
+    job = {"name": "w", "template": {"spec": {"template": {"spec": {"containers": [container]}}}}}
+    return {
+        "metadata": {"name": "js", "annotations": {keys.IN_PLACE_AGENT_ANNOTATION: mode}},
+        "spec": {
+            "failurePolicy": {"restartStrategy": "InPlaceRestart"},
+            "replicatedJobs": [job],
+        },
+    }
+
+
+async def test_injection_comes_before_the_defaults():
+    """One patch: the agent with its restart policy first, then what is still missing."""
+    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="test.invalid/agent:1")
+    patch = (await handlers.mutate(create(annotated("sidecar")))).patch
+    first, *others = patch
+    template = first["value"]["template"]["spec"]
+
+    assert first["path"] == "/spec/replicatedJobs/0/template/spec"
+    assert template["initContainers"][0]["image"] == "test.invalid/agent:1"
+    assert template["restartPolicy"] == "Never"
+    assert not any(each["path"].endswith("restartPolicy") for each in others)
+    assert any(each["path"].endswith("completionMode") for each in others)
+
+
+async def test_what_cannot_be_injected_is_refused():
+    """422 with field and advice, as validation answers."""
+    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i")
+    status = (await handlers.mutate(create(annotated("supervisor")))).status
+    (cause,) = status["details"]["causes"]
+
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert cause["field"].endswith("containers[0].command")
+
+
+async def test_injection_needs_its_gate():
+    """With the gate off nothing is added; validation refuses the strategy."""
+    off = Features(in_place_restart=False)
+    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i", features=off)
+    answer = await handlers.mutate(create(annotated("supervisor")))
+
+    assert answer.status is None
+    assert not any(each["op"] == "replace" for each in answer.patch)
+
+
+async def test_an_update_gets_the_agent_back():
+    """The manifest applied again is completed from the stored object; other updates pass."""
+    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i")
+    plain = annotated("supervisor", ["true"])
+    stored = dict(plain)
+    for operation in (await handlers.mutate(create(plain))).patch:
+        if operation["op"] == "replace":
+            job = {**plain["spec"]["replicatedJobs"][0], "template": {"spec": operation["value"]}}
+            stored = {**plain, "spec": {**plain["spec"], "replicatedJobs": [job]}}
+
+    def update(new: object, old: object) -> ReviewRequest:
+        return ReviewRequest("u", "UPDATE", "ns", "js", new, old)
+
+    again = await handlers.mutate(update(plain, stored))
+    assert again.patch[0]["value"]["template"] == stored["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]  # fmt: skip
+    assert await handlers.mutate(update(stored, stored)) is ALLOWED
+    assert await handlers.mutate(ReviewRequest("u", "DELETE", "ns", "js", None, stored)) is ALLOWED
+    assert (await handlers.mutate(update(plain, None))).status["code"] == 400

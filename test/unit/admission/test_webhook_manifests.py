@@ -28,7 +28,7 @@ def documents(name: str) -> list[dict]:
 @pytest.mark.parametrize(
     ("name", "path", "rule", "operations", "selector"),
     [
-        ("mjobset.kb.io", handlers.MUTATE_JOBSET, JOBSETS, ["CREATE"], None),
+        ("mjobset.kb.io", handlers.MUTATE_JOBSET, JOBSETS, ["CREATE", "UPDATE"], None),
         ("mpod.kb.io", handlers.MUTATE_POD, PODS, ["CREATE"], POD_SELECTOR),
         ("vjobset.kb.io", handlers.VALIDATE_JOBSET, JOBSETS, ["CREATE", "UPDATE"], None),
         ("vpod.kb.io", handlers.VALIDATE_POD, PODS, ["CREATE"], POD_SELECTOR),
@@ -45,6 +45,18 @@ def test_webhook(name, path, rule, operations, selector):
     assert webhook.get("objectSelector") == selector
     assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Fail", "None")
     assert webhook["admissionReviewVersions"] == ["v1"]
+
+
+def test_updates_are_only_asked_about_where_an_agent_was_injected():
+    """The controllers' own updates of other JobSets need no webhook."""
+    found = [webhook for item in documents("configurations.yaml") for webhook in item["webhooks"]]
+    conditions = {each["name"]: each.get("matchConditions", []) for each in found}
+    (only,) = conditions.pop("mjobset.kb.io")
+    assert only["expression"] == (
+        f"request.operation == 'CREATE' || '{keys.IN_PLACE_AGENT_ANNOTATION}' in "
+        "object.metadata.?annotations.orValue({})"
+    )
+    assert set(map(len, conditions.values())) == {0}
 
 
 def test_names_are_the_defaults():

@@ -48,6 +48,7 @@ def test_a_file_without_fields_has_all_defaults():
             "webhook_secret_name": "jobset-webhook-server-cert",
         },
         "client_connection": {"qps": 500.0, "burst": 500},
+        "in_place_restart": {"agent_image": ""},
         "feature_gates": {},
         "given": frozenset(),
     }

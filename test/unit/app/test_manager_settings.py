@@ -119,6 +119,9 @@ def test_a_controller_of_ones_own_serves_nothing_unasked():
         ("tls: {cipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256]}",
          [], {"ciphers": ("ECDHE-RSA-AES128-GCM-SHA256",)}),
         ("featureGates: {ElasticJobSet: false}", [], {"features": Features(elastic_jobset=False)}),
+        ("", [], {"agent_image": ""}),
+        ("inPlaceRestart: {agentImage: a}", [], {"agent_image": "a"}),
+        ("inPlaceRestart: {agentImage: a}", ["--agent-image=b"], {"agent_image": "b"}),
     ],
 )  # fmt: skip
 def test_webhook_settings(options, text, flags, wanted):

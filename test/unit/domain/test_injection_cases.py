@@ -1,0 +1,489 @@
+"""Adding the in-place restart agent to JobSets that ask for it: what is added, and what is refused."""
+
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobsetpy.agent import settings as agent_settings
+from jobsetpy.api import keys
+from jobsetpy.domain import injection_pods
+from jobsetpy.domain.defaulting import default_jobset
+from jobsetpy.domain.injection import inject
+from jobsetpy.domain.validation import validate_create
+
+IMAGE = "test.invalid/agent:1"
+MODE = keys.IN_PLACE_AGENT_ANNOTATION
+WORKER = {"name": "worker", "image": "test.invalid/train:1", "command": ["python3", "train.py"]}
+
+
+def job(name: str = "w", *, pod=None, notes=None, containers=None, **fields) -> dict:
+    """A ReplicatedJob of ordinary training: ``fields`` are the Job's, ``pod`` the pod's."""
+    template = {"spec": {"containers": containers or [copy.deepcopy(WORKER)], **(pod or {})}}
+    if notes:
+        template["metadata"] = {"annotations": notes}
+    return {"name": name, "template": {"spec": {"template": template, **fields}}}
+
+
+def jobset(*jobs: dict, mode="sidecar", notes=None, strategy="InPlaceRestart") -> dict:
+    annotations = {**({} if mode is None else {MODE: mode}), **(notes or {})}
+    return {
+        "metadata": {"name": "js", "annotations": annotations},
+        "spec": {
+            "failurePolicy": {"maxRestarts": 3, "restartStrategy": strategy},
+            "replicatedJobs": list(jobs) or [job()],
+        },
+    }
+
+
+def applied(obj: dict, patch: list[dict]) -> dict:
+    """The object after a JSON patch of additions and replacements."""
+    out = copy.deepcopy(obj)
+    for operation in patch:
+        *parents, last = operation["path"].split("/")[1:]
+        at = out
+        for part in parents:
+            at = at[int(part)] if isinstance(at, list) else at[part]
+        assert operation["op"] == "add" or last in at
+        at[last] = operation["value"]
+    return out
+
+
+def injected(obj: dict, image: str = IMAGE) -> dict:
+    """The JobSet with its agent; the patch and the returned object must agree."""
+    before = copy.deepcopy(obj)
+    injection = inject(obj, image=image)
+    assert injection.problems == []
+    assert obj == before
+    assert applied(obj, injection.patch) == injection.jobset
+    return injection.jobset
+
+
+def pod_of(obj: dict, at: int = 0) -> dict:
+    return obj["spec"]["replicatedJobs"][at]["template"]["spec"]["template"]["spec"]
+
+
+def job_of(obj: dict, at: int = 0) -> dict:
+    return obj["spec"]["replicatedJobs"][at]["template"]["spec"]
+
+
+def fields_of(env: list[dict]) -> dict:
+    return {
+        each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in env
+    }
+
+
+IDENTITY = {
+    "NAMESPACE": "metadata.namespace",
+    "POD_NAME": "metadata.name",
+    "JOBSET_NAME": "metadata.annotations['jobset.sigs.k8s.io/jobset-name']",
+    "JOBSET_UID": "metadata.annotations['jobset.sigs.k8s.io/jobset-uid']",
+}
+
+
+def test_the_sidecar():
+    """The agent as an init container that stays, with barrier, rules and environment."""
+    pod = pod_of(injected(jobset()))
+    (agent,) = pod["initContainers"]
+    (worker,) = pod["containers"]
+
+    assert agent["image"] == IMAGE
+    assert agent["restartPolicy"] == "Always"
+    assert agent["restartPolicyRules"] == [
+        {
+            "action": "RestartAllContainers",
+            "exitCodes": {"operator": "NotIn", "values": [0, 1, 2]},
+        }
+    ]
+    assert agent["startupProbe"] == {
+        "httpGet": {"path": "/barrier-is-lifted", "port": 8080},
+        "periodSeconds": 1,
+        "failureThreshold": keys.INT32_MAX,
+    }
+    exit_code = {"RESTART_POD_IN_PLACE_EXIT_CODE": "42", "BARRIER_PORT": "8080"}
+    assert fields_of(agent["env"]) == IDENTITY | exit_code
+    assert agent["resources"] == {"requests": {"cpu": "10m", "memory": "32Mi"}}
+    assert worker == WORKER | {
+        "restartPolicy": "Never",
+        "restartPolicyRules": [
+            {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}
+        ],
+    }
+    assert "volumes" not in pod
+
+
+def test_the_supervisor():
+    """The worker's command behind the agent's, which an init container puts into a volume."""
+    pod = pod_of(injected(jobset(mode="supervisor")))
+    (install,) = pod["initContainers"]
+    (worker,) = pod["containers"]
+    mount = {"name": "jobset-agent", "mountPath": "/jobset-agent"}
+
+    assert install["image"] == IMAGE
+    assert install["args"] == ["install", "/jobset-agent"]
+    assert install["volumeMounts"] == [mount]
+    assert "restartPolicy" not in install
+    assert worker["command"] == ["/jobset-agent/supervise", "python3", "train.py"]
+    assert worker["volumeMounts"] == [{**mount, "readOnly": True}]
+    assert fields_of(worker["env"]) == {f"JOBSET_AGENT_{k}": v for k, v in IDENTITY.items()}
+    assert "restartPolicyRules" not in worker
+    assert pod["volumes"] == [{"name": "jobset-agent", "emptyDir": {"sizeLimit": "128Mi"}}]
+
+
+@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
+def test_what_both_modes_set(mode):
+    """Account, token, restart policy, the Job's fields, and the restricted security profile."""
+    obj = injected(jobset(mode=mode))
+    pod, template = pod_of(obj), job_of(obj)
+    (agent,) = pod["initContainers"]
+
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == (
+        "jobset-agent",
+        True,
+    )
+    assert pod["restartPolicy"] == "Never"
+    assert (template["backoffLimit"], template["podReplacementPolicy"]) == (2**31 - 1, "Failed")
+    assert (template["parallelism"], template["completions"]) == (1, 1)
+    context = agent["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
+def test_it_is_accepted(mode):
+    """Injected and defaulted, an ordinary JobSet passes validation."""
+    obj = injected(jobset(job("a"), job("b", parallelism=4, backoffLimit=0), mode=mode))
+    obj = applied(obj, default_jobset(obj))
+
+    assert validate_create(obj) == []
+    assert job_of(obj, 1)["completionMode"] == "Indexed"
+
+
+@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
+def test_twice_is_once(mode):
+    """A JobSet copied from a cluster, agent included, gets no second one."""
+    obj = injected(jobset(mode=mode))
+
+    assert inject(obj, image="test.invalid/other:2").patch == []
+
+
+@pytest.mark.parametrize("strategy", ["InPlaceRestart", "Recreate"])
+def test_nothing_without_the_annotation(strategy):
+    """It is off by default."""
+    injection = inject(jobset(mode=None, strategy=strategy), image=IMAGE)
+
+    assert (injection.patch, injection.problems) == ([], [])
+
+
+COUNTS = [
+    ({}, (1, 1)),
+    ({"parallelism": 4}, (4, 4)),
+    ({"completions": 4}, (4, 4)),
+    ({"parallelism": 4, "completions": 4}, (4, 4)),
+    ({"parallelism": 4, "completions": 8}, (4, 8)),
+    ({"parallelism": 0}, (0, 0)),
+]
+
+
+@pytest.mark.parametrize(("given_counts", "wanted"), COUNTS)
+def test_counts(given_counts, wanted):
+    """The one that is missing becomes the other; what differs is validation's to refuse."""
+    template = job_of(injected(jobset(job(**given_counts))))
+
+    assert (template["parallelism"], template["completions"]) == wanted
+    problems = validate_create(injected(jobset(job(**given_counts))))
+    refused = any(problem.field.endswith(".completions") for problem in problems)
+    assert refused is (wanted[0] != wanted[1])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("backoffLimit", 6), ("podReplacementPolicy", "TerminatingOrFailed")]
+)
+def test_what_the_user_wrote_is_refused_and_not_replaced(field, value):
+    """A value that cannot be kept is told to the user, by validation's own rule."""
+    obj = injected(jobset(job(**{field: value})))
+
+    assert job_of(obj)[field] == value
+    (problem,) = validate_create(obj)
+    assert problem.field == f"spec.replicatedJobs[0].template.spec.{field}"
+
+
+def test_an_agent_that_is_there_stays():
+    """A ReplicatedJob written out by hand only gets its Job's fields; the other gets an agent."""
+    by_hand = {
+        "initContainers": [
+            {
+                "name": "mine",
+                "restartPolicy": "Always",
+                "restartPolicyRules": [{"action": "RestartPod"}],
+            }
+        ]
+    }
+    supervised = {**WORKER, "command": ["/elsewhere/supervise", "true"]}
+    obj = injected(jobset(job("a", pod=by_hand), job("b", containers=[supervised]), job("c")))
+
+    assert pod_of(obj, 0)["initContainers"] == by_hand["initContainers"]
+    assert "initContainers" not in pod_of(obj, 1)
+    assert [each["name"] for each in pod_of(obj, 2)["initContainers"]] == ["jobset-agent"]
+    assert {job_of(obj, at)["backoffLimit"] for at in range(3)} == {keys.INT32_MAX}
+
+
+def test_a_worker_that_knows_its_pod_is_no_agent():
+    """Variables such as POD_NAME are common in workers."""
+    env = [{"name": name, "value": "x"} for name in ("POD_NAME", "JOBSET_NAME", "NAMESPACE")]
+    obj = injected(jobset(job(containers=[{**WORKER, "env": env}]), mode="supervisor"))
+    (worker,) = pod_of(obj)["containers"]
+
+    assert worker["env"][:3] == env
+    assert len(worker["env"]) == 7
+
+
+def test_users_choices_stay():
+    """Restart policy, account, own rules and other lists are kept; ours comes after theirs."""
+    own = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [7]}}]
+    worker = {**WORKER, "restartPolicy": "OnFailure", "restartPolicyRules": own}
+    pod = {
+        "restartPolicy": "OnFailure",
+        "serviceAccountName": "train-jobset-agent",
+        "initContainers": [{"name": "download"}],
+        "volumes": [{"name": "data"}],
+    }
+    obj = pod_of(injected(jobset(job(pod=pod, containers=[worker]))))
+
+    assert obj["containers"] == [worker]
+    assert (obj["restartPolicy"], obj["serviceAccountName"]) == ("OnFailure", "train-jobset-agent")
+    assert [each["name"] for each in obj["initContainers"]] == ["download", "jobset-agent"]
+    supervised = pod_of(injected(jobset(job(pod=pod), mode="supervisor")))
+    assert [each["name"] for each in supervised["volumes"]] == ["data", "jobset-agent"]
+
+
+TWO = [WORKER, {"name": "logs", "image": "l"}]
+NAME = keys.IN_PLACE_CONTAINER_ANNOTATION
+
+
+@pytest.mark.parametrize(
+    ("notes", "template_notes", "ruled"),
+    [
+        ({}, {}, ["worker", "logs"]),
+        ({NAME: "worker"}, {}, ["worker"]),
+        ({NAME: "worker"}, {NAME: "logs"}, ["logs"]),
+    ],
+)
+def test_several_containers_beside_a_sidecar(notes, template_notes, ruled):
+    """The failure of each restarts the pod, unless one is named."""
+    pod = pod_of(injected(jobset(job(containers=TWO, notes=template_notes), notes=notes)))
+
+    assert [c["name"] for c in pod["containers"] if "restartPolicyRules" in c] == ruled
+
+
+def test_one_of_several_is_supervised():
+    """The named one; with a single container in another ReplicatedJob, that one."""
+    alone = {"name": "driver", "command": ["d"]}
+    obj = injected(
+        jobset(job("a", containers=TWO), job("b", containers=[alone]), mode="supervisor", notes={NAME: "worker"})
+    )  # fmt: skip
+
+    assert [c.get("command", [])[:1] for c in pod_of(obj)["containers"]] == [
+        ["/jobset-agent/supervise"],
+        [],
+    ]
+    assert pod_of(obj, 1)["containers"][0]["command"] == ["/jobset-agent/supervise", "d"]
+
+
+GRACE, CODES = keys.IN_PLACE_GRACE_ANNOTATION, keys.IN_PLACE_END_CODES_ANNOTATION
+PORT = keys.IN_PLACE_BARRIER_PORT_ANNOTATION
+
+
+def policy(action: str, operator: str = "In", **codes) -> dict:
+    on = {"operator": operator, "values": [4, 3], **codes}
+    return {"podFailurePolicy": {"rules": [{"action": action, "onExitCodes": on}]}}
+
+
+@pytest.mark.parametrize(
+    ("notes", "template", "wanted"),
+    [
+        ({CODES: "7, 5"}, {}, [5, 7]),
+        ({}, policy("FailJob"), [3, 4]),
+        ({}, policy("FailIndex", containerName="worker"), [3, 4]),
+        ({CODES: "9"}, policy("FailJob"), [3, 4, 9]),
+        ({}, policy("FailJob", containerName="jobset-agent"), []),
+        ({}, policy("Count"), []),
+        ({}, policy("FailJob", "NotIn"), []),
+    ],
+)
+def test_exit_codes_that_end_the_pod(notes, template, wanted):
+    """Those the user lists, and those that the Job's own policy has to see."""
+    sidecar = pod_of(injected(jobset(job(**template), notes=notes)))["containers"][0]
+    supervised = pod_of(injected(jobset(job(**template), notes=notes, mode="supervisor")))
+    variables = fields_of(supervised["containers"][0]["env"])
+
+    (rule,) = sidecar["restartPolicyRules"]
+    assert rule["exitCodes"] == {"operator": "NotIn", "values": [0, *wanted]}
+    assert variables.get("JOBSET_AGENT_END_POD_EXIT_CODES", "") == ",".join(map(str, wanted))
+
+
+def test_grace_period_and_stop_signal():
+    """From the annotation, and from where Kubernetes has it."""
+    worker = {**WORKER, "lifecycle": {"stopSignal": "SIGUSR1"}}
+    obj = jobset(job(containers=[worker], notes={GRACE: "45"}), mode="supervisor", notes={GRACE: "5"})  # fmt: skip
+    variables = fields_of(pod_of(injected(obj))["containers"][0]["env"])
+
+    assert variables["JOBSET_AGENT_WORKER_GRACE_SECONDS"] == "45"
+    assert variables["JOBSET_AGENT_WORKER_STOP_SIGNAL"] == "SIGUSR1"
+
+
+@pytest.mark.parametrize(
+    ("notes", "ports", "wanted"),
+    [({}, [], 8080), ({}, [8080, 8081], 8082), ({PORT: "9999"}, [8080], 9999)],
+)
+def test_barrier_port(notes, ports, wanted):
+    """A port that no other container declares, or the one that is asked for."""
+    worker = {**WORKER, "ports": [{"containerPort": port} for port in ports]}
+    (agent,) = pod_of(injected(jobset(job(containers=[worker]), notes=notes)))["initContainers"]
+
+    assert agent["startupProbe"]["httpGet"]["port"] == wanted
+    assert fields_of(agent["env"])["BARRIER_PORT"] == str(wanted)
+    assert [each["containerPort"] for each in agent["ports"]] == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("resources", "limited"),
+    [
+        ({"limits": {"cpu": "1", "memory": "1Gi"}}, True),
+        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m"}}, True),
+        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, False),
+        ({"limits": {"memory": "1Gi"}}, False),
+        ({}, False),
+    ],
+)
+def test_the_class_of_the_pod_stays(resources, limited):
+    """Beside containers with limits equal to their requests the agent has such limits too."""
+    worker = {**WORKER, "resources": resources}
+    (agent,) = pod_of(injected(jobset(job(containers=[worker]))))["initContainers"]
+    own = agent["resources"]
+
+    assert (own.get("limits") == own["requests"]) is limited
+
+
+POD = "spec.replicatedJobs[0].template.spec.template.spec"
+
+
+def note(name: str, of_template: bool = False) -> str:
+    path = "spec.replicatedJobs[0].template.spec.template." if of_template else ""
+    return f"{path}metadata.annotations[{name}]"
+
+
+def supervisor(*jobs: dict, **more) -> dict:
+    return jobset(*jobs, mode="supervisor", **more)
+
+
+def worker_with(**fields) -> dict:
+    return job(containers=[{**WORKER, **fields}])
+
+
+REFUSED = {
+    "mode": (jobset(mode="both"), note(MODE), '"sidecar" or "supervisor"'),
+    "no mode": (jobset(mode=""), note(MODE), '"sidecar" or "supervisor"'),
+    "strategy": (jobset(strategy="Recreate"), "spec.failurePolicy.restartStrategy", "set it, or remove the annotation"),
+    "no command": (supervisor(worker_with(command=[])), f"{POD}.containers[0].command", 'use "sidecar"'),
+    "liveness": (supervisor(worker_with(livenessProbe={})), f"{POD}.containers[0].livenessProbe", "remove the probe"),
+    "startup": (supervisor(worker_with(startupProbe={})), f"{POD}.containers[0].startupProbe", "remove the probe"),
+    "which": (supervisor(job(containers=TWO)), note(NAME, True), "name the worker"),
+    "nobody": (supervisor(job(containers=TWO), notes={NAME: "x"}), note(NAME), "no container of this name"),
+    "nobody here": (jobset(job(notes={NAME: "x"})), note(NAME, True), "no container of this name"),
+    "container": (jobset(job(containers=[{**WORKER, "name": "jobset-agent"}])), f"{POD}.containers[0].name", "choose another"),
+    "init": (jobset(job(pod={"initContainers": [{"name": "jobset-agent"}]})), f"{POD}.initContainers[0].name", "choose another"),
+    "volume": (supervisor(job(pod={"volumes": [{"name": "jobset-agent"}]})), f"{POD}.volumes[0].name", "choose another"),
+    "mount": (supervisor(worker_with(volumeMounts=[{"name": "x", "mountPath": "/jobset-agent/"}])), f"{POD}.containers[0].volumeMounts[0].mountPath", "choose another"),
+    "variable": (supervisor(worker_with(env=[{"name": "JOBSET_AGENT_X"}])), f"{POD}.containers[0].env[0].name", "choose another"),
+    "token": (jobset(job(pod={"automountServiceAccountToken": False})), f"{POD}.automountServiceAccountToken", "remove the field"),
+    "codes": (jobset(notes={CODES: "0"}), note(CODES), "from 1 to 255"),
+    "more codes": (jobset(job(notes={CODES: "1;2"})), note(CODES, True), "from 1 to 255"),
+    "many codes": (jobset(notes={CODES: ",".join(map(str, range(1, 100)))}), note(CODES), "at most 64"),
+    "codes on failure": (supervisor(job(pod={"restartPolicy": "OnFailure"}), notes={CODES: "3"}), f"{POD}.restartPolicy", "only with restartPolicy Never"),
+    "grace": (supervisor(notes={GRACE: "-1"}), note(GRACE), "from 0 to 86400"),
+    "no grace": (supervisor(notes={GRACE: ""}), note(GRACE), "from 0 to 86400"),
+    "long grace": (supervisor(notes={GRACE: "86401"}), note(GRACE), "from 0 to 86400"),
+    "grace of a sidecar": (jobset(notes={GRACE: "1"}), note(GRACE), "no effect in sidecar mode"),
+    "port": (jobset(notes={PORT: "0"}), note(PORT), "from 1 to 65535"),
+    "port of a supervisor": (supervisor(notes={PORT: "1"}), note(PORT), "no effect in supervisor mode"),
+    "taken port": (jobset(worker_with(ports=[{"containerPort": 9}]), notes={PORT: "9"}), note(PORT), "another container"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("obj", "field", "words"), REFUSED.values(), ids=REFUSED)
+def test_refused(obj, field, words):
+    """What cannot be injected is refused with its field and with what to do."""
+    injection = inject(obj, image=IMAGE)
+
+    (problem,) = injection.problems
+    assert (problem.field, injection.patch) == (field, [])
+    assert words in problem.message
+
+
+def test_a_manager_without_an_image_refuses():
+    """It cannot add what it does not know; with the agent written out there is nothing to add."""
+    (problem,) = inject(jobset(), image="").problems
+
+    assert "--agent-image" in problem.message
+    assert inject(injected(jobset()), image="").problems == []
+
+
+def test_all_problems_are_told_at_once():
+    """One attempt is enough to learn what is wrong."""
+    obj = supervisor(worker_with(command=[], livenessProbe={}), job("b", containers=TWO))
+
+    assert len(inject(obj, image=IMAGE).problems) == 3
+
+
+def test_the_exit_code_is_the_agents_own():
+    """The rule that restarts the pod matches what the agent ends with."""
+    assert agent_settings.DEFAULT_EXIT_CODE == injection_pods.RESTART_EXIT_CODE
+    assert agent_settings.DEFAULT_BARRIER_PATH == "/barrier-is-lifted"
+    assert injection_pods.RESTART_EXIT_CODE not in injection_pods.HARMLESS_EXIT_CODES
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 9) | st.sampled_from(["", "x", "worker", "5"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["name", "command", "env", "ports", "resources", "limits", "spec", "rules"]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    mode=st.sampled_from(["sidecar", "supervisor"]),
+    pod=st.dictionaries(
+        st.sampled_from(["containers", "initContainers", "volumes", "restartPolicy"]), JSON
+    ),
+    template=st.dictionaries(
+        st.sampled_from(["backoffLimit", "completions", "parallelism", "podFailurePolicy"]), JSON
+    ),
+    notes=st.dictionaries(st.sampled_from([NAME, GRACE, CODES, PORT]), JSON, max_size=2),
+)
+def test_whatever_it_is_given(mode, pod, template, notes):
+    """It never fails, changes nothing it was given, and adds nothing a second time."""
+    body = {"template": {"spec": pod, "metadata": {"annotations": notes}}}
+    obj = jobset({"name": "w", "template": {"spec": {**template, **body}}}, mode=mode)
+    before = json.dumps(obj)
+    injection = inject(obj, image=IMAGE)
+
+    assert json.dumps(obj) == before
+    assert not (injection.patch and injection.problems)
+    if not injection.problems:
+        assert applied(obj, injection.patch) == injection.jobset
+        assert inject(injection.jobset, image="test.invalid/2").patch == []
