@@ -188,3 +188,89 @@ def test_base_names(name, base):
     """Names of fewer parts are of no Indexed Job."""
     assert base_name(name) == base
     assert leader_name(pod()) == "js-rj-0-0"
+
+
+GATE = {"name": keys.PLACEMENT_GATE}
+OWN = {"name": "users"}
+
+
+@pytest.mark.parametrize("places", [(), (WAITING,), (LEADER, LEADER), (PodPlace(node="gone", controller_uid="u1"),)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spec", "operation"),
+    [
+        ({}, {"op": "add", "path": "/spec/schedulingGates", "value": [GATE]}),
+        (
+            {"schedulingGates": [OWN]},
+            {"op": "add", "path": "/spec/schedulingGates/-", "value": GATE},
+        ),
+        ({"schedulingGates": [GATE]}, None),
+    ],
+)
+def test_a_follower_is_held_until_its_leader_has_a_place(places, spec, operation):
+    """No leader yet, none on a node, two, or one on a node not seen yet: held beside users' gates."""  # fmt: skip
+    mutation = mutate(pod(**spec), among(*places), nodes, gate=True)
+    assert list(mutation.patch) == ([] if operation is None else [operation])
+    assert (mutation.denied, mutation.missing_node) == ("", "")
+    held = pod(schedulingGates=[OWN, GATE])
+    assert refusal(held, among(*places), gate=True) == ""
+
+
+def test_gates_change_nothing_for_a_leader_with_a_place():
+    """Its followers go there at once, and a node without the label still refuses them."""
+    (operation,) = mutate(pod(), among(LEADER), nodes, gate=True).patch
+    assert operation["path"] == "/spec/nodeSelector"
+    bare = PodPlace(node="bare", controller_uid="u1")
+    assert ZONE in mutate(pod(), among(bare), nodes, gate=True).denied
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (pod(None), "not set"),
+        (pod(owner=None), "not set"),
+        (pod(nodeName="n9"), "not set"),
+        (pod(nodeSelector={"other": "x"}, owner=None), ZONE),
+    ],
+)
+def test_a_pod_that_could_never_be_released_is_not_held(given, words):
+    """Of a NonIndexed Job, of nobody, or on a node already: refused as without gates."""
+    assert mutate(given, among(), nodes, gate=True).patch == []
+    spec = {**given["spec"], "schedulingGates": [GATE]}
+    assert words in refusal({**given, "spec": spec}, among(), gate=True)
+
+
+@pytest.mark.parametrize("spec", [{}, {"schedulingGates": [OWN]}])
+def test_only_our_gate_lets_a_follower_wait(spec):
+    """Without it, or with gates off, the refusals are the same as ever."""
+    assert refusal(pod(**spec), among(), gate=True) == "follower pod node selector not set"
+    held = pod(schedulingGates=[GATE])
+    assert refusal(held, among()) == "follower pod node selector not set"
+
+
+def test_a_follower_after_its_leaders_end_places_itself():
+    """It has the leader's terms instead of a domain, and is accepted for having them."""
+    asked = []
+
+    def over(name, uid):
+        asked.append((name, uid))
+        return True
+
+    given = pod(priority=7)
+    given["metadata"]["ownerReferences"][0]["name"] = "js-rj-0"
+    ended = PodPlace(node="n1", phase="Succeeded", controller_uid="u1")
+    label, terms = mutate(given, among(ended), nodes, gate=True, over=over).patch
+    assert asked == [("js-rj-0", "u1")]
+    assert (label["path"], terms["path"]) == (LABEL_PATH, "/spec/affinity")
+    leader_terms = mutate(pod("0", priority=7), among(), nodes).patch[1]
+    assert terms == leader_terms
+    given["metadata"]["labels"][keys.PRIORITY_LABEL] = "7"
+    given["spec"]["affinity"] = terms["value"]
+    assert refusal(given, among(ended), gate=True) == ""
+    given["metadata"]["labels"][keys.PRIORITY_LABEL] = "8"  # the terms are of another priority
+    assert refusal(given, among(ended), gate=True) == "follower pod node selector not set"
+
+
+def test_a_live_leader_wins_over_the_jobs_word():
+    """A follower goes to a leader that runs, whatever the Job's status says."""
+    (operation,) = mutate(pod(), among(LEADER), nodes, gate=True, over=lambda *_: True).patch
+    assert operation["path"] == "/spec/nodeSelector"
