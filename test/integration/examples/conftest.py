@@ -1,0 +1,127 @@
+"""A control plane, the manager with its webhooks, and every example at work in it.
+
+The cluster has the Job controller, the garbage collector and the scheduler of Kubernetes, and no
+nodes: the tests play the kubelets. Examples have namespaces of their own and run at the same time;
+each test waits for its own.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+for folder in (str(REPOSITORY / "hack"), str(Path(__file__).parent)):
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+import examples_kit  # noqa: E402 - found by the lines above
+
+SYSTEM = "jobset-system"
+AT_ONCE = 12
+
+
+@pytest.fixture(scope="module")
+def kubeconfig():
+    """Of a control plane for these tests alone: its webhooks are asked about every JobSet."""
+    from cluster import Cluster
+
+    crd = REPOSITORY / "config/crd/jobset.x-k8s.io_jobsets.yaml"
+    with Cluster(crds=[crd]) as running:
+        if running.is_existing:
+            pytest.skip(
+                "webhooks on this machine's loopback; the existing cluster cannot call them"
+            )
+        yield str(running.kubeconfig)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(kubeconfig):
+    """An administrator's client."""
+    from install import install_crd
+    from jobsetpy.client import connect
+
+    client = await connect(kubeconfig=kubeconfig, qps=0)
+    await install_crd(client)
+    yield client
+    await client.aclose()
+
+
+async def install_webhooks(client, port: int) -> None:
+    """The shipped configurations, with an address on loopback in place of the Service."""
+    from install import apply_manifest, apply_object, create_namespace
+
+    await create_namespace(client, SYSTEM)
+    await apply_manifest(client, REPOSITORY / "config/webhook/secret.yaml")
+    text = (REPOSITORY / "config/webhook/configurations.yaml").read_text()
+    for document in yaml.safe_load_all(text):
+        for webhook in document["webhooks"]:
+            path = webhook["clientConfig"].pop("service")["path"]
+            webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
+        await apply_object(client, document)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def manager(client, kubeconfig):
+    """A manager that is ready and serves the webhooks."""
+    from jobsetpy import admission
+    from jobsetpy.app import wiring
+    from jobsetpy.client import connect
+    from jobsetpy.manager import Manager
+    from jobsetpy.testing import eventually
+    from manager_process import free_port
+
+    port = free_port()
+    await install_webhooks(client, port)
+    own_client = await connect(kubeconfig=kubeconfig, qps=0)
+    manager = Manager(own_client)
+    wiring.add_jobset_controllers(manager)
+    settings = admission.WebhookSettings(
+        bind_address=f"127.0.0.1:{port}",
+        namespace=SYSTEM,
+        extra_dns_names=("127.0.0.1",),
+        check_period_s=0.5,
+    )
+    served = admission.setup(manager, settings)
+    stop = asyncio.Event()
+    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
+    running = asyncio.create_task(manager.run(stop))
+    async with asyncio.timeout(30):
+        await manager.ready.wait()
+    await eventually(lambda: not list(served.problems()), 30, poll_s=0.05)
+    yield manager
+    stop.set()
+    await running
+    await own_client.aclose()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def outcomes(request, client, manager):
+    """A task for each example that a chosen test asks for; it ends when the promise is kept."""
+    items = [item for item in request.session.items if item.module is request.module]
+    chosen = {item.callspec.params["path"] for item in items if hasattr(item, "callspec")}
+    promises, with_nodes = request.module.PROMISES, request.module.WITH_NODES
+    room, alone = asyncio.Semaphore(AT_ONCE), asyncio.Lock()
+
+    async def run(path: str) -> None:
+        async with room:
+            await promises[path](await examples_kit.Play.open(client, path))
+
+    async def run_alone(path: str) -> None:
+        async with alone:
+            await asyncio.wait([asyncio.ensure_future(_nothing()), *tasks.values()])
+            await with_nodes[path](await examples_kit.Play.open(client, path))
+
+    tasks = {path: asyncio.create_task(run(path)) for path in chosen & promises.keys()}
+    last = {path: asyncio.create_task(run_alone(path)) for path in chosen & with_nodes.keys()}
+    yield tasks | last
+    for task in (*tasks.values(), *last.values()):
+        task.cancel()
+    await asyncio.gather(*tasks.values(), *last.values(), return_exceptions=True)
+
+
+async def _nothing() -> None:
+    """Something to wait for where there is nothing else."""

@@ -1,0 +1,27 @@
+"""Every manifest below ``examples/`` keeps the promise of its header, on a real control plane."""
+
+import promises_cluster
+import promises_failure
+import promises_run
+import pytest
+from examples_kit import EXAMPLES, manifests
+
+pytestmark = pytest.mark.cluster
+
+PROMISES = {
+    **promises_run.PROMISES,
+    **promises_cluster.PROMISES,
+    **promises_failure.PROMISES,
+}
+WITH_NODES = promises_cluster.WITH_NODES
+README = EXAMPLES / "README.md"
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("path", manifests())
+async def test_the_example_keeps_its_promise(outcomes, path):
+    """What the example's header promises is what happens."""
+    assert path in PROMISES | WITH_NODES, "say in the table what this example promises"
+    await outcomes[path]
