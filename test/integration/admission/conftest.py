@@ -101,7 +101,10 @@ async def webhooks(shared_client, manager_client):
     for document in configurations(port):
         await apply_object(client, document)
     settings = admission.WebhookSettings(
-        bind_address=f"127.0.0.1:{port}", extra_dns_names=("127.0.0.1",), check_period_s=0.5
+        bind_address=f"127.0.0.1:{port}",
+        extra_dns_names=("127.0.0.1",),
+        check_period_s=0.5,
+        agent_image="test.invalid/agent:1",
     )
     manager = Manager(manager_client)
     served = admission.setup(manager, settings)

@@ -1,0 +1,249 @@
+"""Injection through a real API server: what is stored, and every way of applying a manifest again."""
+
+import asyncio
+import copy
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.client._protocol import HttpRequest
+from jobsetpy.errors import InvalidError
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.usefixtures("webhooks"),
+]
+
+MODES = ["sidecar", "supervisor"]
+MODE = keys.IN_PLACE_AGENT_ANNOTATION
+RESTRICTED = {
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def manifest(mode: str, name: str = "train", **notes: str) -> dict:
+    """An ordinary training JobSet, with one annotation and one field more."""
+    worker = {
+        "name": "worker",
+        "image": "test.invalid/train:1",
+        "command": ["python3", "train.py"],
+        "args": ["--steps=7"],
+        "env": [{"name": "A", "value": "1"}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    pod = {
+        "securityContext": RESTRICTED,
+        "initContainers": [{**worker, "name": "download"}],
+        "containers": [worker],
+        "volumes": [{"name": "data", "emptyDir": {}}],
+    }
+    on = {"containerName": "worker", "operator": "In", "values": [3]}
+    job = {
+        "backoffLimit": 0,
+        "parallelism": 4,
+        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": on}]},
+        "template": {"spec": pod},
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "annotations": {MODE: mode, **notes}},
+        "spec": {
+            "failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"},
+            "replicatedJobs": [{"name": "workers", "template": {"spec": job}}],
+        },
+    }
+
+
+class Api:
+    """JobSets of one namespace, sent as users' tools send them."""
+
+    def __init__(self, client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
+
+    async def send(self, method: str, path: str, body: dict, content_type="", **query) -> dict:
+        query = {"fieldValidation": "Strict", **query}
+        request = HttpRequest(
+            method=method,
+            path=path,
+            query=tuple(query.items()),
+            content_type=content_type or "application/json",
+            body=json.dumps(body).encode(),
+        )
+        return json.loads((await self.client.raw(request)).body)
+
+    async def create(self, body: dict) -> dict:
+        return await self.send("POST", self.path, body)
+
+    async def replace(self, body: dict, stored: dict) -> dict:
+        """``kubectl replace``."""
+        version = stored["metadata"]["resourceVersion"]
+        body = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+        return await self.send("PUT", f"{self.path}/{body['metadata']['name']}", body)
+
+    async def merge(self, body: dict, _: dict) -> dict:
+        """``kubectl apply``: lists that differ from the stored ones are sent as a whole."""
+        path = f"{self.path}/{body['metadata']['name']}"
+        return await self.send("PATCH", path, body, "application/merge-patch+json")
+
+    async def apply(self, body: dict, _: object = None) -> dict:
+        """``kubectl apply --server-side``."""
+        path = f"{self.path}/{body['metadata']['name']}"
+        kind = "application/apply-patch+yaml"
+        return await self.send("PATCH", path, body, kind, fieldManager="kubectl")
+
+
+@pytest.fixture
+def api(shared_client, namespace):
+    return Api(shared_client, namespace)
+
+
+def job_of(jobset: dict) -> dict:
+    return jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_created(api, mode):
+    """The API server stores the agent; nothing of it is a field that it does not know."""
+    stored = await api.create(manifest(mode))
+    job = job_of(stored)
+    pod = job["template"]["spec"]
+
+    assert [each["name"] for each in pod["initContainers"]] == ["download", "jobset-agent"]
+    assert pod["initContainers"][1]["image"] == "test.invalid/agent:1"
+    assert (pod["restartPolicy"], pod["serviceAccountName"]) == ("Never", "jobset-agent")
+    assert (job["backoffLimit"], job["completions"]) == (2**31 - 1, 4)
+    assert (job["completionMode"], job["podReplacementPolicy"]) == ("Indexed", "Failed")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", ["replace", "merge"])
+async def test_sent_again(api, mode, way):
+    """The manifest without the agent gives the stored object back, which does not even change."""
+    stored = await api.create(manifest(mode))
+    again = await getattr(api, way)(manifest(mode), stored)
+
+    assert again == stored
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_applied_again_by_the_server(api, mode):
+    """Server-side apply of the same manifest needs no force and changes nothing, time after time."""
+    stored = await api.apply(manifest(mode))
+    assert "jobset-agent" in json.dumps(stored["spec"])
+    for _ in range(2):
+        again = await api.apply(manifest(mode))
+        assert again["spec"] == stored["spec"]
+        assert again["metadata"]["generation"] == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", ["replace", "merge"])
+async def test_resized_by_the_manifest(api, mode, way):
+    """A changed count in the manifest resizes the JobSet and leaves the agent as it is."""
+    stored = await api.create(manifest(mode))
+    changed = manifest(mode)
+    job_of(changed)["parallelism"] = 6
+    again = await getattr(api, way)(changed, stored)
+
+    assert (job_of(again)["parallelism"], job_of(again)["completions"]) == (6, 6)
+    assert job_of(again)["template"] == job_of(stored)["template"]
+
+
+@pytest.mark.parametrize("way", ["replace", "merge"])
+async def test_another_worker_is_refused(api, way):
+    """Templates stay immutable, and so does what asked for the agent."""
+    stored = await api.create(manifest("supervisor"))
+    changed = manifest("supervisor")
+    job_of(changed)["template"]["spec"]["containers"][0]["image"] = "test.invalid/train:2"
+    with pytest.raises(InvalidError, match="immutable"):
+        await getattr(api, way)(changed, stored)
+    with pytest.raises(InvalidError, match="is added when a JobSet is created"):
+        await getattr(api, way)(manifest("sidecar"), stored)
+
+
+async def test_suspended_and_resumed(api):
+    """What controllers send, whole objects and small patches, passes."""
+    stored = await api.create(manifest("sidecar"))
+    stored = await api.replace({**stored, "spec": {**stored["spec"], "suspend": True}}, stored)
+    body = {"metadata": {"name": "train"}, "spec": {"suspend": False}}
+    again = await api.merge(body, stored)
+
+    assert job_of(again) == job_of(stored)
+
+
+async def test_refused(api):
+    """Field and advice reach the user."""
+    body = manifest("supervisor")
+    job_of(body)["template"]["spec"]["containers"][0].pop("command")
+    with pytest.raises(InvalidError) as caught:
+        await api.create(body)
+    status = json.loads(caught.value.body)
+    (cause,) = status["details"]["causes"]
+
+    assert (
+        cause["field"] == "spec.replicatedJobs[0].template.spec.template.spec.containers[0].command"
+    )
+    assert 'write the command out, or use "sidecar"' in status["message"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_kubernetes_takes_the_result(api, mode):
+    """Job and pod pass the API server's own checks and the restricted Pod Security Standard."""
+    label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    kind = "application/merge-patch+json"
+    await api.send("PATCH", f"/api/v1/namespaces/{api.namespace}", label, kind)
+    account = {"metadata": {"name": "jobset-agent"}}
+    await api.send("POST", f"/api/v1/namespaces/{api.namespace}/serviceaccounts", account)
+    job = copy.deepcopy(job_of(await api.create(manifest(mode))))
+    jobs = f"/apis/batch/v1/namespaces/{api.namespace}/jobs"
+    await api.send("POST", jobs, {"metadata": {"name": "j"}, "spec": job}, dryRun="All")
+    pods = f"/api/v1/namespaces/{api.namespace}/pods"
+    pod = {"metadata": {"name": "p"}, "spec": job["template"]["spec"]}
+    made = await api.send("POST", pods, pod, dryRun="All")
+
+    assert made["status"]["qosClass"] == "Burstable"
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("flags", [(), ("--server-side",)], ids=["client", "server"])
+async def test_kubectl_apply_twice(cluster, api, tmp_path, flags):
+    """The tool itself: the same manifest, then one with another count."""
+
+    kubectl = ["kubectl", f"--kubeconfig={cluster.kubeconfig}", f"--namespace={api.namespace}"]
+
+    async def apply(body: dict) -> str:
+        path = tmp_path / "jobset.json"
+        path.write_text(json.dumps(body))
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [*kubectl, "apply", f"--filename={path}", *flags],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    body = manifest("supervisor")
+    job_of(body)["completions"] = 4
+    first = await apply(body)
+    assert first.endswith("serverside-applied" if flags else "created")
+    for _ in range(2):
+        await apply(body)
+    job_of(body).update(parallelism=5, completions=5)
+    await apply(body)
+    path = f"{api.path}/train"
+    job = job_of(json.loads((await api.client.raw(HttpRequest(method="GET", path=path))).body))
+
+    assert job["parallelism"] == 5
+    assert job["template"]["spec"]["containers"][0]["command"][0] == "/jobset-agent/supervise"
