@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import _config, _nodes, _state
+from . import _config, _dns, _nodes, _state
 from ._identity import wait_until
 from ._pki import Authority, make_key
 from ._requirements import SEARCH
@@ -46,6 +46,9 @@ def write_spec(
         )
         config = _config.scheduler_config(folder, settings)
         _state.write_private(folder / "scheduler.json", json.dumps(config, indent=1))
+    if settings.dns:
+        argv["coredns"] = _dns.argv(binaries["coredns"], folder)
+        _state.write_private(folder / "Corefile", _dns.corefile(folder, name))
     spec: dict[str, Any] = {
         "components": {
             component: {"argv": words, "log": str(log / f"{component}.log")}
@@ -89,6 +92,9 @@ def write_secrets(
         ("controller-manager", inside, users[1][0]),
         ("scheduler", inside, users[2][0]),
     ]
+    if settings.dns:
+        users.append((secrets.token_hex(16), _config.DNS_USER, ()))
+        files.append(("coredns", inside, users[-1][0]))
     node_tokens = []
     if settings.nodes:
         authority.issue(

@@ -1,6 +1,7 @@
 """Builds the programs from their Go modules: minutes the first time, but no release files needed.
 
-``gomod/`` holds go.mod and go.sum for the pinned releases, so Go verifies every module by its sum.
+``gomod/`` holds go.mod and go.sum for the pinned releases, so Go verifies every module by its sum;
+so does ``gomod_dns/``, apart because CoreDNS wants other versions of the same libraries.
 For other releases they are made anew; ``binaries --update-lock`` does that for the folder itself.
 """
 
@@ -20,12 +21,14 @@ from pathlib import Path
 
 from ._errors import ClusterError
 from ._progress import Progress
-from ._versions import ETCD, GO, GO_PACKAGE, KUBERNETES, KUBERNETES_PARTS, Release
+from ._versions import COREDNS, ETCD, GO, GO_PACKAGE, KUBERNETES, KUBERNETES_PARTS, Release
 
 LOCK = Path(__file__).with_name("gomod")
+DNS_LOCK = Path(__file__).with_name("gomod_dns")
 PACKAGES = {
     "etcd": "go.etcd.io/etcd/server/v3",
     **{part: f"k8s.io/kubernetes/cmd/{part}" for part in KUBERNETES_PARTS},
+    "coredns": ".",
 }
 BUILD_TIMEOUT_S = 3600.0
 STILL_S = 30.0
@@ -110,10 +113,11 @@ def build(
     """
     go = find_go(cache, progress)
     with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as place:
-        folder = Path(place)
+        folder, dns = Path(place), Path(place) / "dns"
+        shutil.copytree(DNS_LOCK, dns)
         if (release.kubernetes, release.etcd) == (KUBERNETES, ETCD):
             shutil.copytree(LOCK, folder, dirs_exist_ok=True)
-        else:
+        elif set(parts) != {"coredns"}:
             write_lock(go, folder, release, progress)
         for number, part in enumerate(parts, 1):
             what = f"{part} ({number} of {len(parts)})"
@@ -121,7 +125,8 @@ def build(
             begun = time.monotonic()
             out = folder / "out" / part
             argv = [str(go), "build", "-o", str(out), "-ldflags", ld_flags(part, release)]
-            done = _go([*argv, PACKAGES[part]], folder, progress, what)
+            module = dns if part == "coredns" else folder
+            done = _go([*argv, PACKAGES[part]], module, progress, what)
             if done.returncode:
                 raise ClusterError(f"building {part} failed:\n{done.stderr.strip()[-2000:]}")
             out.replace(targets[part])
@@ -130,7 +135,7 @@ def build(
 
 def ld_flags(part: str, release: Release) -> str:
     """Strip symbols, and say which version it is (else it calls itself v0.0.0)."""
-    if part == "etcd":
+    if part in ("etcd", "coredns"):
         return "-s -w"
     major, minor, _ = release.kubernetes.split(".", 2)
     package = "k8s.io/component-base/version"
@@ -146,7 +151,8 @@ def write_lock(go: Path, folder: Path, release: Release, progress: Progress) -> 
     """
     progress.begin("resolving Go modules")
     folder.mkdir(parents=True, exist_ok=True)
-    imports = "".join(f'\t_ "{package}"\n' for package in sorted(PACKAGES.values()))
+    packages = sorted(package for package in PACKAGES.values() if package != ".")
+    imports = "".join(f'\t_ "{package}"\n' for package in packages)
     (folder / "tools.go").write_text(
         f"//go:build tools\n\n// Package tools names what hack/cluster builds.\n"
         f"package tools\n\nimport (\n{imports})\n"
@@ -167,6 +173,16 @@ def write_lock(go: Path, folder: Path, release: Release, progress: Progress) -> 
     etcd = f"go.etcd.io/etcd/server/v3@v{release.etcd}"
     run("mod", "edit", f"-require={kubernetes}", f"-require={etcd}", *edits)
     run("mod", "tidy")
+
+
+def write_dns_lock(go: Path, folder: Path, progress: Progress) -> None:
+    """Have go.mod and go.sum of the DNS server's module ask for the pinned release."""
+    progress.begin("resolving Go modules of the DNS server")
+    wanted = f"github.com/coredns/coredns@v{COREDNS}"
+    for words in (("mod", "edit", f"-require={wanted}"), ("mod", "tidy")):
+        done = _go([str(go), *words], folder, progress, "go.mod")
+        if done.returncode:
+            raise ClusterError(f"go {' '.join(words)}: {done.stderr.strip()[-1500:]}")
 
 
 def _go(

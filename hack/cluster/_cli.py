@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--nodes", type=int, default=0, help="real nodes (Linux and root); default none"
     )
+    up.add_argument("--dns", action="store_true", help="names for the pods of nodes to look up")
     up.add_argument("--no-controller-manager", dest="controller_manager", action="store_false")
     up.add_argument("--no-scheduler", dest="scheduler", action="store_false")
     for part in ("etcd", "apiserver", "controller-manager", "scheduler"):
@@ -129,6 +130,7 @@ def _up(arguments: argparse.Namespace) -> None:
     cluster = _cluster(
         arguments,
         nodes=arguments.nodes,
+        dns=arguments.dns,
         controller_manager=arguments.controller_manager,
         scheduler=arguments.scheduler,
         etcd_args=arguments.etcd_arg,
@@ -222,6 +224,7 @@ def _get_binaries(arguments: argparse.Namespace) -> None:
             cache.mkdir(parents=True, exist_ok=True)
             go = _build.find_go(cache, progress)
             _build.write_lock(go, _build.LOCK, Release(), progress)
+            _build.write_dns_lock(go, _build.DNS_LOCK, progress)
             return
         unknown = set(arguments.part) - set(ALL_PARTS)
         if unknown:

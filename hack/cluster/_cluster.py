@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from images.basic import pause_image, shell_image
 
-from . import _bringup, _config, _nodes, _state
+from . import _bringup, _cgroups, _config, _dns, _nodes, _state
 from ._binaries import Binaries
 from ._components import Components
 from ._control import Api, ask
@@ -46,6 +46,7 @@ class Cluster(Components):
     Args:
         name: what `down`, `status` and the rest find it by; made up if None.
         nodes: how many real nodes; more than none needs Linux and root.
+        dns: whether pods on the nodes can look up the names of services and of each other.
         controller_manager, scheduler: whether these run.
         etcd_args, apiserver_args, controller_manager_args, scheduler_args: put after ours, so
             that they win.
@@ -68,6 +69,7 @@ class Cluster(Components):
         *,
         name: str | None = None,
         nodes: int = 0,
+        dns: bool = False,
         controller_manager: bool = True,
         scheduler: bool = True,
         etcd_args: Sequence[str] = (),
@@ -91,9 +93,12 @@ class Cluster(Components):
     ) -> None:
         if not 0 <= nodes <= _config.MAX_NODES:
             raise ClusterError(f"nodes: 0 to {_config.MAX_NODES}, not {nodes}")
+        if dns and not nodes:
+            raise ClusterError("dns is for the pods of nodes, and there are to be none")
         self.name = _state.check_name(name or f"t{os.getpid()}-{secrets.token_hex(3)}")
         self.settings = _config.Settings(
             nodes=nodes,
+            dns=dns,
             controller_manager=controller_manager,
             scheduler=scheduler,
             etcd_args=tuple(etcd_args),
@@ -197,6 +202,7 @@ class Cluster(Components):
             wanted += ["kube-controller-manager"] if self.settings.controller_manager else []
             wanted += ["kube-scheduler"] if self.settings.scheduler else []
             wanted += ["kubelet"] if self.settings.nodes else []
+            wanted += ["coredns"] if self.settings.dns else []
             if self._binaries:
                 binaries = Binaries.in_folder(self._binaries, wanted)
             else:
@@ -252,6 +258,8 @@ class Cluster(Components):
         progress.step("API server ready")
         for path in self._crds:
             self._create_crd(path, deadline)
+        if settings.dns:
+            self._start_dns()
         for name, wanted in (
             ("kube-controller-manager", settings.controller_manager),
             ("kube-scheduler", settings.scheduler),
@@ -268,6 +276,17 @@ class Cluster(Components):
             node = _config.node_name(number)
             self._wait(partial(self._node_ready, node), f"{node}/kubelet", deadline)
             progress.step(f"{node} ready")
+        if settings.dns:
+            self._wait(lambda: _dns.serves(self.component_pid("coredns")), "coredns", deadline)
+            progress.step("DNS serves")
+
+    def _start_dns(self) -> None:
+        for plural, role in _dns.ACCESS:
+            url = f"/apis/{role['apiVersion']}/{plural}"
+            status, text = self.api.request("POST", url, json.dumps(role))
+            if status not in (201, 409):
+                raise ClusterError(f"{url}: the API server says {status}: {text[:500]}")
+        self.start_component("coredns")
 
     def _load_first_images(self, folder: Path, deadline: float) -> None:
         with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -374,6 +393,12 @@ class Cluster(Components):
     def start_node(self, node: str, *, timeout_s: float = 60.0) -> None:
         """Start a stopped node again, with its disk as it was, up to a running kubelet."""
         deadline = time.monotonic() + timeout_s
+        # A machine that starts has no cgroups of its last life. Left here, kubelet would look for
+        # their containers for a quarter of a minute before it starts any pod.
+        cgroup = _config.cgroup_name(self.name, int(node.removeprefix("node-")))
+        for path in _cgroups.node_paths(cgroup):
+            remove_cgroup(path, deadline)
+        _cgroups.create(cgroup)
         self.start_component(node)
         self._wait_for_containerd(node, deadline)
         self.start_component(f"{node}/kubelet")

@@ -19,9 +19,9 @@ LOG_TAIL_LINES = 12
 class Components:
     """The part of `Cluster` that deals with its processes.
 
-    Components are ``etcd``, ``kube-apiserver``, ``kube-controller-manager``, ``kube-scheduler``;
-    with nodes also ``forwarder``, ``node-1`` (all of that node), ``node-1/containerd``,
-    ``node-1/kubelet``.
+    Components are ``etcd``, ``kube-apiserver``, ``kube-controller-manager``, ``kube-scheduler``,
+    ``coredns`` (with ``dns``); with nodes also ``forwarder``, ``node-1`` (all of that node),
+    ``node-1/containerd``, ``node-1/kubelet``.
     """
 
     name: str

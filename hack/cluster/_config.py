@@ -14,12 +14,14 @@ from typing import Any
 SERVICE_RANGE = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"  # the `kubernetes` service: the first address of the range
 DNS_ADDRESS = "10.96.0.10"
+DNS_DOMAIN = "cluster.local"
 BRIDGE_ADDRESS = "10.200.0.1"  # nodes' gateway, inside the cluster's own network namespace
 MAX_NODES = 60
 
 ADMIN = "admin"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
 SCHEDULER = "system:kube-scheduler"
+DNS_USER = "system:coredns"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,7 @@ class Settings:
     """What a caller may choose; Kubernetes' defaults unless a comment says why not."""
 
     nodes: int = 0
+    dns: bool = False
     controller_manager: bool = True
     scheduler: bool = True
     etcd_args: tuple[str, ...] = ()
@@ -112,6 +115,8 @@ def apiserver_argv(binary: Path, folder: Path, ports: Ports, settings: Settings)
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--kubelet-preferred-address-types=InternalIP",
+            # Webhooks are called at their pods' addresses: no kube-proxy serves the service's.
+            "--enable-aggregator-routing=true",
             f"--kubelet-certificate-authority={pki / 'ca.crt'}",
             f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
             f"--kubelet-client-key={pki / 'kubelet-client.key'}",

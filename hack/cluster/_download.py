@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ._errors import ClusterError
 from ._progress import Progress
-from ._versions import Release
+from ._versions import COREDNS, Release
 
 CONNECT_TIMEOUT_S = 5.0
 CHUNK = 1 << 20
@@ -30,6 +30,7 @@ class Sources:
 
     kubernetes: str = "https://dl.k8s.io"
     etcd: str = "https://github.com/etcd-io/etcd/releases/download"
+    coredns: str = "https://github.com/coredns/coredns/releases/download"
 
 
 def fetch(url: str, progress: Progress | None = None) -> bytes:
@@ -76,6 +77,8 @@ def download(
     sources = sources or Sources()
     if part == "etcd":
         data = _etcd(release, sources, progress)
+    elif part == "coredns":
+        data = _coredns(release, sources, progress)
     else:
         url = (
             f"{sources.kubernetes}/release/v{release.kubernetes}"
@@ -101,8 +104,22 @@ def _etcd(release: Release, sources: Sources, progress: Progress) -> bytes:
     progress.begin("downloading etcd")
     archive = fetch(f"{base}/{name}.tar.gz", progress)
     check(archive, expected, f"{base}/{name}.tar.gz")
+    return _member(archive, f"{name}/etcd", f"{base}/{name}.tar.gz")
+
+
+def _coredns(release: Release, sources: Sources, progress: Progress) -> bytes:
+    name = f"coredns_{COREDNS}_{release.system}_{release.machine}.tgz"
+    url = f"{sources.coredns}/v{COREDNS}/{name}"
+    expected = fetch(f"{url}.sha256").decode().split()[0]
+    progress.begin("downloading coredns")
+    archive = fetch(url, progress)
+    check(archive, expected, url)
+    return _member(archive, "coredns", url)
+
+
+def _member(archive: bytes, name: str, url: str) -> bytes:
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar, contextlib.suppress(KeyError):
-        member = tar.extractfile(f"{name}/etcd")
+        member = tar.extractfile(name)
         if member:
             return member.read()
-    raise ClusterError(f"{base}/{name}.tar.gz holds no etcd")
+    raise ClusterError(f"{url} holds no {name}")

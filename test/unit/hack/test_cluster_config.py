@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster import _config, _node_config
+from cluster import _config, _dns, _node_config
 from cluster._config import Ports, Settings
 
 FOLDER = Path("/folder")
@@ -25,6 +25,7 @@ def apiserver(**settings):
         ({}, "--authorization-mode=RBAC", "--disable-admission-plugins"),
         ({"nodes": 1}, "--authorization-mode=Node,RBAC", "--endpoint-reconciler-type"),
         ({"nodes": 1}, "--secure-port=443", "--bind-address=127.0.0.1"),
+        ({"nodes": 1}, "--enable-aggregator-routing=true", "--disable-admission-plugins"),
         ({"controller_manager": False}, "--disable-admission-plugins=ServiceAccount", "--nothing"),
         ({"feature_gates": {"A": True, "B": False}}, "--feature-gates=A=true,B=false", "--nothing"),
         ({"runtime_config": {"x/v1": True}}, "--runtime-config=x/v1=true", "--nothing"),
@@ -121,3 +122,20 @@ def test_nodes_never_share_an_address():
     for make in (_config.node_address, _config.pod_range, _config.node_name):
         assert len({make(n) for n in numbers}) == _config.MAX_NODES
     assert all(len(_node_config.node_wire(n)["wire"]) <= 15 for n in numbers)
+
+
+def test_pods_search_the_clusters_domain_where_it_is_served():
+    """Without a DNS server a search path would only make more look-ups fail."""
+
+    def domain(**settings):
+        config = _node_config.kubelet_config(
+            1, pki=FOLDER, cgroup="c", settings=Settings(nodes=1, **settings)
+        )
+        return config.get("clusterDomain")
+
+    assert domain() is None
+    assert domain(dns=True) == _config.DNS_DOMAIN
+    corefile = _dns.corefile(FOLDER, "dev")
+    assert f"kubernetes {_config.DNS_DOMAIN} in-addr.arpa {{" in corefile
+    assert f"kubeconfig {FOLDER}/coredns.kubeconfig dev" in corefile
+    assert corefile.count(f"bind {_config.DNS_ADDRESS}") == 2
