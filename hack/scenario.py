@@ -32,7 +32,10 @@ NAMESPACE = "default"
 SAMPLE = CONFIG / "samples" / "in_place_restart.yaml"
 SUPERVISED_SAMPLE = CONFIG / "samples" / "in_place_restart_supervised.yaml"
 SHELL_IMAGE = "localhost/shell:1"
-WORKER_SCRIPT = "echo worker started; trap 'exit 143' TERM; while :; do sleep 1; done"
+WORKER_SCRIPT = "echo worker started; trap 'exit 143' TERM; sleep 1000000 & wait $!"
+"""A worker that ends at once when told to. A shell sees to signals only between commands, and a
+program that it is just starting loses them; so it starts one, once, and can be called away from it.
+Otherwise a worker would now and then take a second longer to stop."""
 
 
 @attrs.frozen
@@ -119,6 +122,21 @@ def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str
     return jobset
 
 
+def recreated_jobset(name: str, pods: int) -> dict[str, Any]:
+    """The same gang without agents: a failed worker fails its Job, and all Jobs are recreated."""
+    jobset = gang_jobset(name, pods)
+    del jobset["spec"]["failurePolicy"]["restartStrategy"]
+    (replicated_job,) = jobset["spec"]["replicatedJobs"]
+    job = replicated_job["template"]["spec"]
+    del job["podReplacementPolicy"]
+    job["backoffLimit"] = 0
+    pod = job["template"]["spec"]
+    del pod["initContainers"], pod["serviceAccountName"]
+    for container in pod["containers"]:
+        del container["restartPolicy"], container["restartPolicyRules"]
+    return jobset
+
+
 def supervised_jobset(
     name: str,
     pods: int,
@@ -166,8 +184,12 @@ async def manager_ready(client: KubeClient, timeout_s: float = 90) -> None:
 async def run_gang(
     client: KubeClient, jobset: dict[str, Any], pods: int, pod_logs: Sequence[Path] = ()
 ) -> AsyncIterator[Timeline]:
-    """Create a gang, wait until all workers run at epoch 1, follow it, delete it in the end."""
+    """Create a gang, wait until all workers run, follow it, delete it in the end.
+
+    Workers that restart in place run at epoch 1 then; others have no epoch.
+    """
     name = jobset["metadata"]["name"]
+    epoch = int("restartStrategy" in jobset["spec"]["failurePolicy"])
     for path in sorted((CONFIG / "agent").rglob("*.yaml")):
         if path.name != "kustomization.yaml":
             await apply_manifest(client, path)
@@ -176,7 +198,7 @@ async def run_gang(
         await client.create(JobSet, NAMESPACE, jobset)
         try:
             await timeline.wait(
-                lambda: timeline.all_running(pods, 1), 120, f"{pods} workers to run at epoch 1"
+                lambda: timeline.all_running(pods, epoch), 120, f"{pods} workers to run"
             )
             yield timeline
         finally:
@@ -227,6 +249,23 @@ async def restart_once(
         return timeline.restart_phases(failed_at, epoch)
 
     return await _restart(timeline, fail, running_again)
+
+
+async def restart_by_recreation_once(timeline: Timeline, pods: int) -> Restart:
+    """Kill one worker of a gang without agents and wait until all of its new pods run."""
+    restarts = timeline.restarts + 1
+    before = {story.uid for story in timeline.pods.values()}
+
+    def running_again() -> bool:
+        new = all(story.uid not in before for story in timeline.pods.values())
+        return timeline.restarts == restarts and new and timeline.all_running(pods, 0)
+
+    victim = await timeline.client.get(Pod, timeline.namespace, min(timeline.pods))
+    failed_at = await kill_worker(victim)
+    await timeline.wait(running_again, 120, f"all {pods} workers to be recreated and to run")
+    await asyncio.sleep(0.5)  # the kubelet writes the log's first line a little after the start
+    phases = timeline.recreation_phases(failed_at, restarts)
+    return Restart(victim.metadata.name, max(p.at for p in phases), phases, pods)
 
 
 async def _restart(

@@ -38,6 +38,7 @@ class PodStory:
     worker_running: bool = False
     worker_started: float = 0.0
     worker_ended: float = 0.0
+    seen_at: float = 0.0
 
 
 @attrs.frozen
@@ -76,6 +77,8 @@ class Timeline:
         self.synced: dict[int, float] = {}
         self.deprecated: dict[int, float] = {}
         self.restarts = 0
+        self.restarted: dict[int, float] = {}
+        self.gone_at = 0.0
         self.terminal = ""
         self.news = asyncio.Event()
 
@@ -102,6 +105,7 @@ class Timeline:
         self.synced.setdefault(obj.status.synced_epoch, now)
         self.deprecated.setdefault(obj.status.deprecated_epoch, now)
         self.restarts = obj.status.restarts
+        self.restarted.setdefault(self.restarts, now)
         self.terminal = obj.status.terminal_state
 
     def _pod(self, obj: Pod, gone: bool) -> None:
@@ -110,10 +114,11 @@ class Timeline:
         name = obj.metadata.name
         if gone:
             self.pods.pop(name, None)
+            self.gone_at = now
             return
         story = self.pods.get(name)
         if story is None or story.uid != obj.metadata.uid:
-            story = self.pods[name] = PodStory(name=name, uid=obj.metadata.uid)
+            story = self.pods[name] = PodStory(name=name, uid=obj.metadata.uid, seen_at=now)
         story.phase = obj.status.phase
         epoch = obj.metadata.annotations.get(keys.EPOCH_ANNOTATION, "0")
         if epoch.isdecimal() and int(epoch) != story.epoch:
@@ -207,6 +212,19 @@ class Timeline:
             (self.synced[epoch], f"manager syncs epoch {epoch}: barriers lift"),
             (min(started), "first worker runs again"),
             (max(started), f"all {count} workers run again"),
+        ]
+        return [Phase(at - failed_at, what) for at, what in moments]
+
+    def recreation_phases(self, failed_at: float, restarts: int) -> list[Phase]:
+        """The phases of a restart that recreated all pods, after all of it has happened."""
+        stories = self.pods.values()
+        started = [self.worker_start(p, failed_at) for p in stories]
+        moments = [
+            (self.restarted[restarts], "manager decides to restart"),
+            (self.gone_at, "the last old pod is gone"),
+            (max(p.seen_at for p in stories), "the last new pod is created"),
+            (min(started), "first worker runs again"),
+            (max(started), f"all {len(self.pods)} workers run again"),
         ]
         return [Phase(at - failed_at, what) for at, what in moments]
 
