@@ -10,18 +10,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import copy
-import ssl
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import aiohttp
 import msgspec
 import uvloop
-import yaml
+from bare_loop import IN_FLIGHT, JOBS_PATH, BareLoop, as_sent
 from common import create_namespace, in_parallel, install_crd, manager_process, say, spread, table
 
 from cluster import Cluster  # type: ignore[import-not-found]
@@ -30,9 +27,6 @@ from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, KubeClient, connect
-
-IN_FLIGHT = 64
-JOBS_PATH = "/apis/batch/v1/namespaces/{}/jobs"
 
 
 class JobWatch:
@@ -63,72 +57,10 @@ class JobWatch:
         return time.monotonic()
 
 
-class BareLoop:
-    """The same requests as fast as a plain loop sends them."""
-
-    def __init__(self, kubeconfig: str, namespace: str) -> None:
-        config = yaml.safe_load(Path(kubeconfig).read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        import base64
-        import tempfile
-
-        def inline(block: dict, key: str) -> str:
-            if key + "-data" in block:
-                file = tempfile.NamedTemporaryFile(delete=False)  # noqa: SIM115
-                file.write(base64.b64decode(block[key + "-data"]))
-                file.close()
-                return file.name
-            return block[key]
-
-        context = ssl.create_default_context(cafile=inline(cluster, "certificate-authority"))
-        headers = {"Content-Type": "application/json"}
-        if "token" in user:
-            headers["Authorization"] = f"Bearer {user['token']}"
-        else:
-            context.load_cert_chain(inline(user, "client-certificate"), inline(user, "client-key"))
-        self.url = cluster["server"] + JOBS_PATH.format(namespace)
-        self.session = aiohttp.ClientSession(
-            headers=headers, connector=aiohttp.TCPConnector(ssl=context, limit=IN_FLIGHT)
-        )
-
-    async def create(self, body: bytes) -> None:
-        async with self.session.post(self.url, data=body) as answer:
-            text = await answer.read()
-            if answer.status != 201:
-                raise SystemExit(f"bare create: {answer.status} {text[:300]!r}")
-
-    async def delete(self, name: str) -> None:
-        body = b'{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}'
-        async with self.session.delete(f"{self.url}/{name}", data=body) as answer:
-            await answer.read()
-            if answer.status not in {200, 202}:
-                raise SystemExit(f"bare delete: {answer.status}")
-
-
 async def bodies_of(client: KubeClient, namespace: str) -> list[dict]:
     """What the manager sent, as far as it can be told from what is stored."""
     answer = await client.raw(HttpRequest(method="GET", path=JOBS_PATH.format(namespace)))
-    out = []
-    for item in msgspec.json.decode(answer.body)["items"]:
-        spec = copy.deepcopy(item["spec"])
-        spec.pop("selector", None)
-        labels = spec["template"]["metadata"].get("labels", {})
-        for key in [k for k in labels if "controller-uid" in k or "job-name" in k]:
-            labels.pop(key)
-        meta = item["metadata"]
-        out.append(
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": {
-                    "name": meta["name"],
-                    "labels": meta["labels"],
-                    "annotations": meta.get("annotations", {}),
-                },
-                "spec": spec,
-            }
-        )
-    return out
+    return [as_sent(item) for item in msgspec.json.decode(answer.body)["items"]]
 
 
 async def fail_job(client: KubeClient, namespace: str, name: str) -> None:
@@ -221,14 +153,14 @@ async def by_bare_loop(
     """Create and recreate by the bare loop; wall seconds."""
     count = len(bodies)
     by_name = dict(zip(names, bodies, strict=True))
-    bare = BareLoop(kubeconfig, namespace)
+    bare = BareLoop(kubeconfig)
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(bare.session.close)
+        stack.push_async_callback(bare.close)
         tasks = await stack.enter_async_context(aio.supervise())
         watch = JobWatch()
         await stack.enter_async_context(following(client, Job, watch.note, namespace=namespace))
         start = time.monotonic()
-        await in_parallel(IN_FLIGHT, [lambda b=b: bare.create(b) for b in bodies])
+        await in_parallel(IN_FLIGHT, [lambda b=b: bare.create_job(namespace, b) for b in bodies])
         created = await watch.wait(lambda: len(watch.live) == count, f"{count} Jobs") - start
         await asyncio.sleep(3.0)
         old = dict(watch.live)
@@ -236,11 +168,11 @@ async def by_bare_loop(
 
         async def create(name: str) -> None:
             async with limit:
-                await bare.create(by_name[name])
+                await bare.create_job(namespace, by_name[name])
 
         watch.on_deleted = lambda name: tasks.start(create(name), name="create") and None
         start = time.monotonic()
-        await in_parallel(IN_FLIGHT, [lambda n=n: bare.delete(n) for n in names])
+        await in_parallel(IN_FLIGHT, [lambda n=n: bare.delete_job(namespace, n) for n in names])
         recreated = (
             await watch.wait(
                 lambda: (
@@ -252,7 +184,7 @@ async def by_bare_loop(
             - start
         )
         watch.on_deleted = None
-        await in_parallel(IN_FLIGHT, [lambda n=n: bare.delete(n) for n in names])
+        await in_parallel(IN_FLIGHT, [lambda n=n: bare.delete_job(namespace, n) for n in names])
         await watch.wait(lambda: not watch.live, "no Jobs")
         return {"create": created, "recreate": recreated}
 

@@ -1,0 +1,267 @@
+"""200 JobSets of 10 Jobs created at once: the manager against a bare loop of the same requests.
+
+Real etcd and API server, and no Job controller unless it is asked for: its own requests would blur
+the figures. Each JobSet costs its creation, a Service, its Jobs and one status write; the bare loop
+sends just those, each JobSet's in that order and all JobSets at once, on as many connections.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import statistics
+import time
+import urllib.request
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import attrs
+import msgspec
+import uvloop
+from bare_loop import IN_FLIGHT, JOBS_PATH, BareLoop, as_sent
+from common import create_namespace, in_parallel, install_crd, manager_process, say, spread, table
+from jobs import JobWatch, job_template
+
+from cluster import Cluster  # type: ignore[import-not-found]
+from follow import following
+from jobsetpy import aio
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest, KubeClient, connect
+from manager_process import free_port
+
+JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
+SERVICES_PATH = "/api/v1/namespaces/{}/services"
+SETTLE_S = 3.0
+
+
+def jobset(name: str, jobs: int, parallelism: int) -> dict:
+    template = job_template()
+    template["spec"]["parallelism"] = parallelism
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name},
+        "spec": {
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "successPolicy": {"operator": "All"},
+            "replicatedJobs": [{"name": "w", "replicas": jobs, "template": template}],
+        },
+    }
+
+
+class StatusWatch:
+    """Which JobSets have a status."""
+
+    def __init__(self, watch: JobWatch) -> None:
+        self.told: set[str] = set()
+        self.watch = watch
+
+    def note(self, obj: JobSet, gone: bool) -> None:
+        if not gone and obj.status.replicated_jobs_status:
+            self.told.add(obj.metadata.name)
+        self.watch.news.set()
+
+
+@contextlib.asynccontextmanager
+async def watching(client: KubeClient, namespace: str):
+    """The Jobs of a namespace, and the JobSets with a status."""
+    watch = JobWatch()
+    statuses = StatusWatch(watch)
+    async with (
+        following(client, Job, watch.note, namespace=namespace),
+        following(client, JobSet, statuses.note, namespace=namespace),
+    ):
+        yield watch, statuses
+
+
+async def by_name(client: KubeClient, path: str) -> dict[str, dict]:
+    answer = await client.raw(HttpRequest(method="GET", path=path))
+    return {item["metadata"]["name"]: item for item in msgspec.json.decode(answer.body)["items"]}
+
+
+def writes(metrics_port: int) -> int:
+    """How many writes the manager has sent so far."""
+    url = f"http://127.0.0.1:{metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(
+        int(float(line.rsplit(" ", 1)[1]))
+        for line in lines
+        if line.startswith("rest_client_requests_total{") and 'method="GET"' not in line
+    )
+
+
+@attrs.frozen
+class Setup:
+    """Against what, and how, the manager runs."""
+
+    kubeconfig: str
+    log: Path
+    flags: tuple[str, ...]
+    job_controller: bool
+
+
+async def by_manager(
+    client: KubeClient, setup: Setup, namespace: str, bodies: list[dict], jobs: int
+) -> dict[str, float]:
+    """Create all JobSets and let the manager do the rest."""
+    count = len(bodies)
+    async with contextlib.AsyncExitStack() as stack:
+        port = free_port()
+        flags = [*setup.flags, f"--metrics-bind-address=127.0.0.1:{port}"]
+        manager = await stack.enter_async_context(
+            manager_process(setup.kubeconfig, setup.log, *flags)
+        )
+        watch, statuses = await stack.enter_async_context(watching(client, namespace))
+        idle_mb = manager.peak_mb()
+        manager.mark()
+        before = writes(port)
+        start = time.monotonic()
+        await in_parallel(
+            IN_FLIGHT, [lambda b=b: client.create(JobSet, namespace, b) for b in bodies]
+        )
+        posted = time.monotonic() - start
+        jobs_there = await watch.wait(lambda: len(watch.live) == count * jobs, "all Jobs") - start
+        all_there = await watch.wait(lambda: len(statuses.told) == count, "statuses") - start
+        cpu = manager.cpu()
+        await asyncio.sleep(SETTLE_S)
+        return {
+            "posted": posted, "jobs": jobs_there, "wall": all_there, "cpu": cpu,
+            "settled": manager.cpu(), "idle_mb": idle_mb, "peak_mb": manager.peak_mb(),
+            "writes": writes(port) - before,
+        }  # fmt: skip
+
+
+async def by_bare_loop(
+    client: KubeClient, kubeconfig: str, namespace: str, sets: list[tuple[bytes, ...]], jobs: int
+) -> dict[str, float]:
+    """The same requests; ``sets``: JobSet, Service, status and Jobs of each."""
+    bare = BareLoop(kubeconfig)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(bare.close)
+        watch, statuses = await stack.enter_async_context(watching(client, namespace))
+        path = JOBSETS_PATH.format(namespace)
+
+        async def one(name: str, own: bytes, service: bytes, status: bytes, *rest: bytes) -> None:
+            await bare.send("POST", path, own)
+            await bare.send("POST", SERVICES_PATH.format(namespace), service)
+            async with asyncio.TaskGroup() as group:
+                for body in rest:
+                    group.create_task(bare.create_job(namespace, body))
+            kind = "application/merge-patch+json"
+            await bare.send("PATCH", f"{path}/{name}/status", status, content_type=kind)
+
+        start = time.monotonic()
+        tasks = await stack.enter_async_context(aio.supervise())
+        for number, (own, service, status, *rest) in enumerate(sets):
+            tasks.start(one(f"js-{number}", own, service, status, *rest), name="jobset")
+        await watch.wait(lambda: len(watch.live) == len(sets) * jobs, "all Jobs")
+        wall = await watch.wait(lambda: len(statuses.told) == len(sets), "statuses") - start
+        return {"wall": wall}
+
+
+async def as_requests(client: KubeClient, namespace: str, bodies: list[dict]) -> list[tuple]:
+    """What each JobSet cost, by what is stored now."""
+    jobs = await by_name(client, JOBS_PATH.format(namespace))
+    services = await by_name(client, SERVICES_PATH.format(namespace))
+    stored = await by_name(client, JOBSETS_PATH.format(namespace))
+    by_set: dict[str, list[bytes]] = {}
+    for job_name, job in jobs.items():
+        name = job_name.rsplit("-", 2)[0]
+        by_set.setdefault(name, []).append(msgspec.json.encode(as_sent(job)))
+    out = []
+    for body in bodies:
+        name = body["metadata"]["name"]
+        wanted = services[name]["spec"]
+        service = {
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {k: wanted[k] for k in ("clusterIP", "selector", "publishNotReadyAddresses")},
+        }  # fmt: skip
+        out.append((
+            msgspec.json.encode(body), msgspec.json.encode(service),
+            msgspec.json.encode({"status": stored[name]["status"]}), *by_set[name],
+        ))  # fmt: skip
+    return out
+
+
+async def remove(client: KubeClient, namespace: str) -> None:
+    """Leave the API server as it was, without waiting for a garbage collector."""
+    for path in (JOBS_PATH, JOBSETS_PATH):
+        url = f"{path.format(namespace)}?propagationPolicy=Background"
+        await client.raw(HttpRequest(method="DELETE", path=url))
+
+
+async def measure(setup: Setup, count: int, jobs: int, rounds: int) -> None:
+    # Without a Job controller no pods come of it, and Jobs that want one are not ready at once.
+    parallelism = int(not setup.job_controller)
+    client = await connect(kubeconfig=setup.kubeconfig, qps=0)
+    ours: list[dict[str, float]] = []
+    bare: list[dict[str, float]] = []
+    bodies = [jobset(f"js-{number}", jobs, parallelism) for number in range(count)]
+    try:
+        await install_crd(client)
+        for number in range(rounds):
+            for who in ("manager", "loop"):
+                await create_namespace(client, f"{who}-{number}")
+            name = f"manager-{number}"
+            ours.append(await by_manager(client, setup, name, bodies, jobs))
+            sets = await as_requests(client, name, bodies)
+            await remove(client, name)
+            name = f"loop-{number}"
+            bare.append(await by_bare_loop(client, setup.kubeconfig, name, sets, jobs))
+            await remove(client, name)
+            say(
+                f"round {number + 1}: {ours[-1]['wall']:.2f} s (bare {bare[-1]['wall']:.2f}), "
+                f"cpu {ours[-1]['cpu']:.2f} s, peak {ours[-1]['peak_mb']:.0f} MB"
+            )
+    finally:
+        await client.aclose()
+
+    def column(key: str, unit: str = " s", digits: int = 2) -> str:
+        return spread([each[key] for each in ours], unit, digits)
+
+    walls = [(a["wall"], b["wall"]) for a, b in zip(ours, bare, strict=True)]
+    medians = [statistics.median(column) for column in zip(*walls, strict=True)]
+    table(
+        f"{count} JobSets of {jobs} Jobs at once, {rounds} rounds, min/median/max",
+        [
+            ("all JobSets posted", column("posted"), ""),
+            ("all Jobs there", column("jobs"), ""),
+            ("and all statuses written: wall", column("wall"), ""),
+            ("bare loop: wall", spread([b["wall"] for b in bare], " s"), ""),
+            ("ratio", spread([a / b for a, b in walls], "x"), ""),
+            ("ratio of medians", f"{medians[0] / medians[1]:.2f}x", ""),
+            ("manager's writes", column("writes", "", 0), f"{count * (jobs + 2)}"),
+            ("manager CPU", column("cpu"), ""),
+            ("manager CPU, 3 s later", column("settled"), ""),
+            ("memory before", column("idle_mb", " MB", 0), ""),
+            ("peak memory", column("peak_mb", " MB", 0), ""),
+        ],
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobsets", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--job-controller", action="store_true", help="run one beside it")
+    parser.add_argument("--qps", type=int, help="the manager's limit (default: its default, 500)")
+    options = parser.parse_args()
+    flags = () if options.qps is None else (f"--kube-api-qps={options.qps}",)
+    with (
+        TemporaryDirectory(prefix="jobsetpy-bench-") as folder,
+        Cluster(
+            name="bench-jobsets", controller_manager=options.job_controller, scheduler=False
+        ) as cluster,
+    ):
+        setup = Setup(
+            str(cluster.kubeconfig), Path(folder) / "manager.log", flags, options.job_controller
+        )
+        uvloop.run(measure(setup, options.jobsets, options.jobs, options.rounds))
+
+
+if __name__ == "__main__":
+    main()
