@@ -23,6 +23,7 @@ from jobsetpy.client import Client
 from jobsetpy.domain import pod_placement
 from jobsetpy.domain.defaulting import default_jobset
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.group_injection import Barrier, add_barrier
 from jobsetpy.domain.injection import inject
 from jobsetpy.domain.injection_update import restore
 from jobsetpy.domain.json_tree import Json, child, text
@@ -160,17 +161,24 @@ class PodHandlers:
         nodes: all nodes.
         jobs: child Jobs; ``None`` if followers are refused, not held, until their leader has a
             node.
+        barrier: what pods wait by that start as a group.
     """
 
     def __init__(
-        self, *, pods: Store[ChildPod], nodes: Store[Node], jobs: Store[Job] | None = None
+        self,
+        *,
+        pods: Store[ChildPod],
+        nodes: Store[Node],
+        jobs: Store[Job] | None = None,
+        barrier: Barrier | None = None,
     ) -> None:
+        self._barrier = barrier or Barrier()
         self._pods = pods
         self._nodes = nodes
         self._jobs = jobs
 
     async def mutate(self, request: ReviewRequest) -> Answer:
-        """Affinity for a leader, the leader's domain for a follower."""
+        """Affinity for a leader, the leader's domain for a follower; and the group's barrier."""
         if request.operation != "CREATE":
             return ALLOWED
         if not isinstance(request.object, Mapping):
@@ -186,7 +194,7 @@ class PodHandlers:
             return review.node_not_found(mutation.missing_node)
         if mutation.denied:
             return review.forbidden(mutation.denied)
-        return Answer(patch=mutation.patch)
+        return Answer(patch=[*mutation.patch, *add_barrier(request.object, self._barrier)])
 
     async def validate(self, request: ReviewRequest) -> Answer:
         """Whether a pod may be created now."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import attrs
 
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.group_injection import SHELL_IMAGE
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT_NAMESPACE = "jobset-system"
@@ -41,6 +42,8 @@ class WebhookSettings:
             by a scheduling gate; else it is refused, and the Job controller tries again.
         agent_image: of the in-place restart agent, for JobSets that ask to have it added; "" has
             them refused.
+        group_image: with a shell, in which pods of a group wait for each other (KEP-498).
+        group_agent_image: the agent, by which they wait in its place; "" for the shell.
         tls13_only: whether clients have to speak TLS 1.3; else 1.2 will do.
         ciphers: OpenSSL's names of the TLS 1.2 suites to offer; () leaves it to the library.
     """
@@ -59,6 +62,8 @@ class WebhookSettings:
     features: Features = attrs.field(factory=Features)
     gate_followers: bool = True
     agent_image: str = ""
+    group_image: str = SHELL_IMAGE
+    group_agent_image: str = ""
     tls13_only: bool = False
     ciphers: tuple[str, ...] = ()
 

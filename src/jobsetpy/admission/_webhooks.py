@@ -17,6 +17,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import ChildPod
+from jobsetpy.domain.group_injection import Barrier
 from jobsetpy.manager import parse_address
 
 
@@ -97,6 +98,9 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
             pods=pods.store,
             nodes=nodes.store,
             jobs=jobs.store if settings.gate_followers else None,
+            barrier=Barrier(
+                shell_image=settings.group_image, agent_image=settings.group_agent_image
+            ),
         ),
     )
     source: Source

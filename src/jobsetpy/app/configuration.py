@@ -114,6 +114,21 @@ class InPlaceRestart:
 
 
 @attrs.frozen(kw_only=True)
+class GroupScheduling:
+    """How pods of a group wait for each other (KEP-498).
+
+    ``image`` has a shell; with ``agent_image`` they wait by means of the agent, which is faster,
+    and ``manage_rbac`` has their service accounts given the right that it needs for that.
+
+    Not a field of today's controller, which does no group scheduling.
+    """
+
+    image: str = "bash"
+    agent_image: str = ""
+    manage_rbac: bool = False
+
+
+@attrs.frozen(kw_only=True)
 class Configuration:
     """A configuration file with its defaults filled in.
 
@@ -128,6 +143,7 @@ class Configuration:
     internal_cert_management: InternalCertManagement = InternalCertManagement()
     client_connection: ClientConnection = ClientConnection()
     in_place_restart: InPlaceRestart = InPlaceRestart()
+    group_scheduling: GroupScheduling = GroupScheduling()
     feature_gates: Mapping[str, bool] = attrs.field(factory=dict)
     given: frozenset[str] = attrs.field(default=frozenset(), eq=False)
 
@@ -274,7 +290,7 @@ def _structured(content: Mapping[str, Any]) -> Configuration:
     converter.register_structure_hook(float, _number)
     for cls in (
         *(Webhook, LeaderElection, Metrics, Health, Tls, InternalCertManagement),
-        *(ClientConnection, InPlaceRestart, Configuration),
+        *(ClientConnection, InPlaceRestart, GroupScheduling, Configuration),
     ):
         names: dict[str, Any] = {
             each.name: override(

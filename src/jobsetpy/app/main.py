@@ -121,7 +121,12 @@ def _manager(options: argparse.Namespace) -> int:
     settings.log(configuration, webhooks=options.webhooks)
 
     def setup(manager: Manager) -> None:
-        add_jobset_controllers(manager, configuration.features, webhooks=options.webhooks)
+        add_jobset_controllers(
+            manager,
+            configuration.features,
+            webhooks=options.webhooks,
+            group_rbac=configuration.group_scheduling.manage_rbac,
+        )
         if options.webhooks:
             add_webhooks(manager, **settings.webhook_settings(configuration, options))
 

@@ -26,6 +26,9 @@ _OVERRIDES: Final = {
     "kube_api_qps": ("client_connection", "qps"),
     "kube_api_burst": ("client_connection", "burst"),
     "agent_image": ("in_place_restart", "agent_image"),
+    "group_scheduling_image": ("group_scheduling", "image"),
+    "group_scheduling_agent_image": ("group_scheduling", "agent_image"),
+    "group_scheduling_rbac": ("group_scheduling", "manage_rbac"),
 }
 """Flag → section and field of the file that it overrides."""
 
@@ -47,6 +50,24 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=None,
         metavar="BOOL",
         help="default: what the configuration file says, else true",
+    )
+    parser.add_argument(
+        "--group-scheduling-image",
+        metavar="IMAGE",
+        help="with a shell, in which pods of a group wait for each other; default bash",
+    )
+    parser.add_argument(
+        "--group-scheduling-agent-image",
+        metavar="IMAGE",
+        help="agent by which they wait in its place, to go on within a second; default: none",
+    )
+    parser.add_argument(
+        "--group-scheduling-rbac",
+        nargs="?",
+        const=True,
+        type=_boolean,
+        metavar="BOOL",
+        help="have a Role made that lets them watch their group's ConfigMap; default false",
     )
     # Manifests made for today's controller may have these; they are taken in their sense, or for
     # nothing where they have none here.
@@ -147,6 +168,7 @@ def without_effect(configuration: Configuration, *, webhooks: bool) -> list[str]
     idle = ["leaderElection", "metrics.certDir"]
     if not webhooks:
         idle += ["webhook", "tls", "internalCertManagement", "inPlaceRestart"]
+        idle += ["groupScheduling.image", "groupScheduling.agentImage"]
     elif configuration.internal_cert_management.enable:
         idle.append("webhook.certDir")  # own certificates are kept in memory
     return [path for path in idle if path in configuration.given]
@@ -163,6 +185,8 @@ def webhook_settings(
         "bind_address": options.webhook_bind_address or f"{host}:{webhook.port}",
         "features": configuration.features,
         "agent_image": configuration.in_place_restart.agent_image,
+        "group_image": configuration.group_scheduling.image,
+        "group_agent_image": configuration.group_scheduling.agent_image,
         "tls13_only": tls.min_version == "VersionTLS13",
         "ciphers": tls_names.openssl_ciphers(tls.cipher_suites),
     }

@@ -6,21 +6,27 @@ from typing import Any
 
 from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers import jobs, pod_epochs, pod_placement
+from jobsetpy.reconcilers import jobs, leader_pods, pod_epochs, pod_placement
 
 
 def add_jobset_controllers(
-    manager: Manager, features: Features | None = None, *, webhooks: bool = False
+    manager: Manager,
+    features: Features | None = None,
+    *,
+    webhooks: bool = False,
+    group_rbac: bool = False,
 ) -> None:
     """Add the JobSet controllers to ``manager``.
 
     Args:
         manager: not started yet.
         features: which gates are on; all of them when absent.
+        group_rbac: whether pods of a group are given the right to watch their group's ConfigMap.
         webhooks: whether the pod webhook is served: only then is a misplaced pod an accident.
     """
     features = features or Features()
-    jobs.setup(manager, jobs.JobsSettings(features=features))
+    jobs.setup(manager, jobs.JobsSettings(features=features, group_rbac=group_rbac))
+    leader_pods.setup(manager, leader_pods.LeaderPodsSettings(features=features))
     if features.in_place_restart:
         pod_epochs.setup(manager)
     pod_placement.setup(manager, pod_placement.PlacementSettings(repair=webhooks))

@@ -29,6 +29,7 @@ from jobsetpy.observability._framework_metrics import (
     throttled,
     watch_error,
 )
+from jobsetpy.observability._group_metrics import group_released, groups_waiting
 from jobsetpy.observability._jobset_metrics import (
     MAX_JOBSET_SERIES,
     RestartKind,
@@ -59,6 +60,8 @@ __all__ = [
     "expectations_expired",
     "followers_placed",
     "forget_jobset",
+    "group_released",
+    "groups_waiting",
     "in_place_missing_pods",
     "in_place_restart_began",
     "in_place_restart_ended",

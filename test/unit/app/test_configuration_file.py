@@ -49,6 +49,7 @@ def test_a_file_without_fields_has_all_defaults():
         },
         "client_connection": {"qps": 500.0, "burst": 500},
         "in_place_restart": {"agent_image": ""},
+        "group_scheduling": {"image": "bash", "agent_image": "", "manage_rbac": False},
         "feature_gates": {},
         "given": frozenset(),
     }

@@ -122,6 +122,9 @@ def test_a_controller_of_ones_own_serves_nothing_unasked():
         ("", [], {"agent_image": ""}),
         ("inPlaceRestart: {agentImage: a}", [], {"agent_image": "a"}),
         ("inPlaceRestart: {agentImage: a}", ["--agent-image=b"], {"agent_image": "b"}),
+        ("", [], {"group_image": "bash", "group_agent_image": ""}),
+        ("groupScheduling: {image: s, agentImage: a}", ["--group-scheduling-agent-image=b"],
+         {"group_image": "s", "group_agent_image": "b"}),
     ],
 )  # fmt: skip
 def test_webhook_settings(options, text, flags, wanted):
