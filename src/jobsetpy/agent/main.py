@@ -24,7 +24,12 @@ from jobsetpy.aio import LoopClock, supervise
 from jobsetpy.client._protocol import Client
 
 EXIT_LISTEN: Final = 1
-"""The barrier's port cannot be had: the kubelet restarts the agent with its back-off."""
+"""The barrier's port cannot be had, or something else failed before the barrier lifted: the kubelet
+restarts the agent alone, with its back-off."""
+
+
+class ListenError(Exception):
+    """The barrier's address or port cannot be had."""
 
 
 class Agent:
@@ -54,15 +59,31 @@ class Agent:
             The exit code that has the pod restarted in place.
 
         Raises:
-            OSError: the barrier's address or port cannot be had.
+            ListenError: the barrier's address or port cannot be had.
+            Exception: a defect, while the worker cannot run yet.
         """
+        try:
+            return await self._live()
+        except Exception as error:
+            if not self._barrier.lifted:
+                raise
+            # The kubelet would restart the agent alone, and its next run would join the next epoch
+            # beside a worker of this one.
+            code = self._settings.exit_code
+            self._log("failed", level="error", error=repr(error), exit_code=code)
+            return code
+
+    async def _live(self) -> int:
         settings = self._settings
         self._restart = asyncio.get_running_loop().create_future()
         async with supervise() as tasks:
             # First of all, because the answer takes as long as everything below.
             tasks.start(self._follower.run(), name="watch")
             tasks.start(self._reporter.run(), name="report")
-            sock = listen(settings.barrier_bind_address, settings.barrier_port)
+            try:
+                sock = listen(settings.barrier_bind_address, settings.barrier_port)
+            except OSError as error:
+                raise ListenError(error) from error
             async with self._server.listening(sock):
                 self._log(
                     "started",
@@ -109,18 +130,25 @@ def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
 
     Args:
         argv: flags, without the program's name; or ``supervise -- COMMAND [ARGUMENT...]`` for the
-            other mode, or ``install FOLDER`` for what that mode needs.
+            other mode, ``install FOLDER`` for what that mode needs, or ``wait-for-group``.
         start: when the process started, on ``time.monotonic()``.
 
     Returns:
         The exit code: the configured one for a restart in place, 2 for a configuration that cannot
         work, 1 when the barrier's port cannot be had. SIGTERM and SIGINT end the process with 0
         before this returns (see ``signals``).
+
+    Raises:
+        Exception: a defect, before the worker could run; the interpreter ends with 1.
     """
     if argv[:1] == ["supervise"]:
         from jobsetpy.agent.supervisor import main as supervise_worker
 
         return supervise_worker(argv[1:], start=start)
+    if argv[:1] == ["wait-for-group"]:
+        from jobsetpy.agent.group_wait import main as wait_for_group
+
+        return wait_for_group(start=start)
     if argv[:1] == ["install"]:
         from jobsetpy.agent.install import main as install
 
@@ -134,7 +162,7 @@ def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
         return EXIT_USAGE
     try:
         return asyncio.run(_run(settings, log))
-    except OSError as error:
+    except ListenError as error:
         log(
             "cannot serve the barrier",
             level="error",

@@ -36,7 +36,7 @@ from jobsetpy.agent.worker_rules import (
 )
 from jobsetpy.agent.worker_settings import (
     load_rules,
-    log_wanted,
+    log_choice,
     own_environ,
     split_command,
     workers_environ,
@@ -184,8 +184,16 @@ class Supervisor:
             self._grace = None
 
 
-def _silent(_event: str, /, *, level: str = "info", **_fields: object) -> None:
-    """A log that nobody wants: standard error is the worker's."""
+def _chosen(log: Log, choice: str) -> Log:
+    """The log without the lines that are not wanted: standard error is the worker's as well."""
+    if choice == "on":
+        return log
+
+    def quieter(event: str, /, *, level: str = "info", **fields: object) -> None:
+        if choice == "problems" and level != "info":
+            log(event, level=level, **fields)
+
+    return quieter
 
 
 def main(argv: Sequence[str], *, start: float | None = None) -> int:
@@ -205,7 +213,7 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         command = split_command(argv)
         environ = own_environ(os.environ)
         settings, rules = load(environ), load_rules(environ)
-        wanted = log_wanted(environ)
+        choice = log_choice(environ)
     except ConfigurationError as error:
         log("wrong configuration", level="error", error=str(error))
         return EXIT_USAGE
@@ -215,6 +223,6 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         command=command,
         environ=workers_environ(original_environ()),
         rules=rules,
-        log=log if wanted else _silent,
+        log=_chosen(log, choice),
     )
     return asyncio.run(supervisor.run())

@@ -20,11 +20,17 @@ DEFAULT_GRACE_S: Final = 10.0
 MAX_GRACE_S: Final = 86400.0
 
 
-def own_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment as the supervisor reads it: its own variables under their plain names."""
+def own_environ(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment as the supervisor reads it.
+
+    With variables that are its own, these under their plain names and what the kubelet tells of the
+    API server: then whatever else there is, is the worker's.
+    """
     prefix = keys.AGENT_VARIABLE_PREFIX
     own = {name.removeprefix(prefix): environ[name] for name in environ if name.startswith(prefix)}
-    return {**environ, **own}
+    if not own:
+        return environ
+    return {name: environ[name] for name in environ if name.startswith("KUBERNETES_")} | own
 
 
 def workers_environ(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
@@ -46,16 +52,18 @@ def load_rules(environ: Mapping[str, str]) -> Rules:
     )
 
 
-def log_wanted(environ: Mapping[str, str]) -> bool:
-    """Whether the agent may write its log lines to the standard error it shares with the worker.
+def log_choice(environ: Mapping[str, str]) -> str:
+    """What the agent writes to the standard error it shares with the worker.
+
+    ``on``: a line for each transition; ``problems``: what goes wrong; ``off``: nothing.
 
     Raises:
-        ConfigurationError: ``AGENT_LOG`` is neither ``on`` nor ``off``.
+        ConfigurationError: ``AGENT_LOG`` is none of these.
     """
     text = environ.get("AGENT_LOG", "") or "on"
-    if text not in {"on", "off"}:
-        raise ConfigurationError(f'AGENT_LOG must be "on" or "off": {text!r}')
-    return text == "on"
+    if text not in {"on", "problems", "off"}:
+        raise ConfigurationError(f'AGENT_LOG must be "on", "problems" or "off": {text!r}')
+    return text
 
 
 def split_command(argv: Sequence[str]) -> list[str]:

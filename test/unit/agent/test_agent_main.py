@@ -200,6 +200,23 @@ async def test_a_whole_life(rig: Rig) -> None:
 
 
 @pytest.mark.looptime
+@pytest.mark.parametrize("lifted", [False, True])
+async def test_a_defect(rig: Rig, lifted: bool) -> None:
+    """Once the worker may run, even a defect of the agent has the whole pod restarted."""
+    with suppress(RuntimeError):
+        async with rig.running():
+            await rig.sees(frame("ADDED", jobset(5, 2, 2)), list_end(6))
+            if lifted:
+                await rig.sees(frame("MODIFIED", jobset(7, 3, 2)))
+            rig.client.stream.fail(RuntimeError("a defect"))
+            assert rig.task is not None
+            assert await rig.task == 77
+    assert rig.task is not None
+    assert (rig.task.exception() is None) is lifted
+    assert ("failed" in rig.log.events) is lifted
+
+
+@pytest.mark.looptime
 async def test_two_requests_and_no_more(rig: Rig) -> None:
     """A start is one watch of the one JobSet and one patch of the own pod's annotation."""
     async with rig.running():

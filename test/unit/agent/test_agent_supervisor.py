@@ -325,6 +325,34 @@ async def test_a_silent_agent(pod: Pod) -> None:
     assert agent.lines == []
 
 
+async def test_only_problems_are_told(pod: Pod) -> None:
+    """With AGENT_LOG=problems, standard error is the worker's until something goes wrong."""
+    script = "echo started; trap '' TERM; while :; do sleep 30 & wait $!; done"
+    choice = {"AGENT_LOG": "problems", "WORKER_GRACE_SECONDS": "0.1"}
+    async with pod.run("sh", "-c", script, **choice) as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        assert agent.lines == []
+        pod.status(deprecatedEpoch=1)
+        await agent.logged("the worker did not stop within its grace period")
+        await pod.at(2)
+
+    assert len(agent.lines) == 1
+
+
+async def test_injected_variables_are_not_the_workers(pod: Pod) -> None:
+    """What admission injects steers the agent; the worker has its own under the same names."""
+    own = {"NAMESPACE", "POD_NAME", "JOBSET_NAME", "SERVICE_ACCOUNT_DIR"}
+    pod.environ |= {f"JOBSET_AGENT_{name}": pod.environ[name] for name in own}
+    pod.environ |= dict.fromkeys(own, "mine") | {"BARRIER_PORT": "no port"}
+    async with pod.run("env", JOBSET_AGENT_AGENT_LOG="on") as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == 0
+
+    assert {f"{name}=mine" for name in own} <= set(agent.out)
+    assert not any(line.startswith("JOBSET_AGENT_") for line in agent.out)
+
+
 def test_no_command() -> None:
     """The exit code of a wrong configuration, and a message that says why."""
     done = subprocess.run(

@@ -8,7 +8,13 @@ import pytest
 
 from jobsetpy.agent.settings import ConfigurationError
 from jobsetpy.agent.worker_rules import Rules
-from jobsetpy.agent.worker_settings import load_rules, log_wanted, split_command
+from jobsetpy.agent.worker_settings import (
+    load_rules,
+    log_choice,
+    own_environ,
+    split_command,
+    workers_environ,
+)
 
 
 def test_defaults() -> None:
@@ -52,11 +58,12 @@ def test_wrong_values_are_named(name: str, value: str) -> None:
 
 
 def test_the_log_can_be_switched_off() -> None:
-    """By one variable with two values."""
-    assert log_wanted({})
-    assert not log_wanted({"AGENT_LOG": "off"})
+    """By one variable with three values."""
+    assert log_choice({}) == "on"
+    assert log_choice({"AGENT_LOG": "problems"}) == "problems"
+    assert log_choice({"AGENT_LOG": "off"}) == "off"
     with pytest.raises(ConfigurationError, match="AGENT_LOG"):
-        log_wanted({"AGENT_LOG": "maybe"})
+        log_choice({"AGENT_LOG": "maybe"})
 
 
 @pytest.mark.parametrize(
@@ -77,3 +84,25 @@ def test_a_missing_command_is_explained(argv: list[str], message: str) -> None:
 def test_the_command_may_hold_dashes() -> None:
     """Only the first pair of dashes is ours."""
     assert split_command(["--", "run", "--", "-x"]) == ["run", "--", "-x"]
+
+
+def test_the_supervisors_own_variables() -> None:
+    """With the prefix they are all that is read, and the worker does not get to see them."""
+    given = {
+        "POD_NAME": "the worker's",
+        "AGENT_LOG": "the worker's",
+        "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+        "JOBSET_AGENT_POD_NAME": "p-0",
+        "JOBSET_AGENT_WORKER_GRACE_SECONDS": "3",
+    }
+    raw = {name.encode(): value.encode() for name, value in given.items()}
+    own = own_environ(given)
+
+    assert own == {
+        "POD_NAME": "p-0",
+        "WORKER_GRACE_SECONDS": "3",
+        "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+    }
+    assert load_rules(own).grace_s == 3.0
+    assert set(workers_environ(raw)) == {b"POD_NAME", b"AGENT_LOG", b"KUBERNETES_SERVICE_HOST"}
+    assert own_environ({"POD_NAME": "p-0"}) == {"POD_NAME": "p-0"}

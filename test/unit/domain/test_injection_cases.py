@@ -128,7 +128,8 @@ def test_the_supervisor():
     assert "restartPolicy" not in install
     assert worker["command"] == ["/jobset-agent/supervise", "python3", "train.py"]
     assert worker["volumeMounts"] == [{**mount, "readOnly": True}]
-    assert fields_of(worker["env"]) == {f"JOBSET_AGENT_{k}": v for k, v in IDENTITY.items()}
+    own = IDENTITY | {"AGENT_LOG": "problems"}
+    assert fields_of(worker["env"]) == {f"JOBSET_AGENT_{k}": v for k, v in own.items()}
     assert "restartPolicyRules" not in worker
     assert pod["volumes"] == [{"name": "jobset-agent", "emptyDir": {"sizeLimit": "128Mi"}}]
 
@@ -241,7 +242,7 @@ def test_a_worker_that_knows_its_pod_is_no_agent():
     (worker,) = pod_of(obj)["containers"]
 
     assert worker["env"][:3] == env
-    assert len(worker["env"]) == 7
+    assert len(worker["env"]) == 8
 
 
 def test_users_choices_stay():
