@@ -76,7 +76,7 @@ def _load() -> Any:
 
 def _start() -> NoReturn:
     # A sidecar that is told to stop has done its work; a pod whose worker never ran has not.
-    leave_on_signals(143 if sys.argv[1:2] == ["supervise"] else 0)
+    leave_on_signals(143 if sys.argv[1:2] in (["supervise"], ["wait-for-group"]) else 0)
     code = _load()(sys.argv[1:], start=_START)
     # Taking the interpreter down in order would take longer than all else at the end.
     os._exit(code)
