@@ -1,0 +1,244 @@
+"""Latency of creating JobSets under 50 requests a second, with and without the webhooks.
+
+Through a real API server: the difference of the two is what the webhooks add (two calls each over
+TLS, and decoding and encoding in the API server). And directly against the webhook server: what the
+manager itself needs. Requests are sent at fixed moments whether or not answers came (open loop),
+and latency counts from the moment a request was due, so that a stall is not hidden.
+
+The JobSets are ``managedBy`` another, so that the manager creates nothing for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import aiohttp
+import msgspec
+import uvloop
+import yaml
+from bare_loop import BareLoop
+from common import ROOT, create_namespace, install_crd, manager_process, say, table
+
+from cluster import Cluster  # type: ignore[import-not-found]
+from install import apply_object
+from jobsetpy.admission import _x509 as x509
+from jobsetpy.admission._handlers import MUTATE_JOBSET, VALIDATE_JOBSET
+from jobsetpy.client import KubeClient, connect
+from manager_process import free_port
+
+JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
+WARM_UP_S = 2.0
+
+
+def jobset(name: str) -> dict:
+    """A JobSet of the common kind: four ReplicatedJobs, some rules, a coordinator."""
+
+    def part(part_name: str, **more) -> dict:
+        container = {
+            "name": "worker",
+            "image": "bench.invalid/worker:1",
+            "command": ["python", "-m", "train", "--steps=100000"],
+            "env": [{"name": f"SETTING_{n}", "value": f"value-{n}"} for n in range(10)],
+            "resources": {"requests": {"cpu": "4", "memory": "16Gi"}},
+        }
+        pod = {"containers": [container], "nodeSelector": {"pool": part_name}}
+        spec = {"parallelism": 16, "completions": 16, "template": {"spec": pod}}
+        return {"name": part_name, "replicas": 4, "template": {"spec": spec}, **more}
+
+    def rule(rule_name: str, action: str, **more) -> dict:
+        return {"name": rule_name, "action": action, **more}
+
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "labels": {"queue": "bench"}},
+        "spec": {
+            "managedBy": "bench.invalid/nobody",
+            "coordinator": {"replicatedJob": "driver"},
+            "failurePolicy": {
+                "maxRestarts": 3,
+                "rules": [
+                    rule("a", "FailJobSet", onJobFailureReasons=["PodFailurePolicy"]),
+                    rule("b", "RestartJob", targetReplicatedJobs=["worker"]),
+                    rule("c", "RestartJobSet", onJobFailureMessagePatterns=["exit 1[0-9]"]),
+                ],
+            },
+            "replicatedJobs": [
+                part("driver"),
+                part("parameters", dependsOn=[{"name": "driver", "status": "Ready"}]),
+                part("worker", dependsOn=[{"name": "parameters", "status": "Ready"}]),
+                part("evaluator", dependsOn=[{"name": "worker", "status": "Ready"}]),
+            ],
+        },
+    }
+
+
+async def open_loop(
+    send: Callable[[int], Awaitable[object]], *, rate: float, seconds: float
+) -> list[float]:
+    """Latencies in seconds of requests sent at fixed moments, without those of the warm-up."""
+    latencies: list[float] = []
+    begin = time.monotonic() + 0.1
+
+    async def one(number: int) -> None:
+        due = begin + number / rate
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        await send(number)
+        if due - begin >= WARM_UP_S:
+            latencies.append(time.monotonic() - due)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(int(rate * (seconds + WARM_UP_S))):
+            group.create_task(one(number))
+    return latencies
+
+
+def percentiles(latencies: list[float]) -> str:
+    ordered = sorted(latencies)
+    chosen = [ordered[min(len(ordered) - 1, int(len(ordered) * p))] for p in (0.5, 0.99)]
+    return " / ".join(f"{value * 1000:.1f}" for value in (*chosen, ordered[-1])) + " ms"
+
+
+async def apply_configurations(client: KubeClient, port: int, authority: bytes) -> None:
+    """The shipped webhook configurations, for a server on loopback."""
+    text = (ROOT / "config/webhook/configurations.yaml").read_text()
+    for document in yaml.safe_load_all(text):
+        for webhook in document["webhooks"]:
+            path = webhook["clientConfig"].pop("service")["path"]
+            webhook["clientConfig"] = {
+                "url": f"https://127.0.0.1:{port}{path}",
+                "caBundle": base64.b64encode(authority).decode(),
+            }
+        await apply_object(client, document)
+
+
+def review(obj: dict) -> bytes:
+    """What the API server sends for a creation."""
+    request = {
+        "uid": "7f0a3c54-6d0c-4cf5-9cf0-1f0d2f1c3a11",
+        "kind": {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"},
+        "resource": {"group": "jobset.x-k8s.io", "version": "v1alpha2", "resource": "jobsets"},
+        "namespace": "bench", "name": obj["metadata"]["name"], "operation": "CREATE",
+        "userInfo": {"username": "bench"}, "object": obj, "oldObject": None, "dryRun": False,
+    }  # fmt: skip
+    return msgspec.json.encode(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    )
+
+
+async def direct(port: int, authority: bytes, stored: dict, *, rate: float, seconds: float):
+    """Latencies of the two JobSet webhooks, called without an API server."""
+    context = ssl.create_default_context(cadata=authority.decode())
+    out = []
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        for path, obj in ((MUTATE_JOBSET, jobset("js")), (VALIDATE_JOBSET, stored)):
+            url, body = f"https://127.0.0.1:{port}{path}?timeout=10s", review(obj)
+
+            async def send(_: int, url: str = url, body: bytes = body) -> None:
+                async with session.post(url, data=body) as answer:
+                    content = await answer.read()
+                    if answer.status != 200 or b'"allowed":true' not in content:
+                        raise RuntimeError(f"{answer.status} {content[:500]!r}")
+
+            out.append(await open_loop(send, rate=rate, seconds=seconds))
+    return out
+
+
+async def measure(kubeconfig: str, folder: Path, *, rate: float, seconds: float) -> None:
+    client = await connect(kubeconfig=kubeconfig, qps=0)
+    bare = BareLoop(kubeconfig, in_flight=0)
+    port = free_port()
+    authority = x509.new_authority(datetime.now(UTC))
+    pair = x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(client.aclose)
+        stack.push_async_callback(bare.close)
+        await install_crd(client)
+
+        async def through_the_server(namespace: str) -> list[float]:
+            await create_namespace(client, namespace)
+            path = JOBSETS_PATH.format(namespace)
+            bodies = [
+                msgspec.json.encode(jobset(f"js-{number}"))
+                for number in range(int(rate * (seconds + WARM_UP_S)))
+            ]
+            return await open_loop(
+                lambda number: bare.send("POST", path, bodies[number]), rate=rate, seconds=seconds
+            )
+
+        manager = await stack.enter_async_context(
+            manager_process(
+                kubeconfig, folder / "manager.log", "--webhooks",
+                f"--webhook-bind-address=127.0.0.1:{port}", f"--webhook-cert-dir={folder}",
+            )
+        )  # fmt: skip
+        say(f"{rate:.0f} creations a second for {seconds:.0f} s, without webhooks")
+        without = await through_the_server("without")
+        await apply_configurations(client, port, authority.certificate)
+        await create_namespace(client, "probe")
+        stored = await _first_defaulted(bare, jobset("probe"))
+        say("the same with webhooks")
+        manager.mark()
+        with_webhooks = await through_the_server("with")
+        cpu = manager.cpu() / (rate * (seconds + WARM_UP_S))
+        say("the webhook server alone")
+        mutate, validate = await direct(
+            port, authority.certificate, stored, rate=rate, seconds=seconds
+        )
+        table(
+            f"Creating JobSets, {rate:.0f} a second, {len(without)} requests, p50 / p99 / max",
+            [
+                ("API server without webhooks", percentiles(without), ""),
+                ("API server with webhooks", percentiles(with_webhooks), ""),
+                ("webhook server alone: defaults", percentiles(mutate), ""),
+                ("webhook server alone: validation", percentiles(validate), ""),
+                ("manager CPU per creation (both calls)", f"{cpu * 1000:.2f} ms", ""),
+                ("size of the request", f"{len(review(stored)) / 1000:.1f} kB", ""),
+                ("peak memory of the manager", f"{manager.peak_mb():.0f} MB", ""),
+            ],
+        )
+
+
+async def _first_defaulted(bare: BareLoop, body: dict) -> dict:
+    """Create until the API server calls the webhooks (it notices a new one after a moment)."""
+    path = JOBSETS_PATH.format("probe")
+    async with asyncio.timeout(30):
+        for number in range(1000):
+            body["metadata"]["name"] = f"js-{number}"
+            content = await bare.send("POST", path, msgspec.json.encode(body))
+            stored = msgspec.json.decode(content)
+            if "successPolicy" in stored["spec"]:
+                return stored
+            await asyncio.sleep(0.05)
+    raise RuntimeError("the webhooks are not called")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
+    parser.add_argument("--seconds", type=float, default=25.0)
+    options = parser.parse_args()
+    with (
+        TemporaryDirectory(prefix="jobsetpy-bench-") as folder,
+        Cluster(name="bench-admission", controller_manager=False, scheduler=False) as cluster,
+    ):
+        uvloop.run(
+            measure(
+                str(cluster.kubeconfig), Path(folder), rate=options.rate, seconds=options.seconds
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
