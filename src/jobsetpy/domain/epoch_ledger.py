@@ -56,29 +56,44 @@ class GroupKey:
 class _Counts:
     """Pods of one Job, or of all Jobs of a group."""
 
-    __slots__ = ("epochs", "invalid", "jobs", "succeeded", "succeeded_by_jobs")
+    __slots__ = (
+        *("epochs", "first", "invalid", "jobs", "restarts", "succeeded", "succeeded_by_jobs"),
+    )
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
+        self.first: dict[int, str] = {}
+        self.restarts: dict[int, int] = {}
         self.succeeded = 0
         self.succeeded_by_jobs = 0
         self.invalid: dict[str, InvalidEpoch] = {}
         self.jobs = 0
 
-    def add(self, kind: int, number: int) -> None:
+    def add(self, kind: int, number: int, name: str = "") -> None:
         """Count ``number`` more (or fewer) pods of a kind: an epoch or one of the marks."""
         if kind > 0:
             count = self.epochs.get(kind, 0) + number
             if count:
                 self.epochs[kind] = count
+                if name and count == number:
+                    self.first[kind] = name
             else:
                 del self.epochs[kind]
+                self.first.pop(kind, None)
         elif kind == _SUCCEEDED:
             self.succeeded += number
 
+    def add_restarts(self, restarts: int, number: int) -> None:
+        """Count ``number`` more (or fewer) pods whose containers were restarted so often."""
+        count = self.restarts.get(restarts, 0) + number
+        if count:
+            self.restarts[restarts] = count
+        else:
+            del self.restarts[restarts]
+
     @property
     def empty(self) -> bool:
-        return not (self.epochs or self.succeeded or self.invalid or self.jobs)
+        return not (self.epochs or self.succeeded or self.invalid or self.jobs or self.restarts)
 
 
 class EpochLedger:
@@ -103,7 +118,8 @@ class EpochLedger:
         counts = self._groups.get(group)
         if counts is None:
             return Histogram()
-        return Histogram(counts.epochs, max(counts.succeeded, counts.succeeded_by_jobs))
+        succeeded = max(counts.succeeded, counts.succeeded_by_jobs)
+        return Histogram(counts.epochs, succeeded, counts.first, counts.restarts)
 
     def invalid(self, group: GroupKey) -> Mapping[str, InvalidEpoch]:
         """Pods with an unusable annotation, by UID; a live view."""
@@ -120,6 +136,7 @@ class EpochLedger:
         Returns:
             The group whose counts changed, or ``None`` if nothing that counts did.
         """
+        restarted = self._restarts_changed(old, new)
         old_kind = _OUT if old is None else _kind(old)
         new_kind = _OUT if new is None else _kind(new)
         if old is not None and new is not None:
@@ -128,10 +145,10 @@ class EpochLedger:
                 or old.metadata.annotations.epoch == new.metadata.annotations.epoch
             )
             if same and old.metadata.controller_uid == new.metadata.controller_uid:
-                return None
-        group = None
+                return restarted
+        group = restarted
         if old is not None and old_kind != _OUT:
-            group = self._count(old, old_kind, -1)
+            group = self._count(old, old_kind, -1) or group
         if new is not None and new_kind != _OUT:
             group = self._count(new, new_kind, 1) or group
         return group
@@ -162,6 +179,31 @@ class EpochLedger:
             changed = self._join(new) or changed
         return changed
 
+    def group_of_pod(self, pod: ChildPod) -> GroupKey | None:
+        """The group of a pod's Job, if it has one and the Job is known."""
+        return self._jobs.get(pod.metadata.controller_uid)
+
+    def _restarts_changed(self, old: ChildPod | None, new: ChildPod | None) -> GroupKey | None:
+        before = _restarts(old)
+        after = _restarts(new)
+        if before == after:
+            return None
+        group = None
+        for (owner, restarts), number in ((before, -1), (after, 1)):
+            if not restarts:
+                continue
+            counts = self._pods.get(owner)
+            if counts is None:
+                counts = self._pods[owner] = _Counts()
+            counts.add_restarts(restarts, number)
+            if counts.empty:
+                del self._pods[owner]
+            key = self._jobs.get(owner)
+            if key is not None:
+                self._groups[key].add_restarts(restarts, number)
+                group = key
+        return group
+
     def _count(self, pod: ChildPod, kind: int, number: int) -> GroupKey | None:
         owner = pod.metadata.controller_uid
         key = self._jobs.get(owner)
@@ -183,7 +225,7 @@ class EpochLedger:
             else:
                 counts.invalid.pop(uid, None)
         else:
-            counts.add(kind, number)
+            counts.add(kind, number, pod.metadata.name)
         if number < 0 and counts.empty:
             del table[key]
 
@@ -218,7 +260,9 @@ class EpochLedger:
         if counts is None:
             return False
         for epoch, count in counts.epochs.items():
-            group.add(epoch, sign * count)
+            group.add(epoch, sign * count, counts.first.get(epoch, ""))
+        for restarts, count in counts.restarts.items():
+            group.add_restarts(restarts, sign * count)
         group.succeeded += sign * counts.succeeded
         for pod_uid, invalid in counts.invalid.items():
             if sign > 0:
@@ -226,6 +270,14 @@ class EpochLedger:
             else:
                 group.invalid.pop(pod_uid, None)
         return not counts.empty
+
+
+def _restarts(pod: ChildPod | None) -> tuple[str, int]:
+    """Controller and restart count of a pod; 0 for one that is out or has had none."""
+    if pod is None or not pod.status.restarts or pod.status.phase in {"Succeeded", "Failed"}:
+        return "", 0
+    owner = pod.metadata.controller_uid
+    return (owner, pod.status.restarts) if owner else ("", 0)
 
 
 def _kind(pod: ChildPod) -> int:

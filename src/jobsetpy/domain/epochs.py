@@ -2,9 +2,11 @@
 
 Every pod of the group carries the epoch it has come to. When all are at one epoch, that epoch is
 *synced* and its workers may run. Otherwise all epochs before the newest are *deprecated*, and pods
-at one of those restart. The decision needs only a histogram of epochs, never the pods themselves.
+at one of those restart. The synced epoch itself is deprecated as soon as a failure is seen, before
+the failed pod has come to the next one: an agent that starts joins one above both numbers. The
+decision needs only a histogram of epochs, never the pods themselves.
 
-Epochs start at 1, so epoch ``e`` means ``e - 1`` restarts. Both numbers only ever grow.
+Epochs start at 1. Both numbers only ever grow. What restarts cost is in ``epoch_accounts``.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.domain import conditions as cond
+from jobsetpy.domain.epoch_accounts import Account, account, on_deprecate, on_sync, record_of
+from jobsetpy.domain.epoch_failures import Cause
 from jobsetpy.domain.plan import EmitEvent
 from jobsetpy.domain.planner import is_ours
 
@@ -56,10 +60,15 @@ class Histogram:
     Args:
         epochs: how many live pods are at each epoch; no zero counts.
         succeeded: how many pods have left the group by succeeding.
+        first: a pod that was seen early at each epoch, as far as that is known.
+        restarts: how many live pods have had a container restarted so often after a failure, for
+            each number above 0.
     """
 
     epochs: Mapping[int, int] = attrs.field(factory=dict)
     succeeded: int = 0
+    first: Mapping[int, str] = attrs.field(factory=dict)
+    restarts: Mapping[int, int] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -69,14 +78,22 @@ class EpochDecision:
     Args:
         synced: new ``syncedEpoch``, or ``None`` to leave it.
         deprecated: new ``deprecatedEpoch``, or ``None`` to leave it.
+        record: new ``inPlaceRestart``, or ``None`` to leave it.
+        conditions: to be set, by the update rule of conditions, without events.
         failed: the condition that ends the JobSet: its budget of restarts is spent. Setting it
             has an event of its own.
+        crashed: that is because a container was restarted so often before the barrier lifted.
+        restart: a restart in place begins or ends with this, rather than a gathering of new pods.
         events: what else to tell once the change is stored.
     """
 
     synced: int | None = None
     deprecated: int | None = None
+    record: InPlaceRestartStatus | None = None
+    conditions: tuple[cond.Wanted, ...] = ()
     failed: cond.Wanted | None = None
+    crashed: int = 0
+    restart: bool = False
     events: tuple[EmitEvent, ...] = ()
 
     @property
@@ -112,69 +129,202 @@ def expected_pods(jobset: JobSet) -> int:
     return total
 
 
-def decide_epochs(jobset: JobSet, pods: Histogram) -> EpochDecision:
+def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> bool:
+    """Whether the counts ask for another status; the cheap question, asked at each pod's event.
+
+    A budget spent by others than the pods shows in the JobSet, whose own events lead to a decision.
+    """
+    if not takes_part(jobset):
+        return False
+    synced, deprecated = _move(jobset, pods, cause, expected_pods(jobset))
+    return synced is not None or deprecated is not None or _crashes(jobset, pods) > 0
+
+
+def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> EpochDecision:
     """The rule of restarts in place.
 
     * All expected pods, less those that succeeded, at one epoch: that epoch is synced.
-    * Otherwise every epoch before the newest is deprecated.
+    * Otherwise every epoch before the newest is deprecated, and the synced one after a failure.
     * More restarts that count than ``maxRestarts``: the JobSet fails.
 
     Args:
         jobset: with the numbers decided so far.
         pods: of the current attempt's Jobs; pods of other Jobs, failed ones, and those without a
             usable annotation are not in its epochs.
-    """
-    if not pods.epochs or not takes_part(jobset):
-        return NOTHING
-    status = jobset.status
-    newest = max(pods.epochs)
-    failed = _over_budget(jobset, newest)
-    if failed is not None:
-        return EpochDecision(failed=failed)
-    if len(pods.epochs) == 1:
-        count = pods.epochs[newest]
-        if count == expected_pods(jobset) - pods.succeeded:
-            if newest <= status.synced_epoch:
-                return NOTHING
-            return EpochDecision(synced=newest, events=_completed(newest, count))
-    if newest - 1 <= status.deprecated_epoch:
-        return NOTHING
-    return EpochDecision(deprecated=newest - 1, events=_started(newest, pods.epochs))
-
-
-def _over_budget(jobset: JobSet, newest: int) -> cond.Wanted | None:
-    """Whether the newest epoch stands for more restarts than the policy allows.
-
-    Recreated pods join at the next epoch too, so restarts by a rule that ignores the maximum are
-    taken off again.
+        cause: a failure that was seen before the failed pod's agent told of it.
     """
     policy = jobset.spec.failure_policy
-    if policy is None:
-        return None
+    if policy is None or not takes_part(jobset):
+        return NOTHING
     status = jobset.status
-    uncounted = status.restarts - status.restarts_count_towards_max
-    for item in status.replicated_jobs_status:
-        uncounted += sum(item.job_restarts) - sum(item.job_restarts_count_towards_max)
-    if newest - 1 - uncounted <= policy.max_restarts:
-        return None
+    expected = expected_pods(jobset)
+    newest = max(pods.epochs, default=0)
+    synced, deprecated = _move(jobset, pods, cause, expected)
+    opened = synced or (deprecated or 0) + 1
+    early = opened > max(newest, status.synced_epoch)
+    remade = cause is not None and cause.epoch + 1 == opened and not cause.counted
+    charged = account(jobset, max(newest, opened, status.synced_epoch), expected, remade=remade)
+    if charged.spent > policy.max_restarts:
+        if early and account(jobset, status.synced_epoch, expected).spent <= policy.max_restarts:
+            # Ending the JobSet is not a matter of tenths of a second: its agent will tell.
+            return NOTHING
+        return EpochDecision(failed=_OVER_BUDGET)
+    crashes = _crashes(jobset, pods)
+    if crashes:
+        return EpochDecision(failed=_OVER_BUDGET, crashed=crashes)
+    if synced is not None:
+        return _sync(jobset, charged, expected, pods.epochs[synced])
+    if deprecated is not None:
+        return _deprecate(jobset, charged, deprecated, pods, cause)
+    return NOTHING
+
+
+def crash_loop(pod: str, container: str, restarts: int, epoch: int) -> cond.Wanted:
+    """The end of a JobSet that a container keeps from starting.
+
+    Args:
+        pod: its name.
+        container: its name.
+        restarts: how often it was restarted.
+        epoch: that the group did not reach.
+    """
     return cond.failed(
-        keys.REACHED_MAX_RESTARTS_REASON, "jobset failed due to reaching max number of restarts"
+        keys.REACHED_MAX_RESTARTS_REASON,
+        f"{_OVER_BUDGET.message}: container {container!r} of pod {pod!r} was restarted {restarts} "
+        f"times before all pods had come to epoch {epoch}",
     )
 
 
-def _started(newest: int, epochs: Mapping[int, int]) -> tuple[EmitEvent, ...]:
-    behind = sum(count for epoch, count in epochs.items() if epoch < newest)
-    if behind == 0:
-        # New pods arrive after their Jobs were recreated: nobody has to restart in place.
-        return ()
-    pods = "pod has" if behind == 1 else "pods have"
-    message = f"restart in place to epoch {newest}: {behind} {pods} to follow"
-    return (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),)
+_OVER_BUDGET: Final = cond.failed(
+    keys.REACHED_MAX_RESTARTS_REASON, "jobset failed due to reaching max number of restarts"
+)
 
 
-def _completed(epoch: int, count: int) -> tuple[EmitEvent, ...]:
-    if epoch == 1:
+def is_waiting(jobset: JobSet, pods: Histogram) -> bool:
+    """Whether the barrier is closed: no worker may run before more pods have come."""
+    status = jobset.status
+    return (
+        status.deprecated_epoch >= status.synced_epoch
+        or not pods.epochs
+        or max(pods.epochs) > status.synced_epoch
+    )
+
+
+def next_epoch(jobset: JobSet, pods: Histogram) -> int:
+    """The epoch that a closed barrier waits for all pods to come to."""
+    status = jobset.status
+    lowest = max(status.synced_epoch, status.deprecated_epoch) + 1
+    return max(lowest, *pods.epochs) if pods.epochs else lowest
+
+
+def left_over(jobset: JobSet) -> tuple[cond.Wanted, ...]:
+    """What is no longer true of a JobSet that does not take part any more, or only now ends."""
+    conditions = jobset.status.conditions
+    end = cond.finished(conditions)
+    if end is not None:
+        completed = end.type == keys.COMPLETED_CONDITION
+        reason = keys.JOBSET_COMPLETED_REASON if completed else keys.JOBSET_FAILED_REASON
+        message = "jobset completed" if completed else "jobset failed"
+    elif jobset.spec.suspend is True:
+        reason, message = keys.JOBSET_SUSPENDED_REASON, "jobset is suspended"
+    else:
         return ()
+    return tuple(
+        cond.Wanted(kind, False, reason, message)
+        for kind in (keys.RESTARTING_IN_PLACE_CONDITION, keys.BARRIER_STALLED_CONDITION)
+        if cond.is_true(conditions, kind)
+    )
+
+
+def _move(
+    jobset: JobSet, pods: Histogram, cause: Cause | None, expected: int
+) -> tuple[int | None, int | None]:
+    """The new synced and deprecated epochs; at most one of them is there."""
+    status = jobset.status
+    over = status.deprecated_epoch
+    if pods.epochs:
+        newest = max(pods.epochs)
+        if len(pods.epochs) == 1 and pods.epochs[newest] == expected - pods.succeeded:
+            if newest > status.synced_epoch:
+                return newest, None
+        else:
+            over = max(over, newest - 1)
+    if cause is not None and cause.epoch == status.synced_epoch:
+        over = max(over, cause.epoch)
+    return None, over if over > status.deprecated_epoch else None
+
+
+def _crashes(jobset: JobSet, pods: Histogram) -> int:
+    """How often a container was restarted before the barrier lifted, if that is too often, or 0.
+
+    An approximation that never ends a JobSet too soon: of the restart count, only what goes beyond
+    the highest one of the whole group when the present restart began is charged, and beyond the one
+    restart of every container that belongs to it.
+    """
+    policy = jobset.spec.failure_policy
+    if not pods.restarts or policy is None:
+        return 0
+    status = jobset.status
+    most = max(pods.restarts)
+    if status.synced_epoch == 0 or not pods.epochs:
+        allowed = 0
+    elif status.deprecated_epoch >= status.synced_epoch:
+        allowed = record_of(jobset).container_restarts + 1
+    else:
+        return 0  # workers run
+    return most if most - allowed > policy.max_restarts else 0
+
+
+def _deprecate(
+    jobset: JobSet, charged: Account, deprecated: int, pods: Histogram, cause: Cause | None
+) -> EpochDecision:
+    new = deprecated + 1
+    if not new > jobset.status.synced_epoch > 0:
+        return EpochDecision(deprecated=deprecated)  # nobody runs yet, or all have long run
+    record = on_deprecate(jobset, charged, max(pods.restarts, default=0))
+    behind = sum(count for epoch, count in pods.epochs.items() if epoch < new)
+    if charged.renewed:
+        events: tuple[EmitEvent, ...] = ()
+        if charged.renewed == "resized" and behind:
+            message = f"the group has another size: running pods restart in place, epoch {new}"
+            events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_GROUP_RESIZED_REASON, message),)
+        elif charged.renewed == "remade" and cause is not None:
+            message = f"{cause}: restarting in place from epoch {deprecated} to {new}, not counted"
+            events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),)
+        return EpochDecision(deprecated=deprecated, record=record, events=events)
+    if cause is not None and cause.epoch == deprecated:
+        reason, why = cause.condition_reason, str(cause)
+    else:
+        first = pods.first.get(new)
+        reason = keys.POD_RESTARTED_REASON
+        why = f"pod {first!r} has restarted" if first else "a pod has restarted"
+    follow = f", {behind} {'pod' if behind == 1 else 'pods'} to follow" if behind else ""
+    message = f"{why}: restarting in place from epoch {deprecated} to {new}{follow}"
+    return EpochDecision(
+        deprecated=deprecated,
+        record=record,
+        conditions=(cond.Wanted(keys.RESTARTING_IN_PLACE_CONDITION, True, reason, message),),
+        restart=True,
+        events=(EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),),
+    )
+
+
+def _sync(jobset: JobSet, charged: Account, expected: int, count: int) -> EpochDecision:
+    epoch = charged.epoch
+    restart = epoch > 1 and not charged.renewed
     pods = "pod is" if count == 1 else "pods are"
     message = f"{count} {pods} at epoch {epoch}: workers may run"
-    return (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_COMPLETED_REASON, message),)
+    events: tuple[EmitEvent, ...] = ()
+    if restart:
+        events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_COMPLETED_REASON, message),)
+    lifted = keys.BARRIER_LIFTED_REASON
+    return EpochDecision(
+        synced=epoch,
+        record=on_sync(jobset, charged, expected),
+        conditions=(
+            cond.Wanted(keys.RESTARTING_IN_PLACE_CONDITION, False, lifted, message),
+            cond.Wanted(keys.BARRIER_STALLED_CONDITION, False, lifted, message),
+        ),
+        restart=restart,
+        events=events,
+    )

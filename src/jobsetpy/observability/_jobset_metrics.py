@@ -17,6 +17,8 @@ from jobsetpy.observability._registry import REGISTRY
 RestartKind = Literal["recreate", "replicated_job", "job", "in_place"]
 RestartPhase = Literal["detect", "deprecate", "gather", "lift"]
 
+RestartCause = Literal["container_failed", "pod_failed", "pod_deleted", "pod_restarted"]
+
 _PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "lift")
 
 _RESTART_BUCKETS: Final = (
@@ -44,6 +46,13 @@ _restarts = Counter(
 )
 _in_place_restarts = Counter(
     "jobset_in_place_restarts_total", "In-place restarts that began", registry=REGISTRY
+)
+_in_place_causes = Counter(
+    "jobset_in_place_restart_causes_total",
+    "In-place restarts by what was seen first: container_failed, pod_failed, pod_deleted, or "
+    "pod_restarted (a pod at a new epoch); with the exit code of the container, where it is known",
+    ["cause", "exit_code"],
+    registry=REGISTRY,
 )
 _in_place_phase = Histogram(
     "jobset_in_place_restart_phase_seconds",
@@ -83,6 +92,7 @@ for _action in ("released", "evicted"):
     _followers.labels(_action)
 for _kind in ("recreate", "replicated_job", "job", "in_place"):
     _restarts.labels(_kind)
+_in_place_causes.labels("pod_restarted", "")
 for _phase in _PHASES:
     _in_place_phase.labels(_phase)
 
@@ -124,9 +134,19 @@ def restarted(kind: RestartKind) -> None:
     _restarts.labels(kind).inc()
 
 
-def in_place_restart_began() -> None:
-    """An in-place restart began; counted under ``jobset_restarts_total`` too."""
+def in_place_restart_began(
+    cause: RestartCause = "pod_restarted", exit_code: int | None = None
+) -> None:
+    """An in-place restart began; counted under ``jobset_restarts_total`` too.
+
+    Args:
+        cause: what was seen first.
+        exit_code: of the container that failed, ``None`` if it is not known.
+    """
     _in_place_restarts.inc()
+    # Kubelets report 0 to 255; whatever else a status may claim shares one series.
+    known = "" if exit_code is None else str(exit_code) if 0 <= exit_code <= 255 else "other"
+    _in_place_causes.labels(cause, known).inc()
     restarted("in_place")
 
 

@@ -32,6 +32,7 @@ from jobsetpy.observability._framework_metrics import (
 from jobsetpy.observability._group_metrics import group_released, groups_waiting
 from jobsetpy.observability._jobset_metrics import (
     MAX_JOBSET_SERIES,
+    RestartCause,
     RestartKind,
     RestartPhase,
     followers_placed,
@@ -54,6 +55,7 @@ __all__ = [
     "EventOutcome",
     "QueueMetrics",
     "ReconcileMetrics",
+    "RestartCause",
     "RestartKind",
     "RestartPhase",
     "Result",

@@ -1,19 +1,20 @@
 """Drives restarts in place: writes ``syncedEpoch`` and ``deprecatedEpoch`` (KEP-467).
 
 Pod events do not cause passes by themselves. Each one changes a few counts in the ledger, and only
-when those counts ask for another status than the JobSet has is a pass queued: two per restart,
-however many pods restart.
+when those counts ask for another status than the JobSet has, or a worker of the synced epoch has
+failed, is a pass queued: two per restart, however many pods restart.
 
-It writes nothing but its two fields, save for the end of a JobSet whose restarts are used up. The
-write carries the resourceVersion that the decision was made on. Without it, a manager that has lost
-its lease and does not know yet could put an older number over a newer one, and the numbers must
-never go back. When something else of the JobSet has changed meanwhile (the other reconciler's
-counters, most often), the decision is made again on the JobSet as it is now, at once.
+It writes its fields and conditions, and the end of a JobSet whose restarts are used up. The write
+carries the resourceVersion that the decision was made on. Without it, a manager that has lost its
+lease and does not know yet could put an older number over a newer one, and the numbers must never
+go back. When something else of the JobSet has changed meanwhile (the other reconciler's counters,
+most often), the decision is made again on the JobSet as it is now, at once.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
@@ -22,14 +23,29 @@ from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain.conditions import WARNING
+from jobsetpy.api.jobset import ChildPod, InPlaceRestartStatus, JobSet
+from jobsetpy.api.meta import Condition
+from jobsetpy.domain import conditions as cond
+from jobsetpy.domain.epoch_laggards import laggards
 from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey
-from jobsetpy.domain.epochs import EpochDecision, InvalidEpoch, decide_epochs, takes_part
-from jobsetpy.domain.plan import EmitEvent
-from jobsetpy.domain.status import StatusDraft
+from jobsetpy.domain.epochs import (
+    EpochDecision,
+    Histogram,
+    crash_loop,
+    decide_epochs,
+    expected_pods,
+    is_waiting,
+    left_over,
+    next_epoch,
+    takes_part,
+)
+from jobsetpy.domain.planner import is_ours
+from jobsetpy.domain.status import StatusDraft, condition_json
+from jobsetpy.domain.values import evolve
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.observability import metrics
+from jobsetpy.reconcilers._epoch_memory import EpochMemories, EpochMemory
+from jobsetpy.reconcilers._epoch_watch import EpochWatch, JobHandler, PodHandler
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of child Jobs and pods: the label exists."""
@@ -43,32 +59,28 @@ class PodEpochsSettings:
 
     Args:
         workers: so many JobSets are handled at the same time.
+        stalled_after_s: a barrier that is closed for longer is said to be stalled, with the names
+            of the pods that hold it.
         own_writes_ttl_s: how long to wait for the cache to show own writes.
     """
 
     workers: int = 8
+    stalled_after_s: float = 60.0
     own_writes_ttl_s: float = 30.0
 
 
-@attrs.define
-class _Memory:
-    """What is remembered of a JobSet between passes; nothing that could not be lost."""
-
-    uid: str
-    told: frozenset[InvalidEpoch] = frozenset()
-    restart_began: float | None = None
-
-
 class PodEpochsReconciler:
-    """One pass over one JobSet, and the check that tells whether one is needed.
+    """One pass over one JobSet.
 
     Args:
         client: writes.
         jobsets: cache of JobSets.
+        jobs: cache of their Jobs, indexed by ``OWNER_UID``.
         pods: cache of their pods.
         ledger: counts of epochs.
+        memories: what is remembered between passes.
         events: receives events about JobSets.
-        own_writes_ttl_s: how long to wait for the cache to show own writes.
+        settings: see there.
         clock: time.
     """
 
@@ -77,42 +89,26 @@ class PodEpochsReconciler:
         client: rt.Client,
         *,
         jobsets: rt.Store[JobSet],
+        jobs: rt.Store[Job],
         pods: rt.Store[ChildPod],
         ledger: EpochLedger,
+        memories: EpochMemories,
         events: rt.EventRecorder,
-        own_writes_ttl_s: float = 30.0,
+        settings: PodEpochsSettings,
         clock: Clock | None = None,
     ) -> None:
         self._client = client
         self._jobsets = jobsets
+        self._jobs = jobs
         self._pods = pods
         self._ledger = ledger
+        self._memories = memories
         self._events = events
+        self._stalled_after_s = settings.stalled_after_s
         self._clock = clock or LoopClock()
         self.own_status = rt.Expectations(
-            "pod-epochs/status", ttl_s=own_writes_ttl_s, clock=self._clock
+            "pod-epochs/status", ttl_s=settings.own_writes_ttl_s, clock=self._clock
         )
-        self._memory: dict[rt.ObjectKey, _Memory] = {}
-
-    def needs_pass(self, group: GroupKey, pod_uid: str = "") -> bool:
-        """Whether the counts ask for a pass; O(1), and false for a group that is not current.
-
-        The JobSet's own events cause passes too, so what cannot be known here yet is seen then.
-
-        Args:
-            group: whose counts changed.
-            pod_uid: the pod that changed them; "" if a whole Job did.
-        """
-        if not self._jobsets.has_synced:
-            return False
-        key = rt.ObjectKey(group.namespace, group.name)
-        jobset = self._jobsets.get(key)
-        if jobset is None or GroupKey.of(jobset) != group:
-            return False
-        invalid = self._ledger.invalid(group)
-        if invalid and (not pod_uid or pod_uid in invalid):
-            return takes_part(jobset)
-        return not decide_epochs(jobset, self._ledger.histogram(group)).empty
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
         """Write the epochs of one JobSet if the counts ask for others.
@@ -123,21 +119,28 @@ class PodEpochsReconciler:
         key = request.key
         jobset = self._jobsets.get(key)
         if jobset is None:
-            self._memory.pop(key, None)
+            self._memories.forget(key)
             self.own_status.forget(key)
             return rt.Result.done()
         if not takes_part(jobset):
-            self._memory.pop(key, None)
-            return rt.Result.done()
+            self._memories.forget(key)
+            return await self._leave(jobset)
         if not self.own_status.is_satisfied(key):
             return rt.Result.requeue_after(timedelta(seconds=self.own_status.seconds_left(key)))
-        self._tell_invalid(jobset)
+        memory = self._memories.of(jobset)
+        memory.saw_synced(
+            jobset.status.synced_epoch, self._memories.newest_version, self._clock.monotonic()
+        )
+        self._tell_invalid(jobset, memory)
         for _ in range(_TRIES):
-            decision = decide_epochs(jobset, self._ledger.histogram(GroupKey.of(jobset)))
+            pods = self._ledger.histogram(GroupKey.of(jobset))
+            decision = decide_epochs(jobset, pods, memory.cause)
+            if decision.crashed:
+                decision = self._name_crash(jobset, pods, decision)
             if decision.empty:
-                return rt.Result.done()
+                return await self._wait(jobset, memory, pods)
             try:
-                return await self._write(jobset, decision)
+                return await self._write(jobset, memory, decision)
             except NotFoundError:
                 return rt.Result.done()
             except ConflictError:
@@ -157,66 +160,191 @@ class PodEpochsReconciler:
             return None
         return newer if newer.metadata.uid == meta.uid else None
 
-    async def _write(self, jobset: JobSet, decision: EpochDecision) -> rt.Result:
-        meta = jobset.metadata
-        patch: dict[str, Any] = {}
-        events = decision.events
+    async def _write(
+        self, jobset: JobSet, memory: EpochMemory, decision: EpochDecision
+    ) -> rt.Result:
+        version, now = self._memories.newest_version, self._clock.monotonic()
+        if decision.synced is not None:
+            memory.phases.gather(now)
+        draft = StatusDraft(jobset.status, self._clock.now())
         if decision.failed is not None:
-            draft = StatusDraft(jobset.status, self._clock.now())
             draft.fail(decision.failed.reason, decision.failed.message)
-            write = draft.write()
-            patch, events = dict(write.patch), write.events
+        write = draft.write()
+        patch: dict[str, Any] = dict(write.patch)
+        ended = left_over(evolve(jobset, status=write.status))
+        self._put(patch, write.status.conditions, (*decision.conditions, *ended))
         if decision.synced is not None:
             patch["syncedEpoch"] = decision.synced
         if decision.deprecated is not None:
             patch["deprecatedEpoch"] = decision.deprecated
-        body = {"metadata": {"resourceVersion": meta.resource_version}, "status": patch}
+        if decision.record is not None and decision.record != jobset.status.in_place_restart:
+            patch["inPlaceRestart"] = _record_json(decision.record)
+        stored = await self._patch(jobset, patch)
+        for event in (*write.events, *decision.events):
+            self._events.event(stored, event.type_, event.reason, event.message)
+        if decision.synced is not None:
+            memory.saw_synced(decision.synced, version, now)
+        self._measure(jobset, memory, decision)
+        if decision.deprecated is not None:
+            return rt.Result.requeue_after(
+                timedelta(seconds=self._stalled_after_s), summary=_summary(decision)
+            )
+        return rt.Result.done(summary=_summary(decision))
+
+    async def _patch(self, jobset: JobSet, status: dict[str, Any]) -> JobSet:
+        meta = jobset.metadata
+        body = {"metadata": {"resourceVersion": meta.resource_version}, "status": status}
         stored = await self._client.merge_patch(
             JobSet, meta.namespace, meta.name, body, subresource="status"
         )
-        self._expect(stored)
-        for event in events:
-            self._events.event(stored, event.type_, event.reason, event.message)
-        self._measure(meta.key, meta.uid, decision, events)
-        return rt.Result.done(summary=_summary(decision))
-
-    def _expect(self, stored: JobSet) -> None:
-        meta = stored.metadata
         cached = self._jobsets.get(meta.key)
         if cached is not None and cached.metadata.uid == meta.uid:
             self.own_status.expect_version(
-                meta.key, meta.uid, meta.resource_version, cached=cached.metadata.resource_version
+                meta.key,
+                meta.uid,
+                stored.metadata.resource_version,
+                cached=cached.metadata.resource_version,
             )
+        return stored
 
-    def _measure(
-        self, key: rt.ObjectKey, uid: str, decision: EpochDecision, events: tuple[EmitEvent, ...]
+    def _put(
+        self,
+        patch: dict[str, Any],
+        conditions: tuple[Condition, ...],
+        wanted: Iterable[cond.Wanted],
     ) -> None:
-        memory = self._remember(key, uid)
+        """Bring conditions into a patch, where they change something."""
+        changed = conditions
+        for each in wanted:
+            changed = cond.updated(changed, each, self._clock.now()) or changed
+        if changed is not conditions:
+            patch["conditions"] = [condition_json(item) for item in changed]
+
+    async def _leave(self, jobset: JobSet) -> rt.Result:
+        """Take back what is not true of a JobSet any more that was suspended or has ended."""
+        meta = jobset.metadata
+        if meta.deletion_timestamp is not None or not is_ours(jobset):
+            return rt.Result.done()
+        wanted = left_over(jobset)
+        if not wanted:
+            return rt.Result.done()
+        patch: dict[str, Any] = {}
+        self._put(patch, jobset.status.conditions, wanted)
+        try:
+            await self._patch(jobset, patch)
+        except (ConflictError, NotFoundError):
+            return rt.Result.done()  # the change itself causes the next pass
+        return rt.Result.done(summary="no restart any more")
+
+    # ---- barriers that stay closed ---------------------------------------------------------------
+
+    async def _wait(self, jobset: JobSet, memory: EpochMemory, pods: Histogram) -> rt.Result:
+        """Nothing is to be decided. If the barrier is closed, see for how long it has been."""
+        now = self._clock.monotonic()
+        if not is_waiting(jobset, pods):
+            memory.waiting_since = None
+            memory.stall_told = 0
+            self._memories.set_missing(memory, 0)
+            return rt.Result.done()
+        epoch = next_epoch(jobset, pods)
+        expected = expected_pods(jobset) - pods.succeeded
+        self._memories.set_missing(memory, max(0, expected - pods.epochs.get(epoch, 0)))
+        if memory.waiting_since is None:
+            memory.waiting_since = now
+        left = memory.waiting_since + self._stalled_after_s - now
+        if left > 0:
+            return rt.Result.requeue_after(timedelta(seconds=left))
+        await self._tell_stall(jobset, memory, epoch)
+        return rt.Result.requeue_after(timedelta(seconds=self._stalled_after_s))
+
+    async def _tell_stall(self, jobset: JobSet, memory: EpochMemory, epoch: int) -> None:
+        jobs, pods = self._members(jobset)
+        found = laggards(jobset, jobs, pods, epoch, self._stalled_after_s)
+        self._memories.set_missing(memory, found.missing)
+        wanted = cond.Wanted(
+            keys.BARRIER_STALLED_CONDITION, True, keys.PODS_MISSING_REASON, found.message
+        )
+        patch: dict[str, Any] = {}
+        self._put(patch, jobset.status.conditions, (wanted,))
+        if not patch:
+            return
+        try:
+            stored = await self._patch(jobset, patch)
+        except (ConflictError, NotFoundError):
+            return  # the change itself causes the next pass
+        if memory.stall_told != epoch:
+            memory.stall_told = epoch
+            self._events.event(stored, cond.WARNING, keys.BARRIER_STALLED_CONDITION, found.message)
+
+    def _members(self, jobset: JobSet) -> tuple[list[Job], list[ChildPod]]:
+        """Jobs of the present attempt and their pods; O(pods of the namespace)."""
+        meta = jobset.metadata
+        attempt = str(jobset.status.restarts)
+        jobs = [
+            job
+            for job in self._jobs.by_index(rt.OWNER_UID, meta.uid)
+            if job.metadata.labels.get(keys.RESTART_ATTEMPT) == attempt
+        ]
+        uids = {job.metadata.uid for job in jobs}
+        pods = self._pods.list(meta.namespace)
+        return jobs, [pod for pod in pods if pod.metadata.controller_uid in uids]
+
+    def _name_crash(
+        self, jobset: JobSet, pods: Histogram, decision: EpochDecision
+    ) -> EpochDecision:
+        for pod in self._members(jobset)[1]:
+            if pod.status.restarts == decision.crashed:
+                failed = crash_loop(
+                    pod.metadata.name,
+                    pod.status.restarts_of,
+                    decision.crashed,
+                    next_epoch(jobset, pods),
+                )
+                return attrs.evolve(decision, failed=failed)
+        return decision
+
+    # ---- the rest --------------------------------------------------------------------------------
+
+    def _measure(self, jobset: JobSet, memory: EpochMemory, decision: EpochDecision) -> None:
+        now = self._clock.monotonic()
+        phases = memory.phases
+        key = jobset.metadata.key
         if decision.failed is not None:
             metrics.jobset_failed(key.namespace, key.name)
-        if decision.deprecated is not None and events:
-            metrics.in_place_restart_began()
-            if memory.restart_began is None:
-                memory.restart_began = self._clock.monotonic()
-        if decision.synced is not None and memory.restart_began is not None:
-            metrics.in_place_restart_ended(self._clock.monotonic() - memory.restart_began)
-            memory.restart_began = None
+            phases.reset()
+        elif decision.deprecated is not None:
+            memory.waiting_since = now
+            if not decision.restart:
+                phases.reset()
+                return
+            phases.deprecate(decision.deprecated, now)
+            cause = memory.cause
+            if cause is not None and cause.epoch == decision.deprecated and cause.sign is not None:
+                code = cause.container.exit_code if cause.container is not None else None
+                metrics.in_place_restart_began(cause.sign.value, code)
+            else:
+                metrics.in_place_restart_began()
+        elif decision.synced is not None:
+            if decision.restart and phases.deprecated is None and phases.began is not None:
+                metrics.in_place_restart_began()  # all pods came at once
+            phases.end(now, restart=decision.restart)
+            memory.waiting_since = None
+            memory.stall_told = 0
+            self._memories.set_missing(memory, 0)
 
-    def _tell_invalid(self, jobset: JobSet) -> None:
+    def _tell_invalid(self, jobset: JobSet, memory: EpochMemory) -> None:
         """One Warning for each pod and unusable value."""
         invalid = self._ledger.invalid(GroupKey.of(jobset))
-        key = jobset.metadata.key
-        if not invalid and key not in self._memory:
+        if not invalid and not memory.told:
             return
-        memory = self._remember(key, jobset.metadata.uid)
         for item in invalid.values():
             if item in memory.told:
                 continue
-            pod = self._pods.get(rt.ObjectKey(key.namespace, item.pod_name))
+            pod = self._pods.get(rt.ObjectKey(jobset.metadata.namespace, item.pod_name))
             text = item.text if len(item.text) <= 40 else f"{item.text[:40]}..."
             self._events.event(
                 jobset,
-                WARNING,
+                cond.WARNING,
                 keys.INVALID_EPOCH_REASON,
                 f"pod {item.pod_name!r} is not counted: the annotation {keys.EPOCH_ANNOTATION} "
                 f"has the unusable value {text!r}",
@@ -224,11 +352,19 @@ class PodEpochsReconciler:
             )
         memory.told = frozenset(invalid.values())
 
-    def _remember(self, key: rt.ObjectKey, uid: str) -> _Memory:
-        memory = self._memory.get(key)
-        if memory is None or memory.uid != uid:
-            memory = self._memory[key] = _Memory(uid)
-        return memory
+
+def _record_json(record: InPlaceRestartStatus) -> dict[str, Any]:
+    """Every field, so that a merge patch leaves nothing of the record before."""
+    at: datetime | None = record.resume_time
+    return {
+        "uncountedEpochs": record.uncounted_epochs,
+        "lastUncountedEpoch": record.last_uncounted_epoch,
+        "pods": record.pods,
+        "restarts": record.restarts,
+        "jobRestarts": record.job_restarts,
+        "resumeTime": None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "containerRestarts": record.container_restarts,
+    }
 
 
 def _summary(decision: EpochDecision) -> str:
@@ -237,55 +373,6 @@ def _summary(decision: EpochDecision) -> str:
     if decision.synced is not None:
         return f"synced {decision.synced}"
     return f"deprecated {decision.deprecated}"
-
-
-@attrs.frozen
-class _PodHandler:
-    """Keeps the ledger up to date with pods, and has a JobSet reconciled if that is needed."""
-
-    ledger: EpochLedger
-    reconciler: PodEpochsReconciler
-    controller: rt.Controller
-
-    def on_add(self, obj: ChildPod, *, initial: bool) -> None:  # noqa: ARG002 - protocol
-        self._changed(None, obj)
-
-    def on_update(self, old: ChildPod, new: ChildPod) -> None:
-        self._changed(old, new)
-
-    def on_delete(self, obj: ChildPod, *, final_state_known: bool) -> None:  # noqa: ARG002
-        self._changed(obj, None)
-
-    def _changed(self, old: ChildPod | None, new: ChildPod | None) -> None:
-        group = self.ledger.pod_changed(old, new)
-        if group is None:
-            return
-        pod = new or old
-        if self.reconciler.needs_pass(group, pod.metadata.uid if pod is not None else ""):
-            self.controller.enqueue(rt.Request(rt.ObjectKey(group.namespace, group.name)))
-
-
-@attrs.frozen
-class _JobHandler:
-    """The same for Jobs, which bring their pods into a group and out of it."""
-
-    ledger: EpochLedger
-    reconciler: PodEpochsReconciler
-    controller: rt.Controller
-
-    def on_add(self, obj: Job, *, initial: bool) -> None:  # noqa: ARG002 - protocol
-        self._changed(None, obj)
-
-    def on_update(self, old: Job, new: Job) -> None:
-        self._changed(old, new)
-
-    def on_delete(self, obj: Job, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
-        self._changed(obj, None)
-
-    def _changed(self, old: Job | None, new: Job | None) -> None:
-        group = self.ledger.job_changed(old, new)
-        if group is not None and self.reconciler.needs_pass(group):
-            self.controller.enqueue(rt.Request(rt.ObjectKey(group.namespace, group.name)))
 
 
 def setup(manager: rt.Manager, settings: PodEpochsSettings | None = None) -> rt.Controller:
@@ -297,18 +384,21 @@ def setup(manager: rt.Manager, settings: PodEpochsSettings | None = None) -> rt.
     """
     settings = settings or PodEpochsSettings()
     jobsets = manager.informer(JobSet)
-    jobs = manager.informer(Job, label_selector=CHILD_SELECTOR)
+    jobs = manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
     pods = manager.informer(ChildPod, label_selector=CHILD_SELECTOR)
     # Not a tally of the pod cache: membership is decided by two UIDs in a row, from pod to Job to
     # JobSet, which a tally over pods alone cannot see.
     ledger = EpochLedger()
+    memories = EpochMemories()
     reconciler = PodEpochsReconciler(
         manager.client,
         jobsets=jobsets.store,
+        jobs=jobs.store,
         pods=pods.store,
         ledger=ledger,
+        memories=memories,
         events=manager.recorder("jobset"),
-        own_writes_ttl_s=settings.own_writes_ttl_s,
+        settings=settings,
         clock=manager.clock,
     )
     jobsets.add_handler(reconciler.own_status.handler(rt.enqueue_self))
@@ -319,7 +409,14 @@ def setup(manager: rt.Manager, settings: PodEpochsSettings | None = None) -> rt.
         watches=(rt.Watch(jobsets, rt.enqueue_self),),
         clock=manager.clock,
     )
-    jobs.add_handler(_JobHandler(ledger, reconciler, controller))
-    pods.add_handler(_PodHandler(ledger, reconciler, controller))
+    watch = EpochWatch(
+        jobsets=jobsets.store,
+        jobs=jobs.store,
+        ledger=ledger,
+        memories=memories,
+        clock=manager.clock,
+    )
+    jobs.add_handler(JobHandler(ledger, watch, controller))
+    pods.add_handler(PodHandler(ledger, watch, controller))
     manager.add(controller)
     return controller

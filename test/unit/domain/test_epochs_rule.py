@@ -141,9 +141,9 @@ def test_expected_pods():
 
 
 class TestEvents:
-    def events(self, synced, deprecated, epochs):
+    def events(self, synced, deprecated, epochs, **status):
         """Reason and message of what would be told."""
-        decision = decide_epochs(jobset(synced, deprecated), Histogram(epochs))
+        decision = decide_epochs(jobset(synced, deprecated, status=status), Histogram(epochs))
         return [(event.reason, event.message) for event in decision.events]
 
     def test_the_first_start_is_no_restart(self):
@@ -155,7 +155,7 @@ class TestEvents:
         assert [
             (
                 keys.IN_PLACE_RESTART_STARTED_REASON,
-                "restart in place to epoch 2: 3 pods have to follow",
+                "a pod has restarted: restarting in place from epoch 1 to 2, 3 pods to follow",
             )
         ] == self.events(1, 0, {1: 3, 2: 1})
 
@@ -167,4 +167,5 @@ class TestEvents:
 
     def test_recreated_pods_do_not_restart_in_place(self):
         """When all pods are new nobody has to follow."""
-        assert [] == self.events(1, 0, {2: 2})
+        assert [] == self.events(1, 0, {2: 2}, restarts=1)
+        assert [] == self.events(1, 1, {2: 4}, restarts=1)

@@ -90,7 +90,8 @@ async def test_a_restart_costs_two_writes(rig):
         assert [
             (
                 keys.IN_PLACE_RESTART_STARTED_REASON,
-                "restart in place to epoch 2: 99 pods have to follow",
+                f"pod {names[0]!r} has restarted: restarting in place from epoch 1 to 2, "
+                "99 pods to follow",
                 1,
             ),
             (keys.IN_PLACE_RESTART_COMPLETED_REASON, "100 pods are at epoch 2: workers may run", 1),
@@ -203,7 +204,7 @@ async def test_a_failed_pod_is_replaced(rig):
         names = await started(rig)
         rig.world.set_status("pods", names[0], phase="Failed")
         await rig.settle()
-        assert (1, 0) == rig.epochs()
+        assert (1, 1) == rig.epochs()
 
         rig.world.delete("pods", names[0])
         rig.run_pods(2)

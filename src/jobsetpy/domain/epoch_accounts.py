@@ -1,0 +1,143 @@
+"""What restarts cost: which epochs count towards ``maxRestarts``, and when the budget is spent.
+
+``maxRestarts`` bounds all restarts of a JobSet together: the group's restarts in place, those of
+all Jobs (``status.restartsCountTowardsMax``) and those of single Jobs. The first kind is one for
+each epoch after the first, except for epochs that were opened otherwise than by a failure. Pods
+that come anew join at ``syncedEpoch + 1`` like those that restart, so the epoch also grows when
+
+* all Jobs or single ones were recreated: counted already, or not to be counted, by their own rule;
+* the JobSet was resumed;
+* it was resized.
+
+Whether one of these has happened since the latest synced epoch is told by comparing the JobSet with
+what ``status.inPlaceRestart`` holds of it as of then. Both are written together with the epochs, so
+each epoch is charged once, whatever crashes in between.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+from jobsetpy.domain.values import evolve
+
+NO_RECORD = InPlaceRestartStatus()
+
+
+def record_of(jobset: JobSet) -> InPlaceRestartStatus:
+    """What is stored; a blank record if nothing is yet."""
+    return jobset.status.in_place_restart or NO_RECORD
+
+
+@attrs.frozen
+class Account:
+    """What a new epoch of a JobSet stands for.
+
+    Args:
+        epoch: the newest.
+        renewed: why it does not count: "recreated", "resumed", "resized" or "remade"; "" if it is
+            a restart, or no new epoch at all.
+        spent: how many restarts of all kinds count by now, this one included.
+    """
+
+    epoch: int
+    renewed: str
+    spent: int
+
+
+def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False) -> Account:
+    """Charge the newest epoch.
+
+    Args:
+        jobset: with the record of the latest synced epoch.
+        newest: highest epoch of a pod, or the one that is about to be opened.
+        expected: how many pods the group has to have now.
+        remade: whether it is opened because a Job is made anew on request.
+    """
+    status = jobset.status
+    record = record_of(jobset)
+    opened = newest > status.synced_epoch > 0
+    renewed = ""
+    if opened:
+        renewed = "remade" if remade else _renewed(jobset, expected)
+        if not renewed and record.last_uncounted_epoch == newest:
+            renewed = "remade"  # decided earlier; what decided it may be over
+    uncounted = record.uncounted_epochs
+    if renewed and record.last_uncounted_epoch != newest:
+        uncounted += 1
+    in_place = max(0, newest - 1 - uncounted)
+    return Account(newest, renewed, in_place + _recreated(jobset))
+
+
+def _renewed(jobset: JobSet, expected: int) -> str:
+    status = jobset.status
+    record = record_of(jobset)
+    if status.restarts != record.restarts or _job_restarts(jobset) != record.job_restarts:
+        return "recreated"
+    if _resumed_at(jobset) != record.resume_time:
+        return "resumed"
+    if record.pods and record.pods != expected:
+        return "resized"
+    return ""
+
+
+def on_deprecate(jobset: JobSet, charged: Account, container_restarts: int) -> InPlaceRestartStatus:
+    """The record to store with ``deprecatedEpoch``.
+
+    Args:
+        jobset: with the record so far.
+        charged: the epoch that is opened.
+        container_restarts: highest restart count of a container now.
+    """
+    return evolve(_charge(jobset, charged), container_restarts=container_restarts)
+
+
+def on_sync(jobset: JobSet, charged: Account, expected: int) -> InPlaceRestartStatus:
+    """The record to store with ``syncedEpoch``: the group as it is now.
+
+    Args:
+        jobset: with the record so far.
+        charged: the epoch that is synced.
+        expected: how many pods the group has to have.
+    """
+    return evolve(
+        _charge(jobset, charged),
+        pods=expected,
+        restarts=jobset.status.restarts,
+        job_restarts=_job_restarts(jobset),
+        resume_time=_resumed_at(jobset),
+    )
+
+
+def _charge(jobset: JobSet, charged: Account) -> InPlaceRestartStatus:
+    record = record_of(jobset)
+    if not charged.renewed or record.last_uncounted_epoch == charged.epoch:
+        return record
+    return evolve(
+        record,
+        uncounted_epochs=record.uncounted_epochs + 1,
+        last_uncounted_epoch=charged.epoch,
+    )
+
+
+def _recreated(jobset: JobSet) -> int:
+    """Restarts of Jobs that count, of all of them or of single ones."""
+    status = jobset.status
+    return status.restarts_count_towards_max + sum(
+        sum(item.job_restarts_count_towards_max) for item in status.replicated_jobs_status
+    )
+
+
+def _job_restarts(jobset: JobSet) -> int:
+    return sum(sum(item.job_restarts) for item in jobset.status.replicated_jobs_status)
+
+
+def _resumed_at(jobset: JobSet) -> datetime | None:
+    """When the JobSet was last resumed; a moment that no record has, if that is not done yet."""
+    for condition in jobset.status.conditions:
+        if condition.type == keys.SUSPENDED_CONDITION:
+            return condition.last_transition_time
+    return None

@@ -1,0 +1,207 @@
+"""Looks at each change of a pod or Job, and tells when a JobSet's epochs need a pass.
+
+Called for every event of thousands of pods, so all of it is O(1) and synchronous.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from jobsetpy import runtime as rt
+from jobsetpy.aio import Clock
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.meta import controller_of
+from jobsetpy.domain.epoch_failures import Cause, Sign, judge, sign_of
+from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey, group_of
+from jobsetpy.domain.epochs import needs_decision, parse_epoch, takes_part
+from jobsetpy.reconcilers._epoch_memory import EpochMemories
+
+
+class EpochWatch:
+    """The checks.
+
+    Args:
+        jobsets: cache of JobSets.
+        jobs: cache of their Jobs.
+        ledger: counts of epochs.
+        memories: receive failures that were seen.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        *,
+        jobsets: rt.Store[JobSet],
+        jobs: rt.Store[Job],
+        ledger: EpochLedger,
+        memories: EpochMemories,
+        clock: Clock,
+    ) -> None:
+        self._jobsets = jobsets
+        self._jobs = jobs
+        self._ledger = ledger
+        self._memories = memories
+        self._clock = clock
+
+    @property
+    def memories(self) -> EpochMemories:
+        """What was remembered."""
+        return self._memories
+
+    def needs_pass(self, group: GroupKey, pod_uid: str = "") -> bool:
+        """Whether the counts ask for a pass; O(1), and false for a group that is not current.
+
+        The JobSet's own events cause passes too, so what cannot be known here yet is seen then.
+
+        Args:
+            group: whose counts changed.
+            pod_uid: the pod that changed them; "" if a whole Job did.
+        """
+        jobset = self._current(group)
+        if jobset is None:
+            return False
+        memory = self._memories.get(jobset)
+        pods = self._ledger.histogram(group)
+        if memory is not None and memory.phases.deprecated is not None:
+            memory.phases.look(pods, self._clock.monotonic())
+        if needs_decision(jobset, pods, None if memory is None else memory.cause):
+            self._memories.of(jobset).phases.sign(self._clock.monotonic())
+            return True
+        invalid = self._ledger.invalid(group)
+        if invalid and (not pod_uid or pod_uid in invalid):
+            return takes_part(jobset)
+        return False
+
+    def pod_changed(self, old: ChildPod, new: ChildPod | None) -> bool:
+        """Whether a change of a pod is a failure that ends the synced epoch; O(1).
+
+        Args:
+            old: the pod before.
+            new: the pod now, ``None`` if it is gone.
+        """
+        sign = sign_of(old, new)
+        if sign is None:
+            return False
+        group = self._ledger.group_of_pod(old)
+        jobset = self._current(group) if group is not None else None
+        epoch = parse_epoch(old.metadata.annotations.epoch)
+        if jobset is None or not self._may_end(jobset, epoch):
+            return False
+        memory = self._memories.of(jobset)
+        now = self._clock.monotonic()
+        if sign is Sign.CONTAINER_FAILED and not memory.runs(
+            epoch, old.metadata.resource_version, now
+        ):
+            return False
+        job = self._job_of(old)
+        if job is None:
+            return False
+        cause = judge(jobset, job, old, new, sign=sign, epoch=epoch)
+        if cause is None:
+            return False
+        memory.cause = cause
+        memory.phases.sign(now)
+        return True
+
+    def job_remade(self, group: GroupKey, job: Job) -> bool:
+        """Whether a Job that goes because it is made anew on request ends the synced epoch."""
+        jobset = self._current(group)
+        if jobset is None or not self._may_end(jobset, jobset.status.synced_epoch):
+            return False
+        self._memories.of(jobset).cause = Cause(
+            jobset.status.synced_epoch, None, job.metadata.name, counted=False
+        )
+        return True
+
+    def _may_end(self, jobset: JobSet, epoch: int) -> bool:
+        """Whether workers run at ``epoch``, as far as is known, and nothing has ended it yet."""
+        status = jobset.status
+        if not epoch == status.synced_epoch > status.deprecated_epoch or not takes_part(jobset):
+            return False
+        memory = self._memories.get(jobset)
+        return memory is None or memory.cause is None or memory.cause.epoch < epoch
+
+    def _current(self, group: GroupKey) -> JobSet | None:
+        """The JobSet of a group, if the group is of its present attempt."""
+        if not self._jobsets.has_synced:
+            return None
+        jobset = self._jobsets.get(rt.ObjectKey(group.namespace, group.name))
+        return jobset if jobset is not None and GroupKey.of(jobset) == group else None
+
+    def _job_of(self, pod: ChildPod) -> Job | None:
+        owner = controller_of(pod.metadata.owner_references)
+        if owner is None or not self._jobs.has_synced:
+            return None
+        job = self._jobs.get(rt.ObjectKey(pod.metadata.namespace, owner.name))
+        return job if job is not None and job.metadata.uid == owner.uid else None
+
+
+@attrs.frozen
+class PodHandler:
+    """Keeps the ledger up to date with pods, and has a JobSet reconciled if that is needed."""
+
+    ledger: EpochLedger
+    watch: EpochWatch
+    controller: rt.Controller
+
+    def on_add(self, obj: ChildPod, *, initial: bool) -> None:  # noqa: ARG002 - protocol
+        self._changed(None, obj)
+
+    def on_update(self, old: ChildPod, new: ChildPod) -> None:
+        self._changed(old, new)
+
+    def on_delete(self, obj: ChildPod, *, final_state_known: bool) -> None:  # noqa: ARG002
+        self._changed(obj, None)
+
+    def _changed(self, old: ChildPod | None, new: ChildPod | None) -> None:
+        failed = old is not None and self.watch.pod_changed(old, new)
+        if new is not None:
+            self.watch.memories.saw_pod(new)
+        group = self.ledger.pod_changed(old, new)
+        pod = new or old
+        assert pod is not None
+        if failed:
+            group = self.ledger.group_of_pod(pod)
+        if group is None:
+            return
+        if failed or self.watch.needs_pass(group, pod.metadata.uid):
+            self.controller.enqueue(rt.Request(rt.ObjectKey(group.namespace, group.name)))
+
+
+@attrs.frozen
+class JobHandler:
+    """The same for Jobs, which bring their pods into a group and out of it."""
+
+    ledger: EpochLedger
+    watch: EpochWatch
+    controller: rt.Controller
+
+    def on_add(self, obj: Job, *, initial: bool) -> None:  # noqa: ARG002 - protocol
+        self._changed(None, obj)
+
+    def on_update(self, old: Job, new: Job) -> None:
+        self._changed(old, new)
+
+    def on_delete(self, obj: Job, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
+        self._changed(obj, None)
+
+    def _changed(self, old: Job | None, new: Job | None) -> None:
+        remade = False
+        if old is not None and _goes_to_be_remade(old, new):
+            left = group_of(old)
+            remade = left is not None and self.watch.job_remade(left, old)
+        group = self.ledger.job_changed(old, new)
+        if remade:
+            group = group_of(old) if old is not None else None
+        if group is not None and (remade or self.watch.needs_pass(group)):
+            self.controller.enqueue(rt.Request(rt.ObjectKey(group.namespace, group.name)))
+
+
+def _goes_to_be_remade(old: Job, new: Job | None) -> bool:
+    """Whether a Job begins to go that carries the annotation for being made anew."""
+    if old.metadata.deletion_timestamp is not None:
+        return False
+    gone = new is None or new.metadata.deletion_timestamp is not None
+    return gone and keys.RESTART_ANNOTATION in old.metadata.annotations
