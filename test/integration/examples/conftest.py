@@ -14,9 +14,9 @@ import pytest_asyncio
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-for folder in (str(REPOSITORY / "hack"), str(Path(__file__).parent)):
-    if folder not in sys.path:
-        sys.path.append(folder)
+for folder in (REPOSITORY / "hack", REPOSITORY / "test/support", Path(__file__).parent):
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 import examples_kit  # noqa: E402 - found by the lines above
 
@@ -84,6 +84,7 @@ async def manager(client, kubeconfig):
         namespace=SYSTEM,
         extra_dns_names=("127.0.0.1",),
         check_period_s=0.5,
+        agent_image="jobsetpy-agent:latest",
     )
     served = admission.setup(manager, settings)
     stop = asyncio.Event()

@@ -215,6 +215,15 @@ async def agents_start_together_and_again(play: Play) -> None:
     assert await play.restarts() == (0, 0)
 
 
+async def agents_are_injected(play: Play) -> None:
+    """The pods have an agent that the manifest does not have; then the group is as any other."""
+    await agents_start_together_and_again(play)
+    for pod in (await play.pods()).values():
+        (agent,) = pod["spec"]["initContainers"]
+        assert agent["name"] == "jobset-agent"
+        assert pod["spec"]["serviceAccountName"] == "jobset-agent"
+
+
 # -- frameworks ---------------------------------------------------------------------------------
 
 
@@ -310,6 +319,9 @@ async def step_by_step_on_one_volume(play: Play) -> None:
 PROMISES = {
     "coordinator/coordinator.yaml": the_coordinator_is_found,
     "exclusive-placement/node-selector.yaml": nodes_are_assigned,
+    "in-place-restart/exit-codes.yaml": agents_start_together_and_again,
+    "in-place-restart/injected-sidecar.yaml": agents_are_injected,
+    "in-place-restart/injected-supervisor.yaml": agents_are_injected,
     "in-place-restart/sidecar.yaml": agents_start_together_and_again,
     "in-place-restart/supervised.yaml": agents_start_together_and_again,
     "ml/driver-workers.yaml": workers_join_the_head,
