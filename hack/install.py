@@ -19,6 +19,7 @@ from jobsetpy.api.core import Namespace
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, KubeClient
 from jobsetpy.errors import AlreadyExistsError, NotFoundError
+from kustomize import render
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "config"
@@ -53,20 +54,25 @@ PLURALS = {
 }
 
 
-async def apply_object(client: KubeClient, document: dict[str, Any]) -> None:
-    """Server-side apply one object given as JSON data."""
+def path_of(document: dict[str, Any]) -> str:
+    """Where an object is, given as JSON data; in ``default`` if it does not say a namespace."""
     plural, namespaced = PLURALS[document["kind"]]
     group_version = document["apiVersion"]
     prefix = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
     namespace = document["metadata"].get("namespace", "default")
     middle = f"/namespaces/{namespace}" if namespaced else ""
+    return f"{prefix}{middle}/{plural}/{document['metadata']['name']}"
+
+
+async def apply_object(client: KubeClient, document: dict[str, Any]) -> None:
+    """Server-side apply one object given as JSON data."""
     for subject in document.get("subjects", ()):
         if subject["kind"] == "ServiceAccount":
-            subject.setdefault("namespace", namespace)
+            subject.setdefault("namespace", document["metadata"].get("namespace", "default"))
     await client.raw(
         HttpRequest(
             method="PATCH",
-            path=f"{prefix}{middle}/{plural}/{document['metadata']['name']}",
+            path=path_of(document),
             query=(("fieldManager", "jobsetpy-hack"), ("force", "true")),
             content_type="application/apply-patch+yaml",
             body=msgspec.json.encode(document),
@@ -93,18 +99,30 @@ async def create_namespace(client: KubeClient, name: str) -> None:
         )
 
 
-async def install_manager(client: KubeClient, image: str = MANAGER_IMAGE) -> None:
-    """CRD, RBAC and the manager's Deployment with ``image``; returns without waiting for it."""
+async def install_manager(
+    client: KubeClient, image: str = MANAGER_IMAGE, *, folder: str = "default"
+) -> None:
+    """What a folder of ``config/`` makes, with ``image``; returns without waiting for the manager.
+
+    Args:
+        folder: ``default``, or ``without-webhooks``.
+    """
     await install_crd(client)
-    documents = [
-        document
-        for folder in ("rbac", "manager")
-        for path in sorted((CONFIG / folder).glob("*.yaml"))
-        for document in yaml.safe_load_all(path.read_text())
-        if document and document["kind"] != "Kustomization"
-    ]
-    for document in sorted(documents, key=lambda each: each["kind"] != "Namespace"):
+    for document in sorted(render(CONFIG / folder), key=_rank):
         await apply_object(client, with_image(document, image))
+
+
+async def uninstall_manager(client: KubeClient, *, folder: str = "default") -> None:
+    """Delete what ``install_manager`` made, as ``kubectl delete -k`` does; does not wait."""
+    for document in sorted(render(CONFIG / folder), key=_rank, reverse=True):
+        with contextlib.suppress(NotFoundError):
+            await client.raw(HttpRequest(method="DELETE", path=path_of(document)))
+
+
+def _rank(document: dict[str, Any]) -> int:
+    """Namespaces come before what is in them, webhooks after those who serve them."""
+    kind = document["kind"]
+    return -1 if kind == "Namespace" else kind.endswith("WebhookConfiguration")
 
 
 def with_image(document: dict[str, Any], image: str) -> dict[str, Any]:
