@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ALL = ("memory", "restart", "jobs", "jobsets", "admission", "agent", "real_pods")
+ALL = ("memory", "restart", "jobs", "jobsets", "admission", "agent", "agents", "real_pods")
 
 
 def main() -> int:
