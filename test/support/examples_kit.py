@@ -1,7 +1,7 @@
-"""One example on a cluster without nodes: the test plays the kubelets, and looks.
+"""One example of ``examples/`` at work in a namespace of its own, and what can be seen of it.
 
-Everything from a pod's exit code to the JobSet's end is real: the Job controller, the garbage
-collector, the webhooks, and the manager.
+Where there are no nodes, the test plays the kubelets (`exit`, `succeed`, `ready`); everything from
+a pod's exit code to the JobSet's end is real.
 """
 
 import json
@@ -22,9 +22,9 @@ from jobsetpy.errors import NotFoundError
 from jobsetpy.reconcilers._kinds import VolumeClaim
 from jobsetpy.testing import eventually
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 JOB_NAME = "batch.kubernetes.io/job-name"
-LIMIT_S = 40.0
+LIMIT_S = 60.0
 POLL_S = 0.25
 
 

@@ -1,0 +1,178 @@
+"""The most used examples on a real node, as they stand: real kubelet, real images, real names.
+
+All run at the same time, each in a namespace of its own; a test waits for its own one. What comes
+after a failure that does not happen by itself is played in ``test/integration/examples``.
+"""
+
+import asyncio
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+import pytest_asyncio
+
+SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
+if SUPPORT not in sys.path:
+    sys.path.append(SUPPORT)
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(300),
+]
+
+IMAGE = "busybox:1.37"
+"""What the examples name; the node gets this machine's busybox under that name."""
+AT_ONCE = 8
+LIMIT_S = 200.0
+
+
+@attrs.frozen
+class End:
+    """How an example ends.
+
+    Args:
+        reason: of the condition ``Completed`` or ``Failed``.
+        jobs: Jobs that are left, without the JobSet's name; all if None.
+        restarts: of the whole JobSet, and those that count.
+        own: restarts of single Jobs, by ReplicatedJob.
+    """
+
+    reason: str = "AllJobsCompleted"
+    jobs: set[str] | None = None
+    restarts: tuple[int, int] = (0, 0)
+    own: dict[str, list[int]] = attrs.field(factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The condition's type."""
+        return "Completed" if self.reason == "AllJobsCompleted" else "Failed"
+
+
+BUG, LEFT_FAILED = "FailJobSetFailurePolicyAction", "FailJobFailurePolicyAction"
+ENDS = {
+    "coordinator/coordinator.yaml": End(jobs={"workers-0"}),
+    "depends-on/complete.yaml": End(),
+    "depends-on/ready.yaml": End(jobs={"workers-0", "workers-1"}),
+    "failure-policy/combined-rules.yaml": End(BUG, {"workers-0"}, restarts=(2, 1)),
+    "failure-policy/fail-job.yaml": End(jobs={"trial-0", "trial-1"}),
+    "failure-policy/max-restarts.yaml": End(restarts=(1, 1)),
+    "failure-policy/restart-job.yaml": End(own={"shard": [0, 1, 0]}),
+    "failure-policy/restart-replicated-job.yaml": End(jobs={"driver-0"}, own={"workers": [1, 1]}),
+    "failure-policy/simulations.yaml": End(LEFT_FAILED, own={"simulation": [0, 1, 0, 0]}),
+    "failure-policy/unrecoverable-exit-codes.yaml": End(BUG, restarts=(1, 1)),
+    "network/host-names.yaml": End(),
+    "network/ready-only.yaml": End(jobs={"client-0"}),
+    "network/subdomain.yaml": End(),
+    "simple/jobset.yaml": End(),
+    "startup-policy/in-order.yaml": End(jobs={"watcher-0"}),
+    "success-policy/any.yaml": End(jobs={"search-1"}),
+    "success-policy/target.yaml": End(jobs={"driver-0"}),
+    "ttl/ttl.yaml": End(),
+    "volumes/claims.yaml": End(),
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(node_cluster, tmp_path_factory):
+    """A client of the node's cluster, with the manager ready and the examples' image loaded."""
+    from images.basic import shell_image
+    from install import install_manager
+    from jobsetpy.client import connect
+    from scenario import manager_ready
+
+    archive = tmp_path_factory.mktemp("images") / "busybox.tar"
+    dataclasses.replace(shell_image(), reference=IMAGE).write(archive)
+    node_cluster.load_images([archive])
+    client = await connect(kubeconfig=str(node_cluster.kubeconfig), qps=0)
+    await install_manager(client)
+    await manager_ready(client)
+    yield client
+    await client.aclose()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plays(request, client):
+    """A task for each chosen example; its result is the example at its end."""
+    items = [item for item in request.session.items if item.module is request.module]
+    chosen = sorted({item.callspec.params["path"] for item in items if hasattr(item, "callspec")})
+    room = asyncio.Semaphore(AT_ONCE)
+    tasks = {path: asyncio.create_task(run(client, path, room)) for path in chosen}
+    yield tasks
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+async def run(client, path: str, room: asyncio.Semaphore):
+    """Run an example to its end; it is left as it is then."""
+    from examples_kit import Play, eventually
+
+    async with room:
+        play = await Play.open(client, path)
+        if path.startswith("volumes/"):
+            await make_volumes(play)
+
+        async def ended() -> bool:
+            return await play.condition(ENDS[path].kind) is not None
+
+        await eventually(ended, LIMIT_S, poll_s=0.5)
+        return play
+
+
+async def make_volumes(play) -> None:
+    """What a cluster with storage would do by itself: a volume for each of the two claims."""
+    from jobsetpy.client import HttpRequest
+
+    for number in range(2):
+        name = f"{play.namespace}-{number}"
+        volume = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteMany"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": f"/var/lib/{name}", "type": "DirectoryOrCreate"},
+            },
+        }
+        body = json.dumps(volume).encode()
+        await play.client.raw(
+            HttpRequest(method="POST", path="/api/v1/persistentvolumes", body=body)
+        )
+
+
+@pytest.mark.parametrize("path", ENDS)
+async def test_the_example_does_what_it_says(plays, path):
+    """The example comes to the end that its header tells, by itself."""
+    end, play = ENDS[path], await plays[path]
+    if path == "ttl/ttl.yaml":
+        await play.until_gone()
+        return
+    assert await play.condition(end.kind) == ("True", end.reason)
+    assert await play.restarts() == end.restarts
+    for name, counts in end.own.items():
+        assert (await play.own_restarts(name))[0] == counts
+    left = play.all_jobs() if end.jobs is None else [f"{play.name}-{job}" for job in end.jobs]
+    await play.until_jobs(*left)
+    if path == "volumes/claims.yaml":
+        await claims_go_and_stay(play)
+
+
+async def claims_go_and_stay(play) -> None:
+    """With the JobSet goes the claim that is to be deleted, and the other one stays."""
+    from jobsetpy.api.jobset import JobSet
+
+    assert set(await play.claims()) == {"scratch-with-volumes", "results-with-volumes"}
+    await play.client.delete(JobSet, play.namespace, play.name, propagation="Foreground")
+    await play.until_gone()
+
+    async def one_left() -> None:
+        assert set(await play.claims()) == {"results-with-volumes"}
+
+    await play.until(one_left)
