@@ -56,6 +56,9 @@ EXIT_STOPPED: Final = 143
 IDLE_TIMEOUT_S: Final = 120.0
 """Longest silence of the watch; bookmarks come once a minute."""
 
+BACKOFF_S: Final = 0.5
+"""Bound of the first wait after a failure; a group whose accounts lack the right asks less often."""
+
 LOOK_EVERY_S: Final = 1.0
 """How often the mounted file is read."""
 
@@ -212,6 +215,7 @@ class GroupWait:
             page_limit=0,
             streaming=True,
             idle_timeout_s=IDLE_TIMEOUT_S,
+            backoff_base_s=BACKOFF_S,
             observer=_WatchLog(self._log, name),
         )
 
@@ -250,9 +254,13 @@ class _WatchLog(NullObserver):
     def __init__(self, log: Log, name: str) -> None:
         self._log = log
         self._name = name
+        self._forbidden = False
 
     def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
-        """A list or watch request failed."""
+        """A list or watch request failed; a right that is missing is told of once."""
+        if isinstance(error, ForbiddenError) and self._forbidden:
+            return
+        self._forbidden = isinstance(error, ForbiddenError)
         fields: dict[str, object] = {"error": str(error), "retry_s": round(retry_in_s, 3)}
         if isinstance(error, ForbiddenError):
             fields["hint"] = (

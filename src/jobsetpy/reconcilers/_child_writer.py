@@ -8,6 +8,7 @@ acts before the cache shows it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, assert_never
@@ -21,11 +22,19 @@ from jobsetpy.domain import plan as p
 from jobsetpy.domain.conditions import WARNING
 from jobsetpy.domain.suspension import resume_patch
 from jobsetpy.errors import AlreadyExistsError, ConflictError, JobSetPyError, NotFoundError
-from jobsetpy.reconcilers._kinds import GROUP_KINDS, TemplatedJob, VolumeClaim
+from jobsetpy.reconcilers._kinds import (
+    GROUP_KINDS,
+    RoleBinding,
+    TemplatedJob,
+    VolumeClaim,
+)
 from jobsetpy.reconcilers._parallel import in_parallel
 
 NAMED_FAILURES: Final = 10
 """So many of many failures are told in full."""
+
+_ROLE_LOOKS: Final = 20
+_ROLE_LOOK_S: Final = 0.02
 
 _BEFORE_JOBS: Final = (p.CreateService, p.CreateClaim, p.CreateGroupObject)
 
@@ -107,7 +116,7 @@ class ChildWriter:
             case p.CreateClaim(name, body):
                 await self._create_if_missing(VolumeClaim, namespace, body)
             case p.CreateGroupObject(kind, _, body):
-                await self._create_if_missing(GROUP_KINDS[kind], namespace, body)
+                await self._create_group_object(GROUP_KINDS[kind], namespace, body)
             case p.DeleteJobSet(name, uid):
                 with suppress(NotFoundError):
                     await self._client.delete(
@@ -188,6 +197,19 @@ class ChildWriter:
     async def _create_if_missing(self, cls: Any, namespace: str, body: Any) -> None:
         with suppress(AlreadyExistsError):
             await self._client.create(cls, namespace, body)
+
+    async def _create_group_object(self, cls: Any, namespace: str, body: Any) -> None:
+        """Create it; a RoleBinding is refused until the API server's own cache has its Role."""
+        for _ in range(_ROLE_LOOKS):
+            try:
+                await self._create_if_missing(cls, namespace, body)
+            except NotFoundError:
+                if cls is not RoleBinding:
+                    raise
+                await asyncio.sleep(_ROLE_LOOK_S)
+            else:
+                return
+        await self._create_if_missing(cls, namespace, body)
 
     def _tell_failures(self, jobset: JobSet, failures: Failures) -> None:
         """One event for each kind of object that could not be created."""
