@@ -153,9 +153,14 @@ class PodPlacementReconciler:
         return self._is_due(new)
 
     def _is_due(self, follower: ChildPod) -> bool:
-        """Whether something is to be done about one follower, by what the caches show now."""
+        """Whether something is to be done about one follower, by what the caches show now.
+
+        Before they show all, no: leaders and Jobs of the first lists cause passes by themselves,
+        and passes begin when all caches are complete.
+        """
         job = _job_key(follower)
-        if job is None:
+        synced = self._pods.has_synced and self._nodes.has_synced and self._jobs.has_synced
+        if job is None or not synced:
             return False
         uid = follower.metadata.controller_uid
         if follower.spec.held and self._is_over(job, uid):
@@ -174,7 +179,9 @@ class PodPlacementReconciler:
         return domain is not None and is_misplaced(_placed(follower), leader.topology, domain)
 
     def leaders_on(self, node: Node) -> list[rt.ObjectKey]:
-        """The Jobs whose leaders are on a node."""
+        """The Jobs whose leaders are on a node; none before all leaders are known."""
+        if not self._pods.has_synced:
+            return []
         pods = self._pods.by_index(PLACED, f"node:{node.metadata.name}")
         return [job for job in map(_job_key, pods) if job is not None]
 

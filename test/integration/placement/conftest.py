@@ -1,0 +1,105 @@
+"""A control plane with scheduler and Job controller, and the manager with the shipped rights.
+
+The cluster is this folder's own: nodes without kubelets are on it, which pods of other tests would
+end on. Each test has a namespace, a pool of nodes and a topology label of its own.
+"""
+
+import asyncio
+import json
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+for folder in (str(REPOSITORY / "hack"), str(Path(__file__).parent)):
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+SYSTEM = "jobset-system"
+
+
+@pytest.fixture(scope="module")
+def kubeconfig():
+    """Of the control plane."""
+    from cluster import Cluster
+
+    # With the definition from the start: the garbage collector looks for new kinds only rarely.
+    with Cluster(crds=[REPOSITORY / "config/crd/jobset.x-k8s.io_jobsets.yaml"]) as running:
+        if running.is_existing:
+            pytest.skip("webhooks on loopback, which an existing cluster cannot call")
+        yield Path(running.kubeconfig)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def admin(kubeconfig):
+    """An administrator's client, with everything installed but the webhook configurations."""
+    from install import apply_manifest, create_namespace, install_crd
+    from jobsetpy.client import connect
+
+    client = await connect(kubeconfig=str(kubeconfig), qps=0)
+    await install_crd(client)
+    await create_namespace(client, SYSTEM)
+    for name in ("rbac/service_account", "rbac/manager_role", "webhook/role", "webhook/secret"):
+        await apply_manifest(client, REPOSITORY / f"config/{name}.yaml")
+    yield client
+    await client.aclose()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def manager_client(admin, kubeconfig, tmp_path_factory):
+    """A client with the rights of the manager's own account, which counts its requests."""
+    from placement_kit import Requests
+
+    from jobsetpy.client import HttpRequest, connect
+
+    account = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/jobset-controller-manager"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = await admin.raw(
+        HttpRequest(method="POST", path=f"{account}/token", body=json.dumps(body).encode())
+    )
+    config = yaml.safe_load(kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": json.loads(answer.body)["status"]["token"]}
+    own = tmp_path_factory.mktemp("account") / "kubeconfig"
+    own.touch(mode=0o600)
+    own.write_text(yaml.safe_dump(config))
+    requests = Requests()
+    client = await connect(kubeconfig=str(own), qps=0, observer=requests)
+    yield client, requests
+    await client.aclose()
+    assert requests.refused == []  # the shipped role is enough
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(admin, manager_client):
+    """The manager, running; tests may stop it and start another."""
+    from placement_kit import Site
+
+    from manager_process import free_port
+    from racks import kubelets
+
+    site = Site(admin, *manager_client, free_port())
+    await site.install_webhooks()
+    await site.start()
+
+    async def play() -> None:
+        async with kubelets(admin):
+            await asyncio.Event().wait()
+
+    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
+    playing = asyncio.create_task(play())
+    yield site
+    playing.cancel()
+    await asyncio.wait([playing])
+    await site.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def place(site):
+    """A namespace with its own pool of nodes."""
+    from placement_kit import Place
+
+    return await Place.open(site, f"p-{uuid.uuid4().hex[:6]}")

@@ -1,0 +1,280 @@
+"""Exclusive placement with the real scheduler, Job controller and webhooks, and the shipped rights.
+
+Nodes have no kubelets: pods are bound and stay. Where a pod is to run or end, the test says so.
+"""
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.core import Node, Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest
+from jobsetpy.testing import eventually
+from racks import kill, set_phase
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(120),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+LIMIT_S = 30.0
+IGNORE_DISRUPTIONS = {
+    "backoffLimit": 0,
+    "podFailurePolicy": {
+        "rules": [
+            {
+                "action": "Ignore",
+                "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+            }
+        ]
+    },
+}
+
+
+async def test_each_job_alone_in_a_rack_and_no_creation_refused(place):
+    """Six Jobs of two JobSets on six racks; a seventh waits for its turn, held, and then comes."""
+    site = place.site
+    refused = await site.rejections()
+    before = dict(site.requests)
+    await place.racks(*"abcdef")
+    await place.create("one", 3, 5)
+    await place.create("two", 3, 5)
+    racks = await place.placed(jobs=6, pods=5)
+    assert await site.rejections() == refused
+    assert await place.events("FailedCreate") == []
+    assert await place.held() == 0
+    released = site.requests["patch pods"] - before.get("patch pods", 0)
+    assert released <= 6 * 4  # one patch for each follower that was held
+    for pod in await place.pods():
+        follower = pod["metadata"]["annotations"][keys.COMPLETION_INDEX_ANNOTATION] != "0"
+        assert (place.key in pod["spec"]["nodeSelector"]) == follower
+        assert ("affinity" in pod["spec"]) == (not follower)
+
+    await place.create("late", 1, 3)
+    await eventually(lambda: _is(place.held("late"), 2), LIMIT_S, poll_s=0.1)
+    assert not (await place.leaders("late"))[0]["spec"].get("nodeName")
+    await place.delete("one")
+    (rack,) = (await place.placed("late", jobs=1, pods=3)).values()
+    assert rack in {racks[f"one-w-{index}"] for index in range(3)}
+    assert await site.rejections() == refused
+    assert site.requests["delete pods"] == before.get("delete pods", 0)
+
+
+async def _is(awaitable, value) -> bool:
+    return await awaitable == value
+
+
+async def test_a_restart_places_anew(place):
+    """All Jobs of a JobSet that restarts are alone again, and no creation is refused."""
+    refused = await place.site.rejections()
+    await place.racks(*"abc")
+    await place.create("js", 3, 3, job_spec={"backoffLimit": 0}, failurePolicy={"maxRestarts": 1})
+    await place.placed(jobs=3, pods=3)
+    first = {pod["metadata"]["uid"] for pod in await place.pods()}
+    victim = (await place.pods())[0]["metadata"]["name"]
+    await set_phase(place.site.admin, place.name, victim, "Failed")
+
+    async def restarted() -> bool:
+        pods = await place.pods()
+        return len(pods) == 9 and not first & {pod["metadata"]["uid"] for pod in pods}
+
+    await eventually(restarted, LIMIT_S, poll_s=0.1)
+    await place.placed(jobs=3, pods=3)
+    assert (await place.jobset("js"))["status"]["restarts"] == 1
+    assert await place.site.rejections() == refused
+
+
+async def end(admin, namespace: str, name: str) -> None:
+    """Delete a pod, as long ago as the Job controller can tell."""
+    await set_phase(admin, namespace, name, "Failed")
+    await kill(admin, namespace, name)
+
+
+async def test_a_leader_that_is_deleted(place):
+    """While it waits, the next one decides; while it runs, the next one joins its followers."""
+    admin = place.site.admin
+    await place.create("js", 1, 4)
+    await eventually(lambda: _is(place.held(), 3), LIMIT_S, poll_s=0.1)
+    (first,) = await place.leaders()
+    await end(admin, place.name, first["metadata"]["name"])
+
+    async def another(than: dict) -> bool:
+        leaders = await place.leaders()
+        uids = [leader["metadata"]["uid"] for leader in leaders]
+        return len(uids) == 1 and uids != [than["metadata"]["uid"]]
+
+    await eventually(lambda: another(first), LIMIT_S, poll_s=0.1)
+    assert await place.held() == 3
+    await place.racks("a", "b")
+    racks = await place.placed(jobs=1, pods=4)
+    followers = {pod["metadata"]["uid"] for pod in await place.pods()}
+
+    (second,) = await place.leaders()
+    followers.discard(second["metadata"]["uid"])
+    await end(admin, place.name, second["metadata"]["name"])
+    await eventually(lambda: another(second), LIMIT_S, poll_s=0.1)
+    assert await place.placed(jobs=1, pods=4) == racks
+    assert followers < {pod["metadata"]["uid"] for pod in await place.pods()}
+
+
+async def test_a_manager_that_was_away_while_leaders_were_bound(place):
+    """Whoever comes next releases what is held."""
+    await place.create("js", 2, 3)
+    await eventually(lambda: _is(place.held(), 4), LIMIT_S, poll_s=0.1)
+    await place.site.stop()
+    try:
+        await place.racks("a", "b")
+
+        async def bound() -> bool:
+            return all(leader["spec"].get("nodeName") for leader in await place.leaders())
+
+        await eventually(bound, LIMIT_S, poll_s=0.1)
+        assert await place.held() == 4
+    finally:
+        await place.site.start()
+    await place.placed(jobs=2, pods=3)
+
+
+async def test_misplaced_followers_are_repaired(place):
+    """Pods that were created without webhooks start anew where they belong, at no Job's expense."""
+    site = place.site
+    await place.racks("a", "b", "c")
+    await site.stop()
+    await site.remove_webhooks()
+    await site.start(webhooks=False)
+    try:
+        await place.create("js", 2, 4, job_spec=IGNORE_DISRUPTIONS)
+
+        async def bound() -> bool:
+            pods = await place.pods()
+            return len(pods) == 8 and all(pod["spec"].get("nodeName") for pod in pods)
+
+        await eventually(bound, LIMIT_S, poll_s=0.1)
+        before = {pod["metadata"]["uid"] for pod in await place.pods()}
+        leaders = {pod["metadata"]["uid"] for pod in await place.leaders()}
+        assert await place.events(keys.PLACEMENT_VIOLATION_REASON) == []
+    finally:
+        await site.stop()
+        await site.install_webhooks()
+        await site.start()
+
+    async def repaired() -> bool:
+        racks = await place.domains(pods=4)
+        return len(racks) == 2
+
+    await eventually(repaired, LIMIT_S, poll_s=0.1)
+    now = {pod["metadata"]["uid"] for pod in await place.pods()}
+    assert now & before == leaders
+    assert len(await place.events(keys.PLACEMENT_VIOLATION_REASON)) >= 2
+    assert (await place.jobset("js"))["status"]["restarts"] == 0
+    assert site.requests["apply pods/status"] + site.requests["patch pods/status"] >= 6
+
+
+async def test_two_priorities_share_a_rack(place):
+    """Exclusive within a priority: another priority's Job may be in the same rack."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    name = f"{place.name}-high"
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+    await place.site.admin.raw(_post(path, {**body, "metadata": {"name": name}}))
+    await place.racks("a")
+    await place.create("low", 1, 3)
+    racks = await place.placed(jobs=1, pods=3)
+    await place.create("high", 2, 3, pod_spec={"priorityClassName": name})
+
+    async def one_placed_one_waits() -> bool:
+        leaders = await place.leaders("high")
+        bound = [leader for leader in leaders if leader["spec"].get("nodeName")]
+        return (len(leaders), len(bound), await place.held("high")) == (2, 1, 2)
+
+    await eventually(one_placed_one_waits, LIMIT_S, poll_s=0.1)
+    first = next(leader for leader in await place.leaders("high") if "nodeName" in leader["spec"])
+    assert first["metadata"]["labels"][keys.PRIORITY_LABEL] == "1000"
+    assert first["spec"]["nodeName"].startswith(next(iter(racks.values())))
+    assert len(await place.pods("low")) == 3
+
+
+def _post(path: str, body: dict) -> HttpRequest:
+    import json
+
+    return HttpRequest(method="POST", path=path, body=json.dumps(body).encode())
+
+
+async def test_a_follower_that_comes_after_its_leaders_success(place):
+    """The Job finishes, though no pod with index 0 will ever run again."""
+    admin = place.site.admin
+    await place.racks("a", "b")
+    await place.create("js", 1, 3, job_spec={"backoffLimit": 5})
+    racks = await place.placed(jobs=1, pods=3)
+    (leader,) = await place.leaders()
+    await set_phase(admin, place.name, leader["metadata"]["name"], "Succeeded")
+    follower = (await place.pods())[0]
+    await set_phase(admin, place.name, follower["metadata"]["name"], "Failed")
+
+    async def replaced() -> bool:
+        return await place.domains(pods=2) == racks
+
+    await eventually(replaced, LIMIT_S, poll_s=0.1)
+    for pod in await place.pods():
+        await set_phase(admin, place.name, pod["metadata"]["name"], "Succeeded")
+
+    async def completed() -> bool:
+        conditions = (await place.jobset("js"))["status"].get("conditions", ())
+        return any(each["type"] == "Completed" for each in conditions)
+
+    await eventually(completed, LIMIT_S, poll_s=0.1)
+
+
+async def test_the_node_selector_strategy(place):
+    """Pods go to the nodes that were reserved for their Job, and no one minds their placement."""
+    site = place.site
+    before = dict(site.requests)
+    await place.racks("a", "b")
+    for number, rack in enumerate("ab"):
+        for node in range(2):
+            labels = {keys.NAMESPACED_JOB_LABEL: f"{place.name}_js-w-{number}"}
+            name = f"{place.name}-{rack}-{node}"
+            await site.admin.merge_patch(Node, "", name, {"metadata": {"labels": labels}})
+    await place.create("js", 2, 3, annotations={keys.NODE_SELECTOR_ANNOTATION: "true"})
+    racks = await place.placed(jobs=2, pods=3)
+    assert racks == {"js-w-0": f"{place.name}-a", "js-w-1": f"{place.name}-b"}
+    for pod in await place.pods():
+        assert "schedulingGates" not in pod["spec"]
+        assert place.key not in pod["spec"]["nodeSelector"]
+        assert "affinity" not in pod["spec"]
+    for verb in ("patch pods", "delete pods"):
+        assert site.requests[verb] == before.get(verb, 0)
+
+
+async def test_users_gates_stay(place):
+    """A pod that its user holds as well keeps the user's gate, and goes to its leader's rack."""
+    gate = {"name": "example.test/quota"}
+    await place.racks("a", "b")
+    await place.create("js", 1, 3, pod_spec={"schedulingGates": [gate]})
+    await eventually(lambda: _is(place.held(), 2), LIMIT_S, poll_s=0.1)
+    (leader,) = await place.leaders()
+    nothing = {"spec": {"schedulingGates": None}}
+    name = leader["metadata"]["name"]
+    await place.site.admin.merge_patch(Pod, place.name, name, nothing)
+    await eventually(lambda: _is(place.held(), 0), LIMIT_S, poll_s=0.1)
+    followers = [pod for pod in await place.pods() if pod["metadata"]["name"] != name]
+    assert [pod["spec"]["schedulingGates"] for pod in followers] == [[gate], [gate]]
+    for pod in followers:
+        await place.site.admin.merge_patch(Pod, place.name, pod["metadata"]["name"], nothing)
+    await place.placed(jobs=1, pods=3)
+
+
+async def test_suspend_and_resume(place):
+    """A suspended JobSet has no pods; resumed, its pods are placed as at first."""
+    await place.create("js", 1, 3)
+    await eventually(lambda: _is(place.held(), 2), LIMIT_S, poll_s=0.1)
+
+    async def set_suspend(value: bool) -> None:
+        body = {"spec": {"suspend": value}}
+        await place.site.admin.merge_patch(JobSet, place.name, "js", body)
+
+    await set_suspend(True)
+    await eventually(lambda: _is(place.read(Pod.RESOURCE), []), LIMIT_S, poll_s=0.1)
+    await place.racks("a")
+    await set_suspend(False)
+    await place.placed(jobs=1, pods=3)
