@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import copy
+import itertools
 import json
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,7 @@ from jobsetpy.admission._sources import SecretSource
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.client._protocol import HttpRequest
-from jobsetpy.errors import ForbiddenError, InvalidError, NotFoundError
+from jobsetpy.errors import InvalidError, NotFoundError
 from jobsetpy.testing import eventually
 from manager_process import ManagerProcess, free_port
 
@@ -257,6 +258,7 @@ async def test_present_claim(api, shared_client, namespace):
 
 
 ZONE = "topology.kubernetes.io/zone"
+INDEXES = itertools.count(2)
 
 
 class Pods:
@@ -327,20 +329,18 @@ async def pods_in(client, namespace: str) -> Pods:
     )
 
 
-async def created(pods: Pods, index: int) -> dict:
-    """The pod; an ``AssertionError`` while it may not be created yet."""
-    try:
-        return await pods.create(index)
-    except (ForbiddenError, NotFoundError) as error:
-        # An assertion, so that the last refusal is shown if it stays like that.
-        raise AssertionError(str(error)) from error
+async def follows(pods: Pods) -> dict:
+    """A new follower, once it is not held."""
+    follower = await pods.create(next(INDEXES))
+    assert "schedulingGates" not in follower["spec"]
+    return follower
 
 
 async def test_exclusive_pods(shared_client, namespace):
-    """A leader gets its terms; a follower is refused until the leader runs, and then follows it."""
+    """A leader gets its terms; a follower is held until the leader runs, or follows it at once."""
     pods = await pods_in(shared_client, namespace)
-    with pytest.raises(ForbiddenError, match="follower pod node selector not set"):
-        await pods.create(1)
+    held = await pods.create(1)
+    assert held["spec"]["schedulingGates"] == [{"name": keys.PLACEMENT_GATE}]
     node = f"{namespace}-node"
     await make_node(shared_client, node, {ZONE: "zone-a"})
     try:
@@ -355,8 +355,8 @@ async def test_exclusive_pods(shared_client, namespace):
             "NotIn",
             "In",
         ]
-        # As the Job controller does: again, until it works.
-        follower = await eventually(lambda: created(pods, 1), 20, poll_s=0.1)
+        # Again, until the webhook's caches show the leader.
+        follower = await eventually(lambda: follows(pods), 20, poll_s=0.1)
         assert follower["spec"]["nodeSelector"] == {ZONE: "zone-a"}
         assert "affinity" not in follower["spec"]
     finally:
