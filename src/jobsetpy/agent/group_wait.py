@@ -57,7 +57,7 @@ IDLE_TIMEOUT_S: Final = 120.0
 """Longest silence of the watch; bookmarks come once a minute."""
 
 BACKOFF_S: Final = 0.5
-"""Bound of the first wait after a failure; a group whose accounts lack the right asks less often."""
+"""Bound of the first wait after a failure; long, as a whole group may lack the right."""
 
 LOOK_EVERY_S: Final = 1.0
 """How often the mounted file is read."""
