@@ -47,6 +47,7 @@ from jobsetpy.observability._jobset_metrics import (
     restarted,
 )
 from jobsetpy.observability._registry import REGISTRY
+from jobsetpy.observability._webhook_metrics import WebhookMetrics
 
 __all__ = [
     "MAX_JOBSET_SERIES",
@@ -59,6 +60,7 @@ __all__ = [
     "RestartKind",
     "RestartPhase",
     "Result",
+    "WebhookMetrics",
     "expectations_expired",
     "followers_placed",
     "forget_jobset",

@@ -1,0 +1,97 @@
+"""Keeps slow and silent clients from holding a server's connections.
+
+The HTTP server limits how long a request's answer takes, but not how long a client may take to send
+its headers, nor does it expect much of a connection that is idle. A guard stands between transport
+and HTTP protocol and gives up connections that take too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+HEADERS_S = 10.0
+"""From the first byte of a request (or the connection) to the end of its headers."""
+
+IDLE_S = 120.0
+"""Between two requests. More than the 90 s after which the API server closes a connection itself,
+so that it never sends a request into one that is just being closed here."""
+
+
+class Guard(asyncio.Protocol):
+    """Passes everything on to ``inner``, and ends a connection that is late.
+
+    Args:
+        inner: the HTTP protocol.
+        headers_s: how long headers may take, in seconds.
+        idle_s: how long a connection may be without a request, in seconds.
+    """
+
+    def __init__(self, inner: asyncio.Protocol, *, headers_s: float, idle_s: float) -> None:
+        self._inner = inner
+        self._headers_s = headers_s
+        self._idle_s = idle_s
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle = False
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """A request is being answered, which has a deadline of its own."""
+        self._set(None)
+        try:
+            yield
+        finally:
+            self._idle = True
+            self._set(self._idle_s)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Headers are due."""
+        self._transport = transport  # type: ignore[assignment] # TCP and TLS have full transports
+        self._set(self._headers_s)
+        self._inner.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is due any more."""
+        self._transport = None
+        self._set(None)
+        self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """A request begins, or goes on: more bytes give no more time."""
+        if self._idle:
+            self._idle = False
+            self._set(self._headers_s)
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """The client sends no more."""
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """The client reads slowly."""
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._inner.resume_writing()
+
+    def _set(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds is not None and self._transport is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def guarded(
+    factory: Callable[[], Any], *, headers_s: float = HEADERS_S, idle_s: float = IDLE_S
+) -> Callable[[], Guard]:
+    """A protocol factory that puts a guard before each protocol of ``factory``."""
+    return lambda: Guard(factory(), headers_s=headers_s, idle_s=idle_s)

@@ -1,0 +1,60 @@
+"""Metrics of the webhook server, named and labelled as controller-runtime's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from jobsetpy.observability._registry import REGISTRY
+
+_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+_requests = Counter(
+    "controller_runtime_webhook_requests_total",
+    "Total number of admission requests by HTTP status code.",
+    ["webhook", "code"],
+    registry=REGISTRY,
+)
+_latency = Histogram(
+    "controller_runtime_webhook_latency_seconds",
+    "Histogram of the latency of processing admission requests",
+    ["webhook"],
+    buckets=_BUCKETS,
+    registry=REGISTRY,
+)
+_in_flight = Gauge(
+    "controller_runtime_webhook_requests_in_flight",
+    "Current number of admission requests being served.",
+    ["webhook"],
+    registry=REGISTRY,
+)
+
+
+class WebhookMetrics:
+    """Counts the requests of one webhook.
+
+    Args:
+        path: where it is served; one of few, never what a client asked for.
+    """
+
+    __slots__ = ("_in_flight", "_latency", "_path")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._latency = _latency.labels(path)
+        self._in_flight = _in_flight.labels(path)
+        for code in (200, 500):
+            _requests.labels(path, str(code))
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """A request is being answered."""
+        with self._in_flight.track_inprogress(), self._latency.time():
+            yield
+
+    def answered(self, status: int) -> None:
+        """It was answered with an HTTP status."""
+        _requests.labels(self._path, str(status)).inc()

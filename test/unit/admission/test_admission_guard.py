@@ -1,0 +1,253 @@
+"""What one client can cost the webhook server: time, connections, depth; and what is counted."""
+
+import asyncio
+import contextlib
+import json
+import ssl
+from datetime import UTC, datetime
+
+import pytest
+
+from jobsetpy.admission import _handlers as handlers
+from jobsetpy.admission import _tls as tls
+from jobsetpy.admission import _x509 as x509
+from jobsetpy.admission._guard import Guard
+from jobsetpy.admission._review import ALLOWED
+from jobsetpy.admission._server import application, serving
+from jobsetpy.observability import metrics
+from jobsetpy.testing import FakeApiServer
+
+
+class Transport(asyncio.Transport):
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Inner(asyncio.Protocol):
+    """Notes what it was told."""
+
+    def __init__(self) -> None:
+        self.calls = []
+
+    def connection_made(self, transport) -> None:
+        self.calls.append("made")
+
+    def connection_lost(self, exc) -> None:
+        self.calls.append("lost")
+
+    def data_received(self, data) -> None:
+        self.calls.append(data)
+
+    def eof_received(self):
+        self.calls.append("eof")
+        return True
+
+    def pause_writing(self) -> None:
+        self.calls.append("pause")
+
+    def resume_writing(self) -> None:
+        self.calls.append("resume")
+
+
+@pytest.fixture
+def guard():
+    return Guard(Inner(), headers_s=10.0, idle_s=100.0)
+
+
+@pytest.mark.looptime
+async def test_headers_have_a_deadline_however_they_trickle(guard):
+    """One byte a second gains no time; nothing at all gains none either."""
+    transport = Transport()
+    guard.connection_made(transport)
+    for _ in range(9):
+        await asyncio.sleep(1)
+        guard.data_received(b"x")
+    assert not transport.aborted
+    await asyncio.sleep(1.1)
+    assert transport.aborted
+
+
+@pytest.mark.looptime
+async def test_requests_and_idle_time_have_limits_of_their_own(guard):
+    """A request takes as long as its handler lets it; then the idle time counts, then headers."""
+    transport = Transport()
+    guard.connection_made(transport)
+    with guard.request():
+        await asyncio.sleep(1000)
+    await asyncio.sleep(99)
+    assert not transport.aborted
+    guard.data_received(b"POST")
+    await asyncio.sleep(9)
+    assert not transport.aborted
+    await asyncio.sleep(1.1)
+    assert transport.aborted
+
+
+@pytest.mark.looptime
+async def test_an_idle_connection_is_closed(guard):
+    """After a request, and nothing more."""
+    transport = Transport()
+    guard.connection_made(transport)
+    with guard.request():
+        pass
+    await asyncio.sleep(100.1)
+    assert transport.aborted
+
+
+@pytest.mark.looptime
+async def test_a_lost_connection_is_left_alone(guard):
+    """No timer outlives it, not even that of a request that ends later."""
+    transport = Transport()
+    guard.connection_made(transport)
+    with guard.request():
+        guard.connection_lost(None)
+    await asyncio.sleep(1000)
+    assert not transport.aborted
+
+
+async def test_everything_is_passed_on(guard):
+    """The protocol behind a guard hears all that the transport says."""
+    guard.connection_made(Transport())
+    guard.data_received(b"a")
+    guard.pause_writing()
+    guard.resume_writing()
+    assert guard.eof_received() is True
+    guard.connection_lost(None)
+    assert guard._inner.calls == ["made", b"a", "pause", "resume", "eof", "lost"]
+
+
+# ---- the server
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return x509.new_authority(datetime.now(UTC))
+
+
+@pytest.fixture(scope="module")
+def pair(authority):
+    return x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
+
+
+@pytest.fixture
+async def server(authority, pair):
+    """The real handlers of JobSets on loopback, with short limits; connects to it."""
+    context = tls.new_context()
+    tls.load(context, pair)
+    trust = ssl.create_default_context(cadata=authority.certificate.decode())
+    trust.set_alpn_protocols(["h2", "http/1.1"])
+
+    async def slow(request):
+        await asyncio.sleep(0.3)
+        return ALLOWED
+
+    async with FakeApiServer() as api, contextlib.aclosing(api.client()) as client:
+        jobsets = handlers.JobSetHandlers(client)
+        app = application(
+            {"/m": jobsets.mutate, "/v": jobsets.validate, "/slow": slow},
+            body_limit=4_000_000,
+            deadline_s=5,
+        )
+        limits = {"headers_s": 0.2, "idle_s": 0.2}
+        async with serving(app, ("127.0.0.1", 0), context, **limits) as port:
+            yield lambda: asyncio.open_connection("127.0.0.1", port, ssl=trust)
+
+
+def post(path: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def review(raw_object: str) -> bytes:
+    request = '{"uid": "u", "operation": "CREATE", "namespace": "ns", "object": %s}'
+    return (
+        '{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": '
+        + request % raw_object
+        + "}"
+    ).encode()
+
+
+async def exchange(connect, data: bytes) -> tuple[int, bytes]:
+    """Status and body of one answer."""
+    async with asyncio.timeout(10):
+        reader, writer = await connect()
+        writer.write(data)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(
+            int(line.split(b":")[1])
+            for line in head.splitlines()
+            if line.lower().startswith(b"content-length")
+        )
+        body = await reader.readexactly(length)
+        writer.close()
+        return int(head.split()[1]), body
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /m HTTP/1.1\r\nHost: a\r\n"])
+async def test_a_client_that_does_not_finish_its_headers_is_cut_off(server, sent):
+    """Whether it sends nothing or half a head."""
+    async with asyncio.timeout(5):
+        reader, writer = await server()
+        writer.write(sent)
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_slow_answer_is_no_slow_client(server):
+    """Headers and idle limits do not cut off a request that is being answered."""
+    status, _ = await exchange(server, post("/slow", review("{}")))
+    assert status == 200
+
+
+async def test_http_2_is_not_offered(server):
+    """A client that could speak it is told HTTP/1.1."""
+    _, writer = await server()
+    assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+    writer.close()
+
+
+NESTED = '{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "a"}, "spec": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {"template": {"spec": {"x": %s}}}}}]}}'
+
+
+@pytest.mark.parametrize("path", ["/m", "/v"])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+async def test_depth_ends_no_handler(server, path, opening, closing):
+    """However deep an object, there is an answer, and it is a verdict or a 400."""
+    for depth in (50, 300, 600, 900, 950, 980, 1_000, 10_000, 500_000):
+        inner = opening * depth + ("1" if opening != "[" else "") + closing * depth
+        status, body = await exchange(server, post(path, review(NESTED.replace("%s", inner))))
+        if status == 200:
+            response = json.loads(body)["response"]
+            assert response["allowed"] or response["status"]["code"] in {400, 422}
+        else:
+            assert status == 400
+            assert b"not an AdmissionReview" in body
+            assert depth > 50
+
+
+async def test_requests_are_counted(server):
+    """By path and code, with their times; none in flight afterwards; unknown paths not at all."""
+
+    def value(name: str, **labels: str) -> float | None:
+        return metrics.REGISTRY.get_sample_value(f"controller_runtime_webhook_{name}", labels)
+
+    before = value("requests_total", webhook="/m", code="200") or 0
+    seconds = value("latency_seconds_count", webhook="/m") or 0
+    for path, data in (("/m", review("{}")), ("/m", b"x"), ("/other", b"x")):
+        await exchange(server, post(path, data))
+    assert value("requests_total", webhook="/m", code="200") == before + 1
+    assert (value("requests_total", webhook="/m", code="400") or 0) >= 1
+    assert value("requests_total", webhook="/m", code="500") == 0
+    assert value("latency_seconds_count", webhook="/m") == seconds + 2
+    assert value("requests_in_flight", webhook="/m") == 0
+    assert value("requests_total", webhook="/other", code="404") is None
+
+
+async def test_a_body_beyond_the_limit_is_counted_as_413(server):
+    """aiohttp's refusals have their code, too."""
+    status, _ = await exchange(server, post("/v", b"x" * 4_000_001))
+    assert status == 413
+    name = "controller_runtime_webhook_requests_total"
+    assert metrics.REGISTRY.get_sample_value(name, {"webhook": "/v", "code": "413"}) == 1
