@@ -141,7 +141,7 @@ class _Waiting:
 class _Terminated:
     exit_code: int = 0
     reason: str = ""
-    finished_at: str = ""
+    finished_at: str | None = None  # the kubelet may not know it
 
 
 @wire
@@ -241,7 +241,7 @@ class ChildPodStatus:
         put(self, "running", " ".join([c.name for c in ordinary if c.state.running is not None]))
         ended = [
             (
-                end.finished_at,
+                end.finished_at or "",
                 FailedContainer(name=c.name, exit_code=end.exit_code, reason=end.reason),
             )
             for c in ordinary
