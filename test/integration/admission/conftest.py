@@ -18,6 +18,7 @@ for folder in (HACK, str(Path(__file__).parent)):
 
 NAMESPACE = "jobset-system"
 LABEL = {"jobsetpy.test/webhooks": "yes"}
+LABEL_GATES_OFF = {"jobsetpy.test/webhooks": "gates-off"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -32,22 +33,23 @@ async def shared_client(cluster):
     await client.aclose()
 
 
-def configurations(port: int) -> list[dict]:
-    """The shipped configurations, for loopback and for the namespaces of these tests only.
+def configurations(port: int, label: dict[str, str], suffix: str = "") -> list[dict]:
+    """The shipped configurations, for loopback and for namespaces with a label only.
 
     Other tests share the cluster, and nobody serves them.
     """
     text = (REPOSITORY / "config/webhook/configurations.yaml").read_text()
     documents = list(yaml.safe_load_all(text))
     for document in documents:
+        document["metadata"]["name"] += suffix
         for webhook in document["webhooks"]:
             path = webhook["clientConfig"].pop("service")["path"]
-            webhook["namespaceSelector"] = {"matchLabels": LABEL}
+            webhook["namespaceSelector"] = {"matchLabels": label}
             webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
     return documents
 
 
-async def delete_configurations(client) -> None:
+async def delete_configurations(client, suffix: str = "") -> None:
     """Leave no webhook behind that no one serves."""
     from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
     from jobsetpy.errors import NotFoundError
@@ -57,7 +59,7 @@ async def delete_configurations(client) -> None:
         (ValidatingConfiguration, "jobset-validating-webhook-configuration"),
     ):
         with contextlib.suppress(NotFoundError):
-            await client.delete(kind, "", name)
+            await client.delete(kind, "", name + suffix)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -88,25 +90,34 @@ async def manager_client(cluster, shared_client, tmp_path_factory):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def webhooks(shared_client, manager_client):
     """A manager that serves the webhooks, with its own account and certificates."""
+    async with serving_webhooks(shared_client, manager_client, LABEL) as served:
+        yield served
+
+
+@contextlib.asynccontextmanager
+async def serving_webhooks(client, own_client, label: dict[str, str], suffix: str = "", **more):
+    """A manager that serves the webhooks for namespaces with a label, within the block."""
     from install import apply_object
     from jobsetpy import admission, aio
     from jobsetpy.manager import Manager
     from jobsetpy.testing import eventually
     from manager_process import free_port
 
-    client = shared_client
     port = free_port()
     secret = yaml.safe_load((REPOSITORY / "config/webhook/secret.yaml").read_text())
     await apply_object(client, secret)
-    for document in configurations(port):
+    for document in configurations(port, label, suffix):
         await apply_object(client, document)
     settings = admission.WebhookSettings(
         bind_address=f"127.0.0.1:{port}",
         extra_dns_names=("127.0.0.1",),
         check_period_s=0.5,
         agent_image="test.invalid/agent:1",
+        mutating_configuration=f"jobset-mutating-webhook-configuration{suffix}",
+        validating_configuration=f"jobset-validating-webhook-configuration{suffix}",
+        **more,
     )
-    manager = Manager(manager_client)
+    manager = Manager(own_client)
     served = admission.setup(manager, settings)
     stop = asyncio.Event()
     try:
@@ -117,16 +128,43 @@ async def webhooks(shared_client, manager_client):
             stop.set()
             await running
     finally:
-        await delete_configurations(client)
+        await delete_configurations(client, suffix)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def namespace(shared_client):
     """A namespace of the test's own."""
+    return await make_namespace(shared_client, LABEL)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_namespace(shared_client):
+    """A namespace of the module's own."""
+    return await make_namespace(shared_client, LABEL)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def namespace_gates_off(shared_client, webhooks):
+    """A namespace whose JobSets are judged with all feature gates off.
+
+    The certificates are those of ``webhooks``: the Secret is shared, as among replicas.
+    """
+    from jobsetpy.domain.features import Features
+
+    off = Features.from_gates({"AllAlpha": False})
+    served = serving_webhooks(
+        shared_client, shared_client, LABEL_GATES_OFF, "-gates-off", features=off
+    )
+    async with served:
+        yield await make_namespace(shared_client, LABEL_GATES_OFF)
+
+
+async def make_namespace(client, label: dict[str, str]) -> str:
+    """Create a namespace and return its name."""
     from jobsetpy.api.core import Namespace
 
     name = f"t-{uuid.uuid4().hex[:8]}"
     # With its label from the start: the API server's own cache would miss a later one.
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": LABEL}}
-    await shared_client.create(Namespace, "", body)
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": label}}
+    await client.create(Namespace, "", body)
     return name

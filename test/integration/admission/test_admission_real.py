@@ -3,14 +3,13 @@
 import asyncio
 import base64
 import contextlib
-import copy
 import itertools
 import json
 import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from admission_kit import served_certificate
+from admission_kit import Api, job, jobset, served_certificate
 
 from install import apply_object
 from jobsetpy import aio
@@ -30,57 +29,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.usefixtures("webhooks"),
 ]
-
-JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
-
-
-def job(name: str = "w", replicas: int = 1, *, pod=None, spec=None, **fields) -> dict:
-    containers = [{"name": "c", "image": "test.invalid/c:1"}]
-    template = {"spec": {"containers": containers, **(pod or {})}}
-    return {
-        "name": name,
-        "replicas": replicas,
-        "template": {"spec": {"template": template, **(spec or {})}},
-        **fields,
-    }
-
-
-def jobset(*jobs: dict, name: str = "js", **spec) -> dict:
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {"replicatedJobs": list(jobs or (job(),)), **spec},
-    }
-
-
-class Api:
-    """Plain JSON of JobSets in one namespace."""
-
-    def __init__(self, client, namespace: str) -> None:
-        self.client = client
-        self.path = JOBS.format(namespace)
-
-    async def create(self, body: dict) -> dict:
-        data = json.dumps(body).encode()
-        return await self._send(HttpRequest(method="POST", path=self.path, body=data))
-
-    async def change(self, stored: dict, value, *path) -> dict:
-        """Replace the object by one with ``value`` at ``path``; ``None`` removes the field."""
-        new = copy.deepcopy(stored)
-        at = new
-        for part in path[:-1]:
-            at = at[part] if isinstance(at, list) else at.setdefault(part, {})
-        if value is None:
-            at.pop(path[-1], None)
-        else:
-            at[path[-1]] = value
-        path = f"{self.path}/{stored['metadata']['name']}"
-        body = json.dumps(new).encode()
-        return await self._send(HttpRequest(method="PUT", path=path, body=body))
-
-    async def _send(self, request: HttpRequest) -> dict:
-        return json.loads((await self.client.raw(request)).body)
 
 
 @pytest.fixture
