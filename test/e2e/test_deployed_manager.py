@@ -1,0 +1,217 @@
+"""The installation as users get it: the manager in a pod, webhooks as a service, nothing besides.
+
+``node_client`` installs ``config/default`` with the image built here.
+"""
+
+import json
+import uuid
+
+import pytest
+
+from install import CONFIG, apply_object, create_namespace, uninstall_manager
+from jobsetpy.api.core import Namespace, Pod
+from jobsetpy.client import HttpRequest
+from jobsetpy.errors import InvalidError, NotFoundError
+from jobsetpy.testing import eventually
+from kustomize import render
+from scenario import SHELL_IMAGE, WORKER_SCRIPT, gang_jobset, kill_worker
+
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
+
+SYSTEM = "jobset-system"
+GROUP = "/apis/jobset.x-k8s.io/v1alpha2"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ENFORCE = {"pod-security.kubernetes.io/enforce": "restricted"}
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+TOPOLOGY = "kubernetes.io/hostname"
+LABELLED = (
+    f"/api/v1/namespaces/{SYSTEM}/secrets",
+    f"/api/v1/namespaces/{SYSTEM}/services",
+    f"/api/v1/namespaces/{SYSTEM}/serviceaccounts",
+    f"/apis/apps/v1/namespaces/{SYSTEM}/deployments",
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    f"{RBAC}/clusterroles",
+    f"{RBAC}/clusterrolebindings",
+    f"{RBAC}/namespaces/{SYSTEM}/roles",
+    f"{RBAC}/namespaces/{SYSTEM}/rolebindings",
+    f"{WEBHOOKS}/mutatingwebhookconfigurations",
+    f"{WEBHOOKS}/validatingwebhookconfigurations",
+    f"{WEBHOOKS}/validatingadmissionpolicies",
+    f"{WEBHOOKS}/validatingadmissionpolicybindings",
+)
+
+
+class Raw:
+    """Plain JSON of the API server; None where there is nothing."""
+
+    def __init__(self, client) -> None:
+        self.client = client
+
+    async def text(self, path: str, **query: str) -> str:
+        request = HttpRequest(method="GET", path=path, query=tuple(query.items()))
+        return (await self.client.raw(request)).body.decode()
+
+    async def get(self, path: str, **query: str):
+        try:
+            return json.loads(await self.text(path, **query))
+        except NotFoundError:
+            return None
+
+    async def post(self, path: str, body: dict) -> dict:
+        request = HttpRequest(method="POST", path=path, body=json.dumps(body).encode())
+        return json.loads((await self.client.raw(request)).body)
+
+    async def delete(self, path: str) -> None:
+        await self.client.raw(HttpRequest(method="DELETE", path=path))
+
+
+@pytest.fixture
+async def raw(node_client):
+    return Raw(node_client)
+
+
+@pytest.fixture
+async def strict(node_client, raw):
+    """A namespace that enforces the restricted profile."""
+    name = f"strict-{uuid.uuid4().hex[:6]}"
+    body = {"metadata": {"name": name, "labels": ENFORCE}, "kind": "Namespace", "apiVersion": "v1"}
+    await node_client.create(Namespace, "", body)
+    yield name
+    await raw.delete(f"/api/v1/namespaces/{name}")
+
+
+def restricted(jobset: dict) -> dict:
+    """What the profile asks of pods, for images that say nothing themselves."""
+    for job in jobset["spec"]["replicatedJobs"]:
+        pod = job["template"]["spec"]["template"]["spec"]
+        pod["securityContext"] = {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        for container in pod["containers"]:
+            container["securityContext"] = {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
+    return jobset
+
+
+def sleepers(name: str, pods: int, **annotations: str) -> dict:
+    """A JobSet that says as little as it can."""
+    container = {"name": "c", "image": SHELL_IMAGE, "command": ["sh", "-c", WORKER_SCRIPT]}
+    job = {
+        "parallelism": pods,
+        "completions": pods,
+        "template": {"spec": {"containers": [container]}},
+    }
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"replicatedJobs": [{"name": "w", "template": {"spec": job}}]},
+    }
+    return restricted(jobset)
+
+
+async def running_pods(raw: Raw, namespace: str, jobset: str, number: int) -> list[dict]:
+    """The JobSet's pods by completion index, once all of them run."""
+    selector = f"jobset.sigs.k8s.io/jobset-name={jobset}"
+
+    async def look():
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        items = (await raw.get(path, labelSelector=selector))["items"]
+        return (
+            len(items) == number and all(p["status"]["phase"] == "Running" for p in items) and items
+        )
+
+    found = await eventually(look, 60, poll_s=0.2)
+    return sorted(
+        found, key=lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+    )
+
+
+async def test_certificates_are_made_stored_and_trusted(raw):
+    """Secret and configurations agree: the API server trusts what the manager serves."""
+    secret = await raw.get(f"/api/v1/namespaces/{SYSTEM}/secrets/jobset-webhook-server-cert")
+    assert set(secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    bundles = []
+    for kind in ("mutating", "validating"):
+        name = f"{kind}webhookconfigurations/jobset-{kind}-webhook-configuration"
+        found = await raw.get(f"{WEBHOOKS}/{name}")
+        bundles += [webhook["clientConfig"]["caBundle"] for webhook in found["webhooks"]]
+    assert bundles == [secret["data"]["ca.crt"]] * 4
+
+
+async def test_jobsets_are_defaulted_checked_and_placed(raw, strict):
+    """The API server asks the manager's pod about JobSets and their pods."""
+    jobsets = f"{GROUP}/namespaces/{strict}/jobsets"
+    wrong = sleepers("wrong", 1)
+    wrong["spec"]["managedBy"] = "x"
+    with pytest.raises(InvalidError) as caught:
+        await raw.post(jobsets, wrong)
+    (cause,) = json.loads(caught.value.body)["details"]["causes"]
+    assert cause["field"] == "spec.managedBy"
+
+    stored = await raw.post(jobsets, sleepers("placed", 2, **{EXCLUSIVE: TOPOLOGY}))
+    (job,) = stored["spec"]["replicatedJobs"]
+    assert job["template"]["spec"]["completionMode"] == "Indexed"
+    assert stored["spec"]["network"]["enableDNSHostnames"] is True
+
+    leader, follower = await running_pods(raw, strict, "placed", 2)
+    affinity = leader["spec"]["affinity"]
+    for kind in ("podAffinity", "podAntiAffinity"):
+        (term,) = affinity[kind]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["topologyKey"] == TOPOLOGY
+    assert follower["spec"]["nodeSelector"][TOPOLOGY] == leader["spec"]["nodeName"]
+    await raw.delete(f"{jobsets}/placed")
+
+
+async def test_restart_in_place_under_the_restricted_profile(node_client, raw, strict):
+    """Agent and workers fit the profile, and the deployed manager's rights are enough for all."""
+    for document in render(CONFIG / "agent" / "account"):
+        document["metadata"]["namespace"] = strict
+        await apply_object(node_client, document)
+    jobsets = f"{GROUP}/namespaces/{strict}/jobsets"
+    name = strict.replace("strict", "gang")  # a host name that no other cluster's pod here has
+    await raw.post(jobsets, restricted(gang_jobset(name, 2)))
+
+    async def synced(epoch: int) -> bool:
+        status = (await raw.get(f"{jobsets}/{name}")).get("status", {})
+        return status.get("syncedEpoch") == epoch
+
+    await eventually(lambda: synced(1), 60, poll_s=0.2)
+    before = await running_pods(raw, strict, name, 2)
+    await kill_worker(await node_client.get(Pod, strict, before[0]["metadata"]["name"]))
+    await eventually(lambda: synced(2), 60, poll_s=0.2)
+    after = await running_pods(raw, strict, name, 2)
+    assert [p["metadata"]["uid"] for p in after] == [p["metadata"]["uid"] for p in before]
+    await raw.delete(f"{jobsets}/{name}")
+
+    (manager,) = (await raw.get(f"/api/v1/namespaces/{SYSTEM}/pods"))["items"]
+    log = await raw.text(f"/api/v1/namespaces/{SYSTEM}/pods/{manager['metadata']['name']}/log")
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert any(line["msg"] == "serving with a new certificate" for line in lines)
+    assert [line for line in lines if line["level"] == "error"] == []
+    assert "forbidden" not in log.lower()
+
+
+async def test_nothing_is_left_when_it_is_deleted(node_client, raw):
+    """Everything goes with what was applied: JobSets, their pods, the webhooks."""
+    await create_namespace(node_client, "left")
+    await raw.post(f"{GROUP}/namespaces/left/jobsets", sleepers("last", 1))
+    await running_pods(raw, "left", "last", 1)
+    await uninstall_manager(node_client)
+
+    async def gone() -> bool:
+        assert await raw.get(f"/api/v1/namespaces/{SYSTEM}") is None
+        for path in LABELLED:
+            found = await raw.get(path, labelSelector="app.kubernetes.io/instance=jobset")
+            assert [item["metadata"]["name"] for item in found["items"]] == [], path
+        for path in ("/api/v1/namespaces/left/pods", "/apis/batch/v1/namespaces/left/jobs"):
+            assert (await raw.get(path))["items"] == []
+        return True
+
+    await eventually(gone, 90, poll_s=0.5)
+    await raw.delete("/api/v1/namespaces/left")
