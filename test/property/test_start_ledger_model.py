@@ -1,0 +1,105 @@
+"""The ledger of started pods against a recount, for any order of events."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.domain.epoch_ledger import GroupKey
+from jobsetpy.domain.start_ledger import StartLedger
+from jobsetpy.testing.jobsets import decoded
+
+JOBS, PODS = ("job-a", "job-b"), ("p", "q", "r")
+
+
+def make_job(uid, pods, attempt, restarts, succeeded):
+    """A Job; without an attempt it is of no group."""
+    owner = {"apiVersion": f"{keys.GROUP}/v1alpha2", "kind": "JobSet", "uid": "js", "name": "js",
+             "controller": True}  # fmt: skip
+    meta = {
+        "name": uid,
+        "namespace": "ns",
+        "uid": uid,
+        "labels": {keys.RESTART_ATTEMPT: str(restarts)},
+        "annotations": {} if attempt is None else {keys.GROUP_ATTEMPT: str(attempt)},
+        "ownerReferences": [owner],
+    }
+    spec = {"parallelism": pods, "completions": pods}
+    return decoded(Job, {"metadata": meta, "spec": spec, "status": {"succeeded": succeeded}})
+
+
+def make_pod(name, owner, attempt, *, started, deleting):
+    """A pod of a Job."""
+    meta = {"name": name, "namespace": "ns", "uid": name,
+            "annotations": {keys.GROUP_ATTEMPT: str(attempt)},
+            "ownerReferences": [{"kind": "Job", "uid": owner, "controller": True}]}  # fmt: skip
+    if deleting:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    state = {"running": {}} if started else {"waiting": {}}
+    statuses = [{"name": keys.GROUP_INIT_CONTAINER, "state": state}]
+    status = {"phase": "Pending", "initContainerStatuses": statuses}
+    return decoded(ChildPod, {"metadata": meta, "status": status})
+
+
+job_states = st.one_of(
+    st.none(),
+    st.tuples(
+        st.integers(0, 3), st.sampled_from([None, 1, 2]), st.integers(0, 1), st.integers(0, 2)
+    ),
+)
+pod_states = st.one_of(
+    st.none(), st.tuples(st.sampled_from(JOBS), st.integers(1, 2), st.booleans(), st.booleans())
+)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("job"), st.sampled_from(JOBS), job_states),
+        st.tuples(st.just("pod"), st.sampled_from(PODS), pod_states),
+    ),
+    max_size=40,
+)
+
+
+def recount(jobs, pods, group):
+    """Started pods of a group, counted from the objects."""
+    total = 0
+    for uid, (wanted, attempt, restarts, succeeded) in jobs.items():
+        if attempt is None or restarts != group.attempt:
+            continue
+        started = sum(pod == (uid, attempt, True, False) for pod in pods.values())
+        missing = max(0, max(0, wanted - succeeded) - started)
+        total += wanted - missing
+    return total
+
+
+@given(steps)
+def test_the_counts_are_those_of_a_recount(history):
+    """Whatever comes and goes, in whatever order; in the end nothing is left."""
+    book = StartLedger()
+    jobs, pods = {}, {}
+
+    def apply(kind, name, state):
+        held = jobs if kind == "job" else pods
+        make = (
+            (lambda value: make_job(name, *value))
+            if kind == "job"
+            else (lambda v: make_pod(name, v[0], v[1], started=v[2], deleting=v[3]))
+        )
+        old = make(held.pop(name)) if name in held else None
+        new = None if state is None else make(state)
+        if new is not None:
+            held[name] = state
+        (book.job_changed if kind == "job" else book.pod_changed)(old, new)
+        for attempt in (0, 1):
+            group = GroupKey("ns", "js", "js", attempt)
+            assert recount(jobs, pods, group) == book.started(group)
+
+    for step in history:
+        apply(*step)
+    for name in list(jobs):
+        apply("job", name, None)
+    for name in list(pods):
+        apply("pod", name, None)
+    assert len(book) == 0
