@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from jobsetpy.api import keys
 from jobsetpy.domain.field_errors import FieldError, invalid
 from jobsetpy.domain.json_tree import Json, child, items, objects, pod_spec, text, texts
 
-INIT_CONTAINER = "group-scheduling-init"
-VOLUME = "group-scheduling"
 _PATH = "spec.groupSchedulingConfig"
 
 
@@ -54,33 +53,50 @@ def _order(spec: Json, targets: set[str]) -> list[FieldError]:
                 "must not be InOrder when groupSchedulingConfig spans more than one replicatedJob",
             )
         )
+    ahead = _dependencies(spec)
     for at, job in objects(spec, "replicatedJobs"):
         if text(job, "name") not in targets:
             continue
-        problems += [
-            invalid(
-                f"spec.replicatedJobs[{at}].dependsOn[{nth}].name",
-                text(dependency, "name"),
-                "a target of groupSchedulingConfig must not depend on another one of the group",
-            )
-            for nth, dependency in objects(job, "dependsOn")
-            if text(dependency, "name") in targets
-        ]
+        for nth, dependency in objects(job, "dependsOn"):
+            name = text(dependency, "name")
+            through = targets & ahead.get(name, set())
+            if name in targets:
+                problem = "must not depend on another one of the group"
+            elif through:
+                problem = (
+                    f"must not depend on another one of the group ({min(through)}) by way of it"
+                )
+            else:
+                continue
+            path = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
+            problems.append(invalid(path, name, f"a target of groupSchedulingConfig {problem}"))
     return problems
+
+
+def _dependencies(spec: Json) -> dict[str, set[str]]:
+    """By name of a ReplicatedJob, all that come before it.
+
+    A dependency stands earlier in the list (another rule sees to that), so one pass finds them.
+    """
+    out: dict[str, set[str]] = {}
+    for _, job in objects(spec, "replicatedJobs"):
+        names = {text(dependency, "name") for _, dependency in objects(job, "dependsOn")}
+        out[text(job, "name")] = names.union(*(out.get(name, set()) for name in names))
+    return out
 
 
 def _taken_names(job: Json, path: str) -> list[FieldError]:
     spec = pod_spec(job)
     taken = [
-        (f"{path}.{kind}[{at}].name", INIT_CONTAINER)
+        (f"{path}.{kind}[{at}].name", keys.GROUP_INIT_CONTAINER)
         for kind in ("initContainers", "containers")
         for at, container in objects(spec, kind)
-        if text(container, "name") == INIT_CONTAINER
+        if text(container, "name") == keys.GROUP_INIT_CONTAINER
     ]
     taken += [
-        (f"{path}.volumes[{at}].name", VOLUME)
+        (f"{path}.volumes[{at}].name", keys.GROUP_VOLUME)
         for at, volume in objects(spec, "volumes")
-        if text(volume, "name") == VOLUME
+        if text(volume, "name") == keys.GROUP_VOLUME
     ]
     return [
         invalid(field, name, "is reserved for the barrier of groupSchedulingConfig")
