@@ -60,7 +60,7 @@ class Play:
 
     @classmethod
     async def open(cls, client, path: str) -> "Play":
-        """Apply a manifest in a namespace of its own, as a user would."""
+        """Apply a manifest in a namespace of its own, as a user would: twice, and nothing changes."""
         namespace = f"e-{uuid.uuid4().hex[:8]}"
         await create_namespace(client, namespace)
         account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
@@ -72,8 +72,12 @@ class Play:
         objects = documents(path)
         (jobset,) = (each for each in objects if each["kind"] == "JobSet")
         play = cls(client, namespace, jobset)
-        for document in objects:
-            await play.apply(document)
+        generations = set()
+        for _ in range(2):
+            for document in objects:
+                await play.apply(document)
+            generations.add((await play.jobset())["metadata"]["generation"])
+        assert generations == {1}
         return play
 
     @staticmethod

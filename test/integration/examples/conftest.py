@@ -45,7 +45,6 @@ async def client(kubeconfig):
     from jobsetpy.client import connect
 
     client = await connect(kubeconfig=kubeconfig, qps=0)
-    await install_crd(client)
     yield client
     await client.aclose()
 
@@ -83,7 +82,6 @@ async def manager(client, kubeconfig):
         bind_address=f"127.0.0.1:{port}",
         namespace=SYSTEM,
         extra_dns_names=("127.0.0.1",),
-        check_period_s=0.5,
         agent_image="jobsetpy-agent:latest",
     )
     served = admission.setup(manager, settings)

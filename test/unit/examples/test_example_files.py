@@ -1,0 +1,71 @@
+"""What can be said of the examples without a cluster: headers, index, images, samples."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+EXAMPLES = REPOSITORY / "examples"
+FILES = sorted(str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.yaml"))
+SAMPLES = {
+    "simple.yaml": "simple/jobset.yaml",
+    "in_place_restart.yaml": "in-place-restart/sidecar.yaml",
+    "in_place_restart_supervised.yaml": "in-place-restart/supervised.yaml",
+}
+
+
+def header(path: str) -> list[str]:
+    """The comment that a manifest begins with."""
+    lines = (EXAMPLES / path).read_text().splitlines()
+    end = next(at for at, line in enumerate(lines) if not line.startswith("#"))
+    return lines[:end]
+
+
+def containers(path: str) -> list[dict]:
+    """Every container of a manifest's JobSet."""
+    documents = yaml.safe_load_all((EXAMPLES / path).read_text())
+    (jobset,) = (each for each in documents if each["kind"] == "JobSet")
+    pods = [each["template"]["spec"]["template"] for each in jobset["spec"]["replicatedJobs"]]
+    kinds = ("initContainers", "containers")
+    return [each for pod in pods for kind in kinds for each in pod["spec"].get(kind, ())]
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_the_header_says_what_happens(path):
+    """Each manifest begins with what it is for, and what comes of it."""
+    lines = header(path)
+    assert lines[0].startswith("# ")
+    assert sum(line.startswith("# Outcome: ") for line in lines) == 1
+    assert max(map(len, lines)) <= 104
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_images_have_short_names_and_versions(path):
+    """An example names public images by their short names, and no moving target."""
+    for container in containers(path):
+        name, _, tag = container["image"].partition(":")
+        assert "." not in name.split("/")[0], "no registry's host name"
+        assert tag
+        assert tag != "latest" or name == "jobsetpy-agent"
+
+
+def test_the_index_has_every_manifest():
+    """The index links each manifest once, and nothing that is not there."""
+    text = (EXAMPLES / "README.md").read_text()
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("..")]
+    assert sorted(links) == sorted([*FILES, "failed_pod_counter.py"])
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_is_an_example(name):
+    """What kustomize installs as a sample is the example, to the letter."""
+    sample = (REPOSITORY / "config/samples" / name).read_text()
+    assert sample == (EXAMPLES / SAMPLES[name]).read_text()
+
+
+def test_all_samples_are_compared():
+    """No sample is left out of the comparison."""
+    found = {path.name for path in (REPOSITORY / "config/samples").glob("*.yaml")}
+    assert found == {*SAMPLES, "kustomization.yaml"}
