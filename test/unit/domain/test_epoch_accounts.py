@@ -1,0 +1,245 @@
+"""What restarts cost, and when there are too many before the barrier."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain.epoch_accounts import account
+from jobsetpy.domain.epoch_failures import Cause, Sign
+from jobsetpy.domain.epochs import Histogram, decide_epochs, needs_decision
+from jobsetpy.domain.values import evolve
+from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+
+T1, T2 = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"
+
+
+def resumed(at):
+    """The condition of a JobSet that was suspended once."""
+    return {"conditions": [{"type": "Suspended", "status": "False", "lastTransitionTime": at}]}
+
+
+def jobset(synced=1, deprecated=0, *, record=None, pods=4, max_restarts=10, **status):
+    """A JobSet of four pods whose group was complete at an epoch."""
+    policy = {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"}
+    stored = {"pods": 4, **(record or {})}
+    status = {
+        "syncedEpoch": synced, "deprecatedEpoch": deprecated, "inPlaceRestart": stored, **status
+    }  # fmt: skip
+    item = replicated_job("a", 1, parallelism=pods)
+    return decoded(JobSet, jobset_json(item, failurePolicy=policy, status=status))
+
+
+# status, newest epoch, how many pods are expected, why it does not count, what is spent
+ACCOUNTS = {
+    "the first run": (jobset(0, 0), 1, 4, "", 0),
+    "no restart since": (jobset(3, 2), 3, 4, "", 2),
+    "a restart": (jobset(3, 2), 4, 4, "", 3),
+    "all Jobs were recreated": (
+        jobset(3, 2, restarts=1, restartsCountTowardsMax=1),
+        4,
+        4,
+        "recreated",
+        3,
+    ),
+    "by a rule that ignores the maximum": (jobset(3, 2, restarts=1), 4, 4, "recreated", 2),
+    "they were recreated before": (
+        jobset(3, 2, restarts=1, record={"restarts": 1, "uncountedEpochs": 1}),
+        4,
+        4,
+        "",
+        2,
+    ),
+    "a single Job was recreated": (
+        jobset(
+            replicatedJobsStatus=[
+                {"name": "a", "jobRestarts": [1], "jobRestartsCountTowardsMax": [1]}
+            ]
+        ),
+        2,
+        4,
+        "recreated",
+        1,
+    ),
+    "twice before the barrier lifted": (
+        jobset(1, 1, restarts=2, restartsCountTowardsMax=2),
+        2,
+        4,
+        "recreated",
+        2,
+    ),
+    "the JobSet was resumed": (jobset(3, 2, **resumed(T1)), 4, 4, "resumed", 2),
+    "it was resumed before": (jobset(3, 2, record={"resumeTime": T1}, **resumed(T1)), 4, 4, "", 3),
+    "it was resumed again": (
+        jobset(3, 2, record={"resumeTime": T1, "uncountedEpochs": 1}, **resumed(T2)),
+        4,
+        4,
+        "resumed",
+        1,
+    ),
+    "it was resized": (jobset(3, 2), 4, 6, "resized", 2),
+    "no record yet": (jobset(3, 2, record={"pods": 0}), 4, 6, "", 3),
+    "decided earlier": (
+        jobset(3, 3, record={"lastUncountedEpoch": 4, "uncountedEpochs": 1}),
+        4,
+        4,
+        "remade",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ACCOUNTS)
+def test_account(case):
+    """Each epoch after the first is a restart, unless its pods only came anew."""
+    observed, newest, expected, renewed, spent = ACCOUNTS[case]
+    charged = account(observed, newest, expected)
+
+    assert (renewed, spent) == (charged.renewed, charged.spent)
+
+
+def stored(observed, decision):
+    """The JobSet after a decision was written."""
+    status = observed.status
+    changes = {"in_place_restart": decision.record or status.in_place_restart}
+    if decision.synced is not None:
+        changes["synced_epoch"] = decision.synced
+    if decision.deprecated is not None:
+        changes["deprecated_epoch"] = decision.deprecated
+    return evolve(observed, status=evolve(status, **changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [({}, True), ({"restarts": 1}, False), (resumed(T1), False)],
+)
+def test_an_epoch_is_charged_once(change, counts):
+    """Over both writes of a restart, and all that follow, each epoch is charged once."""
+    before = jobset(1, 0)
+    conditions = jobset(**change).status.conditions
+    changed = evolve(
+        before,
+        status=evolve(before.status, conditions=conditions, restarts=change.get("restarts", 0)),
+    )
+    opened = decide_epochs(changed, Histogram({1: 3, 2: 1}))
+    half = stored(changed, opened)
+    whole = stored(half, decide_epochs(half, Histogram({2: 4})))
+
+    assert (2, 1) == (whole.status.synced_epoch, whole.status.deprecated_epoch)
+    assert (0 if counts else 1) == whole.status.in_place_restart.uncounted_epochs
+    assert (1 if counts else 0) == account(whole, 2, 4).spent
+    assert (2 if counts else 1) == account(whole, 3, 4).spent
+
+
+def test_a_resize_that_is_taken_back_in_the_middle():
+    """What the first write decided holds."""
+    grown = jobset(1, 0, pods=6)
+    half = stored(grown, decide_epochs(grown, Histogram({1: 4, 2: 1})))
+    back = evolve(half, spec=jobset().spec)
+    whole = stored(back, decide_epochs(back, Histogram({2: 4})))
+
+    assert 1 == whole.status.in_place_restart.uncounted_epochs
+    assert 4 == whole.status.in_place_restart.pods
+    assert 0 == account(whole, 2, 4).spent
+
+
+def test_a_smaller_group_goes_on():
+    """Pods that go because there are too many of them restart nobody."""
+    observed = jobset(1, 0, pods=3)
+
+    assert decide_epochs(observed, Histogram({1: 4})).empty
+    assert decide_epochs(observed, Histogram({1: 3})).empty
+
+
+def test_what_is_told_of_a_resize():
+    """Running pods restart, so there is an event; but it is no restart of the group's."""
+    decision = decide_epochs(jobset(pods=6), Histogram({1: 4, 2: 1}))
+
+    assert [keys.IN_PLACE_GROUP_RESIZED_REASON] == [event.reason for event in decision.events]
+    assert ((), False) == (decision.conditions, decision.restart)
+
+
+CAUSE = Cause(1, Sign.POD_FAILED, "p")
+
+
+class TestEarly:
+    def test_the_synced_epoch_is_deprecated(self):
+        """Before any pod has come to the next one, and with the reason in a condition."""
+        decision = decide_epochs(jobset(1, 0), Histogram({1: 4}), CAUSE)
+        (condition,) = decision.conditions
+
+        assert (1, None) == (decision.deprecated, decision.synced)
+        assert (keys.RESTARTING_IN_PLACE_CONDITION, True, keys.POD_FAILED_REASON) == (
+            condition.type,
+            condition.status,
+            condition.reason,
+        )
+        assert (
+            "pod 'p' failed: restarting in place from epoch 1 to 2, 4 pods to follow"
+        ) == condition.message
+
+    def test_only_once(self):
+        """Nothing is left to do when it is deprecated, or when the group has moved on."""
+        assert decide_epochs(jobset(1, 1), Histogram({1: 4}), CAUSE).empty
+        assert decide_epochs(jobset(1, 1), Histogram({1: 2, 2: 2}), CAUSE).empty
+        assert decide_epochs(jobset(2, 1), Histogram({2: 4}), CAUSE).empty
+
+    def test_it_ends_no_jobset(self):
+        """A JobSet without restarts left ends when the failed pod's agent tells."""
+        observed = jobset(1, 0, max_restarts=0)
+
+        assert decide_epochs(observed, Histogram({1: 4}), CAUSE).empty
+        assert decide_epochs(observed, Histogram({1: 3, 2: 1}), CAUSE).failed is not None
+
+    def test_a_job_that_is_made_anew_costs_nothing(self):
+        """It was asked for."""
+        cause = Cause(1, None, "j", counted=False)
+        observed = jobset(1, 0, max_restarts=0)
+        half = stored(observed, decide_epochs(observed, Histogram({1: 4}), cause))
+        whole = stored(half, decide_epochs(half, Histogram({2: 4})))
+
+        assert (2, 1) == (whole.status.synced_epoch, whole.status.deprecated_epoch)
+        assert 0 == account(whole, 2, 4).spent
+
+
+# status, epochs, restart counts, whether the JobSet fails, with at most two restarts
+CRASHES = {
+    "none": (jobset(0, 0, max_restarts=2), {}, {}, False),
+    "as many as are allowed": (jobset(0, 0, max_restarts=2), {1: 1}, {2: 3}, False),
+    "before the first barrier": (jobset(0, 0, max_restarts=2), {1: 1}, {1: 2, 3: 1}, True),
+    "before any agent reported": (jobset(0, 0, max_restarts=2), {}, {3: 1}, True),
+    "workers run": (jobset(2, 1, max_restarts=2), {2: 4}, {9: 1}, False),
+    "the restart's own": (
+        jobset(2, 2, max_restarts=2, record={"containerRestarts": 7}),
+        {3: 2, 2: 2},
+        {10: 1, 8: 1},
+        False,
+    ),
+    "too many on top": (
+        jobset(2, 2, max_restarts=2, record={"containerRestarts": 7}),
+        {3: 2, 2: 2},
+        {11: 1},
+        True,
+    ),
+    "Jobs were recreated": (jobset(2, 1, max_restarts=2), {}, {3: 1}, True),
+}
+
+
+@pytest.mark.parametrize("case", CRASHES)
+def test_restarts_before_the_barrier(case):
+    """A container that keeps failing does not hold its group for ever."""
+    observed, epochs, restarts, expected = CRASHES[case]
+    pods = Histogram(epochs, restarts=restarts)
+    decision = decide_epochs(observed, pods)
+
+    assert expected is (decision.failed is not None)
+    assert (max(restarts) if expected else 0) == decision.crashed
+    assert needs_decision(observed, pods) is (not decision.empty)
+
+
+def test_the_first_write_of_a_restart_notes_the_restart_counts():
+    """So that what comes on top is known, also to the next manager."""
+    decision = decide_epochs(jobset(1, 0), Histogram({1: 3, 2: 1}, restarts={2: 3, 5: 1}))
+
+    assert 5 == decision.record.container_restarts
