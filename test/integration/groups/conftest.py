@@ -1,0 +1,137 @@
+"""A real control plane, and the manager with webhooks and the shipped rights; no kubelets."""
+
+import asyncio
+import contextlib
+import json
+import sys
+import uuid
+from pathlib import Path
+
+import pytest_asyncio
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+for folder in (str(REPOSITORY / "hack"), str(Path(__file__).parent)):
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+SYSTEM = "jobset-system"
+LABEL = {"jobsetpy.test/groups": "yes"}
+AGENT = "test.invalid/agent:1"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def admin(cluster):
+    """An administrator's client, with all that the manager needs."""
+    from install import apply_manifest, create_namespace, install_crd
+    from jobsetpy.client import connect
+
+    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
+    await install_crd(client)
+    await create_namespace(client, SYSTEM)
+    for name in ("rbac/service_account", "rbac/manager_role", "webhook/role", "webhook/secret"):
+        await apply_manifest(client, REPOSITORY / f"config/{name}.yaml")
+    await apply_manifest(client, REPOSITORY / "config/group-scheduling/manager_role.yaml")
+    yield client
+    await client.aclose()
+
+
+async def kubeconfig_of(admin, cluster, folder, namespace, account):
+    """A kubeconfig with the rights of a service account."""
+    from jobsetpy.client import HttpRequest
+
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = await admin.raw(HttpRequest(method="POST", path=path, body=json.dumps(body).encode()))
+    config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+    config["users"][0]["user"] = {"token": json.loads(answer.body)["status"]["token"]}
+    own = folder / f"{namespace}-{account}.kubeconfig"
+    own.touch(mode=0o600)
+    own.write_text(yaml.safe_dump(config))
+    return str(own)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def manager(admin, cluster, tmp_path_factory):
+    """The manager, running with its own account; yields what it was refused."""
+    from groups_kit import Requests
+
+    from install import apply_object
+    from jobsetpy import admission
+    from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
+    from jobsetpy.app.wiring import add_jobset_controllers
+    from jobsetpy.client import connect
+    from jobsetpy.errors import NotFoundError
+    from jobsetpy.manager import Manager
+    from jobsetpy.testing import eventually
+    from manager_process import free_port
+
+    port = free_port()
+    text = (REPOSITORY / "config/webhook/configurations.yaml").read_text()
+    for document in yaml.safe_load_all(text):
+        for webhook in document["webhooks"]:
+            path = webhook["clientConfig"].pop("service")["path"]
+            webhook["namespaceSelector"] = {"matchLabels": LABEL}
+            webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
+        await apply_object(admin, document)
+    folder = tmp_path_factory.mktemp("account")
+    account = "jobset-controller-manager"
+    requests = Requests()
+    client = await connect(
+        kubeconfig=await kubeconfig_of(admin, cluster, folder, SYSTEM, account),
+        qps=0,
+        observer=requests,
+    )
+    manager = Manager(client)
+    add_jobset_controllers(manager, webhooks=True, group_rbac=True)
+    settings = admission.WebhookSettings(
+        bind_address=f"127.0.0.1:{port}",
+        extra_dns_names=("127.0.0.1",),
+        check_period_s=0.5,
+        group_agent_image=AGENT,
+    )
+    served = admission.setup(manager, settings)
+    stop = asyncio.Event()
+    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
+    running = asyncio.create_task(manager.run(stop))
+    async with asyncio.timeout(30):
+        await manager.ready.wait()
+    await eventually(lambda: not list(served.problems()), 30)
+    try:
+        yield requests
+    finally:
+        for kind, verb in (
+            (MutatingConfiguration, "mutating"),
+            (ValidatingConfiguration, "validating"),
+        ):
+            with contextlib.suppress(NotFoundError):
+                await admin.delete(kind, "", f"jobset-{verb}-webhook-configuration")
+        stop.set()
+        await running
+        await client.aclose()
+    assert requests.refused == []  # the shipped roles are enough
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def place(admin, manager):
+    """A namespace of the test's own, under the restricted profile."""
+    from groups_kit import Place
+
+    from jobsetpy.api.core import Namespace
+
+    name = f"g-{uuid.uuid4().hex[:8]}"
+    labels = {**LABEL, "pod-security.kubernetes.io/enforce": "restricted"}
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    await admin.create(Namespace, "", body)
+    return Place(admin, name)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def account_client(admin, cluster, place, tmp_path):
+    """A client with the rights of the pods' service account."""
+    from jobsetpy.client import connect
+
+    path = await kubeconfig_of(admin, cluster, tmp_path, place.namespace, "default")
+    client = await connect(kubeconfig=path, qps=0)
+    yield client
+    await client.aclose()

@@ -1,0 +1,165 @@
+"""A group on a real control plane: the test plays the kubelets."""
+
+import json
+
+from jobsetpy.api import keys
+from jobsetpy.api.core import ConfigMap
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest
+from jobsetpy.errors import NotFoundError
+from jobsetpy.testing import eventually
+
+NAME = "js"
+MAP = "js-group-scheduling"
+LIMIT_S = 15.0
+
+
+class Requests:
+    """Counts the manager's requests and keeps those that were refused."""
+
+    def __init__(self):
+        self.refused = []
+        self.patches = []
+
+    def on_request(self, verb, resource, code, seconds, **_more):
+        """One request was answered."""
+        if code == 403:
+            self.refused.append((verb, resource))
+        if verb == "patch":
+            self.patches.append(resource)
+
+    def __getattr__(self, name):
+        return lambda *_args, **_kwargs: None
+
+
+def replicated_job(name, replicas=1, pods=1, **spec):
+    """A ReplicatedJob whose pods pass the restricted profile."""
+    security = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    container = {"name": "w", "image": "test.invalid/w:1", "securityContext": security}
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    job = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": 0}
+    return {
+        "name": name,
+        "replicas": replicas,
+        "template": {"spec": {**job, **spec, "template": {"spec": pod}}},
+    }
+
+
+class Place:
+    """One JobSet in a namespace of its own."""
+
+    def __init__(self, client, namespace):
+        self.client = client
+        self.namespace = namespace
+
+    async def create(self, *jobs, config=None, name=NAME, **spec):
+        """Create the JobSet."""
+        body = {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": name},
+            "spec": {
+                "replicatedJobs": list(jobs),
+                "groupSchedulingConfig": {"timeoutAfterSeconds": 300} if config is None else config,
+                **spec,
+            },
+        }
+        return await self.client.create(JobSet, self.namespace, body)
+
+    async def change(self, **spec):
+        """Change the JobSet's spec."""
+        await self.client.merge_patch(JobSet, self.namespace, NAME, {"spec": spec})
+
+    async def get(self, path):
+        """Objects as JSON."""
+        answer = await self.client.raw(HttpRequest(method="GET", path=path))
+        return json.loads(answer.body)
+
+    async def pods(self):
+        """Pods that live, by name without random characters."""
+        items = (await self.get(f"/api/v1/namespaces/{self.namespace}/pods"))["items"]
+        return {
+            item["metadata"]["name"].rpartition("-")[0].removeprefix(f"{NAME}-"): item
+            for item in items
+            if "deletionTimestamp" not in item["metadata"]
+            and item["status"]["phase"] in {"Pending", "Running"}
+        }
+
+    async def has_pods(self, *names, attempt=None):
+        """Wait for exactly these pods, of that attempt; they."""
+
+        async def there():
+            pods = await self.pods()
+            attempts = {
+                pod["metadata"]["annotations"].get(keys.GROUP_ATTEMPT) for pod in pods.values()
+            }
+            if set(pods) == set(names) and (attempt is None or attempts == {str(attempt)}):
+                return pods or True
+            return None
+
+        return await eventually(there, LIMIT_S)
+
+    async def start(self, *pods):
+        """The kubelet runs the barrier of pods."""
+        status = {
+            "name": keys.GROUP_INIT_CONTAINER,
+            "image": "i",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+        }
+        for pod in pods:
+            await self._set_status(pod, initContainerStatuses=[status])
+
+    async def fail(self, pod):
+        """The pod fails."""
+        await self._set_status(pod, phase="Failed")
+
+    async def _set_status(self, pod, **status):
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
+        body = json.dumps({"status": status}).encode()
+        await self.client.raw(
+            HttpRequest(
+                method="PATCH", path=path, body=body, content_type="application/merge-patch+json"
+            )
+        )
+
+    async def config_map(self):
+        """The ConfigMap, or ``None``."""
+        try:
+            return await self.client.get(ConfigMap, self.namespace, MAP)
+        except NotFoundError:
+            return None
+
+    async def value(self):
+        """What it says, without the JobSet's UID."""
+        found = await self.config_map()
+        text = (found.data or {}).get("started") if found is not None else None
+        return None if text is None else int(text.split()[1])
+
+    async def is_released(self, attempt):
+        """Wait until that attempt is released."""
+
+        async def released():
+            return await self.value() == attempt
+
+        await eventually(released, LIMIT_S)
+
+    async def condition(self, kind):
+        """Status of a condition of the JobSet."""
+        jobset = await self.client.get(JobSet, self.namespace, NAME)
+        return {c.type: c.status for c in jobset.status.conditions}.get(kind)
+
+    async def has_condition(self, kind, status):
+        """Wait for it."""
+
+        async def there():
+            return await self.condition(kind) == status
+
+        await eventually(there, LIMIT_S)

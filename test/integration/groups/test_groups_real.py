@@ -1,0 +1,199 @@
+"""Group scheduling with a real API server, Job controller and garbage collector (KEP-498)."""
+
+import asyncio
+
+import pytest
+from groups_kit import MAP, replicated_job
+
+from jobsetpy.api import keys
+from jobsetpy.api.core import ConfigMap
+from jobsetpy.errors import ForbiddenError, InvalidError
+from jobsetpy.testing import eventually
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(90),
+]
+
+INIT = keys.GROUP_INIT_CONTAINER
+
+
+def init_containers(pod):
+    """Names of the init containers."""
+    return [each["name"] for each in pod["spec"].get("initContainers", ())]
+
+
+async def test_what_is_made_for_a_group(place, account_client):
+    """ConfigMap, init container, volume and right to watch: for the targets, and only for them.
+
+    The namespace enforces the restricted profile, so the barrier passes it.
+    """
+    config = {"targetReplicatedJobs": ["w"], "timeoutAfterSeconds": 300}
+    made = await place.create(replicated_job("w", 2, 2), replicated_job("x"), config=config)
+    pods = await place.has_pods("w-0-0", "w-0-1", "w-1-0", "w-1-1", "x-0-0")
+
+    for name, pod in pods.items():
+        volumes = {each["name"]: each for each in pod["spec"]["volumes"]}
+        if name == "x-0-0":
+            assert init_containers(pod) == []
+            assert keys.GROUP_VOLUME not in volumes
+            continue
+        (container,) = pod["spec"]["initContainers"]
+        assert container["name"] == INIT
+        assert container["args"] == ["wait-for-group"]
+        mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+        assert mounts[keys.GROUP_VOLUME] == "/mnt/group-scheduling"
+        assert any(name.startswith("kube-api-access") for name in mounts)  # the account's token
+        source = volumes[keys.GROUP_VOLUME]["configMap"]
+        assert (source["name"], source["optional"]) == (MAP, True)
+    config_map = await place.config_map()
+    assert config_map.metadata.controller.uid == made.metadata.uid
+    assert not (config_map.data or {}).get("started")
+    jobs = (await place.get(f"/apis/batch/v1/namespaces/{place.namespace}/jobs"))["items"]
+    first = min(job["metadata"]["creationTimestamp"] for job in jobs)
+    assert config_map.metadata.creation_timestamp.strftime("%Y-%m-%dT%H:%M:%SZ") <= first
+
+    async def may_watch():
+        try:
+            page = await account_client.list_page(
+                ConfigMap, place.namespace, field_selector=f"metadata.name={MAP}"
+            )
+        except ForbiddenError:
+            return False  # the API server hears of the Role a little later
+        return len(page.items) == 1
+
+    await eventually(may_watch, 10)
+    with pytest.raises(ForbiddenError):
+        await account_client.list_page(ConfigMap, place.namespace)
+
+
+async def test_the_group_goes_on_when_its_last_pod_has_started(place, manager):
+    """By one write, however many pods; the condition tells."""
+    await place.create(replicated_job("w", 2, 3), replicated_job("x"))
+    names = [f"w-{job}-{pod}" for job in range(2) for pod in range(3)]
+    pods = await place.has_pods(*names, "x-0-0")
+    manager.patches.clear()
+    await place.start(*(pods[name] for name in names))
+    await place.has_condition(keys.GROUP_IN_PROGRESS_CONDITION, "True")
+    assert await place.value() is None
+
+    await place.start(pods["x-0-0"])
+    await place.is_released(1)
+    await place.has_condition(keys.GROUP_COMPLETED_CONDITION, "True")
+    assert manager.patches.count("configmaps") <= 2  # one may tell how far the group is
+
+
+async def test_a_recreated_group_waits_again(place):
+    """The old value stays where it is, and does not count."""
+    await place.create(replicated_job("w", 2), failurePolicy={"maxRestarts": 2}, config={})
+    pods = await place.has_pods("w-0-0", "w-1-0", attempt=1)
+    await place.start(*pods.values())
+    await place.is_released(1)
+    await place.fail(pods["w-0-0"])
+    pods = await place.has_pods("w-0-0", "w-1-0", attempt=2)
+    await place.start(pods["w-0-0"])
+    await asyncio.sleep(0.3)
+    assert await place.value() == 1
+
+    await place.start(pods["w-1-0"])
+    await place.is_released(2)
+
+
+async def test_a_recreated_job_waits_alone(place):
+    """The pods of the others run on, and count."""
+    rules = [{"name": "one", "action": "RestartJob"}]
+    await place.create(
+        replicated_job("w", 2, 2), failurePolicy={"maxRestarts": 2, "rules": rules}, config={}
+    )
+    names = ("w-0-0", "w-0-1", "w-1-0", "w-1-1")
+    before = await place.has_pods(*names)
+    await place.start(*before.values())
+    await place.is_released(1)
+    await place.fail(before["w-1-0"])
+
+    async def remade():
+        pods = await place.pods()
+        attempts = {n: p["metadata"]["annotations"][keys.GROUP_ATTEMPT] for n, p in pods.items()}
+        wanted = {"w-0-0": "1", "w-0-1": "1", "w-1-0": "2", "w-1-1": "2"}
+        return pods if attempts == wanted else None
+
+    pods = await eventually(remade, 15)
+    await place.start(pods["w-1-0"])
+    await asyncio.sleep(0.3)
+    assert await place.value() == 1
+    await place.start(pods["w-1-1"])
+    await place.is_released(2)
+    assert pods["w-0-0"]["metadata"]["uid"] == before["w-0-0"]["metadata"]["uid"]
+
+
+async def test_a_resumed_group_waits_again(place):
+    """Jobs stay the same objects when a JobSet is suspended; their pods do not."""
+    await place.create(replicated_job("w", 2), config={})
+    pods = await place.has_pods("w-0-0", "w-1-0", attempt=1)
+    await place.start(*pods.values())
+    await place.is_released(1)
+    await place.change(suspend=True)
+    await place.has_pods()
+    await place.change(suspend=False)
+    pods = await place.has_pods("w-0-0", "w-1-0", attempt=3)
+    await place.start(pods["w-0-0"])
+    await asyncio.sleep(0.3)
+    assert await place.value() == 1
+    await place.start(pods["w-1-0"])
+    await place.is_released(3)
+
+
+async def test_a_group_that_is_resized_while_it_gathers(place):
+    """It waits for the pods that were added; those that come after the release wait for nobody."""
+    await place.create(replicated_job("w", 1, 2), config={})
+    pods = await place.has_pods("w-0-0", "w-0-1")
+    await place.start(pods["w-0-0"])
+    await place.change(replicatedJobs=[replicated_job("w", 1, 3)])
+    pods = await place.has_pods("w-0-0", "w-0-1", "w-0-2", attempt=1)
+    await place.start(pods["w-0-1"])
+    await asyncio.sleep(0.3)
+    assert await place.value() is None
+    await place.start(pods["w-0-2"])
+    await place.is_released(1)
+    await place.change(replicatedJobs=[replicated_job("w", 1, 4)])
+    await place.has_pods("w-0-0", "w-0-1", "w-0-2", "w-0-3", attempt=1)
+
+
+async def test_a_deleted_config_map_comes_back(place):
+    """With its value, since the group has started."""
+    await place.create(replicated_job("w"), config={})
+    pods = await place.has_pods("w-0-0")
+    await place.start(*pods.values())
+    await place.is_released(1)
+    before = await place.config_map()
+    await place.client.delete(ConfigMap, place.namespace, MAP)
+
+    async def back():
+        found = await place.config_map()
+        return found is not None and found.metadata.uid != before.metadata.uid
+
+    await eventually(back, 10)
+    await place.is_released(1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"config": {"targetReplicatedJobs": ["y"]}}, "does not appear in .spec.replicatedJobs"),
+        ({"startupPolicy": {"startupPolicyOrder": "InOrder"}}, "must not be InOrder"),
+        ({"config": {"timeoutAfterSeconds": 0}}, "greater than or equal to 1"),
+    ],
+)
+async def test_what_is_refused(place, spec, said):
+    """By the webhook or the definition."""
+    with pytest.raises(InvalidError, match=said):
+        await place.create(replicated_job("w"), replicated_job("x"), **spec)
+
+
+async def test_the_configuration_is_immutable(place):
+    """As the other policies are."""
+    await place.create(replicated_job("w"), suspend=True)
+    with pytest.raises(InvalidError, match="immutable"):
+        await place.change(groupSchedulingConfig={"timeoutAfterSeconds": 301})
