@@ -25,6 +25,13 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "config"
 MANAGER_IMAGE = "localhost/jobsetpy-manager:dev"
 AGENT_IMAGE = "localhost/jobsetpy-agent:dev"
+GROUP_FLAGS = [
+    "--group-scheduling-image=localhost/shell:1",
+    f"--group-scheduling-agent-image={AGENT_IMAGE}",
+    "--group-scheduling-rbac",
+]
+"""Pods of groups wait by the agent, or by the shell where they have no token. Making Roles takes
+``config/group-scheduling`` beside ``config/default``."""
 
 
 async def apply_manifest(client: KubeClient, path: Path) -> None:
@@ -126,11 +133,15 @@ def _rank(document: dict[str, Any]) -> int:
 
 
 def with_image(document: dict[str, Any], image: str) -> dict[str, Any]:
-    """The Deployment with another image; any other object as it is."""
+    """The Deployment with another image, and the local agent's; other objects as they are."""
     if document["kind"] != "Deployment":
         return document
     changed = copy.deepcopy(document)
     for container in changed["spec"]["template"]["spec"]["containers"]:
         container["image"] = image
         container["imagePullPolicy"] = "IfNotPresent"
+        container["args"] = [
+            f"--agent-image={AGENT_IMAGE}" if argument.startswith("--agent-image=") else argument
+            for argument in container["args"]
+        ] + GROUP_FLAGS
     return changed

@@ -20,7 +20,9 @@ RESOURCES = {
     "JobSet": "namespaces/{namespace}/jobsets",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "Namespace": "namespaces",
+    "NetworkPolicy": "namespaces/{namespace}/networkpolicies",
     "Pod": "namespaces/{namespace}/pods",
+    "PodDisruptionBudget": "namespaces/{namespace}/poddisruptionbudgets",
     "Role": "namespaces/{namespace}/roles",
     "RoleBinding": "namespaces/{namespace}/rolebindings",
     "Secret": "namespaces/{namespace}/secrets",
@@ -69,6 +71,30 @@ def test_installation(api, system, name):
 
     answer.accepted()
     assert answer.warnings == []
+
+
+COMPONENTS = sorted(path.parent.name for path in config_dir().glob("components/*/*ization.yaml"))
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_components(api, system, name):
+    """What a component adds is accepted, without a warning, and is about the manager's pods."""
+    labels = manifests("default")["Deployment/jobset-controller-manager"]["spec"]["template"][
+        "metadata"
+    ]["labels"]
+    for obj in manifests(f"components/{name}").values():
+        spec = obj.get("spec", {})
+        selector = spec.get("podSelector") or spec.get("selector")
+        if obj["kind"] == "ServiceMonitor":  # nothing of the operator's is in this cluster
+            service = manifests("default")["Service/jobset-controller-manager-metrics-service"]
+            assert selector["matchLabels"].items() <= service["metadata"]["labels"].items()
+            assert spec["endpoints"][0]["port"] in {p["name"] for p in service["spec"]["ports"]}
+            continue
+        answer = api.apply(path_of(obj, "default"), obj, dryRun="All")
+        answer.accepted()
+        assert answer.warnings == []
+        if selector:
+            assert selector["matchLabels"].items() <= labels.items()
 
 
 @pytest.mark.parametrize("name", manifests("samples"))

@@ -1,0 +1,89 @@
+"""The stand-in for kustomize: what it does, and that it refuses what it does not."""
+
+import pytest
+import yaml
+
+from kustomize import render
+
+DEPLOYMENT = {
+    "kind": "Deployment",
+    "metadata": {"name": "d"},
+    "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"image": "i:1"}, {"image": "other:1"}]},
+        },
+    },
+}
+SERVICE = {"kind": "Service", "metadata": {"name": "s"}, "spec": {"selector": {"a": "b"}}}
+TARGET = {"kind": "Deployment", "name": "d"}
+ADD = [{"op": "add", "path": "/spec/replicas", "value": 2}]
+
+
+def folder(place, files, **kustomization):
+    place.mkdir()
+    for name, documents in files.items():
+        (place / name).write_text(yaml.safe_dump_all(documents))
+    (place / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return place
+
+
+@pytest.fixture
+def base(tmp_path):
+    """A folder with a Deployment and a Service."""
+    return folder(tmp_path / "base", {"all.yaml": [DEPLOYMENT, SERVICE]}, resources=["all.yaml"])
+
+
+def test_components_change_what_the_others_brought(base, tmp_path):
+    """Patches of a component reach the objects beside it, and its own objects come along."""
+    config = {"kind": "ConfigMap", "metadata": {"name": "c"}}
+    patch = {"path": "patch.yaml", "target": TARGET}
+    folder(
+        tmp_path / "more",
+        {"own.yaml": [config], "patch.yaml": [ADD]},
+        resources=["own.yaml"],
+        patches=[patch],
+    )
+    top = folder(tmp_path / "top", {}, resources=["../base"], components=["../more"])
+
+    deployment, service, added = render(top)
+    assert deployment["spec"]["replicas"] == 2
+    assert (service, added) == (SERVICE, config)
+    assert "replicas" not in render(base)[0]["spec"]
+
+
+def test_labels_reach_selectors(base, tmp_path):
+    """Selectors and what they select stay in step."""
+    labels = [{"includeSelectors": True, "pairs": {"x": "y"}}]
+    deployment, service = render(folder(tmp_path / "top", {}, resources=["../base"], labels=labels))
+    both = {"a": "b", "x": "y"}
+    assert deployment["metadata"]["labels"] == service["metadata"]["labels"] == {"x": "y"}
+    assert deployment["spec"]["selector"]["matchLabels"] == both
+    assert deployment["spec"]["template"]["metadata"]["labels"] == both
+    assert service["spec"]["selector"] == both
+
+
+def test_images_are_set_by_name(base, tmp_path):
+    """Others keep theirs."""
+    images = [{"name": "i", "newName": "new", "newTag": "2"}]
+    deployment, _ = render(folder(tmp_path / "top", {}, resources=["../base"], images=images))
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    assert [each["image"] for each in containers] == ["new:2", "other:1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kustomization"),
+    [
+        ("namePrefix", {"namePrefix": "x-"}),
+        ("target", {"patches": [{"patch": yaml.safe_dump({"spec": {}}), "target": TARGET}]}),
+        ("no Deployment other", {"patches": [{"patch": yaml.safe_dump(ADD), "target": {**TARGET, "name": "other"}}]}),
+        ("kind and a name", {"patches": [{"patch": yaml.safe_dump(ADD), "target": {"kind": "Deployment"}}]}),
+        ("includeTemplates", {"labels": [{"includeTemplates": True, "pairs": {}}]}),
+    ],
+)  # fmt: skip
+def test_what_it_does_not_know_is_refused(base, tmp_path, words, kustomization):
+    """Half of what a kustomization says would be another installation than the users'."""
+    top = folder(tmp_path / "top", {}, resources=["../base"], **kustomization)
+    with pytest.raises(ValueError, match=words):
+        render(top)
