@@ -1,0 +1,107 @@
+"""Restarts in place of two and three pods: every order of events, with a bounded number of faults.
+
+``JOBSETPY_EXHAUSTIVE=1`` explores far larger bounds (minutes).
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
+if SUPPORT not in sys.path:
+    sys.path.append(SUPPORT)
+
+import epoch_steps  # noqa: E402
+from epoch_explorer import Explorer, Violation  # noqa: E402
+
+ALL = ("fail", "crash", "delete", "write", "takeover")
+LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))
+
+# mode, pods, faults, which faults, how many pod changes the manager's watch may hold back
+CASES = {
+    "supervisor, two pods, two faults": ("supervisor", 2, 2, ("fail", "delete", "takeover"), 2),
+    "supervisor, three pods, any fault": ("supervisor", 3, 1, ALL, 2),
+    "sidecar, two pods, any fault": ("sidecar", 2, 1, ALL, 2),
+    "sidecar, two pods, two failures": ("sidecar", 2, 2, ("fail", "crash"), 1),
+}
+LARGE_CASES = {
+    "supervisor, two pods, two of any": ("supervisor", 2, 2, ALL, 3),
+    "supervisor, three pods, two failures": ("supervisor", 3, 2, ("fail", "crash", "delete"), 2),
+    "sidecar, two pods, two faults": ("sidecar", 2, 2, ("fail", "crash", "delete"), 2),
+    "sidecar, three pods, any fault": ("sidecar", 3, 1, ALL, 1),
+}
+
+
+def explore(mode, pods, faults, kinds, lag):
+    """Explore all of it; an explorer that has seen every state."""
+    explorer = Explorer(mode, pods=pods, faults=faults, kinds=frozenset(kinds), lag=lag)
+
+    assert explorer.run()
+    return explorer
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_order_is_safe_and_can_go_on(case, record_property):
+    """No worker runs ahead, the status never goes back, and every state leads to a running group."""
+    explorer = explore(*CASES[case])
+    explorer.check_liveness()
+    record_property("states", len(explorer.states))
+    record_property("events", explorer.events)
+
+    assert len(explorer.goals) > 0
+    assert len(explorer.states) > 4000
+
+
+@pytest.mark.skipif(not LARGE, reason="takes minutes: JOBSETPY_EXHAUSTIVE=1")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("case", LARGE_CASES)
+def test_every_order_within_large_bounds(case, record_property):
+    """The same with more faults and more lag."""
+    explorer = explore(*LARGE_CASES[case])
+    explorer.check_liveness()
+    record_property("states", len(explorer.states))
+    record_property("events", explorer.events)
+
+    assert len(explorer.goals) > 0
+
+
+def broken_lift(state, synced, deprecated):
+    """An agent that lifts its barrier when it should join."""
+    seen = epoch_steps.observe(state, synced, deprecated)
+    lifts = not seen.restart and seen.barrier[2] >= synced
+    barrier = (*seen.barrier[:3], seen.barrier[3] or lifts, seen.barrier[4])
+    return seen._replace(lift=seen.lift or lifts, barrier=barrier)
+
+
+def broken_restart(state, synced, deprecated):
+    """An agent that never restarts."""
+    seen = epoch_steps.observe(state, synced, deprecated)
+    return seen._replace(restart=False, barrier=(*seen.barrier[:4], False))
+
+
+def broken_count(view, cached, stored, max_restarts, **flags):
+    """A manager that takes each pod it knows to be as far as the first one."""
+    first = next((pod for pod in view.pods if pod), ())
+    pods = tuple((first[0], *pod[1:]) if pod else pod for pod in view.pods)
+    done = epoch_steps.reconcile(view._replace(pods=pods), cached, stored, max_restarts, **flags)
+    return done._replace(view=done.view._replace(pods=view.pods))
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "message"),
+    [
+        ("observe", broken_lift, "starts 2 while"),
+        ("observe", broken_restart, "no way on"),
+        ("reconcile", broken_count, "starts 1 while|starts 2 while|no way on|status"),
+    ],
+)
+def test_a_broken_protocol_is_found(monkeypatch, name, broken, message):
+    """The exploration is not blind: each of these mistakes is found."""
+    monkeypatch.setattr(f"epoch_explorer.{name}", broken)
+    explorer = Explorer("supervisor", pods=2, faults=1, kinds=frozenset({"fail", "crash"}), lag=2)
+
+    with pytest.raises(Violation, match=message):
+        explorer.run()
+        explorer.check_liveness()

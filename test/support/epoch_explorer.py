@@ -1,0 +1,485 @@
+"""Every order of events of a small group that restarts in place, with a bounded number of faults.
+
+A state holds the API server's JobSet and pods, each agent with its worker, and the managers with
+what their watches have not told them yet. From each state every possible next event is tried. The
+decisions are the project's own (see ``epoch_steps``); kubelet, Job controller and network are
+modelled here:
+
+* A watch tells of changes in order, any time later. A manager's pod watch holds at most ``lag``
+  changes back.
+* ``sidecar``: whatever ends in the pod, the kubelet ends the rest of it, then starts the agent
+  anew. The worker starts some time after the probe has succeeded, even if the agent has ended since.
+  The kubelet reports a worker's state any time later, or not at all.
+* ``supervisor``: the agent starts and stops the worker; its container ends only if it crashes.
+* A pod that is deleted goes on until it is gone; only then is there another one in its place.
+* An agent that ends with its patch under way leaves it to be stored later, or never.
+
+Faults: a worker fails, an agent crashes, a pod is deleted or its node lost, somebody else writes the
+JobSet, and a second manager takes over while the first one does not know yet and makes one more pass.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from epoch_steps import (
+    Version,
+    View,
+    next_round,
+    observe,
+    reconcile,
+    see_pod,
+    worker_step,
+)
+
+BUDGET = 100
+
+
+class Pod(NamedTuple):
+    """One pod.
+
+    ``agent`` is its barrier's state, ``()`` without a process. ``seen`` is how many of the state's
+    versions of the JobSet the agent has seen. ``worker``: for a sidecar "none", "probed" (about to
+    start), "running" or "failed"; for a supervisor a ``Phase``. ``runs`` is the epoch of the worker's
+    process, 0 if there is none. ``late`` is the patch of an agent that has ended.
+    """
+
+    epoch: int = 0
+    agent: tuple[Any, ...] = ()
+    seen: int = 0
+    patch: int = 0
+    late: int = 0
+    worker: str = "none"
+    runs: int = 0
+    reported: str = "n"
+    deleting: bool = False
+
+
+class Manager(NamedTuple):
+    """One manager: what it knows, how many versions and pod changes it has seen, own writes."""
+
+    view: View
+    seen: int
+    wrote: int = 0
+    asked: bool = True
+    queue: tuple[tuple[int, tuple[Any, ...]], ...] = ()
+
+
+class State(NamedTuple):
+    """Everything. ``versions`` begins with the oldest that somebody has not seen yet."""
+
+    versions: tuple[Version, ...]
+    pods: tuple[Pod | tuple[()], ...]
+    manager: Manager
+    old: Manager | tuple[()] = ()
+    faults: int = 0
+    failures: int = 0
+
+
+class Violation(AssertionError):  # noqa: N818 - what it is, not that it is an error
+    """A state that must not be reached."""
+
+
+class Explorer:
+    """Explores all states.
+
+    Args:
+        mode: "sidecar" or "supervisor".
+        pods: how many.
+        faults: how many may happen on one way.
+        kinds: which: "fail", "crash", "delete", "write", "takeover".
+        lag: how many pod changes a manager's watch may hold back.
+        early: whether the kubelet reports workers, so that failures may be seen early.
+        late: whether patches of agents that have ended may be stored later.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        *,
+        pods: int = 2,
+        faults: int = 2,
+        kinds: frozenset[str] = frozenset({"fail", "crash", "delete", "write", "takeover"}),
+        lag: int = 3,
+        early: bool = True,
+        late: bool = True,
+    ) -> None:
+        self.mode = mode
+        self.size = pods
+        self.faults = faults
+        self.kinds = kinds
+        self.lag = lag
+        self.early = early and mode == "sidecar"
+        self.late = late
+        self.ids: dict[State, int] = {}
+        self.came: list[tuple[int, str]] = []
+        self.back: list[list[int]] = []
+        self.states: list[State] = []
+        self.goals: list[int] = []
+        self.events = 0
+
+    # ---- search ----------------------------------------------------------------------------------
+
+    def start(self) -> State:
+        """A JobSet whose pods have just been created."""
+        pods = tuple(Pod(worker=self._no_worker) for _ in range(self.size))
+        cached = tuple((0, "n", False) for _ in pods)
+        view = View(cached, (True,) * self.size)
+        return State((Version(),), pods, Manager(view, 1))
+
+    def run(self, *, limit: int = 10_000_000, seconds: float = 1e9) -> bool:
+        """Explore; whether all of it was seen. Raises :class:`Violation` with the way to it."""
+        gc.disable()  # hundreds of thousands of tuples, and no cycles among them
+        try:
+            return self._search(limit, time.monotonic() + seconds)
+        finally:
+            gc.enable()
+
+    def _search(self, limit: int, until: float) -> bool:
+        first = self._canonical(self.start())
+        self._add(first, -1, "start")
+        todo = deque([0])
+        while todo:
+            number = todo.popleft()
+            if len(self.states) > limit or time.monotonic() > until:
+                return False
+            state = self.states[number]
+            try:
+                for label, fault, after in self._next(state):
+                    self.events += 1
+                    known = len(self.states)
+                    after_id = self._add(self._canonical(after), number, label)
+                    if not fault:
+                        self.back[after_id].append(number)
+                    if after_id == known:
+                        todo.append(after_id)
+            except Violation as found:
+                raise Violation(f"{found}\n{self.way(number)}") from None
+        return True
+
+    def check_liveness(self) -> None:
+        """From every state, without further faults, all workers can come to run at one epoch."""
+        good = bytearray(len(self.states))
+        todo = [i for i, state in enumerate(self.states) if self._is_goal(state)]
+        self.goals = list(todo)
+        for number in todo:
+            good[number] = 1
+        while todo:
+            for before in self.back[todo.pop()]:
+                if not good[before]:
+                    good[before] = 1
+                    todo.append(before)
+        stuck = good.find(0)
+        if stuck >= 0:
+            raise Violation(f"no way on from\n{self.way(stuck)}")
+
+    def way(self, number: int) -> str:
+        """The events that lead to a state, and that state."""
+        labels = []
+        state = self.states[number]
+        while number >= 0:
+            number, label = self.came[number]
+            labels.append(label)
+        lines = [" -> ".join(reversed(labels)), f"  versions {[v[:2] for v in state.versions]}"]
+        lines += [f"  pod {pod}" for pod in state.pods]
+        return "\n".join([*lines, f"  {state.manager}", f"  {state.old}"])
+
+    def _add(self, state: State, parent: int, label: str) -> int:
+        number = self.ids.get(state)
+        if number is None:
+            number = self.ids[state] = len(self.states)
+            self.states.append(state)
+            self.came.append((parent, label))
+            self.back.append([])
+        return number
+
+    def _canonical(self, state: State) -> State:
+        """The same state without what nobody can tell: versions that all have seen, pod order."""
+        versions, pods, manager, old, faults, failures = state
+        # Sort the pods: they are alike.
+        queued: list[list[tuple[int, Any]]] = [[] for _ in pods]
+        for place, (slot, pod) in enumerate(manager.queue):
+            queued[slot].append((place, pod))
+        rows = [
+            (
+                tuple(pods[i]), tuple(manager.view.pods[i]), manager.view.fresh[i],
+                tuple(queued[i]), tuple(old.view.pods[i]) if old else (), i,
+            )
+            for i in range(len(pods))
+        ]  # fmt: skip
+        order = [row[-1] for row in sorted(rows)]
+        if order != sorted(order):
+            place_of = {slot: place for place, slot in enumerate(order)}
+            pods = tuple(pods[i] for i in order)
+            manager = _reordered(manager, order, place_of)
+            if old:
+                old = _reordered(old, order, place_of)
+        seen = [manager.seen, *(pod.seen for pod in pods if pod and pod.agent)]
+        if old:
+            seen.append(old.seen)
+        # What all have seen is over, but for the latest.
+        gone = min(*seen, len(versions)) - 1
+        if gone > 0:
+            versions = versions[gone:]
+            manager = manager._replace(seen=manager.seen - gone, wrote=max(0, manager.wrote - gone))
+            if old:
+                old = old._replace(seen=old.seen - gone, wrote=max(0, old.wrote - gone))
+            pods = tuple(
+                pod._replace(seen=pod.seen - gone) if pod and pod.agent else pod for pod in pods
+            )
+        return State(versions, pods, manager, old, faults, failures)
+
+    def _is_goal(self, state: State) -> bool:
+        newest = state.versions[-1]
+        return newest.deprecated < newest.synced and all(
+            pod and pod.worker == "running" and pod.runs == newest.synced and not pod.deleting
+            for pod in state.pods
+        )
+
+    # ---- events ----------------------------------------------------------------------------------
+
+    @property
+    def _no_worker(self) -> str:
+        return "none" if self.mode == "sidecar" else "waiting"
+
+    def _next(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        """Every event that can come next: its name, whether it is a fault, the state after."""
+        full = len(state.manager.queue) >= self.lag
+        for slot, pod in enumerate(state.pods):
+            name = f"p{slot}"
+            if not pod:
+                if not full:
+                    yield (
+                        f"{name} created",
+                        False,
+                        self._put(state, slot, Pod(worker=self._no_worker)),
+                    )
+                continue
+            if self.mode == "sidecar":
+                yield from self._sidecar(state, slot, pod, name)
+            else:
+                yield from self._supervisor(state, slot, pod, name)
+            if not full:
+                yield from self._server_side(state, slot, pod, name)
+        yield from self._managers(state)
+        if state.faults < self.faults:
+            yield from self._faults(state)
+
+    def _server_side(
+        self, state: State, slot: int, pod: Pod, name: str
+    ) -> Iterator[tuple[str, bool, State]]:
+        if pod.patch:
+            if pod.patch < pod.epoch:
+                raise Violation(f"{name} patches {pod.patch} over {pod.epoch}")
+            after = pod._replace(epoch=pod.patch, patch=0)
+            yield f"{name} patched {pod.patch}", False, self._put(state, slot, after)
+        if pod.late:
+            stored = pod._replace(epoch=max(pod.late, pod.epoch), late=0)
+            yield f"{name} patched late", False, self._put(state, slot, stored)
+        actual = {"running": "r", "failed": "f"}.get(pod.worker, "n")
+        if self.early and actual != pod.reported:
+            after = pod._replace(reported=actual)
+            yield f"{name} reported {actual}", False, self._put(state, slot, after)
+        if pod.deleting:
+            yield f"{name} gone", False, self._put(state, slot, ())
+
+    def _agent_starts(self, state: State, pod: Pod) -> Pod:
+        newest = state.versions[-1]
+        seen = observe((), newest.synced, newest.deprecated)
+        return pod._replace(agent=seen.barrier, seen=len(state.versions), patch=seen.patch)
+
+    def _agent_ends(self, pod: Pod) -> Pod:
+        late = max(pod.late, pod.patch) if self.late else 0
+        return pod._replace(agent=(), seen=0, patch=0, late=late)
+
+    def _runs(self, state: State, slot: int, epoch: int) -> None:
+        """A worker starts; the protocol's safety."""
+        for other, pod in enumerate(state.pods):
+            if not pod or other == slot:
+                continue
+            if 0 < pod.runs < epoch:
+                raise Violation(f"p{slot} starts {epoch} while p{other} runs {pod.runs}")
+            if 0 < pod.epoch < epoch:
+                raise Violation(f"p{slot} starts {epoch} while p{other} is at {pod.epoch}")
+
+    def _sidecar(
+        self, state: State, slot: int, pod: Pod, name: str
+    ) -> Iterator[tuple[str, bool, State]]:
+        if not pod.agent and pod.worker == "none" and not pod.deleting:
+            yield (
+                f"{name} agent starts",
+                False,
+                self._local(state, slot, self._agent_starts(state, pod)),
+            )
+        if pod.agent and pod.seen < len(state.versions):
+            version = state.versions[pod.seen]
+            seen = observe(pod.agent, version.synced, version.deprecated)
+            after = pod._replace(agent=seen.barrier, seen=pod.seen + 1)
+            if seen.restart:
+                after = self._agent_ends(after)
+            yield (
+                f"{name} sees {version.synced}/{version.deprecated}",
+                False,
+                self._local(state, slot, after),
+            )
+        if pod.agent and pod.agent[3] and pod.worker == "none" and not pod.deleting:
+            yield f"{name} probed", False, self._local(state, slot, pod._replace(worker="probed"))
+        if pod.worker == "probed" and not pod.deleting:
+            epoch = pod.agent[2] if pod.agent else pod.epoch
+            self._runs(state, slot, epoch)
+            yield (
+                f"{name} worker starts",
+                False,
+                self._local(state, slot, pod._replace(worker="running", runs=epoch)),
+            )
+        if pod.worker != "none" and (not pod.agent or pod.worker == "failed"):
+            after = self._agent_ends(pod)._replace(worker="none", runs=0)
+            yield f"{name} containers end", False, self._local(state, slot, after)
+
+    def _supervisor(
+        self, state: State, slot: int, pod: Pod, name: str
+    ) -> Iterator[tuple[str, bool, State]]:
+        if not pod.agent:
+            if not pod.deleting:
+                yield (
+                    f"{name} agent starts",
+                    False,
+                    self._local(state, slot, self._agent_starts(state, pod)),
+                )
+            return
+        if pod.seen < len(state.versions):
+            version = state.versions[pod.seen]
+            seen = observe(pod.agent, version.synced, version.deprecated)
+            after = pod._replace(agent=seen.barrier, seen=pod.seen + 1)
+            if seen.lift:
+                after = self._worker(after, "lifted")
+                if after.worker == "running":
+                    self._runs(state, slot, after.agent[2])
+                    after = after._replace(runs=after.agent[2])
+            if seen.restart:
+                after = self._worker(after, "deprecated")
+            yield (
+                f"{name} sees {version.synced}/{version.deprecated}",
+                False,
+                self._local(state, slot, after),
+            )
+        if pod.worker == "stopping":
+            after = self._worker(pod, "stopped")._replace(runs=0)
+            yield f"{name} worker stopped", False, self._local(state, slot, after)
+        if pod.worker == "clearing":
+            after = self._worker(pod, "emptied")._replace(runs=0)
+            yield f"{name} worker gone", False, self._local(state, slot, after)
+
+    def _worker(self, pod: Pod, event: str) -> Pod:
+        phase, actions = worker_step(pod.worker, event)
+        pod = pod._replace(worker=phase)
+        if "JoinNext" in actions:
+            seen = next_round(pod.agent)
+            pod = pod._replace(agent=seen.barrier, patch=seen.patch)
+        return pod
+
+    def _managers(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        manager = state.manager
+        if manager.queue:
+            (slot, pod), *rest = manager.queue
+            cached = state.versions[manager.seen - 1]
+            view, asked = see_pod(manager.view, cached, slot, pod, BUDGET)
+            after = manager._replace(view=view, asked=manager.asked or asked, queue=tuple(rest))
+            yield f"manager sees p{slot} {pod}", False, state._replace(manager=after)
+        if manager.seen < len(state.versions):
+            after = manager._replace(seen=manager.seen + 1, asked=True)
+            yield "manager sees the JobSet", False, state._replace(manager=after)
+        if manager.asked:
+            after_state, after = self._pass(state, manager)
+            yield "manager passes", False, after_state._replace(manager=after)
+        if state.old:
+            after_state, _ = self._pass(state, state.old)
+            yield "old manager passes", False, after_state._replace(old=())
+            yield "old manager ends", False, state._replace(old=())
+
+    def _pass(self, state: State, manager: Manager) -> tuple[State, Manager]:
+        cached, stored = state.versions[manager.seen - 1], state.versions[-1]
+        did = reconcile(
+            manager.view, cached, stored, BUDGET,
+            behind=manager.seen < len(state.versions), waiting=manager.wrote > manager.seen,
+        )  # fmt: skip
+        manager = manager._replace(view=did.view, asked=False)
+        if did.written is None:
+            return state, manager
+        new = did.written
+        if new.synced < stored.synced or new.deprecated < stored.deprecated:
+            raise Violation(f"the status goes back from {stored} to {new}")
+        if new.deprecated > new.synced or new.synced > stored.synced + 1:
+            raise Violation(f"the status becomes {new} after {stored}")
+        if new.synced > 1 + state.failures:
+            raise Violation(f"epoch {new.synced} after {state.failures} failures")
+        if new.failed:
+            raise Violation("the JobSet fails")
+        versions = (*state.versions, new)
+        return state._replace(versions=versions), manager._replace(wrote=len(versions))
+
+    def _faults(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        full = len(state.manager.queue) >= self.lag
+        one = state._replace(faults=state.faults + 1)
+        bad = one._replace(failures=state.failures + 1)
+        for slot, pod in enumerate(state.pods):
+            if not pod:
+                continue
+            name = f"p{slot}"
+            if "fail" in self.kinds and pod.worker == "running":
+                if self.mode == "sidecar":
+                    after = pod._replace(worker="failed", runs=0)
+                else:
+                    after = self._worker(pod, "failed")
+                yield f"{name} WORKER FAILS", True, self._local(bad, slot, after)
+            if "crash" in self.kinds and pod.agent:
+                after = self._agent_ends(pod)
+                if self.mode == "supervisor":
+                    after = after._replace(worker="waiting", runs=0)
+                yield f"{name} AGENT CRASHES", True, self._local(bad, slot, after)
+            if "delete" in self.kinds and not full:
+                if not pod.deleting:
+                    after = pod._replace(deleting=True)
+                    twice = bad._replace(failures=bad.failures + 1)
+                    yield f"{name} IS DELETED", True, self._put(twice, slot, after)
+                yield f"{name} NODE LOST", True, self._put(bad, slot, ())
+        if "write" in self.kinds:
+            yield "OTHER WRITE", True, one._replace(versions=(*one.versions, one.versions[-1]))
+        if "takeover" in self.kinds and not state.old:
+            pods = tuple(_cached(pod) for pod in state.pods)
+            fresh = tuple(bool(pod) for pod in pods)
+            new = Manager(View(pods, fresh), len(state.versions))
+            yield (
+                "TAKEOVER",
+                True,
+                one._replace(manager=new, old=state.manager._replace(queue=(), asked=True)),
+            )
+
+    @staticmethod
+    def _local(state: State, slot: int, pod: Pod) -> State:
+        pods = (*state.pods[:slot], pod, *state.pods[slot + 1 :])
+        return state._replace(pods=pods)
+
+    def _put(self, state: State, slot: int, pod: Pod | tuple[()]) -> State:
+        """A change that the API server tells its watches of."""
+        state = self._local(state, slot, pod)  # type: ignore[arg-type]
+        queue = (*state.manager.queue, (slot, _cached(pod)))
+        return state._replace(manager=state.manager._replace(queue=queue))
+
+
+def _cached(pod: Pod | tuple[()]) -> tuple[Any, ...]:
+    return (pod.epoch, pod.reported, pod.deleting) if pod else ()
+
+
+def _reordered(manager: Manager, order: list[int], place_of: dict[int, int]) -> Manager:
+    view = manager.view
+    return manager._replace(
+        view=view._replace(
+            pods=tuple(view.pods[i] for i in order), fresh=tuple(view.fresh[i] for i in order)
+        ),
+        queue=tuple((place_of[slot], pod) for slot, pod in manager.queue),
+    )

@@ -1,0 +1,382 @@
+"""The protocol of restarts in place as pure steps, each of them the project's own code.
+
+For tests that try many orders of events. What the manager and an agent do at one event is computed
+by the real handlers, reconciler, barrier and worker rules, built from a small value and taken apart
+into one again. Equal values give equal results, so each is computed once.
+
+A pod, as a cache holds it, is ``()`` if there is none, or ``(epoch, worker, deleting)`` with the
+worker as its kubelet reports it: "n" (none), "r" (runs) or "f" (has failed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import cache
+from typing import Any, NamedTuple
+
+from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
+from jobsetpy.agent.worker_rules import Phase, Rules, Worker
+from jobsetpy.aio import ManualClock
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.domain.epoch_failures import Cause, Sign
+from jobsetpy.domain.epoch_ledger import EpochLedger
+from jobsetpy.errors import ConflictError
+from jobsetpy.reconcilers._epoch_memory import EpochMemories
+from jobsetpy.reconcilers._epoch_watch import EpochWatch, PodHandler
+from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettings
+from jobsetpy.runtime import OWNER_UID, ObjectKey, Request
+from jobsetpy.testing import store_of
+from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
+
+KEY = ObjectKey("default", "test-js")
+RULES = [
+    {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}},
+]
+OLD, MARK, NEW = 10, 15, 20
+"""ResourceVersions of pods: before and after the synced epoch was seen, and in between."""
+
+
+class Version(NamedTuple):
+    """A JobSet as the API server has it, apart from conditions that nothing depends on."""
+
+    synced: int = 0
+    deprecated: int = 0
+    record: tuple[tuple[str, Any], ...] = ()
+    failed: bool = False
+
+
+class View(NamedTuple):
+    """What a manager knows, apart from which version of the JobSet it has cached.
+
+    ``fresh`` says of each cached pod whether it changed since the synced epoch was seen. ``cause``
+    is an early failure: epoch and sign. ``synced`` is the epoch that is remembered as synced.
+    """
+
+    pods: tuple[tuple[Any, ...], ...]
+    fresh: tuple[bool, ...]
+    cause: tuple[int, str] | tuple[()] = ()
+    synced: int = 0
+
+
+class Pass(NamedTuple):
+    """What a pass of the reconciler did: the version it wrote, if any, and what it knows then."""
+
+    view: View
+    written: Version | None
+    read_again: bool
+
+
+@cache
+def jobset_of(version: Version, size: int, number: int, max_restarts: int) -> JobSet:
+    """A JobSet of one Job with ``size`` pods, with a resourceVersion."""
+    status: dict[str, Any] = {
+        "syncedEpoch": version.synced,
+        "deprecatedEpoch": version.deprecated,
+    }
+    if version.record:
+        status["inPlaceRestart"] = dict(version.record)
+    if version.failed:
+        status["conditions"] = [{"type": "Failed", "status": "True"}]
+    container = {"name": "worker", "image": "w", "restartPolicyRules": RULES}
+    data = jobset_json(
+        replicated_job(
+            "w",
+            parallelism=size,
+            pod_spec={"containers": [container]},
+            job_spec={"backoffLimit": keys.INT32_MAX},
+        ),
+        failurePolicy={"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
+        status=status,
+    )
+    data["metadata"]["resourceVersion"] = str(number)
+    return decoded(JobSet, data)
+
+
+@cache
+def job_of(size: int) -> Job:
+    """Its Job."""
+    owner = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": KEY.name,
+        "uid": "js-uid", "controller": True,
+    }  # fmt: skip
+    labels = {
+        keys.RESTART_ATTEMPT: "0", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0",
+        keys.JOBSET_NAME: KEY.name,
+    }  # fmt: skip
+    meta = {
+        "name": "test-js-w-0", "namespace": KEY.namespace, "uid": "job-uid", "labels": labels,
+        "ownerReferences": [owner],
+    }  # fmt: skip
+    return decoded(Job, {"metadata": meta, "spec": {"parallelism": size}})
+
+
+@cache
+def pod_of(slot: int, pod: tuple[Any, ...], number: int) -> ChildPod | None:
+    """A pod with a resourceVersion; ``None`` for ``()``."""
+    if not pod:
+        return None
+    epoch, worker, deleting = pod
+    state: dict[str, Any] = {}
+    if worker == "r":
+        state = {"running": {}}
+    elif worker == "f":
+        state = {"terminated": {"exitCode": 1}}
+    annotations = {keys.COMPLETION_INDEX_ANNOTATION: str(slot)}
+    if epoch:
+        annotations[keys.EPOCH_ANNOTATION] = str(epoch)
+    meta: dict[str, Any] = {
+        "name": f"p{slot}",
+        "namespace": KEY.namespace,
+        "uid": f"uid-{slot}",
+        "resourceVersion": str(number),
+        "annotations": annotations,
+        "ownerReferences": [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "test-js-w-0", "uid": "job-uid",
+             "controller": True}
+        ],
+    }  # fmt: skip
+    if deleting:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    status = {
+        "phase": "Running",
+        "containerStatuses": [{"name": "worker", "state": state}],
+    }
+    return decoded(ChildPod, {"metadata": meta, "status": status})
+
+
+class _Queue:
+    """In place of the controller's queue: whether anything was put into it."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def enqueue(self, _request: Request) -> None:
+        self.asked = True
+
+
+class _NoEvents:
+    """Events that nobody reads."""
+
+    def event(self, *_args: object, **_more: object) -> None:
+        """Take one."""
+
+
+class _Server:
+    """The API server's part in one pass: the JobSet, and optimistic concurrency."""
+
+    def __init__(self, version: Version, size: int, number: int, max_restarts: int) -> None:
+        self.version = version
+        self.size = size
+        self.number = number
+        self.max_restarts = max_restarts
+        self.written: Version | None = None
+        self.gets = 0
+
+    @property
+    def jobset(self) -> JobSet:
+        return jobset_of(self.version, self.size, self.number, self.max_restarts)
+
+    async def get(self, _cls: type, _namespace: str, _name: str) -> JobSet:
+        self.gets += 1
+        return self.jobset
+
+    async def merge_patch(
+        self, _cls: type, _namespace: str, _name: str, body: Any, *, subresource: str
+    ) -> JobSet:
+        assert subresource == "status"
+        if body["metadata"]["resourceVersion"] != str(self.number):
+            raise ConflictError(409, "Conflict", "old", verb="patch", target="jobset")
+        status = body["status"]
+        old = self.version
+        record = merge(dict(old.record), status.get("inPlaceRestart", {}))
+        failed = any(
+            c["type"] == "Failed" and c["status"] == "True" for c in status.get("conditions", ())
+        )
+        self.version = self.written = Version(
+            status.get("syncedEpoch", old.synced),
+            status.get("deprecatedEpoch", old.deprecated),
+            tuple(sorted(record.items())),
+            old.failed or failed,
+        )
+        self.number += 1
+        return self.jobset
+
+
+class _Manager:
+    """The real parts of a manager, in the state that a :class:`View` describes."""
+
+    def __init__(
+        self, view: View, cached: Version, number: int, *, server: Any, max_restarts: int
+    ) -> None:
+        size = len(view.pods)
+        self.clock = ManualClock()
+        self.versions = [NEW if fresh else OLD for fresh in view.fresh]
+        self.pods = [pod_of(slot, pod, self.versions[slot]) for slot, pod in enumerate(view.pods)]
+        self.jobset = jobset_of(cached, size, number, max_restarts)
+        jobsets = store_of(JobSet, [self.jobset])
+        jobs = store_of(Job, [job_of(size)], indexes=[OWNER_UID])
+        pods = store_of(ChildPod, [pod for pod in self.pods if pod is not None])
+        self.ledger = EpochLedger()
+        self.ledger.job_changed(None, job_of(size))
+        self.memories = EpochMemories()
+        self.memories.newest_version = NEW if any(view.fresh) else MARK
+        memory = self.memory = self.memories.of(self.jobset)
+        if view.synced:
+            memory.saw_synced(view.synced, MARK, self.clock.monotonic())
+        if view.cause:
+            memory.cause = Cause(view.cause[0], Sign(view.cause[1]), "p")
+        for pod in self.pods:
+            self.ledger.pod_changed(None, pod)
+        self.watch = EpochWatch(
+            jobsets=jobsets, jobs=jobs, ledger=self.ledger, memories=self.memories,
+            clock=self.clock,
+        )  # fmt: skip
+        self.reconciler = PodEpochsReconciler(
+            server, jobsets=jobsets, jobs=jobs, pods=pods, ledger=self.ledger,
+            memories=self.memories, events=_NoEvents(), settings=PodEpochsSettings(),
+            clock=self.clock,
+        )  # fmt: skip
+
+    def view(self, pods: tuple[tuple[Any, ...], ...], versions: list[int]) -> View:
+        """What it knows now."""
+        memory = self.memory
+        cause: tuple[int, str] | tuple[()] = ()
+        if memory.cause is not None and memory.cause.sign is not None:
+            cause = (memory.cause.epoch, memory.cause.sign.value)
+        mark = memory._synced_version
+        fresh = tuple(bool(pod) and v > mark for pod, v in zip(pods, versions, strict=True))
+        return View(pods, fresh, cause, memory._synced)
+
+
+@cache
+def see_pod(
+    view: View, cached: Version, slot: int, pod: tuple[Any, ...], max_restarts: int
+) -> tuple[View, bool]:
+    """A manager's watch tells of a pod; what it knows then, and whether a pass is needed."""
+    manager = _Manager(view, cached, 1, server=None, max_restarts=max_restarts)
+    queue = _Queue()
+    handler = PodHandler(manager.ledger, manager.watch, queue)  # type: ignore[arg-type]
+    old, new = manager.pods[slot], pod_of(slot, pod, NEW + 1)
+    if old is None and new is not None:
+        handler.on_add(new, initial=False)
+    elif old is not None and new is not None:
+        handler.on_update(old, new)
+    elif old is not None:
+        handler.on_delete(old, final_state_known=True)
+    pods = (*view.pods[:slot], pod, *view.pods[slot + 1 :])
+    versions = [*manager.versions]
+    versions[slot] = NEW + 1
+    return manager.view(pods, versions), queue.asked
+
+
+@cache
+def reconcile(
+    view: View, cached: Version, stored: Version, max_restarts: int, *, behind: bool, waiting: bool
+) -> Pass:
+    """One pass of the reconciler.
+
+    Args:
+        view: what the manager knows.
+        cached: the JobSet in its cache.
+        stored: the JobSet in the API server.
+        max_restarts: of the JobSet.
+        behind: whether the two are different versions, equal or not.
+        waiting: whether the cache does not show the manager's own last write yet.
+    """
+    size = len(view.pods)
+    server = _Server(stored, size, 7 if behind else 5, max_restarts)
+    manager = _Manager(view, cached, 5, server=server, max_restarts=max_restarts)
+    if waiting:
+        manager.reconciler.own_status.expect_version(KEY, "js-uid", "6", cached="5")
+    run(manager.reconciler.reconcile(Request(KEY)))
+    return Pass(manager.view(view.pods, manager.versions), server.written, server.gets > 0)
+
+
+def run(coro: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that never has to wait."""
+    try:
+        coro.send(None)
+    except StopIteration as end:
+        return end.value
+    coro.close()
+    raise AssertionError("it waits")
+
+
+# ---- agents --------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """What an agent's barrier said: its state, and what is to be done."""
+
+    barrier: tuple[Any, ...]
+    patch: int = 0
+    lift: bool = False
+    restart: bool = False
+
+
+def _barrier(state: tuple[Any, ...]) -> Barrier:
+    barrier = Barrier(uid="js-uid")
+    if state:
+        (
+            barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over
+        ) = state  # fmt: skip
+    return barrier
+
+
+def _seen(barrier: Barrier, actions: list[Any]) -> Seen:
+    patch, lift, restart = 0, False, False
+    for action in actions:
+        match action:
+            case PatchEpoch(epoch):
+                patch = epoch
+            case Lift():
+                lift = True
+            case Restart():
+                restart = True
+    state = (
+        barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over
+    )  # fmt: skip
+    return Seen(state, patch, lift, restart)
+
+
+@cache
+def observe(state: tuple[Any, ...], synced: int, deprecated: int) -> Seen:
+    """An agent sees a state of the JobSet; the first one if its own state is ``()``."""
+    barrier = _barrier(state)
+    return _seen(barrier, barrier.observe("js-uid", synced, deprecated))
+
+
+@cache
+def next_round(state: tuple[Any, ...]) -> Seen:
+    """A supervisor's worker is gone."""
+    barrier = _barrier(state)
+    return _seen(barrier, barrier.next_round())
+
+
+@cache
+def worker_step(phase: str, event: str) -> tuple[str, tuple[str, ...]]:
+    """A supervisor's worker: its new phase, and the names of what is to be done.
+
+    Args:
+        phase: of ``Phase``; its first process has ended in phase "clearing" only.
+        event: "lifted", "deprecated", "failed" (by itself), "emptied" or "killed".
+    """
+    worker = Worker(Rules())
+    worker.phase = Phase(phase)
+    worker._exited = phase in {"waiting", "clearing"}
+    match event:
+        case "lifted":
+            actions = worker.lifted(1)
+        case "deprecated":
+            actions = worker.deprecated()
+        case "failed":
+            actions = worker.exited(1)
+        case "stopped":
+            actions = [*worker.exited(143), *worker.emptied()]
+        case "emptied":
+            actions = worker.emptied()
+        case _:
+            raise AssertionError(event)
+    return worker.phase.value, tuple(type(action).__name__ for action in actions)
