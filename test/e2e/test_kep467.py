@@ -1,0 +1,323 @@
+"""KEP-467 on two real nodes: its manifests as they stand, exit codes X, Y and Z, a node that is lost.
+
+The same with agents that the manager's webhook adds, in both modes. The manager runs beside the
+nodes, in their network; the API server asks it about every JobSet.
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+import yaml
+
+SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
+if SUPPORT not in sys.path:
+    sys.path.append(SUPPORT)
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+MANIFESTS = Path(__file__).with_name("kep467")
+NAMESPACE = "default"
+MODES = ("sidecar", "supervisor")
+RECOVERABLE, TO_Y, TO_Z = signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2
+"""The workers of these tests exit with 7, Y (3) and Z (4) when they get these."""
+SCRIPT = (
+    "echo worker started; trap 'exit 3' USR1; trap 'exit 4' USR2; trap 'exit 7' HUP; "
+    "trap 'exit 143' TERM; sleep 1000000 & wait $!"
+)
+
+
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory):
+    """A cluster of this module's own: its webhooks are asked about every JobSet."""
+    from cluster import Cluster
+    from cluster._requirements import BUILD_PACKAGES, require_programs
+    from images.project import build
+    from install import CONFIG
+
+    require_programs(BUILD_PACKAGES)
+    agent = build("agent", tmp_path_factory.mktemp("images")).path
+    crd = CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"
+    with Cluster(nodes=2, crds=[crd], images=[agent], timeout_s=180) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(two_nodes, tmp_path_factory):
+    """An administrator's client; the manager serves its webhooks."""
+    from kep467_kit import manager_with_webhooks
+
+    from jobsetpy.client import connect
+
+    client = await connect(kubeconfig=str(two_nodes.kubeconfig), qps=0)
+    async with manager_with_webhooks(two_nodes, client, tmp_path_factory.mktemp("manager")):
+        yield client
+    await client.aclose()
+
+
+def story(number: int) -> dict:
+    return yaml.safe_load((MANIFESTS / f"story-{number}.yaml").read_text())
+
+
+def ordinary(name: str, mode: str, notes: dict[str, str], **job) -> dict:
+    """An ordinary JobSet of two workers, one on each node if that can be; and the annotation."""
+    from scenario import SHELL_IMAGE
+
+    labels = {"test.example/group": name}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": labels},
+    }
+    worker = {"name": "worker", "image": SHELL_IMAGE, "command": ["sh", "-c", SCRIPT]}
+    pod = {"containers": [worker], "topologySpreadConstraints": [spread]}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "annotations": {INJECT: mode, **notes}},
+        "spec": {
+            "failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart", **job.pop("policy", {})},
+            "replicatedJobs": [
+                {"name": "workers", "template": {"spec": {"parallelism": 2, "template": template, **job}}}
+            ],
+        },
+    }  # fmt: skip
+
+
+INJECT = "jobset.sigs.k8s.io/in-place-restart-agent"
+
+
+class Group:
+    """Two workers at work: what is seen of them, and how to hurt them."""
+
+    def __init__(self, timeline, *, supervised: bool) -> None:
+        self.timeline = timeline
+        self.supervised = supervised
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def of(cls, cluster, client, jobset: dict, *, supervised: bool = False):
+        """Created, both at work at epoch 1; deleted in the end."""
+        from scenario import pod_log_folders, run_gang
+
+        since = time.time()
+        async with run_gang(client, jobset, 2, pod_log_folders(cluster)) as timeline:
+            group = cls(timeline, supervised=supervised)
+            await group.at_work(1, since)
+            yield group
+
+    @property
+    def alive(self) -> dict[str, str]:
+        """UIDs of the pods that have not ended, by name."""
+        pods = self.timeline.pods.values()
+        return {p.name: p.uid for p in pods if p.phase not in {"Failed", "Succeeded"}}
+
+    async def at_work(self, epoch: int, since: float, limit_s: float = 60) -> None:
+        """Wait until two pods are synced at an epoch and their workers have started since."""
+
+        def reported() -> bool:
+            pods = [p for name, p in self.timeline.pods.items() if name in self.alive]
+            return epoch in self.timeline.synced and [p.epoch for p in pods] == [epoch, epoch]
+
+        def started() -> bool:
+            pods = [self.timeline.pods[name] for name in self.alive]
+            return all(self.timeline.line_times(p, "worker started", since) for p in pods)
+
+        await self.timeline.wait(reported, limit_s, f"both pods to be synced at epoch {epoch}")
+        async with asyncio.timeout(30):
+            while not started():  # noqa: ASYNC110 - the kubelet's files tell nobody
+                await asyncio.sleep(0.05)
+
+    async def signal(self, pod: str, number: int, text: str = "worker started") -> float:
+        """Send a signal to the worker, or to the process with ``text`` in its command; when."""
+        from kep467_kit import send
+
+        from jobsetpy.api.core import Pod
+
+        found = await self.timeline.client.get(Pod, NAMESPACE, pod)
+        moment = time.time()
+        is_worker = text == "worker started"
+        send(found, number, text, first=not (self.supervised and is_worker))
+        return moment
+
+    async def restarts_counts(self) -> set[int]:
+        """How often the kubelet has restarted the workers' containers."""
+        from jobsetpy.api.core import Pod
+
+        pods = (await self.timeline.client.list_page(Pod, NAMESPACE)).items
+        return {
+            status.restart_count
+            for pod in pods
+            if pod.metadata.name in self.alive
+            for status in pod.status.container_statuses
+        }
+
+
+async def patch_node(client, name: str, body: dict, subresource: str = "") -> None:
+    """Merge-patch a node or its status."""
+    from jobsetpy.client import HttpRequest
+
+    request = HttpRequest(
+        method="PATCH",
+        path=f"/api/v1/nodes/{name}{subresource}",
+        content_type="application/merge-patch+json",
+        body=msgspec.json.encode(body),
+    )
+    await client.raw(request)
+
+
+async def conditions(client, name: str) -> dict[str, str]:
+    """Reasons of the JobSet's true conditions, by type."""
+    from jobsetpy.api.jobset import JobSet
+
+    jobset = await client.get(JobSet, NAMESPACE, name)
+    return {each.type: each.reason for each in jobset.status.conditions if each.status == "True"}
+
+
+async def test_story_1(two_nodes, client):
+    """One worker on each node of a pool, by accelerators; a failure restarts both in place.
+
+    When they have done their work, the JobSet is complete.
+    """
+    for name in ("node-1", "node-2"):
+        tpus = {"google.com/tpu": "4"}
+        await patch_node(
+            client, name, {"status": {"capacity": tpus, "allocatable": tpus}}, "/status"
+        )
+        await patch_node(client, name, {"metadata": {"labels": {"cloud.google.com/gke-nodepool": name}}})  # fmt: skip
+    async with Group.of(two_nodes, client, story(1)) as group:
+        before = group.alive
+        failed_at = await group.signal(min(before), RECOVERABLE)
+        await group.at_work(2, failed_at)
+
+        assert group.alive == before
+        assert await group.restarts_counts() == {1}
+        assert (group.timeline.restarts, max(group.timeline.deprecated)) == (0, 1)
+
+        for pod in before:
+            await group.signal(pod, signal.SIGALRM)  # they exit with 0
+        await group.timeline.wait(lambda: group.timeline.terminal == "Completed", 30, "the end")
+        assert (max(group.timeline.synced), group.alive) == (2, {})
+
+
+async def story_2(two_nodes, client, jobset: dict, *, supervised: bool) -> None:
+    """Play all exit codes on one group."""
+    async with Group.of(two_nodes, client, jobset, supervised=supervised) as group:
+        before = group.alive
+        victim, other = sorted(before)
+        failed_at = await group.signal(victim, RECOVERABLE)
+        await group.at_work(2, failed_at)
+        assert group.alive == before
+        assert await group.restarts_counts() == {0 if supervised else 1}
+
+        failed_at = await group.signal(victim, TO_Z)
+        await group.at_work(3, failed_at)
+        assert group.timeline.pods[victim].phase == "Failed"
+        assert (other in group.alive, victim in group.alive) == (True, False)
+        assert group.timeline.restarts == 0
+
+        await group.signal(other, TO_Y)
+        await group.timeline.wait(lambda: group.timeline.terminal == "Failed", 30, "the failure")
+        found = await conditions(client, group.timeline.name)
+        assert found["Failed"] == "FailJobSetFailurePolicyAction"
+
+
+async def test_story_2(two_nodes, client):
+    """0 and X aside: Y fails the JobSet, Z the pod alone, another code restarts the group in place.
+
+    As KEP-467 has it, and as ordinary manifests that an agent is injected into, at the same time.
+    """
+    rule = {"name": "unrecoverable", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}  # fmt: skip
+    codes = {"containerName": "worker", "operator": "In", "values": [3]}
+    job = {
+        "policy": {"rules": [rule]},
+        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]},
+    }
+    notes = {"jobset.sigs.k8s.io/in-place-restart-end-pod-exit-codes": "4"}
+    async with asyncio.TaskGroup() as plays:
+        plays.create_task(story_2(two_nodes, client, story(2), supervised=False))
+        for mode in MODES:
+            jobset = ordinary(f"injected-{mode}", mode, notes, **job)
+            supervised = mode == "supervisor"
+            plays.create_task(story_2(two_nodes, client, jobset, supervised=supervised))
+
+
+async def agent_is_killed(group: Group) -> None:
+    """A sidecar that dies takes its pod's worker along, and the group follows."""
+    before = group.alive
+    failed_at = await group.signal(min(before), signal.SIGKILL, "jobsetpy.agent")
+    await group.at_work(2, failed_at)
+
+    assert group.alive == before
+    assert await group.restarts_counts() == {1}
+
+
+async def give_up(client, pod: str) -> None:
+    """What the pod garbage collector does, with more patience, on nodes that are out of service.
+
+    Without the phase the Job controller would wait for the lost kubelet to confirm the pod's end.
+    """
+    from jobsetpy.client import HttpRequest
+
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}"
+    status = {"status": {"phase": "Failed", "reason": "NodeLost"}}
+    kind = "application/merge-patch+json"
+    body = msgspec.json.encode(status)
+    await client.raw(
+        HttpRequest(method="PATCH", path=f"{path}/status", content_type=kind, body=body)
+    )
+    await client.raw(HttpRequest(method="DELETE", path=path, query=(("gracePeriodSeconds", "0"),)))
+
+
+async def node_is_lost(client, group: Group, node: str) -> None:
+    """The group comes back, all of it on the node that is left."""
+    from jobsetpy.api.core import Pod
+
+    pods = {
+        pod.metadata.name: pod.spec.node_name
+        for pod in (await client.list_page(Pod, NAMESPACE)).items
+        if pod.metadata.name in group.alive
+    }
+    (lost,) = [name for name, place in pods.items() if place == node]
+    epoch, since = max(group.timeline.synced), time.time()
+    await give_up(client, lost)
+    await group.at_work(epoch + 1, since)
+
+    assert lost not in group.alive
+    assert len(set(pods) & set(group.alive)) == 1
+
+
+async def test_injected_agents_and_a_lost_node(two_nodes, client):
+    """Injected in both modes: a killed sidecar, then a node without power, cost one restart each."""
+    async with contextlib.AsyncExitStack() as groups:
+        both = [
+            await groups.enter_async_context(
+                Group.of(
+                    two_nodes,
+                    client,
+                    ordinary(f"lost-{mode}", mode, {}),
+                    supervised=mode == "supervisor",
+                )
+            )
+            for mode in MODES
+        ]
+        await agent_is_killed(both[0])
+
+        await patch_node(client, "node-2", {"spec": {"unschedulable": True}})
+        await asyncio.to_thread(two_nodes.stop_node, "node-2")
+        async with asyncio.TaskGroup() as plays:
+            for group in both:
+                plays.create_task(node_is_lost(client, group, "node-2"))
