@@ -37,8 +37,14 @@ RESTART_REPLICATED_JOB: Final = "RestartReplicatedJob"
 RESTART_REPLICATED_JOB_UNCOUNTED: Final = "RestartReplicatedJobAndIgnoreMaxRestarts"
 FAIL_JOB: Final = "FailJob"
 
-NOT_APPLICABLE_REASON: Final = "FailurePolicyNotApplicable"
-"""Reason of the event when a failure cannot be handled as the policy says."""
+REACHED_MAX_RESTARTS: Final = "ReachedMaxRestarts"
+NO_FAILURE_POLICY: Final = "NoFailurePolicy"
+DECISIONS: Final = (
+    *(FAIL_JOBSET, RESTART_JOBSET, RESTART_JOBSET_UNCOUNTED, RESTART_JOB, RESTART_JOB_UNCOUNTED),
+    *(RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED, FAIL_JOB),
+    *(REACHED_MAX_RESTARTS, NO_FAILURE_POLICY),
+)
+"""All that can come of a failure: an action, or an end without one."""
 
 _COUNTED: Final = frozenset({RESTART_JOB, RESTART_REPLICATED_JOB})
 _SINGLE: Final = frozenset({RESTART_JOB, RESTART_JOB_UNCOUNTED})
@@ -78,19 +84,42 @@ def apply_failure_policy(
             keys.FAILED_JOBS_REASON,
             f"jobset failed due to one or more job failures{_suffix(remaining[0])}",
         )
+        draft.decided(NO_FAILURE_POLICY)
+        _explain(draft, [remaining[0]], "no failure policy")
         return ""
+    parts: dict[tuple[FailurePolicyRule | None, str], list[Job]] = {}
+    problem = _apply(jobset, policy, remaining, draft, features=features, parts=parts)
+    _explain_parts(draft, parts)
+    return problem
+
+
+def _apply(
+    jobset: JobSet,
+    policy: FailurePolicy,
+    remaining: list[Job],
+    draft: StatusDraft,
+    *,
+    features: Features,
+    parts: dict[tuple[FailurePolicyRule | None, str], list[Job]],
+) -> str:
+    """Decide until no failed Job is left; ``parts`` gathers single Jobs by what was decided."""
     while remaining:
         match = choose(policy, remaining)
         if match.action not in _SINGLE | _WHOLE:
+            _explain_parts(draft, parts)
             return _apply_to_all(policy, match, draft, features)
         if not features.restart_job:
             return f"failure policy action {match.action} needs the feature gate RestartJob"
         if match.action in _COUNTED and _budget_spent(policy, draft, features):
-            _fail_for_max_restarts(match.job, draft)
+            _explain_parts(draft, parts)
+            _fail_for_max_restarts(policy, match, draft)
             return ""
         problem = _restart_part(jobset, match, draft)
         if problem:
             return problem
+        draft.decided(match.action)
+        if match.action in _SINGLE:
+            parts.setdefault((match.rule, match.action), []).append(match.job)
         remaining = [job for job in remaining if not _replaced(job, match)]
     return ""
 
@@ -195,10 +224,12 @@ def _apply_to_all(
     match action:
         case "FailJobSet":
             draft.fail(keys.FAIL_JOBSET_REASON, message)
+            draft.decided(action)
+            _explain(draft, [match.job], _chosen(match.rule, action))
             return ""
         case "RestartJobSet":
             if _budget_spent(policy, draft, features):
-                _fail_for_max_restarts(match.job, draft)
+                _fail_for_max_restarts(policy, match, draft)
                 return ""
         case "RestartJobSetAndIgnoreMaxRestarts":
             pass
@@ -211,6 +242,8 @@ def _apply_to_all(
         reason = f"{keys.FAILURE_POLICY_REASON_PREFIX}{match.rule.name}"
     draft.set(cond.restarting(reason, message))
     draft.event(cond.WARNING, f"{match.action}FailurePolicyAction", message)
+    draft.decided(action)
+    _explain(draft, [match.job], _chosen(match.rule, action))
     return ""
 
 
@@ -223,11 +256,43 @@ def _budget_spent(policy: FailurePolicy, draft: StatusDraft, features: Features)
     return spent >= policy.max_restarts
 
 
-def _fail_for_max_restarts(job: Job, draft: StatusDraft) -> None:
+def _fail_for_max_restarts(policy: FailurePolicy, match: Match, draft: StatusDraft) -> None:
     draft.fail(
         keys.REACHED_MAX_RESTARTS_REASON,
-        f"jobset failed due to reaching max number of restarts{_suffix(job)}",
+        f"jobset failed due to reaching max number of restarts{_suffix(match.job)}",
     )
+    draft.decided(REACHED_MAX_RESTARTS)
+    spent = f"not taken, since all {policy.max_restarts} restarts are used up"
+    _explain(draft, [match.job], f"{_chosen(match.rule, match.action)} {spent}")
+
+
+def _chosen(rule: FailurePolicyRule | None, action: str) -> str:
+    return f"{'no rule applies' if rule is None else f'rule {rule.name!r}'}, action {action}"
+
+
+def _explain_parts(
+    draft: StatusDraft, parts: dict[tuple[FailurePolicyRule | None, str], list[Job]]
+) -> None:
+    """Tell of restarts of single Jobs, all Jobs of a rule together; each is told once."""
+    for (rule, action), jobs in parts.items():
+        _explain(draft, jobs, _chosen(rule, action))
+    parts.clear()
+
+
+def _explain(draft: StatusDraft, jobs: list[Job], decision: str) -> None:
+    """Tell rule, Job, reason and the failure's own message.
+
+    In an event of its own: users' tools know the texts of all the others.
+    """
+    job = jobs[0]
+    condition = job.status.failed_condition
+    text = f"{decision}: job {job.metadata.name!r} failed"
+    if condition is not None:
+        text += f" for reason {condition.reason!r}"
+        text += f" ({condition.message})" if condition.message else ""
+    if len(jobs) > 1:
+        text += f", and {len(jobs) - 1} more"
+    draft.event(cond.NORMAL, keys.FAILURE_POLICY_APPLIED_REASON, text, job.metadata.name)
 
 
 def _replaced(job: Job, match: Match) -> bool:

@@ -147,6 +147,8 @@ class StatusWrite:
         patch: JSON of the changed top-level status fields; empty when nothing has to be written.
         events: what to tell once the patch is stored; never before.
         finished: ``Completed`` or ``Failed`` if this write ends the JobSet, else "".
+        decisions: what the failure policy decided, each time it did: an action, or one of
+            ``ReachedMaxRestarts`` and ``NoFailurePolicy``, which end the JobSet.
         restarted: how many times this write restarts all Jobs (0 or 1).
         jobs_restarted: how many single Jobs it restarts.
         replicated_jobs_restarted: how many times it restarts all Jobs of one ReplicatedJob.
@@ -156,6 +158,7 @@ class StatusWrite:
     patch: Mapping[str, Any] = attrs.field(factory=dict)
     events: tuple[EmitEvent, ...] = ()
     finished: str = ""
+    decisions: tuple[str, ...] = ()
     restarted: int = 0
     jobs_restarted: int = 0
     replicated_jobs_restarted: int = 0

@@ -6,6 +6,7 @@ rest on this order, so it is written down once, here, and every rule has a file 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ from jobsetpy.domain import group_scheduling
 from jobsetpy.domain.buckets import Buckets, replicated_job_of, sort_jobs
 from jobsetpy.domain.elastic import resizes
 from jobsetpy.domain.failure_policy import (
-    NOT_APPLICABLE_REASON,
+    FAIL_JOB,
     Match,
     apply_failure_policy,
     fail_beyond_completion,
@@ -41,7 +42,13 @@ from jobsetpy.domain.plan import (
     EmitEvent,
     JobsPlan,
 )
-from jobsetpy.domain.startup_policy import dependencies_reached, has_started, in_order
+from jobsetpy.domain.startup_policy import (
+    WAITING_FOR_DELETION,
+    dependencies_reached,
+    has_started,
+    in_order,
+    waiting_notice,
+)
 from jobsetpy.domain.status import StatusDraft, all_jobs_ready, replicated_job_statuses
 from jobsetpy.domain.success_policy import is_out_of_reach, is_satisfied
 from jobsetpy.domain.suspension import resumptions, suspensions
@@ -109,6 +116,7 @@ class _Pass:
         self.in_order = in_order(self.spec)
         self.counters: dict[str, ReplicatedJobStatus] = {}
         self.stay_failed: list[Match] = []
+        self.waits: list[EmitEvent] = []
 
     def plan(self) -> JobsPlan:
         statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
@@ -119,6 +127,7 @@ class _Pass:
         self._delete(self.buckets.previous)
         self._delete(self.buckets.marked)
         self.stay_failed, failed = split(self.spec.failure_policy, self.buckets.failed)
+        self._count_what_stays_failed()
         if not self.suspended and all_jobs_ready(
             self.jobset, statuses, stay_failed=len(self.stay_failed)
         ):
@@ -140,6 +149,14 @@ class _Pass:
         self._create_jobs()
         self._suspend_or_resume()
         return attrs.evolve(self._result(), partial_status=before_actions)
+
+    def _count_what_stays_failed(self) -> None:
+        """Once each: with the status write that counts the Job among the failed ones."""
+        before = {item.name: item.failed for item in self.jobset.status.replicated_jobs_status}
+        for name, count in Counter(replicated_job_of(m.job) for m in self.stay_failed).items():
+            now = self.counters.get(name)
+            if now is not None:
+                self.draft.decided(FAIL_JOB, min(count, max(0, now.failed - before.get(name, 0))))
 
     def _is_out_of_reach(self) -> bool:
         return is_out_of_reach(
@@ -181,8 +198,9 @@ class _Pass:
             )
         ]
         if problem:
-            notices.append(EmitEvent(cond.WARNING, NOT_APPLICABLE_REASON, problem))
-        return tuple(notices)
+            reason = keys.FAILURE_POLICY_NOT_APPLICABLE_REASON
+            notices.append(EmitEvent(cond.WARNING, reason, problem))
+        return (*notices, *self.waits)
 
     def _clean_up(self) -> JobsPlan:
         """After the end: active Jobs go, finished ones stay, and in time the JobSet itself goes."""
@@ -226,9 +244,12 @@ class _Pass:
             and bool(self.buckets.previous)
         )
         ordered = self.in_order and not self.suspended
+        if blocked:
+            self.waits.append(WAITING_FOR_DELETION)
         plans: dict[str, Blueprint] | None = None
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
+                self._wait_for_dependencies()
                 continue
             if ordered and has_started(item, self.counters.get(item.name)):
                 continue
@@ -245,6 +266,10 @@ class _Pass:
                 return
         if ordered:
             self.draft.set(cond.STARTUP_COMPLETED)
+
+    def _wait_for_dependencies(self) -> None:
+        if all(each.reason != keys.WAITING_FOR_DEPENDENCIES_REASON for each in self.waits):
+            self.waits.append(waiting_notice(self.spec))
 
     def _suspend_or_resume(self) -> None:
         if self.suspended:

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
+from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSetSpec, ReplicatedJob, ReplicatedJobStatus
+from jobsetpy.domain.conditions import NORMAL
+from jobsetpy.domain.plan import EmitEvent
+
+WAITING_FOR_DELETION: Final = EmitEvent(
+    NORMAL,
+    keys.WAITING_FOR_DELETION_REASON,
+    "no job is created before all jobs of the earlier attempt are gone "
+    f"(restart strategy {keys.BLOCKING_RECREATE})",
+)
+"""Why nothing is created for a while."""
 
 
 def in_order(spec: JobSetSpec) -> bool:
@@ -45,3 +57,18 @@ def dependencies_reached(
         if reached != wanted:
             return False
     return True
+
+
+def waiting_notice(spec: JobSetSpec) -> EmitEvent:
+    """The event about ReplicatedJobs that are not started yet.
+
+    Its text names every dependency of the spec, those that are reached included: so it stays the
+    same however far the start has come, and is told once.
+    """
+    waits = [
+        f"{item.name!r} starts when {dependency.name!r} is {dependency.status}"
+        for item in spec.replicated_jobs
+        for dependency in item.depends_on
+    ]
+    message = f"replicated jobs wait for others: {'; '.join(waits)}"
+    return EmitEvent(NORMAL, keys.WAITING_FOR_DEPENDENCIES_REASON, message)

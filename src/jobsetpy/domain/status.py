@@ -84,12 +84,13 @@ def all_jobs_ready(
 class StatusDraft:
     """A status in the making: set conditions and fields, then ``write`` what became of it."""
 
-    __slots__ = ("_events", "_now", "_old", "_parts", "_restarted", "status")
+    __slots__ = ("_decisions", "_events", "_now", "_old", "_parts", "_restarted", "status")
 
     def __init__(self, old: JobSetStatus, now: datetime) -> None:
         self._old = old
         self._now = now
         self._events: list[EmitEvent] = []
+        self._decisions: list[str] = []
         self._restarted = 0
         self._parts = {True: 0, False: 0}
         self.status = old
@@ -101,9 +102,13 @@ class StatusDraft:
             self.status = evolve(self.status, conditions=conditions)
             self._events.append(EmitEvent(wanted.event_type, wanted.reason, wanted.message))
 
-    def event(self, type_: str, reason: str, message: str) -> None:
+    def event(self, type_: str, reason: str, message: str, job: str = "") -> None:
         """Announce something beside the conditions, if and when the draft is stored."""
-        self._events.append(EmitEvent(type_, reason, message))
+        self._events.append(EmitEvent(type_, reason, message, job))
+
+    def decided(self, decision: str, times: int = 1) -> None:
+        """Note what the failure policy decided, to be counted if and when the draft is stored."""
+        self._decisions += [decision] * times
 
     def evolve(self, **changes: Any) -> None:
         """Replace top-level status fields."""
@@ -149,6 +154,7 @@ class StatusDraft:
             patch=status_patch(self._old, self.status),
             events=tuple(self._events),
             finished=end.type if end is not None else "",
+            decisions=tuple(self._decisions),
             restarted=self._restarted,
             jobs_restarted=self._parts[False],
             replicated_jobs_restarted=self._parts[True],

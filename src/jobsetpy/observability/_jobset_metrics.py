@@ -7,6 +7,7 @@ must (``jobset_failed_total``, ``jobset_completed_total``) are bounded.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -42,6 +43,14 @@ _restarts = Counter(
     "Restarts decided: recreate (all Jobs), replicated_job (all Jobs of one ReplicatedJob), "
     "job (one Job), in_place (all pods keep their place)",
     ["kind"],
+    registry=REGISTRY,
+)
+_failure_decisions = Counter(
+    "jobset_failure_policy_decisions_total",
+    "What failure policies decided: the action applied (once for each Job or ReplicatedJob that it "
+    "is applied to), ReachedMaxRestarts in place of one that would exceed maxRestarts, or "
+    "NoFailurePolicy",
+    ["action"],
     registry=REGISTRY,
 )
 _in_place_restarts = Counter(
@@ -127,6 +136,21 @@ def _drop(name: str, namespace: str) -> None:
     for counter in (_failed, _completed):
         with suppress(KeyError):  # it may have none of the two; older releases raise then
             counter.remove(name, namespace)
+
+
+def failure_decided(decision: str) -> None:
+    """A failure policy decided something and its status was written.
+
+    Args:
+        decision: one of ``domain.failure_policy.DECISIONS``, never text of a user's.
+    """
+    _failure_decisions.labels(decision).inc()
+
+
+def failure_decisions(decisions: Iterable[str]) -> None:
+    """Have a series, at 0, for each decision there can be."""
+    for decision in decisions:
+        _failure_decisions.labels(decision)
 
 
 def restarted(kind: RestartKind) -> None:

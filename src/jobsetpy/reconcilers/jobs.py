@@ -21,6 +21,7 @@ from jobsetpy.api.core import ConfigMap, Service
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import plan as p
+from jobsetpy.domain.failure_policy import DECISIONS
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.names import subdomain
 from jobsetpy.domain.planner import ObservedJobSet, plan_jobs
@@ -261,6 +262,8 @@ def _count(key: rt.ObjectKey, status: p.StatusWrite) -> None:
         metrics.jobset_failed(key.namespace, key.name)
     elif status.finished == keys.COMPLETED_CONDITION:
         metrics.jobset_completed(key.namespace, key.name)
+    for decision in status.decisions:
+        metrics.failure_decided(decision)
     if status.restarted:
         metrics.restarted("recreate")
     for _ in range(status.jobs_restarted):
@@ -338,6 +341,7 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
         settings=settings,
         clock=manager.clock,
     )
+    metrics.failure_decisions(DECISIONS)
     of_owner = rt.enqueue_owner(JobSet)
     jobsets.add_handler(reconciler.own_status.handler(rt.enqueue_self))
     jobs.add_handler(reconciler.own_jobs.handler(of_owner))

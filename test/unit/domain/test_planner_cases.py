@@ -114,9 +114,9 @@ class TestBasics:
             f"jobset failed due to one or more job failures (first failed job: {B[1]})"
             == started.status.conditions[0].message
         )
-        assert [p.EmitEvent("Warning", "FailedJobs", started.status.conditions[0].message)] == (
-            started.events
-        )
+        failed = p.EmitEvent("Warning", "FailedJobs", started.status.conditions[0].message)
+        assert failed == started.events[0]
+        assert ["FailedJobs", "FailurePolicyApplied"] == started.reasons()
 
     def test_a_deleted_service_comes_back(self, started):
         """The Service is recreated when someone deletes it."""
@@ -265,7 +265,11 @@ class TestFailurePolicy:
         assert not old.items() & {
             (name, job["metadata"]["uid"]) for name, job in cluster.jobs.items()
         }
-        assert ["DefaultFailurePolicy", "RestartJobSetFailurePolicyAction"] == cluster.reasons()
+        assert [
+            "DefaultFailurePolicy",
+            "RestartJobSetFailurePolicyAction",
+            "FailurePolicyApplied",
+        ] == cluster.reasons()
         assert {"1"} == {
             job["metadata"]["labels"][keys.RESTART_ATTEMPT] for job in cluster.jobs.values()
         }
@@ -382,6 +386,7 @@ class TestFailurePolicy:
         assert [
             "FailurePolicy_Rule1",
             "RestartJobSetFailurePolicyAction",
+            "FailurePolicyApplied",
             "JobsReady",
         ] == cluster.reasons()
 
@@ -532,7 +537,7 @@ class TestRestartJob:
             name for name, job in cluster.jobs.items() if job["metadata"]["uid"] != before[name]
         ]
         assert "1" == cluster.jobs[B[1]]["metadata"]["labels"][keys.JOB_RESTART_ATTEMPT]
-        assert ["RestartJobFailurePolicyAction"] == cluster.reasons()
+        assert ["RestartJobFailurePolicyAction", "FailurePolicyApplied"] == cluster.reasons()
 
     def test_uncounted(self):
         """Ignoring the maximum leaves the counting array out."""

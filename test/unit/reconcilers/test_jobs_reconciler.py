@@ -127,6 +127,27 @@ async def test_completion(rig):
         assert 1 == REGISTRY.get_sample_value("jobset_completed_total", labels)
 
 
+async def test_decisions_are_counted_when_they_are_stored(rig):
+    """A conflict costs another pass, and counts nothing twice; labels are actions only."""
+
+    def count(decision):
+        labels = {"action": decision}
+        return REGISTRY.get_sample_value("jobset_failure_policy_decisions_total", labels)
+
+    async with rig.manager(epochs=False):
+        assert None not in (count("RestartJobSet"), count("FailJob"), count("NoFailurePolicy"))
+        before = count("RestartJobSet")
+        rig.create(failurePolicy={"maxRestarts": 3})
+        await rig.settle()
+        rig.faults.status(409, verb="patch", resource="jobsets/status", count=2)
+        rig.finish(B[0], "Failed", "BackoffLimitExceeded")
+        await rig.settle()
+
+        assert before + 1 == count("RestartJobSet")
+        ((_, note, _),) = rig.events("FailurePolicyApplied")
+        assert f"no rule applies, action RestartJobSet: job {B[0]!r} failed" in note
+
+
 async def test_restart_by_recreation(rig):
     """All Jobs are deleted in the foreground and come back at the next attempt, once each."""
     async with rig.manager(epochs=False):
@@ -145,9 +166,11 @@ async def test_restart_by_recreation(rig):
             request.json["propagationPolicy"] == "Foreground" and request.json["preconditions"]
             for request in deletes
         )
-        assert [("DefaultFailurePolicy", 1), ("RestartJobSetFailurePolicyAction", 1)] == sorted(
-            (reason, count) for reason, _, count in rig.events()
-        )
+        assert [
+            ("DefaultFailurePolicy", 1),
+            ("FailurePolicyApplied", 1),
+            ("RestartJobSetFailurePolicyAction", 1),
+        ] == sorted((reason, count) for reason, _, count in rig.events())
 
 
 async def test_jobs_come_back_one_by_one(rig):
