@@ -7,6 +7,7 @@ tests and demo install what users install.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,17 @@ SELECTORS: Mapping[str, Sequence[tuple[str, ...]]] = {
 """Where labels that are put into selectors go, beyond ``metadata.labels``."""
 
 
-def render(folder: Path) -> Objects:
+def render(folder: Path, *components: Path) -> Objects:
     """Every object of a kustomization, as it is to be applied.
+
+    Args:
+        folder: with the kustomization.
+        components: folders of components that are added to it.
 
     Raises:
         ValueError: the kustomization uses what this does not know.
     """
-    return _accumulate(folder, [])
+    return functools.reduce(lambda found, each: _accumulate(each, found), (folder, *components), [])
 
 
 def _accumulate(folder: Path, found: Objects) -> Objects:
