@@ -8,7 +8,17 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ALL = ("memory", "restart", "jobs", "jobsets", "admission", "agent", "agents", "real_pods")
+ALL = (
+    "memory",
+    "restart",
+    "jobs",
+    "jobsets",
+    "admission",
+    "placement",
+    "agent",
+    "agents",
+    "real_pods",
+)
 
 
 def main() -> int:

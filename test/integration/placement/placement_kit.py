@@ -4,13 +4,9 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
-from pathlib import Path
 
-import yaml
-
-from install import apply_object, create_namespace
+from install import create_namespace
 from jobsetpy import admission
-from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.events import Event
@@ -22,12 +18,8 @@ from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
 from jobsetpy.testing import eventually
 from racks import exclusive_jobset, make_rack, webhook_rejections
+from webhooks import apply_webhooks, delete_webhooks
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-CONFIGURATIONS = (
-    (MutatingConfiguration, "jobset-mutating-webhook-configuration"),
-    (ValidatingConfiguration, "jobset-validating-webhook-configuration"),
-)
 LIMIT_S = 30.0
 
 
@@ -60,18 +52,12 @@ class Site:
         self._running = None
 
     async def install_webhooks(self) -> None:
-        """The shipped configurations, with an address on loopback in place of the Service."""
-        text = (REPOSITORY / "config/webhook/configurations.yaml").read_text()
-        for document in yaml.safe_load_all(text):
-            for webhook in document["webhooks"]:
-                path = webhook["clientConfig"].pop("service")["path"]
-                webhook["clientConfig"]["url"] = f"https://127.0.0.1:{self._port}{path}"
-            await apply_object(self.admin, document)
+        """Have the API server ask the manager."""
+        await apply_webhooks(self.admin, self._port)
 
     async def remove_webhooks(self) -> None:
         """As in a cluster that has none."""
-        for kind, name in CONFIGURATIONS:
-            await self.admin.delete(kind, "", name)
+        await delete_webhooks(self.admin)
 
     async def start(self, *, webhooks: bool = True) -> None:
         """Start a manager, and wait until it is ready."""

@@ -1,0 +1,35 @@
+"""The shipped webhook configurations for a manager on this machine, without a Service."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Final
+
+import yaml
+
+from install import CONFIG, apply_object
+from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
+from jobsetpy.client import KubeClient
+from jobsetpy.errors import NotFoundError
+
+_NAMES: Final[tuple[tuple[type[Any], str], ...]] = (
+    (MutatingConfiguration, "jobset-mutating-webhook-configuration"),
+    (ValidatingConfiguration, "jobset-validating-webhook-configuration"),
+)
+
+
+async def apply_webhooks(client: KubeClient, port: int) -> None:
+    """Have the API server call a manager that listens on ``port`` of loopback."""
+    text = (CONFIG / "webhook/configurations.yaml").read_text()
+    for document in yaml.safe_load_all(text):
+        for webhook in document["webhooks"]:
+            path = webhook["clientConfig"].pop("service")["path"]
+            webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
+        await apply_object(client, document)
+
+
+async def delete_webhooks(client: KubeClient) -> None:
+    """As in a cluster that has none."""
+    for kind, name in _NAMES:
+        with contextlib.suppress(NotFoundError):
+            await client.delete(kind, "", name)
