@@ -258,6 +258,42 @@ def test_the_account_may_do_nothing_else(pods, token):
     assert status.status == 403
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/namespaces/{}/pods/own/ephemeralcontainers",
+        "/api/v1/namespaces/{}/pods/own/resize",
+        "/api/v1/namespaces/{}/pods/own/status",
+        "/apis/batch/v1/namespaces/{}/jobs/j",
+        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets/j",
+        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets/j/status",
+    ],
+)
+def test_nothing_else_can_be_patched(pods, token, path):
+    """Neither the epochs of the JobSet nor the pod by one of its subresources."""
+    answer = pods.api(
+        "PATCH",
+        path.format(pods.namespace),
+        {"status": {"syncedEpoch": 9}},
+        content_type="application/merge-patch+json",
+        token=token,
+        dryRun="All",
+    )
+
+    assert answer.status == 403
+    assert "cannot patch resource" in answer.message
+
+
+def test_the_token_of_another_namespace_is_worth_nothing(pods, token):
+    """Roles are of one namespace, and so are the agents."""
+    other = pods.api("GET", "/api/v1/namespaces/default/pods", token=token)
+    jobsets = pods.api(
+        "GET", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets", token=token
+    )
+
+    assert (other.status, jobsets.status) == (403, 403)
+
+
 def test_a_role_can_name_the_one_jobset(pods):
     """With resourceNames, a watch by field selector on that name is allowed, others are not."""
     name = "one-jobset-agent"

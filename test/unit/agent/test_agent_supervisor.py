@@ -174,6 +174,31 @@ async def test_a_group_restart(pod: Pod) -> None:
     assert pod.server.requests.count("patch", "pods") == 2
 
 
+async def test_a_token_is_renewed_while_the_worker_runs(pod: Pod, tmp_path: Path) -> None:
+    """The watch that is open goes on; what comes after the old token's end has the new one."""
+    account = Path(pod.environ["SERVICE_ACCOUNT_DIR"])
+    for name, token in (("one", "pod-token"), ("two", "renewed")):
+        (tmp_path / name).mkdir()
+        shutil.copy(account / "ca.crt", tmp_path / name)
+        (tmp_path / name / "token").write_text(token)
+    (tmp_path / "data").symlink_to("one")
+    pod.environ["SERVICE_ACCOUNT_DIR"] = str(tmp_path / "data")
+    async with pod.run("sh", "-c", SLEEPER) as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        (tmp_path / "new").symlink_to("two")
+        (tmp_path / "new").rename(tmp_path / "data")
+        pod.server.token = "renewed"
+        pod.status(deprecatedEpoch=1)
+        await pod.lift(2)
+        await agent.printed("started", 2)
+        pod.server.faults.cut(verb="watch", reset=True)
+        pod.status(deprecatedEpoch=2)
+        await pod.at(3)
+
+    assert pod.server.requests.count("watch", "jobsets") <= 3
+
+
 async def test_a_worker_that_fails_opens_the_next_epoch(pod: Pod) -> None:
     """Nobody has to deprecate the epoch; the agent lives on."""
     async with pod.run("sh", "-c", "echo started; exit 1") as agent:
