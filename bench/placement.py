@@ -23,7 +23,6 @@ from cluster import Cluster  # type: ignore[import-not-found]
 from follow import following
 from install import apply_manifest
 from jobsetpy import admission, aio
-from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.app import wiring
@@ -179,7 +178,8 @@ async def measure(
         got = figures[gates]
         for key, label, unit in (
             ("leaders", "all leaders bound", " s"),
-            ("lag", "a Job's last pod after its leader", " s"), ("half", "half of the pods bound", " s"),
+            ("lag", "a Job's last pod after its leader", " s"),
+            ("half", "half of the pods bound", " s"),
             ("all", "all pods bound", " s"), ("posts", "pod creations sent", ""),
             ("refused", "of them refused", ""), ("patches", "pods patched by the manager", ""),
         ):  # fmt: skip

@@ -16,7 +16,7 @@ from jobsetpy.admission import _review as review
 from jobsetpy.admission._kinds import StoredClaim
 from jobsetpy.admission._review import ALLOWED, Answer, ReviewRequest
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import Node
+from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import Client
@@ -168,7 +168,7 @@ class PodHandlers:
         self,
         *,
         pods: Store[ChildPod],
-        nodes: Store[Node],
+        nodes: Store[LabelledNode],
         jobs: Store[Job] | None = None,
         barrier: Barrier | None = None,
     ) -> None:

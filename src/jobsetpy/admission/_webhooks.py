@@ -15,7 +15,7 @@ from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.admission._sources import FileSource, SecretSource, Source
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import Node
+from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.group_injection import Barrier
 from jobsetpy.manager import parse_address
@@ -88,7 +88,7 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
     """
     settings = settings or WebhookSettings()
     pods = manager.informer(ChildPod, label_selector=keys.JOBSET_NAME, indexes=[LEADERS])
-    nodes = manager.informer(Node)
+    nodes = manager.informer(LabelledNode)
     jobs = manager.informer(Job, label_selector=keys.JOBSET_NAME)
     handlers = routes(
         JobSetHandlers(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
 
-from jobsetpy.api._wire import wire
+from jobsetpy.api._wire import field, wire
 from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
 
 
@@ -93,6 +95,31 @@ class Node:
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
+
+
+@wire
+class LabelledMeta:
+    """Identity and labels; texts that repeat from node to node are shared."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: Mapping[str, str] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        """Share the texts of labels; a cluster has thousands of nodes with the same few."""
+        shared = {sys.intern(key): sys.intern(value) for key, value in self.labels.items()}
+        object.__setattr__(self, "labels", shared)
+
+
+@resource("", "v1", "Node", "nodes", namespaced=False)
+@wire
+class LabelledNode:
+    """A Node as the manager caches it: every node of the cluster, so only its labels."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: LabelledMeta = LabelledMeta()
 
 
 @resource("", "v1", "ConfigMap", "configmaps")

@@ -23,7 +23,7 @@ from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import Node
+from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import condition_true, controller_of
 from jobsetpy.domain.conditions import WARNING
@@ -87,8 +87,10 @@ class _Done:
 
 
 def _index_values(pod: ChildPod) -> Iterable[str]:
+    if pod.metadata.annotations.placed_topology is None:
+        return ()
     job = _job_key(pod)
-    if pod.metadata.annotations.placed_topology is None or job is None:
+    if job is None:
         return ()
     if not _is_leader(pod):
         return (f"job:{job}",)
@@ -121,7 +123,7 @@ class PodPlacementReconciler:
         jobsets: rt.Store[JobSet],
         jobs: rt.Store[Job],
         pods: rt.Store[ChildPod],
-        nodes: rt.Store[Node],
+        nodes: rt.Store[LabelledNode],
         events: rt.EventRecorder,
         settings: PlacementSettings | None = None,
         clock: Clock | None = None,
@@ -178,7 +180,7 @@ class PodPlacementReconciler:
         domain = (self._node_labels(leader.node) or {}).get(leader.topology)
         return domain is not None and is_misplaced(_placed(follower), leader.topology, domain)
 
-    def leaders_on(self, node: Node) -> list[rt.ObjectKey]:
+    def leaders_on(self, node: LabelledNode) -> list[rt.ObjectKey]:
         """The Jobs whose leaders are on a node; none before all leaders are known."""
         if not self._pods.has_synced:
             return []
@@ -427,7 +429,7 @@ def setup(manager: rt.Manager, settings: PlacementSettings | None = None) -> rt.
     jobsets = manager.informer(JobSet)
     jobs = manager.informer(Job, label_selector=CHILD_SELECTOR)
     pods = manager.informer(ChildPod, label_selector=CHILD_SELECTOR, indexes=[PLACED])
-    nodes = manager.informer(Node)
+    nodes = manager.informer(LabelledNode)
     reconciler = PodPlacementReconciler(
         manager.client,
         jobsets=jobsets.store,
