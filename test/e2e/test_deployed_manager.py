@@ -3,12 +3,22 @@
 ``node_client`` installs ``config/default`` with the image built here.
 """
 
+import base64
 import json
 import uuid
+from datetime import UTC, datetime
 
 import pytest
 
-from install import CONFIG, apply_object, create_namespace, uninstall_manager
+from install import (
+    CONFIG,
+    MANAGER_IMAGE,
+    apply_object,
+    create_namespace,
+    uninstall_manager,
+    with_image,
+)
+from jobsetpy.admission import _x509 as x509
 from jobsetpy.api.core import Namespace, Pod
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError, NotFoundError
@@ -195,6 +205,49 @@ async def test_restart_in_place_under_the_restricted_profile(node_client, raw, s
     assert any(line["msg"] == "serving with a new certificate" for line in lines)
     assert [line for line in lines if line["level"] == "error"] == []
     assert "forbidden" not in log.lower()
+
+
+def issued_by_others() -> dict:
+    """What cert-manager would have made, which is not in this cluster."""
+    now = datetime.now(UTC)
+    authority = x509.new_authority(now)
+    name = f"jobset-webhook-service.{SYSTEM}.svc"
+    pair = x509.new_serving(authority, [name], now)
+    data = {"ca.crt": authority.certificate, "tls.crt": pair.certificate, "tls.key": pair.key}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "jobset-webhook-serving-cert", "namespace": SYSTEM},
+        "type": "kubernetes.io/tls",
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+    }
+
+
+async def test_certificates_may_be_those_of_others(node_client, raw, strict):
+    """With the component for cert-manager the manager serves what is mounted, and makes nothing."""
+    secret = issued_by_others()
+    await apply_object(node_client, secret)
+    for document in render(CONFIG / "default", CONFIG / "components" / "cert-manager"):
+        for webhook in document.get("webhooks", ()):  # the injector's part
+            webhook["clientConfig"]["caBundle"] = secret["data"]["ca.crt"]
+        if not document["apiVersion"].startswith("cert-manager.io/"):
+            await apply_object(node_client, with_image(document, MANAGER_IMAGE))
+    deployment = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/jobset-controller-manager"
+
+    async def rolled_out() -> bool:
+        found = await raw.get(deployment)
+        status = found["status"]
+        counts = [status.get(key) for key in ("replicas", "updatedReplicas", "availableReplicas")]
+        return (
+            counts == [1, 1, 1] and status["observedGeneration"] == found["metadata"]["generation"]
+        )
+
+    await eventually(rolled_out, 60, poll_s=0.2)
+    stored = await raw.post(f"{GROUP}/namespaces/{strict}/jobsets", sleepers("filed", 1))
+    assert stored["spec"]["network"]["enableDNSHostnames"] is True
+    path = f"{WEBHOOKS}/mutatingwebhookconfigurations/jobset-mutating-webhook-configuration"
+    (bundle,) = {w["clientConfig"]["caBundle"] for w in (await raw.get(path))["webhooks"]}
+    assert bundle == secret["data"]["ca.crt"]
 
 
 async def test_nothing_is_left_when_it_is_deleted(node_client, raw):
