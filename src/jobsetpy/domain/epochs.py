@@ -23,6 +23,7 @@ from jobsetpy.domain.epoch_accounts import Account, account, on_deprecate, on_sy
 from jobsetpy.domain.epoch_failures import Cause
 from jobsetpy.domain.plan import EmitEvent
 from jobsetpy.domain.planner import is_ours
+from jobsetpy.domain.values import evolve
 
 INVALID: Final = -1
 """What ``parse_epoch`` makes of a text that is no epoch."""
@@ -99,7 +100,12 @@ class EpochDecision:
     @property
     def empty(self) -> bool:
         """Whether nothing has to be written."""
-        return self.synced is None and self.deprecated is None and self.failed is None
+        return (
+            self.synced is None
+            and self.deprecated is None
+            and self.failed is None
+            and self.record is None
+        )
 
 
 NOTHING: Final = EpochDecision()
@@ -136,8 +142,11 @@ def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) 
     """
     if not takes_part(jobset):
         return False
-    synced, deprecated = _move(jobset, pods, cause, expected_pods(jobset))
-    return synced is not None or deprecated is not None or _crashes(jobset, pods) > 0
+    expected = expected_pods(jobset)
+    synced, deprecated = _move(jobset, pods, cause, expected)
+    if synced is not None or deprecated is not None:
+        return True
+    return _crashes(jobset, pods) > 0 or _has_shrunk(jobset, pods, expected)
 
 
 def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> EpochDecision:
@@ -176,6 +185,8 @@ def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -
         return _sync(jobset, charged, expected, pods.epochs[synced])
     if deprecated is not None:
         return _deprecate(jobset, charged, deprecated, pods, cause)
+    if _has_shrunk(jobset, pods, expected):
+        return EpochDecision(record=evolve(record_of(jobset), pods=expected))
     return NOTHING
 
 
@@ -273,6 +284,16 @@ def _crashes(jobset: JobSet, pods: Histogram) -> int:
     else:
         return 0  # workers run
     return most if most - allowed > policy.max_restarts else 0
+
+
+def _has_shrunk(jobset: JobSet, pods: Histogram, expected: int) -> bool:
+    """Whether the group runs on with fewer pods than its record says: no new epoch will tell."""
+    known = record_of(jobset).pods
+    return (
+        known not in {0, expected}
+        and len(pods.epochs) == 1
+        and pods.epochs.get(jobset.status.synced_epoch) == expected - pods.succeeded
+    )
 
 
 def _deprecate(

@@ -372,7 +372,9 @@ def _summary(decision: EpochDecision) -> str:
         return "failed: no restarts left"
     if decision.synced is not None:
         return f"synced {decision.synced}"
-    return f"deprecated {decision.deprecated}"
+    if decision.deprecated is not None:
+        return f"deprecated {decision.deprecated}"
+    return "noted the group's size"
 
 
 def setup(manager: rt.Manager, settings: PodEpochsSettings | None = None) -> rt.Controller:

@@ -149,7 +149,12 @@ def test_a_smaller_group_goes_on():
     observed = jobset(1, 0, pods=3)
 
     assert decide_epochs(observed, Histogram({1: 4})).empty
-    assert decide_epochs(observed, Histogram({1: 3})).empty
+    decision = decide_epochs(observed, Histogram({1: 3}))
+    assert (None, None) == (decision.synced, decision.deprecated)
+
+    noted = stored(observed, decision)
+    assert decide_epochs(noted, Histogram({1: 3})).empty
+    assert 1 == account(noted, 2, 3).spent
 
 
 def test_what_is_told_of_a_resize():
