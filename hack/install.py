@@ -90,6 +90,11 @@ async def apply_object(client: KubeClient, document: dict[str, Any]) -> None:
 async def install_crd(client: KubeClient) -> None:
     """Apply the CRD and wait until JobSets can be listed."""
     await apply_manifest(client, ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml")
+    await jobsets_served(client)
+
+
+async def jobsets_served(client: KubeClient) -> None:
+    """Wait until JobSets can be listed."""
     for _ in range(100):
         with contextlib.suppress(NotFoundError):
             await client.raw(HttpRequest(method="GET", path=JobSet.RESOURCE.path()))
@@ -114,9 +119,9 @@ async def install_manager(
     Args:
         folder: ``default``, or ``without-webhooks``.
     """
-    await install_crd(client)
     for document in sorted(render(CONFIG / folder), key=_rank):
         await apply_object(client, with_image(document, image))
+    await jobsets_served(client)
 
 
 async def uninstall_manager(client: KubeClient, *, folder: str = "default") -> None:

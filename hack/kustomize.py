@@ -19,6 +19,7 @@ from jobsetpy.testing._patches import json_patch
 Objects = list[dict[str, Any]]
 
 FIELDS = {"apiVersion", "kind", "resources", "components", "patches", "labels", "images"}
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # far faster, where there is a library
 SELECTORS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "Deployment": (("spec", "selector", "matchLabels"), ("spec", "template", "metadata", "labels")),
     "Service": (("spec", "selector"),),
@@ -64,7 +65,7 @@ def _resources(folder: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         if path.is_dir():
             yield from render(path)
         else:
-            yield from (item for item in yaml.safe_load_all(path.read_text()) if item)
+            yield from (item for item in yaml.load_all(path.read_text(), LOADER) if item)
 
 
 def _patched(folder: Path, patch: dict[str, Any], found: Objects) -> Objects:
