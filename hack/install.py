@@ -57,6 +57,8 @@ PLURALS = {
     "ValidatingWebhookConfiguration": ("validatingwebhookconfigurations", False),
     "ValidatingAdmissionPolicy": ("validatingadmissionpolicies", False),
     "ValidatingAdmissionPolicyBinding": ("validatingadmissionpolicybindings", False),
+    "PriorityLevelConfiguration": ("prioritylevelconfigurations", False),
+    "FlowSchema": ("flowschemas", False),
     "JobSet": ("jobsets", True),
 }
 

@@ -1,6 +1,7 @@
 """The admission policy for agents, with real tokens that are bound to real pods."""
 
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -292,6 +293,33 @@ def test_the_token_of_another_namespace_is_worth_nothing(pods, token):
     )
 
     assert (other.status, jobsets.status) == (403, 403)
+
+
+def test_agents_requests_have_a_flow_of_their_own(pods, token):
+    """With config/agent/flow, the API server counts them by that priority level."""
+    flows = "/apis/flowcontrol.apiserver.k8s.io/v1"
+    level, schema = documents("flow/flow.yaml")
+    paths = [
+        f"{flows}/prioritylevelconfigurations/{level['metadata']['name']}",
+        f"{flows}/flowschemas/{schema['metadata']['name']}",
+    ]
+    pods.api.apply(paths[0], level).accepted()
+    uid = pods.api.apply(paths[1], schema).accepted()["metadata"]["uid"]
+    url = f"{pods.api.server}/apis/jobset.x-k8s.io/v1alpha2/namespaces/{pods.namespace}/jobsets"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+
+    def flow():
+        with urllib.request.urlopen(request, timeout=30, context=pods.api.tls) as response:
+            return response.headers["X-Kubernetes-PF-FlowSchema-UID"]
+
+    try:
+        deadline = time.monotonic() + 30
+        while flow() != uid:
+            assert time.monotonic() < deadline, "the flow schema does not come into force"
+            time.sleep(0.1)
+    finally:
+        for path in reversed(paths):
+            pods.api("DELETE", path)
 
 
 def test_a_role_can_name_the_one_jobset(pods):
