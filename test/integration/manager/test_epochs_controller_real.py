@@ -1,0 +1,243 @@
+"""The life of a group that restarts in place, against a real API server and Job controller.
+
+The manager is a process of its own; the test plays the kubelet and the agents.
+"""
+
+import asyncio
+import contextlib
+import re
+import time
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import ChildPod, JobSet
+from manager_process import ManagerProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
+
+RULES = [
+    {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0, 20]}},
+]
+FAIL_ON_20 = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [20]}}
+AT = "2026-01-01T00:00:00Z"
+RUNNING = {"running": {"startedAt": AT}}
+
+
+def ended(code):
+    """A container state; a time is null where the kubelet does not know it."""
+    return {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": AT}}
+
+
+class Group:
+    """A JobSet with played kubelets and agents."""
+
+    def __init__(self, client, namespace, name):
+        self.client = client
+        self.namespace = namespace
+        self.name = name
+
+    async def jobset(self):
+        return await self.client.get(JobSet, self.namespace, self.name)
+
+    async def until(self, what, check, timeout_s=30.0):
+        """Wait until the status fits."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            status = (await self.jobset()).status
+            if check(status):
+                return status
+            assert time.monotonic() < deadline, f"waited in vain for {what}: {status}"
+            await asyncio.sleep(0.05)
+
+    async def epochs(self, synced, deprecated):
+        """Wait for both numbers."""
+        return await self.until(
+            f"epochs {synced}, {deprecated}",
+            lambda s: (s.synced_epoch, s.deprecated_epoch) == (synced, deprecated),
+        )
+
+    async def pods(self, count):
+        """The names of the pods that are not going, once there are so many."""
+        deadline = time.monotonic() + 30
+        while True:
+            page = await self.client.list_page(Pod, self.namespace)
+            names = [
+                pod.metadata.name
+                for pod in page.items
+                if pod.metadata.deletion_timestamp is None and pod.status.phase != "Failed"
+            ]
+            if len(names) == count:
+                return names
+            assert time.monotonic() < deadline, f"{len(names)} pods, not {count}"
+            await asyncio.sleep(0.05)
+
+    async def show(self, name, state, restarts=0, phase="Running"):
+        """A kubelet tells of a worker."""
+        one = {"name": "worker", "state": state, "restartCount": restarts, "ready": False,
+               "image": "x", "imageID": "",
+               "lastState": {"terminated": {"exitCode": 137, "finishedAt": None}}}  # fmt: skip
+        status = {"phase": phase, "containerStatuses": [one]}
+        await self.client.merge_patch(
+            Pod, self.namespace, name, {"status": status}, subresource="status"
+        )
+
+    async def report(self, name, epoch):
+        """An agent tells of its epoch."""
+        body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
+        await self.client.merge_patch(ChildPod, self.namespace, name, body)
+
+    async def come(self, names, epoch):
+        """All pods come to an epoch, and their workers run."""
+        for name in names:
+            await self.report(name, epoch)
+        await self.until(f"epoch {epoch}", lambda s: s.synced_epoch == epoch)
+        for name in names:
+            await self.show(name, RUNNING, restarts=epoch)
+
+    async def change(self, **spec):
+        """The user changes the JobSet."""
+        await self.client.merge_patch(JobSet, self.namespace, self.name, {"spec": spec})
+
+    async def uncounted(self):
+        """How many epochs cost nothing, and the size that is known."""
+        record = (await self.jobset()).status.in_place_restart
+        return record.uncounted_epochs, record.pods
+
+
+@contextlib.asynccontextmanager
+async def group(cluster, client, namespace, tmp_path, **settings):
+    """A group of four pods whose workers run at epoch 1."""
+    from objects import in_place_jobset
+
+    body = in_place_jobset("life", jobs=2, pods=2, **settings)
+    spec = body["spec"]["replicatedJobs"][0]["template"]["spec"]
+    spec["template"]["spec"]["containers"][0]["restartPolicyRules"] = RULES
+    spec["template"]["spec"]["containers"][0]["restartPolicy"] = "Never"
+    spec["podFailurePolicy"] = {"rules": [FAIL_ON_20]}
+    manager = ManagerProcess(cluster.kubeconfig, tmp_path / "manager.log")
+    await manager.start()
+    try:
+        await client.create(JobSet, namespace, body)
+        one = Group(client, namespace, "life")
+        await one.come(await one.pods(4), 1)
+        yield one, manager
+    finally:
+        await manager.stop()
+        with contextlib.suppress(Exception):
+            await client.delete(JobSet, namespace, "life", propagation="Background")
+
+
+async def conditions(one):
+    """Status, reason and message of the conditions."""
+    found = (await one.jobset()).status.conditions
+    return {c.type: (c.status, c.reason, c.message) for c in found}
+
+
+async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
+    """Failures restart it and count; a deletion too; suspension, resizing and recreation do not.
+
+    With two restarts, the third failure ends it.
+    """
+    async with group(cluster, client, namespace, tmp_path, max_restarts=3) as (one, _):
+        names = await one.pods(4)
+        # A worker fails: seen at once, with its own code.
+        began = time.monotonic()
+        await one.show(names[0], ended(7), restarts=1)
+        await one.epochs(1, 1)
+        assert time.monotonic() - began < 2.0
+        status, reason, message = (await conditions(one))["RestartingInPlace"]
+        assert ("True", keys.CONTAINER_FAILED_REASON) == (status, reason)
+        assert f"pod {names[0]!r}, container 'worker' exited with 7 (Error)" in message
+        for name in names:
+            await one.show(name, ended(137), restarts=1)
+        await one.come(names, 2)
+        assert (await conditions(one))["RestartingInPlace"][0] == "False"
+        assert (0, 4) == await one.uncounted()
+
+        # A pod is deleted: the others do not wait for its replacement.
+        await client.delete(Pod, namespace, names[1])
+        await one.epochs(2, 2)
+        assert (await conditions(one))["RestartingInPlace"][1] == keys.POD_DELETED_REASON
+        await one.come(await one.pods(4), 3)
+        assert (0, 4) == await one.uncounted()
+
+        # Suspended and resumed.
+        await one.change(suspend=True)
+        await one.pods(0)
+        await one.change(suspend=False)
+        await one.come(await one.pods(4), 4)
+        assert (1, 4) == await one.uncounted()
+
+        # Grown, and shrunk again.
+        for pods, epoch, expected in ((3, 5, (2, 6)), (2, 5, (2, 4))):
+            items = (await raw(client, namespace))["spec"]["replicatedJobs"]
+            items[0]["template"]["spec"] |= {"parallelism": pods, "completions": pods}
+            await one.change(replicatedJobs=items)
+            names = await one.pods(2 * pods)
+            if pods == 3:
+                await one.come(names, epoch)
+            await one.until(
+                f"the size {expected}",
+                lambda s, expected=expected: s.in_place_restart.pods == expected[1],
+            )
+            assert expected == await one.uncounted()
+        await one.epochs(5, 4)
+
+        # An unrecoverable failure: nobody restarts in place for it; all Jobs are recreated.
+        await one.show(names[0], ended(20), phase="Failed")
+        await one.until("a restart of all Jobs", lambda s: s.restarts == 1)
+        for _ in range(100):
+            attempts = {
+                job.metadata.labels[keys.RESTART_ATTEMPT]
+                for job in (await client.list_page(Job, namespace)).items
+            }
+            if attempts == {"1"}:
+                break
+            await asyncio.sleep(0.1)
+        await one.come(await one.pods(4), 6)
+        assert (3, 4) == await one.uncounted()
+
+        # Two restarts in place and one of all Jobs: the budget is spent.
+        assert "Failed" not in await conditions(one)
+        names = await one.pods(4)
+        await one.show(names[0], ended(7), restarts=7)
+        await asyncio.sleep(0.3)
+        assert "Failed" not in await conditions(one)
+        await one.report(names[0], 7)
+        await one.until("its end", lambda s: s.terminal_state == "Failed")
+        assert (await conditions(one))["Failed"][1] == keys.REACHED_MAX_RESTARTS_REASON
+
+
+async def raw(client, namespace):
+    """The JobSet as plain JSON."""
+    import msgspec
+
+    from jobsetpy.api._wire import to_json
+
+    jobset = await client.get(JobSet, namespace, "life")
+    return msgspec.json.decode(msgspec.json.encode(to_json(jobset)))
+
+
+async def test_a_failover_in_the_middle_of_a_restart(cluster, client, namespace, tmp_path):
+    """The next manager ends the restart and charges it once; it names who holds a barrier."""
+    async with group(cluster, client, namespace, tmp_path) as (one, manager):
+        names = await one.pods(4)
+        await one.show(names[0], ended(7), restarts=1)
+        await one.epochs(1, 1)
+        await manager.kill()
+        for name in names:
+            await one.show(name, ended(137), restarts=1)
+            await one.report(name, 2)
+        await manager.start()
+        await one.epochs(2, 1)
+        for name in names:
+            await one.show(name, RUNNING, restarts=2)
+
+        assert (0, 4) == await one.uncounted()
+        assert (await conditions(one))["RestartingInPlace"][0] == "False"
+        text = manager.log.read_text()
+        assert 1 == len(re.findall("deprecated 1", text))
+        assert 1 == len(re.findall("synced 2", text))
