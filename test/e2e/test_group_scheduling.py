@@ -1,0 +1,278 @@
+"""Groups on a real node: real kubelet, real barriers, the deployed manager with its webhooks.
+
+All JobSets are made at the same time; a test waits for its own one.
+"""
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+import pytest_asyncio
+
+from jobsetpy.api import keys
+from jobsetpy.api.core import ConfigMap, Node, Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest
+from jobsetpy.errors import NotFoundError
+from jobsetpy.testing import eventually
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(300),
+]
+
+NAMESPACE = "default"
+LIMIT_S = 60.0
+SCRIPT = "echo started; trap 'exit 143' TERM; while :; do sleep 1 & wait $!; done"
+NO_TOKEN = {"automountServiceAccountToken": False}
+"""Pods that cannot ask the API server wait for the mounted ConfigMap."""
+
+
+def job(name, pods=2, *, late="", **spec):
+    """A ReplicatedJob; ``late`` names a node label that no node has at first."""
+    container = {
+        "name": "worker",
+        "image": "localhost/shell:1",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", SCRIPT],
+    }
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    if late:
+        pod["nodeSelector"] = {late: "yes"}
+    template = {"spec": {**pod, **spec}}
+    return {
+        "name": name,
+        "template": {
+            "spec": {
+                "parallelism": pods,
+                "completions": pods,
+                "backoffLimit": 0,
+                "template": template,
+            }
+        },
+    }
+
+
+class Stage:
+    """The cluster and its JobSets."""
+
+    def __init__(self, client, node):
+        self.client = client
+        self.node = node
+        self.names = []
+
+    async def create(self, name, *jobs, config=None, **spec):
+        """Create a JobSet that starts as a group."""
+        config = {"timeoutAfterSeconds": 120} if config is None else config
+        body = {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": name},
+            "spec": {"replicatedJobs": list(jobs), "groupSchedulingConfig": config, **spec},
+        }
+        self.names.append(name)
+        await self.client.create(JobSet, NAMESPACE, body)
+
+    async def let_in(self, label, value="yes"):
+        """Give the node a label, or take it away."""
+        body = {"metadata": {"labels": {label: value}}}
+        await self.client.merge_patch(Node, "", self.node, body)
+
+    async def pods(self, name):
+        """Pods of a JobSet that live, by name without JobSet and random characters."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        query = (("labelSelector", f"{keys.JOBSET_NAME}={name}"),)
+        answer = await self.client.raw(HttpRequest(method="GET", path=path, query=query))
+        return {
+            pod["metadata"]["name"].rpartition("-")[0].removeprefix(f"{name}-"): pod
+            for pod in json.loads(answer.body)["items"]
+            if "deletionTimestamp" not in pod["metadata"] and pod["status"]["phase"] != "Failed"
+        }
+
+    async def waits(self, name, *pods):
+        """Wait until these pods have come to the barrier; they."""
+
+        async def there():
+            found = await self.pods(name)
+            ready = {key for key, pod in found.items() if "running" in barrier(pod)}
+            return found if ready == set(pods) else None
+
+        return await eventually(there, LIMIT_S, poll_s=0.2)
+
+    async def runs(self, name, *pods):
+        """Wait until the workers of these pods run, and no others; they."""
+
+        async def there():
+            found = await self.pods(name)
+            return found if {key for key, pod in found.items() if works(pod)} == set(pods) else None
+
+        return await eventually(there, LIMIT_S, poll_s=0.2)
+
+    async def jobset(self, name):
+        """The JobSet."""
+        return await self.client.get(JobSet, NAMESPACE, name)
+
+
+def barrier(pod):
+    """State of the barrier's container; {} before there is one."""
+    for status in pod["status"].get("initContainerStatuses", ()):
+        if status["name"] == keys.GROUP_INIT_CONTAINER:
+            return status["state"]
+    return {}
+
+
+def works(pod):
+    """Whether the worker has started."""
+    statuses = pod["status"].get("containerStatuses", ())
+    return any("waiting" not in status["state"] for status in statuses)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(node_cluster):
+    """The manager, allowed to make Roles, and all JobSets of this file."""
+    from install import CONFIG, apply_manifest, install_manager
+    from jobsetpy.client import connect
+    from scenario import manager_ready
+
+    client = await connect(kubeconfig=str(node_cluster.kubeconfig))
+    await apply_manifest(client, CONFIG / "manager/namespace.yaml")
+    await apply_manifest(client, CONFIG / "group-scheduling/manager_role.yaml")
+    await install_manager(client)
+    await manager_ready(client)
+    (node,) = (await client.list_page(Node)).items
+    stage = Stage(client, node.metadata.name)
+    await stage.create("all", job("a"), job("b", 1, late="test/all"),
+                       failurePolicy={"maxRestarts": 1})  # fmt: skip
+    await stage.create("some", job("workers", 1), job("more", 1, late="test/some"),
+                       job("auxiliary", 1),
+                       config={"targetReplicatedJobs": ["workers", "more"]})  # fmt: skip
+    late = {"config": {"timeoutAfterSeconds": 6}, "failurePolicy": {"maxRestarts": 0}}
+    await stage.create("watch", job("a"), job("b", 1, late="test/never"), **late)
+    await stage.create("mount", job("a", **NO_TOKEN), job("b", 1, late="test/never"), **late)
+    yield stage
+    for name in stage.names:
+        with contextlib.suppress(NotFoundError):
+            await client.delete(JobSet, NAMESPACE, name, propagation="Background")
+    await client.aclose()
+
+
+async def test_a_group_waits_for_a_pod_that_cannot_be_scheduled(stage):
+    """Story 1, and once more after a restart, with the old signal still in the ConfigMap.
+
+    Released by the watch: the kubelets' mounts would take a minute.
+    """
+    from scenario import kill_worker
+
+    names = ("a-0-0", "a-0-1", "b-0-0")
+    early = await stage.waits("all", *names[:2])
+    assert not any(map(works, early.values()))
+    await stage.let_in("test/all")
+    async with asyncio.timeout(15):
+        first = await stage.runs("all", *names)
+    assert {"0"} == {p["metadata"]["labels"][keys.RESTART_ATTEMPT] for p in first.values()}
+
+    await stage.let_in("test/all", None)
+    victim = first["b-0-0"]["metadata"]["name"]
+    await kill_worker(await stage.client.get(Pod, NAMESPACE, victim), SCRIPT)
+
+    async def remade():
+        jobset = await stage.jobset("all")
+        pods = await stage.pods("all")
+        kept = {p["metadata"]["uid"] for p in pods.values()} & {
+            p["metadata"]["uid"] for p in first.values()
+        }
+        return jobset.status.restarts == 1 and len(pods) == 3 and not kept
+
+    await eventually(remade, LIMIT_S, poll_s=0.2)
+    await stage.waits("all", *names[:2])
+    await asyncio.sleep(3)  # long enough to read the old signal, were it taken for the new one
+    config_map = await stage.client.get(ConfigMap, NAMESPACE, "all-group-scheduling")
+    assert config_map.data["started"].endswith(" 1\n")
+    assert not any(map(works, (await stage.pods("all")).values()))
+    await stage.let_in("test/all")
+    async with asyncio.timeout(15):
+        await stage.runs("all", *names)
+
+
+async def test_a_group_of_some_replicated_jobs(stage):
+    """Story 2: the auxiliary pod starts by itself while the workers wait."""
+    pods = await stage.runs("some", "auxiliary-0-0")
+    assert barrier(pods["auxiliary-0-0"]) == {}
+    await stage.waits("some", "workers-0-0")
+    await stage.let_in("test/some")
+
+    await stage.runs("some", "auxiliary-0-0", "workers-0-0", "more-0-0")
+
+
+@pytest.mark.parametrize("name", ["watch", "mount"])
+async def test_a_group_that_waits_too_long_fails(stage, name):
+    """Barriers say how far the group was, and the failure policy goes on from there."""
+
+    async def failed():
+        return (await stage.jobset(name)).status.terminal_state == "Failed"
+
+    await eventually(failed, LIMIT_S, poll_s=0.2)
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    query = (("labelSelector", f"{keys.JOBSET_NAME}={name}"),)
+    answer = await stage.client.raw(HttpRequest(method="GET", path=path, query=query))
+    said = [
+        barrier(pod)["terminated"]
+        for pod in json.loads(answer.body)["items"]
+        if "terminated" in barrier(pod)
+    ]
+    assert said
+    assert {each["exitCode"] for each in said} <= {1, 143}
+    messages = [each["message"] for each in said if each["exitCode"] == 1]
+    assert messages
+    for message in messages:
+        assert message.startswith("group scheduling timed out after 6 s: ")
+        assert "of 3 pods had started at" in message or "fewer than 3 pods" in message
+    if name == "watch":
+        assert "2 of 3 pods had started at" in messages[0]
+
+
+async def test_pods_without_a_token_wait_for_the_mount(stage):
+    """The KEP's way; a change of the pods has the kubelet look at once, not within a minute."""
+    await stage.create("volume", job("a", **NO_TOKEN), job("b", 1, late="test/volume", **NO_TOKEN))
+    names = ("a-0-0", "a-0-1", "b-0-0")
+    waiting = await stage.waits("volume", *names[:2])
+    await stage.let_in("test/volume")
+
+    async def released():
+        config_map = await stage.client.get(ConfigMap, NAMESPACE, "volume-group-scheduling")
+        return "started" in (config_map.data or {})
+
+    await eventually(released, LIMIT_S, poll_s=0.2)
+    for key in names[:2]:
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{waiting[key]['metadata']['name']}"
+        body = b'{"metadata":{"annotations":{"look":"now"}}}'
+        merge = "application/merge-patch+json"
+        await stage.client.raw(
+            HttpRequest(method="PATCH", path=path, body=body, content_type=merge)
+        )
+    await stage.runs("volume", *names)
+
+
+async def test_restarts_in_place_pass_the_barrier(stage, node_cluster):
+    """All containers run again, the barrier's too, and it is open."""
+    from scenario import gang_jobset, pod_log_folders, restart_once, run_gang
+
+    jobset = gang_jobset("group-gang", 2)
+    jobset["spec"]["groupSchedulingConfig"] = {"timeoutAfterSeconds": 60}
+    async with run_gang(stage.client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
+        restart = await restart_once(timeline, 2)
+        pods = await stage.pods("group-gang")
+
+    assert restart.recreated == 0
+    assert restart.seconds < 30
+    for pod in pods.values():
+        (status,) = [
+            each
+            for each in pod["status"]["initContainerStatuses"]
+            if each["name"] == keys.GROUP_INIT_CONTAINER
+        ]
+        assert status["restartCount"] >= 1
+        assert status["state"]["terminated"]["exitCode"] == 0
