@@ -14,12 +14,11 @@ import yaml
 from install import apply_object, create_namespace
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import Pod, Service
+from jobsetpy.api.core import PersistentVolumeClaim, Pod, Service
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
-from jobsetpy.reconcilers._kinds import VolumeClaim
 from jobsetpy.testing import eventually
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -132,7 +131,7 @@ class Play:
 
     async def claims(self) -> dict[str, dict]:
         """All volume claims that are not being deleted."""
-        return _alive(await self.read_all(VolumeClaim))
+        return _alive(await self.read_all(PersistentVolumeClaim))
 
     async def change(self, body: dict) -> None:
         """Merge a patch into the JobSet, as its user."""
@@ -210,6 +209,14 @@ class Play:
             if item["type"] == kind:
                 return item["status"], item["reason"]
         return None
+
+    async def unscheduled(self) -> dict[str, str]:
+        """Why pods have no node, by their names."""
+        return {
+            name: str([pod["spec"].get("schedulingGates"), pod["status"].get("conditions")])
+            for name, pod in (await self.pods()).items()
+            if "nodeName" not in pod["spec"]
+        }
 
     async def restarts(self) -> tuple[int, int]:
         """Restarts of the whole JobSet, and those that count."""

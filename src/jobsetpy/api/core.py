@@ -122,6 +122,15 @@ class LabelledNode:
     metadata: LabelledMeta = LabelledMeta()
 
 
+@resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+@wire
+class PersistentVolumeClaim:
+    """A volume claim: only that it is there."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+
+
 @resource("", "v1", "ConfigMap", "configmaps")
 @wire
 class ConfigMap:

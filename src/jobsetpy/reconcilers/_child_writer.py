@@ -16,7 +16,7 @@ from typing import Any, Final, assert_never
 from jobsetpy import runtime as rt
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import Service
+from jobsetpy.api.core import PersistentVolumeClaim, Service
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import plan as p
 from jobsetpy.domain.conditions import WARNING
@@ -26,7 +26,6 @@ from jobsetpy.reconcilers._kinds import (
     GROUP_KINDS,
     RoleBinding,
     TemplatedJob,
-    VolumeClaim,
 )
 from jobsetpy.reconcilers._parallel import in_parallel
 
@@ -114,7 +113,7 @@ class ChildWriter:
             case p.CreateService(name, body):
                 await self._create_if_missing(Service, namespace, body)
             case p.CreateClaim(name, body):
-                await self._create_if_missing(VolumeClaim, namespace, body)
+                await self._create_if_missing(PersistentVolumeClaim, namespace, body)
             case p.CreateGroupObject(kind, _, body):
                 await self._create_group_object(GROUP_KINDS[kind], namespace, body)
             case p.DeleteJobSet(name, uid):

@@ -11,15 +11,6 @@ from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
 
 
-@resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
-@wire
-class VolumeClaim:
-    """A volume claim: only that it is there."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-
-
 @resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
 @wire
 class Role:

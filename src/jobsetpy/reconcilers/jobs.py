@@ -17,7 +17,7 @@ from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import ConfigMap, Service
+from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import plan as p
@@ -30,7 +30,6 @@ from jobsetpy.domain.volumes import claim_bodies
 from jobsetpy.errors import NotFoundError, TerminalError
 from jobsetpy.observability import metrics
 from jobsetpy.reconcilers._child_writer import NAMED_FAILURES, ChildWriter
-from jobsetpy.reconcilers._kinds import VolumeClaim
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of child Jobs, claims and pods: the label exists."""
@@ -97,7 +96,7 @@ class JobsReconciler:
         jobsets: rt.Store[JobSet],
         jobs: rt.Store[Job],
         services: rt.Store[Service],
-        claims: rt.Store[VolumeClaim],
+        claims: rt.Store[PersistentVolumeClaim],
         config_maps: rt.Store[ConfigMap],
         events: rt.EventRecorder,
         settings: JobsSettings | None = None,
@@ -307,11 +306,38 @@ def _digest(job: Job) -> tuple[Any, ...]:
     )
 
 
+def jobset_matters(event: rt.Event[Any]) -> bool:
+    """Whether a JobSet's change can change any decision; writes of the epochs cannot.
+
+    What this reconciler writes itself always counts: passes turned away until it shows wait for it.
+    """
+    old, new = event.old, event.new
+    if old is None or new is None:
+        return True
+    return _jobset_digest(old) != _jobset_digest(new)
+
+
+def _jobset_digest(jobset: JobSet) -> tuple[Any, ...]:
+    meta, status = jobset.metadata, jobset.status
+    return (
+        meta.uid,
+        meta.generation,  # the API server counts changes of the spec
+        meta.deletion_timestamp is None,
+        meta.labels,
+        meta.annotations,
+        status.conditions,
+        status.restarts,
+        status.restarts_count_towards_max,
+        status.terminal_state,
+        status.replicated_jobs_status,
+    )
+
+
 def _appears_or_goes(event: rt.Event[Any]) -> bool:
     return event.old is None or event.new is None
 
 
-def _jobset_by_label(child: VolumeClaim | ConfigMap) -> list[rt.ObjectKey]:
+def _jobset_by_label(child: PersistentVolumeClaim | ConfigMap) -> list[rt.ObjectKey]:
     meta = child.metadata
     name = meta.labels.get(keys.JOBSET_NAME)
     return [rt.ObjectKey(meta.namespace, name)] if name else []
@@ -328,7 +354,7 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
     jobsets = manager.informer(JobSet)
     jobs = manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
     services = manager.informer(Service)
-    claims = manager.informer(VolumeClaim, label_selector=CHILD_SELECTOR)
+    claims = manager.informer(PersistentVolumeClaim, label_selector=CHILD_SELECTOR)
     config_maps = manager.informer(ConfigMap, label_selector=CHILD_SELECTOR)
     reconciler = JobsReconciler(
         manager.client,
@@ -350,7 +376,7 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
         reconciler=reconciler,
         workers=settings.workers,
         watches=(
-            rt.Watch(jobsets, rt.enqueue_self),
+            rt.Watch(jobsets, rt.enqueue_self, when=jobset_matters),
             rt.Watch(jobs, of_owner, when=job_matters),
             rt.Watch(services, of_owner, when=_appears_or_goes),
             rt.Watch(claims, rt.enqueue_mapped(_jobset_by_label), when=_appears_or_goes),

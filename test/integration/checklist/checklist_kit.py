@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import Service
+from jobsetpy.api.core import PersistentVolumeClaim, Service
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
-from jobsetpy.reconcilers._kinds import VolumeClaim
 from jobsetpy.testing import JobSetBuilder, eventually, make_jobset
 
 NAME = "test-js"
@@ -282,7 +281,7 @@ class Scenario:
 
     async def claims(self) -> list[str]:
         """Names of the volume claims."""
-        return sorted(await self.read_all(VolumeClaim))
+        return sorted(await self.read_all(PersistentVolumeClaim))
 
     async def events(self, reason: str) -> list[dict]:
         """Events of a reason."""

@@ -5,8 +5,8 @@ from checklist_kit import A0, ALL, B0, NAME, RA, RB, Scenario, bare_jobset, now,
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from jobsetpy.api.core import PersistentVolumeClaim
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.reconcilers._kinds import VolumeClaim
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 
@@ -32,11 +32,11 @@ def mounting_jobset(*policies, name=NAME):
 async def delete_with_claims(js: Scenario):
     """Delete the JobSet, and play the garbage collector for the claims that it owns."""
     await js.client.delete(JobSet, js.namespace, NAME)
-    for name, claim in (await js.read_all(VolumeClaim)).items():
+    for name, claim in (await js.read_all(PersistentVolumeClaim)).items():
         if "ownerReferences" in claim["metadata"]:
-            await js.client.delete(VolumeClaim, js.namespace, name)
+            await js.client.delete(PersistentVolumeClaim, js.namespace, name)
             body = {"metadata": {"finalizers": None}}
-            await js.client.merge_patch(VolumeClaim, js.namespace, name, body)
+            await js.client.merge_patch(PersistentVolumeClaim, js.namespace, name, body)
 
 
 async def test_case_58_volume_claims(js):
@@ -45,7 +45,7 @@ async def test_case_58_volume_claims(js):
         mounting_jobset(claim_policy("scratch", "Delete"), claim_policy("results", "Retain"))
     )
     await js.until_jobs(A0)
-    claims = await js.read_all(VolumeClaim)
+    claims = await js.read_all(PersistentVolumeClaim)
     assert sorted(claims) == [f"results-{NAME}", f"scratch-{NAME}"]
     for claim in claims.values():
         assert claim["metadata"]["labels"] == {"app": "own", keys.JOBSET_NAME: NAME}
@@ -79,7 +79,7 @@ async def test_case_58_a_retained_claim_is_used_again(js):
     jobset = mounting_jobset(claim_policy("results", "Retain"))
     await js.create(jobset)
     await js.until_jobs(A0)
-    before = (await js.read(VolumeClaim, f"results-{NAME}"))["metadata"]["uid"]
+    before = (await js.read(PersistentVolumeClaim, f"results-{NAME}"))["metadata"]["uid"]
     await delete_with_claims(js)
     await js.client.delete(Job, js.namespace, A0)
 
@@ -87,7 +87,7 @@ async def test_case_58_a_retained_claim_is_used_again(js):
     await js.until_jobs(A0)
     await js.settled()
     assert await js.claims() == [f"results-{NAME}"]
-    assert (await js.read(VolumeClaim, f"results-{NAME}"))["metadata"]["uid"] == before
+    assert (await js.read(PersistentVolumeClaim, f"results-{NAME}"))["metadata"]["uid"] == before
 
 
 async def test_case_59_claims_of_a_suspended_jobset(js):
