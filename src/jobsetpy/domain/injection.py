@@ -13,7 +13,6 @@ see ``injection_update``.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from jobsetpy.domain.defaulting import Patch
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid, required
 from jobsetpy.domain.injection_options import Options, note_field, read_options
 from jobsetpy.domain.injection_pods import add_sidecar, add_supervisor
-from jobsetpy.domain.json_tree import Json, child, items, objects, text
+from jobsetpy.domain.json_tree import Json, child, copied, items, objects, text
 from jobsetpy.domain.validation_jobs import RESTART_ALL_ACTIONS
 
 __all__ = ["MODES", "Injection", "inject"]
@@ -68,15 +67,15 @@ def inject(jobset: Json, *, image: str) -> Injection:
     problems = [*_mode(mode), *_strategy(spec)]
     if problems:
         return Injection(jobset, problems=problems)
-    jobs = copy.deepcopy(list(items(spec, "replicatedJobs")))
+    given = items(spec, "replicatedJobs")
+    jobs = copied(list(given))
     patch: Patch = []
     for at, template, pod in templates(jobs):
         path = f"spec.replicatedJobs[{at}].template.spec"
-        before = copy.deepcopy(template)
         fill_job_fields(template)
         if not runs_agent(pod):
             problems += _add_agent(mode, template, notes, path, image)
-        if template != before:
+        if template != given[at]["template"]["spec"]:
             place = f"/spec/replicatedJobs/{at}/template/spec"
             patch.append({"op": "replace", "path": place, "value": template})
     if problems:

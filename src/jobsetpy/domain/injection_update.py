@@ -9,13 +9,12 @@ back all the same, and running groups keep the agent they started with.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from jobsetpy.api import keys
 from jobsetpy.domain.defaulting import Patch
 from jobsetpy.domain.injection import Injection, fill_job_fields, runs_agent, templates
-from jobsetpy.domain.json_tree import Json, child, items, job_spec, objects, pod_spec, text
+from jobsetpy.domain.json_tree import Json, child, copied, items, job_spec, objects, pod_spec, text
 
 _POD_FIELDS = ("restartPolicy", "serviceAccountName", "automountServiceAccountToken")
 _JOB_FIELDS = ("completionMode",)
@@ -43,17 +42,17 @@ def restore(old: Json, new: Json) -> Injection:
         return Injection(new)
     olds = {text(job, "name"): job for _, job in objects(child(old, "spec"), "replicatedJobs")}
     spec = child(new, "spec")
-    jobs = copy.deepcopy(list(items(spec, "replicatedJobs")))
+    given = items(spec, "replicatedJobs")
+    jobs = copied(list(given))
     patch: Patch = []
     for at, template, pod in templates(jobs):
         stored = olds.get(text(jobs[at], "name"), {})
         if not runs_agent(pod_spec(stored)):
             continue
-        sent = copy.deepcopy(template)
         _fill(template, job_spec(stored), _JOB_FIELDS)
         fill_job_fields(template)
         _restore_pod(pod, pod_spec(stored))
-        if template != sent:
+        if template != given[at]["template"]["spec"]:
             place = f"/spec/replicatedJobs/{at}/template/spec"
             patch.append({"op": "replace", "path": place, "value": template})
     if not patch:
@@ -82,7 +81,7 @@ def _restore_pod(pod: dict[str, Any], stored: Json) -> None:
 def _fill(into: dict[str, Any], stored: Json, names: tuple[str, ...]) -> None:
     for name in names:
         if not into.get(name) and into.get(name) is not False and stored.get(name) is not None:
-            into[name] = copy.deepcopy(stored[name])
+            into[name] = copied(stored[name])
 
 
 def _put_back(into: dict[str, Any], stored: Json, kind: str) -> None:
@@ -91,7 +90,7 @@ def _put_back(into: dict[str, Any], stored: Json, kind: str) -> None:
     entries = list(items(into, kind))
     for at, each in objects(stored, kind):
         if _is_agents(text(each, "name")) and text(each, "name") not in present:
-            entries.insert(at, copy.deepcopy(each))
+            entries.insert(at, copied(each))
     if entries:
         into[kind] = entries
 

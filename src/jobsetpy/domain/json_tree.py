@@ -25,6 +25,15 @@ def child(parent: Json, *path: str) -> Json:
     return parent
 
 
+def copied(value: Any) -> Any:
+    """A copy of JSON that shares no object or list with it, made faster than ``deepcopy``."""
+    if isinstance(value, dict):
+        return {name: copied(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    return value
+
+
 def objects(parent: Json, name: str) -> list[tuple[int, Json]]:
     """The entries of a list that are objects, each with its index in the list."""
     return [(at, item) for at, item in enumerate(items(parent, name)) if isinstance(item, Mapping)]
