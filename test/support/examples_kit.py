@@ -47,12 +47,14 @@ class Play:
 
     Args:
         client: an administrator's.
+        path: of the manifest, below ``examples/``.
         namespace: of this example alone.
         jobset: as the manifest has it.
     """
 
-    def __init__(self, client, namespace: str, jobset: dict) -> None:
+    def __init__(self, client, path: str, namespace: str, jobset: dict) -> None:
         self.client = client
+        self.path = path
         self.namespace = namespace
         self.manifest = jobset
         self.name = jobset["metadata"]["name"]
@@ -70,7 +72,7 @@ class Play:
         await eventually(usable, LIMIT_S, poll_s=POLL_S)
         objects = documents(path)
         (jobset,) = (each for each in objects if each["kind"] == "JobSet")
-        play = cls(client, namespace, jobset)
+        play = cls(client, path, namespace, jobset)
         generations = set()
         for _ in range(2):
             for document in objects:

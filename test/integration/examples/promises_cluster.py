@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from examples_kit import JOB_NAME, Play, now, of_job, same_pods
 
 from jobsetpy.api import keys
-from jobsetpy.api.core import Node, Pod
+from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.jobset import JobSet
 
 # -- names --------------------------------------------------------------------------------------
@@ -129,6 +129,7 @@ async def nodes_in(
         body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
         await play.client.create(Node, "", body)
         await play.client.merge_patch(Node, "", name, {"status": status}, subresource="status")
+        await play.client.merge_patch(Node, "", name, {"spec": {"taints": None}})
 
     async def found() -> dict[str, list[str]]:
         by_job: dict[str, list[str]] = {}
@@ -224,6 +225,46 @@ async def agents_are_injected(play: Play) -> None:
         assert pod["spec"]["serviceAccountName"] == "jobset-agent"
 
 
+# -- groups -------------------------------------------------------------------------------------
+
+
+async def the_last_pod_lets_all_go_on(play: Play) -> None:
+    """The barrier is lifted when every pod of the group waits behind it, in each attempt anew."""
+    workers, logger = [play.job("workers", 0), play.job("workers", 1)], play.job("logger")
+    (pod,) = (await play.until_pods(logger)).values()
+    assert "initContainers" not in pod["spec"]
+
+    async def lifted() -> str:
+        signal = (await play.read_all(ConfigMap)).get("all-or-nothing-group-scheduling", {})
+        return signal.get("data", {}).get("started", "")
+
+    seen = ""
+    for attempt in range(2):
+        pods = await play.until_attempt(attempt, *workers, logger)
+        group = sorted(of_job(pods, *workers).items())
+        assert len(group) == 4
+        for name, pod in group:
+            (barrier,) = (each["name"] for each in pod["spec"]["initContainers"])
+            assert await lifted() == seen, "one pod of the group has not started yet"
+            running = {"running": {"startedAt": now()}}
+            state = {"name": barrier, "image": "x", "imageID": "", "state": running}
+            status = {"initContainerStatuses": [{**state, "ready": False, "restartCount": 0}]}
+            await play.client.merge_patch(
+                Pod, play.namespace, name, {"status": status}, subresource="status"
+            )
+
+        async def lifted_again(before=seen) -> None:
+            assert await lifted() != before
+
+        await play.until(lifted_again)
+        seen = await lifted()
+        if not attempt:
+            await play.exit(workers[1], 1)
+    assert seen.split()[0] == (await play.jobset())["metadata"]["uid"]
+    await play.succeed(*workers)
+    await play.until_completed()
+
+
 # -- frameworks ---------------------------------------------------------------------------------
 
 
@@ -245,7 +286,7 @@ async def each_slice_has_a_node_pool(play: Play) -> None:
 
         async def placed() -> None:
             found = await pools()
-            assert set(found) == set(jobs)
+            assert set(found) == set(jobs), await play.unscheduled()
             assert sorted(found.values()) == [["x", "x"], ["y", "y"]]
 
         await play.until(placed)
@@ -319,6 +360,7 @@ async def step_by_step_on_one_volume(play: Play) -> None:
 PROMISES = {
     "coordinator/coordinator.yaml": the_coordinator_is_found,
     "exclusive-placement/node-selector.yaml": nodes_are_assigned,
+    "group-scheduling/all-or-nothing.yaml": the_last_pod_lets_all_go_on,
     "in-place-restart/exit-codes.yaml": agents_start_together_and_again,
     "in-place-restart/injected-sidecar.yaml": agents_are_injected,
     "in-place-restart/injected-supervisor.yaml": agents_are_injected,

@@ -173,12 +173,17 @@ async def slow_is_fatal(play: Play) -> None:
 
 
 async def a_hang_is_tried_again(play: Play) -> None:
-    """Missing the deadline restarts the JobSet once; a failure would have ended it."""
+    """Missing the deadline restarts the JobSet, but only once; a failure ends it at once."""
     job = play.job("workers")
+    other = await Play.open(play.client, play.path)
+    await other.exit(job, 1)
+    await other.until_failed(BUG)
+    assert await other.restarts() == (0, 0)
+
     await play.until_attempt(1, job)
     assert await play.condition(RESTARTING) == ("True", "FailurePolicy_hangs")
-    await play.exit(job, 1)
-    await play.until_failed(BUG)
+    await play.until_failed(MAX_RESTARTS)
+    assert await play.restarts() == (1, 1)
 
 
 async def some_indexes_may_fail(play: Play) -> None:
