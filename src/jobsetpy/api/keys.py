@@ -67,6 +67,8 @@ SUSPENDED_CONDITION: Final = "Suspended"
 RESTARTING_CONDITION: Final = "RestartingJobSet"
 RESTARTING_IN_PLACE_CONDITION: Final = "RestartingInPlace"
 BARRIER_STALLED_CONDITION: Final = "BarrierStalled"
+IN_PLACE_CONDITIONS: Final = frozenset({RESTARTING_IN_PLACE_CONDITION, BARRIER_STALLED_CONDITION})
+"""Set by the pod epochs reconciler alone, and of no concern to the others."""
 STARTUP_IN_PROGRESS_CONDITION: Final = "StartupPolicyInProgress"
 STARTUP_COMPLETED_CONDITION: Final = "StartupPolicyCompleted"
 GROUP_IN_PROGRESS_CONDITION: Final = "GroupSchedulingInProgress"

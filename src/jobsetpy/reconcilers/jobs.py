@@ -325,7 +325,7 @@ def _jobset_digest(jobset: JobSet) -> tuple[Any, ...]:
         meta.deletion_timestamp is None,
         meta.labels,
         meta.annotations,
-        status.conditions,
+        tuple(c for c in status.conditions if c.type not in keys.IN_PLACE_CONDITIONS),
         status.restarts,
         status.restarts_count_towards_max,
         status.terminal_state,

@@ -11,7 +11,7 @@ from jobsetpy.testing.jobsets import decoded
 GROUP = GroupKey("ns", "js-name", "js", 0)
 
 
-def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False):
+def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False, restarts=0):
     """A pod of a Job."""
     meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": {}}
     if epoch is not None:
@@ -20,7 +20,12 @@ def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False):
         meta["ownerReferences"] = [{"kind": "Job", "uid": owner, "controller": True}]
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return decoded(ChildPod, {"metadata": meta, "status": {"phase": phase}})
+    status = {"phase": phase}
+    if restarts:
+        ended = {"terminated": {"exitCode": 1}}
+        one = {"name": "c", "restartCount": restarts, "lastState": ended}
+        status["containerStatuses"] = [one]
+    return decoded(ChildPod, {"metadata": meta, "status": status})
 
 
 def job(uid="job", *, owner="js", attempt="0", succeeded=0, kind="JobSet", group=keys.GROUP):
@@ -239,14 +244,76 @@ def test_invalid_annotations_are_named():
     assert {} == book.invalid(GROUP)
 
 
+def test_the_first_pod_at_an_epoch_is_known():
+    """For people who ask who restarted first; not of pods that came before their Job."""
+    book = ledger()
+    book.pod_changed(None, pod(epoch=1))
+    book.pod_changed(None, pod("q", 1))
+    book.pod_changed(pod("q", 1), pod("q", 2))
+    book.pod_changed(pod(epoch=1), pod(epoch=2))
+
+    assert {2: "q"} == book.histogram(GROUP).first
+
+
+def test_restart_counts():
+    """Of pods that are alive, with an epoch or without; 0 is not counted."""
+    book = ledger()
+    changes = [
+        (None, pod(restarts=0), {}),
+        (pod(), pod(restarts=2), {2: 1}),
+        (None, pod("q", 1, restarts=2), {2: 2}),
+        (pod(restarts=2), pod(epoch=1, restarts=5), {2: 1, 5: 1}),
+        (pod("q", 1, restarts=2), pod("q", 1, restarts=2, phase="Failed"), {5: 1}),
+        (pod(epoch=1, restarts=5), pod(epoch=1, restarts=5, phase="Succeeded"), {}),
+    ]
+    for old, new, expected in changes:
+        book.pod_changed(old, new)
+        assert expected == book.histogram(GROUP).restarts
+
+
+def test_a_restart_is_a_change():
+    """The group is named, so that somebody looks at it; also for a pod without an epoch."""
+    book = ledger()
+    book.pod_changed(None, pod())
+
+    assert GROUP == book.pod_changed(pod(), pod(restarts=1))
+    assert book.pod_changed(pod(restarts=1), pod(restarts=1)) is None
+
+
+def test_restart_counts_move_with_the_job():
+    """They come with the Job, go with it, and go from one Job to another with their pod."""
+    book = EpochLedger()
+    book.pod_changed(None, pod(restarts=3))
+    assert {} == book.histogram(GROUP).restarts
+    book.job_changed(None, job())
+    assert {3: 1} == book.histogram(GROUP).restarts
+
+    book.job_changed(None, job("two", attempt="1"))
+    book.pod_changed(pod(restarts=3), pod(restarts=3, owner="two"))
+    assert {} == book.histogram(GROUP).restarts
+    assert {3: 1} == book.histogram(GroupKey("ns", "js-name", "js", 1)).restarts
+    book.job_changed(job("two", attempt="1"), None)
+    assert {} == book.histogram(GroupKey("ns", "js-name", "js", 1)).restarts
+
+
+def test_the_group_of_a_pod():
+    """Known by its Job's UID alone."""
+    book = ledger()
+
+    assert GROUP == book.group_of_pod(pod())
+    assert book.group_of_pod(pod(owner="other")) is None
+
+
 def test_nothing_is_left_when_all_is_gone():
     """The ledger holds nothing of JobSets that no longer exist."""
     book = ledger(job(succeeded=2))
     book.pod_changed(None, pod(epoch=1))
     book.pod_changed(None, pod("q", "x"))
     book.pod_changed(None, pod("r", 1, phase="Succeeded"))
+    book.pod_changed(None, pod("s", restarts=1))
     book.job_changed(job(succeeded=2), None)
-    for each in (pod(epoch=1), pod("q", "x"), pod("r", 1, phase="Succeeded")):
+    gone = (pod(epoch=1), pod("q", "x"), pod("r", 1, phase="Succeeded"), pod("s", restarts=1))
+    for each in gone:
         book.pod_changed(each, None)
 
     assert 0 == len(book)
