@@ -70,24 +70,58 @@ def worker_lines(cluster, timeline, pod: str) -> list[str]:
     ]
 
 
+def ordinary(name: str, image: str) -> dict:
+    """A JobSet of two workers that knows of no agent, but for the annotation that asks for it."""
+    worker = {
+        "name": "worker",
+        "image": image,
+        "command": ["/worker"],
+        "env": [
+            {"name": "LD_LIBRARY_PATH", "value": "/worker/lib"},
+            {"name": "POD_NAME", "value": "mine"},
+        ],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    context = {
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    pod = {"securityContext": context, "containers": [worker]}
+    job = {"parallelism": 2, "template": {"spec": pod}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": name,
+            "annotations": {"jobset.sigs.k8s.io/in-place-restart-agent": "supervisor"},
+        },
+        "spec": {
+            "failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"},
+            "replicatedJobs": [{"name": "workers", "template": {"spec": job}}],
+        },
+    }
+
+
 @pytest.mark.parametrize("kind", COMPILERS)
 async def test_any_image(node_cluster, node_client, tmp_path, kind):
-    """A glibc, a musl and a static image: non-root, read-only, restricted, environment untouched."""
+    """A glibc, a musl and a static image: non-root, read-only, restricted, environment untouched.
+
+    The manifests are ordinary ones; the deployed manager's webhook adds the supervisor.
+    """
     await asyncio.to_thread(node_cluster.load_images, [image_of(kind, tmp_path)])
-    jobset = supervised_jobset(
-        f"sup-{kind}",
-        2,
-        command=["/worker"],
-        image=f"localhost/{kind}-worker:1",
-        environ={"LD_LIBRARY_PATH": "/worker/lib", "AGENT_LOG": "on"},
-    )
+    jobset = ordinary(f"sup-{kind}", f"localhost/{kind}-worker:1")
     async with run_gang(node_client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
         await printed(node_cluster, timeline, "worker started", 1)
         restart = await restart_supervised_once(timeline, 2, "worker started", script="/worker")
         pods = (await node_client.list_page(Pod, "default")).items
         (other,) = set(timeline.pods) - {restart.pod}
 
-        said = "user 1000, root read-only, libraries /worker/lib"
+        said = "user 1000, root read-only, libraries /worker/lib, pod mine, 0 foreign variables"
         first = [said, "worker started"]
         assert worker_lines(node_cluster, timeline, restart.pod) == first * 2
         assert worker_lines(node_cluster, timeline, other) == [*first, "saved", *first]
