@@ -1,0 +1,100 @@
+"""Restarts in place under random schedules: whatever happens when, workers never mix epochs.
+
+``JOBSETPY_SCHEDULES=20000`` tries so many instead of some hundreds.
+"""
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jobsetpy.agent.barrier import Barrier
+from jobsetpy.domain.conditions import finished
+
+SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
+if SUPPORT not in sys.path:
+    sys.path.append(SUPPORT)
+
+from epoch_world import World  # noqa: E402
+
+SCHEDULES = int(os.environ.get("JOBSETPY_SCHEDULES", "1200"))
+SHAPES = [("sidecar", 2, 2), ("sidecar", 1, 3), ("supervisor", 2, 2), ("supervisor", 1, 3)]
+
+
+def play(world, seed, steps, share):
+    """A schedule: one of the possible next events each time, and now and then a fault."""
+    rand = random.Random(seed)
+    try:
+        for _ in range(steps):
+            moves = world.moves()
+            if not moves or (world.made > 1 and rand.random() < share):
+                moves = world.faults()
+            world.do(rand.choice(moves))
+        world.trace.append("--- no more faults")
+        world.settle()
+        world.check_rest()
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n" + "\n".join(world.trace)) from error
+
+
+@pytest.mark.parametrize(("mode", "jobs", "pods"), SHAPES)
+@settings(
+    max_examples=SCHEDULES // len(SHAPES),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(
+    seed=st.integers(0, 2**32),
+    steps=st.integers(20, 180),
+    share=st.sampled_from([0.02, 0.06, 0.15]),
+)
+def test_any_schedule_is_safe_and_ends_well(mode, jobs, pods, seed, steps, share):
+    """No worker runs ahead or stays behind; without further faults all run, and paid fairly."""
+    play(World(mode, jobs=jobs, pods=pods), seed, steps, share)
+
+
+@settings(max_examples=SCHEDULES // 20, deadline=None)
+@given(seed=st.integers(0, 2**32), mode=st.sampled_from(["sidecar", "supervisor"]))
+def test_a_small_budget_ends_the_jobset(seed, mode):
+    """With one restart allowed, a JobSet with many failures fails, and stays failed."""
+    world = World(mode, jobs=1, pods=2, max_restarts=1)
+    play(world, seed, 150, 0.2)
+
+    ended = finished(world.jobset.status.conditions)
+    assert ended is None or ended.type == "Failed"
+    assert ended is not None or world.jobset.status.synced_epoch <= 2 + world.failures
+
+
+@pytest.mark.parametrize(
+    ("method", "broken"),
+    [
+        ("_join", lambda barrier: barrier.observe("js-uid", barrier._synced, 0)),
+        ("next_round", lambda barrier: []),
+    ],
+    ids=["an agent that joins nothing", "a supervisor that does not go on"],
+)
+def test_a_broken_agent_is_found(monkeypatch, method, broken):
+    """The checks are not blind: each of these agents is found out."""
+    monkeypatch.setattr(Barrier, method, broken)
+
+    with pytest.raises((AssertionError, RecursionError)):
+        for seed in range(20):
+            play(World("supervisor", jobs=1, pods=2), seed, 100, 0.1)
+
+
+def test_a_manager_that_counts_wrongly_is_found(monkeypatch):
+    """So is a manager that lifts the barrier when one pod has not come."""
+    monkeypatch.setattr("jobsetpy.domain.epochs.expected_pods", lambda _jobset: 1)
+
+    world = World("supervisor", jobs=1, pods=2)
+    with pytest.raises(AssertionError, match="never came to 1"):
+        while moves := [move for move in world.moves() if not _starts_pod_1(move[0])]:
+            world.do(moves[-1])
+
+
+def _starts_pod_1(name):
+    return "w-0-1-" in name and name.endswith("agent starts")

@@ -1,0 +1,687 @@
+"""A cluster with one JobSet that restarts in place, in which anything may happen next.
+
+The API server keeps JobSet, Jobs and pods and tells each manager of changes, in order for each
+kind, any time later. Managers are the real handlers, ledger, epochs reconciler and Jobs planner on
+real stores; agents are the real barrier and worker rules. The Job controller and the kubelets are
+modelled. ``World.moves`` lists what can happen next, ``World.faults`` what can go wrong, and
+``World.settle`` lets everything come to rest without further faults.
+
+Checked at every event: no worker starts at an epoch before all of its group have come to it, none of
+an older epoch is left then, and the status never goes back.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from epoch_steps import KEY, RULES, run
+
+from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
+from jobsetpy.agent.worker_rules import JoinNext, Phase, Rules, Start, Worker
+from jobsetpy.aio import ManualClock
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.domain import plan as p
+from jobsetpy.domain.conditions import finished
+from jobsetpy.domain.epoch_accounts import account
+from jobsetpy.domain.epoch_ledger import EpochLedger
+from jobsetpy.domain.epochs import expected_pods
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.planner import ObservedJobSet, plan_jobs
+from jobsetpy.domain.values import evolve
+from jobsetpy.errors import ConflictError
+from jobsetpy.reconcilers._epoch_memory import EpochMemories
+from jobsetpy.reconcilers._epoch_watch import EpochWatch, JobHandler, PodHandler
+from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettings
+from jobsetpy.runtime import OWNER_UID, ObjectKey, Request, enqueue_self
+from jobsetpy.testing import store_writer_of
+from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
+
+Move = tuple[str, Callable[[], None]]
+FEATURES = Features(elastic_jobset=True)
+_PODS: dict[tuple[Any, ...], ChildPod] = {}
+
+
+class Pod:
+    """One pod: what the API server has of it, and what runs in it."""
+
+    def __init__(self, name: str, job: Mapping[str, Any], index: int) -> None:
+        self.name = name
+        self.job = str(job["metadata"]["name"])
+        self.job_uid = str(job["metadata"]["uid"])
+        self.index = index
+        self.epoch = 0
+        self.phase = "Running"
+        self.reported = "n"
+        self.deleting = False
+        self.barrier: Barrier | None = None
+        self.seen = 0
+        self.patch = 0
+        self.late = 0
+        self.probed = False
+        self.runs = 0
+        self.failed = False
+        self.worker = Worker(Rules())
+
+    @property
+    def alive(self) -> bool:
+        """Whether it counts."""
+        return self.phase == "Running"
+
+    @property
+    def slot(self) -> tuple[str, int]:
+        """Its place in the group."""
+        return self.job, self.index
+
+    def wire(self, number: int) -> ChildPod:
+        """As a manager decodes it."""
+        key = (
+            *(self.name, self.job, self.job_uid, self.index),
+            *(self.epoch, self.phase, self.reported, self.deleting),
+        )
+        pod = _PODS.get(key)
+        if pod is None:
+            pod = _PODS[key] = decoded(ChildPod, self._json())
+        return evolve(pod, metadata=evolve(pod.metadata, resource_version=str(number)))
+
+    def _json(self) -> dict[str, Any]:
+        state = {"r": {"running": {}}, "f": {"terminated": {"exitCode": 1}}, "n": {}}
+        annotations = {keys.COMPLETION_INDEX_ANNOTATION: str(self.index)}
+        if self.epoch:
+            annotations[keys.EPOCH_ANNOTATION] = str(self.epoch)
+        owner = {
+            "apiVersion": "batch/v1", "kind": "Job", "name": self.job, "uid": self.job_uid,
+            "controller": True,
+        }  # fmt: skip
+        meta: dict[str, Any] = {
+            "name": self.name, "namespace": KEY.namespace, "uid": self.name,
+            "annotations": annotations, "ownerReferences": [owner],
+        }  # fmt: skip
+        if self.deleting:
+            meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        container = {"name": "worker", "state": state[self.reported]}
+        return {
+            "metadata": meta,
+            "status": {"phase": self.phase, "containerStatuses": [container]},
+        }
+
+
+class World:
+    """See the module.
+
+    Args:
+        mode: "sidecar" or "supervisor".
+        jobs: how many Jobs.
+        pods: how many pods in each.
+        max_restarts: of the JobSet.
+    """
+
+    def __init__(
+        self, mode: str, *, jobs: int = 2, pods: int = 2, max_restarts: int = 1000
+    ) -> None:
+        self.sidecar = mode == "sidecar"
+        self.number = 1
+        container = {"name": "worker", "image": "w", "restartPolicyRules": RULES}
+        self.object = jobset_json(
+            replicated_job(
+                "w", jobs, parallelism=pods, pod_spec={"containers": [container]},
+                job_spec={"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"},
+            ),
+            failurePolicy={"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
+            suspend=False,
+        )  # fmt: skip
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.pods: dict[str, Pod] = {}
+        self.history: list[tuple[int, int]] = []
+        self.clock = ManualClock()
+        self.managers: list[Manager] = []
+        self.old: Manager | None = None
+        self.made = 0
+        self.failures = 0
+        self.resizing = False
+        self.changes = 0
+        self.hasty = False
+        self.reached: dict[tuple[str, int], int] = {}
+        self.trace: list[str] = []
+        self.jobset: JobSet
+        self.store_jobset()
+        self.managers.append(Manager(self))
+
+    # ---- the API server --------------------------------------------------------------------------
+
+    def store_jobset(self) -> None:
+        """The JobSet has a new version."""
+        self.number += 1
+        self.object["metadata"]["resourceVersion"] = str(self.number)
+        self.jobset = decoded(JobSet, self.object)
+        status = self.jobset.status
+        now = (status.synced_epoch, status.deprecated_epoch)
+        if self.history:
+            before = self.history[-1]
+            assert now[0] >= before[0], f"status goes back from {before} to {now}"
+            assert now[1] >= before[1], f"status goes back from {before} to {now}"
+            assert now[0] <= before[0] + 1, f"an epoch is left out from {before} to {now}"
+        assert now[1] <= now[0], f"an epoch is deprecated before it was synced: {now}"
+        if not self.history or self.history[-1] != now:
+            self.history.append(now)
+        for manager in self.managers:
+            manager.jobset_events.append((self.number, self.jobset))
+
+    async def get(self, _cls: type, _namespace: str, _name: str) -> JobSet:
+        """The client's."""
+        return self.jobset
+
+    async def merge_patch(
+        self, cls: type, _namespace: str, name: str, body: Any, *, subresource: str = ""
+    ) -> Any:
+        """The client's, with optimistic concurrency."""
+        assert (cls, subresource) == (JobSet, "status")
+        if body["metadata"]["resourceVersion"] != self.object["metadata"]["resourceVersion"]:
+            raise ConflictError(409, "Conflict", "old", verb="patch", target=name)
+        self.object["status"] = merge(self.object.get("status"), body["status"])
+        self.store_jobset()
+        return self.jobset
+
+    def store_job(self, name: str) -> None:
+        """A Job has a new version, or is gone."""
+        self.number += 1
+        data = self.jobs.get(name)
+        job = None
+        if data is not None:
+            data["metadata"]["resourceVersion"] = str(self.number)
+            job = decoded(Job, data)
+        for manager in self.managers:
+            manager.job_events.append((self.number, name, job))
+
+    def store_pod(self, pod: Pod, *, gone: bool = False) -> None:
+        """A pod has a new version, or is gone."""
+        self.number += 1
+        if gone:
+            del self.pods[pod.name]
+        new = None if gone else pod.wire(self.number)
+        for manager in self.managers:
+            manager.pod_events.append((pod.name, new))
+
+    # ---- everything that can happen ----------------------------------------------------------------
+
+    def moves(self) -> list[Move]:
+        """What can happen next; never empty unless everything is at rest."""
+        out: list[Move] = []
+        for pod in self.pods.values():
+            if pod.alive:
+                out.extend(self._pod_moves(pod))
+            elif pod.deleting:
+                out.append((f"{pod.name} gone", lambda pod=pod: self.store_pod(pod, gone=True)))
+        for name in self.jobs:
+            step = self._job_step(name)
+            if step is not None:
+                out.append(step)
+        for manager in self.managers:
+            out.extend(manager.moves())
+        return out
+
+    def _pod_moves(self, pod: Pod) -> Iterator[Move]:
+        name = pod.name
+        if pod.barrier is None and pod.runs == 0 and not pod.deleting and not pod.probed:
+            yield f"{name} agent starts", lambda: self._agent_starts(pod)
+        if pod.barrier is not None and pod.seen < len(self.history):
+            yield f"{name} sees {self.history[pod.seen]}", lambda: self._agent_sees(pod)
+        if pod.patch:
+            yield f"{name} patched {pod.patch}", lambda: self._patched(pod)
+        if pod.late:
+            yield f"{name} patched late", lambda: self._patched_late(pod)
+        if self.sidecar:
+            lifted = pod.barrier is not None and pod.barrier.lifted
+            free = not pod.runs and not pod.failed and not pod.deleting
+            if lifted and free and not pod.probed:
+                yield f"{name} probed", lambda: setattr(pod, "probed", True)
+            if pod.probed and free:
+                yield f"{name} worker starts", lambda: self._runs(pod, self._epoch_of(pod))
+            if (pod.runs or pod.failed or pod.probed) and (pod.barrier is None or pod.failed):
+                yield f"{name} containers end", lambda: self._containers_end(pod)
+            actual = "f" if pod.failed else "r" if pod.runs else "n"
+            if actual != pod.reported:
+                yield f"{name} reported {actual}", lambda: self._report(pod, actual)
+        elif pod.worker.phase in {Phase.STOPPING, Phase.CLEARING}:
+            yield f"{name} worker gone", lambda: self._worker_gone(pod)
+        if pod.deleting:
+            yield f"{name} gone", lambda: self.store_pod(pod, gone=True)
+
+    def _job_step(self, name: str) -> Move | None:
+        """The Job controller's next step for a Job, if there is one."""
+        job = self.jobs[name]
+        pods = [pod for pod in self.pods.values() if pod.job_uid == job["metadata"]["uid"]]
+        spec, status = job["spec"], job.setdefault("status", {})
+        size = spec["parallelism"]
+        going = "deletionTimestamp" in job["metadata"]
+        ended = any(c["type"] in {"Failed", "Complete"} for c in status.get("conditions", ()))
+        if going and not pods:
+            return f"{name} gone", lambda: (self.jobs.pop(name), self.store_job(name))[0]  # type: ignore[func-returns-value]
+        idle = going or ended or spec.get("suspend") is True
+        unwanted = [
+            pod for pod in pods
+            if not pod.deleting and (going or (pod.alive and (idle or pod.index >= size)))
+        ]  # fmt: skip
+        if unwanted:
+            return f"{name} ends {unwanted[0].name}", lambda: self._delete(unwanted[0])
+        if idle:
+            return None
+        taken = {pod.index for pod in pods if pod.phase != "Failed"}
+        missing = [index for index in range(size) if index not in taken]
+        if missing:
+            return f"{name} makes a pod", lambda: self._make(job, missing[0])
+        done = sum(pod.phase == "Succeeded" and pod.index < size for pod in pods)
+        if done != status.get("succeeded", 0):
+            return f"{name} counts", lambda: self._count(name, done, size)
+        return None
+
+    def faults(self) -> list[Move]:
+        """What can go wrong, or be asked for by a user."""
+        out: list[Move] = [
+            ("OTHER WRITE", self.store_jobset),
+            ("TAKEOVER", self._take_over),
+            ("SUSPEND/RESUME", self._suspend),
+            ("RESIZE", self._resize),
+            ("SUSPEND/RESUME AT REST", lambda: self._at_rest(self._suspend)),
+            ("RESIZE AT REST", lambda: self._at_rest(self._resize)),
+        ]
+        for pod in self.pods.values():
+            if not pod.alive:
+                continue
+            name = pod.name
+            if pod.runs and not pod.failed:
+                out += [
+                    (f"{name} WORKER FAILS", lambda pod=pod: self._fail(pod)),
+                    (f"{name} WORKER FAILS", lambda pod=pod: self._fail(pod)),
+                ]
+            if pod.barrier is not None:
+                out.append((f"{name} AGENT CRASHES", lambda pod=pod: self._crash(pod)))
+            if not pod.deleting:
+                out.append((f"{name} IS DELETED", lambda pod=pod: self._lose(pod)))
+            out.append((f"{name} FAILS", lambda pod=pod: self._pod_fails(pod)))
+        out += [(f"{name} FAILS", lambda name=name: self._job_fails(name)) for name in self.jobs]
+        if len(self.pods) > 1:
+            out.append(("NODE LOST", self._node_lost))
+        return out
+
+    # ---- pods ------------------------------------------------------------------------------------
+
+    def _make(self, job: Mapping[str, Any], index: int) -> None:
+        self.made += 1
+        pod = Pod(f"{job['metadata']['name']}-{index}-{self.made}", job, index)
+        self.pods[pod.name] = pod
+        self.store_pod(pod)
+
+    def _agent_starts(self, pod: Pod) -> None:
+        pod.barrier = Barrier(uid="js-uid")
+        pod.seen = len(self.history)
+        self._obey(pod, pod.barrier.observe("js-uid", *self.history[-1]))
+
+    def _agent_sees(self, pod: Pod) -> None:
+        assert pod.barrier is not None
+        pair = self.history[pod.seen]
+        pod.seen += 1
+        self._obey(pod, pod.barrier.observe("js-uid", *pair))
+
+    def _obey(self, pod: Pod, actions: list[Any]) -> None:
+        for action in actions:
+            match action:
+                case PatchEpoch(epoch):
+                    assert epoch >= pod.epoch, f"{pod.name} patches {epoch} over {pod.epoch}"
+                    pod.patch = epoch
+                case Lift(epoch):
+                    if not self.sidecar:
+                        self._work(pod, pod.worker.lifted(epoch))
+                case Restart():
+                    if self.sidecar:
+                        self._agent_ends(pod)
+                    else:
+                        self._work(pod, pod.worker.deprecated())
+                case _:
+                    raise AssertionError(action)
+
+    def _work(self, pod: Pod, actions: list[Any]) -> None:
+        for action in actions:
+            match action:
+                case Start(_):
+                    assert pod.barrier is not None
+                    self._runs(pod, pod.barrier.epoch)
+                case JoinNext():
+                    assert pod.barrier is not None
+                    self._obey(pod, pod.barrier.next_round())
+                case _:
+                    pass
+
+    def _worker_gone(self, pod: Pod) -> None:
+        pod.runs = 0
+        if pod.worker.phase is Phase.STOPPING:
+            pod.worker.exited(143)
+            pod.worker.emptied()
+        self._work(pod, pod.worker.emptied())
+
+    def _patched(self, pod: Pod) -> None:
+        pod.epoch, pod.patch = pod.patch, 0
+        self._note_epoch(pod)
+
+    def _patched_late(self, pod: Pod) -> None:
+        # The admission policy refuses a lower one.
+        pod.epoch, pod.late = max(pod.epoch, pod.late), 0
+        self._note_epoch(pod)
+
+    def _note_epoch(self, pod: Pod) -> None:
+        self.reached[pod.slot] = max(self.reached.get(pod.slot, 0), pod.epoch)
+        self.store_pod(pod)
+
+    def _epoch_of(self, pod: Pod) -> int:
+        return pod.barrier.epoch if pod.barrier is not None else pod.epoch
+
+    def _runs(self, pod: Pod, epoch: int) -> None:
+        """A worker starts: the protocol's safety."""
+        pod.probed, pod.runs = False, epoch
+        (item,) = self.object["spec"]["replicatedJobs"]
+        for other in self.pods.values():
+            job = self.jobs.get(other.job)
+            current = job is not None and job["metadata"]["uid"] == other.job_uid
+            if not other.alive or not current or other.index >= job["spec"]["parallelism"]:  # type: ignore[index]
+                continue  # not of the group (any more)
+            assert not 0 < other.runs < epoch, f"{other.name} still runs {other.runs}"
+            assert not 0 < other.epoch < epoch, f"{other.name} is only at {other.epoch}"
+        if self.resizing:
+            return  # who belongs to the group is being changed
+        for name in self.jobs:
+            for index in range(item["template"]["spec"]["parallelism"]):
+                slot = (name, index)
+                assert self.reached.get(slot, 0) >= epoch, f"{slot} never came to {epoch}"
+
+    def _report(self, pod: Pod, actual: str) -> None:
+        pod.reported = actual
+        self.store_pod(pod)
+
+    def _agent_ends(self, pod: Pod) -> None:
+        pod.late, pod.patch = max(pod.late, pod.patch), 0
+        pod.barrier = None
+
+    def _containers_end(self, pod: Pod) -> None:
+        self._agent_ends(pod)
+        pod.runs, pod.failed, pod.probed = 0, False, False
+
+    def _fail(self, pod: Pod) -> None:
+        self.failures += 1
+        if self.sidecar:
+            pod.failed, pod.runs = True, 0
+        elif pod.worker.phase is Phase.RUNNING:
+            self._work(pod, pod.worker.exited(1))
+
+    def _crash(self, pod: Pod) -> None:
+        self.failures += 1
+        self._agent_ends(pod)
+        if not self.sidecar:
+            pod.runs, pod.worker = 0, Worker(Rules())
+
+    def _delete(self, pod: Pod) -> None:
+        pod.deleting = True
+        self.store_pod(pod)
+
+    def _lose(self, pod: Pod) -> None:
+        self.failures += 2  # it may come along to the next epoch before it is gone
+        self._delete(pod)
+
+    def _pod_fails(self, pod: Pod) -> None:
+        self.failures += 1
+        pod.phase, pod.runs, pod.barrier, pod.patch = "Failed", 0, None, 0
+        pod.deleting = True  # its object goes some time later
+        self.store_pod(pod)
+
+    def _node_lost(self) -> None:
+        """Half of the pods, at once."""
+        for pod in list(self.pods.values())[::2]:
+            if pod.alive:
+                self.failures += 1
+            self.store_pod(pod, gone=True)
+
+    # ---- Jobs and users ----------------------------------------------------------------------------
+
+    def _count(self, name: str, done: int, size: int) -> None:
+        status = self.jobs[name]["status"]
+        status["succeeded"] = done
+        if done == size:
+            status["conditions"] = [{"type": "Complete", "status": "True"}]
+        self.store_job(name)
+
+    def _job_fails(self, name: str) -> None:
+        job = self.jobs[name]
+        if job.setdefault("status", {}).get("conditions") or "deletionTimestamp" in job["metadata"]:
+            return
+        self.failures += 1
+        job["status"]["conditions"] = [
+            {"type": "Failed", "status": "True", "reason": "PodFailurePolicy",
+             "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        ]  # fmt: skip
+        self.store_job(name)
+
+    def _at_rest(self, change: Callable[[], None]) -> None:
+        """Change something when nothing else is going on: that never costs a restart."""
+        self._come_to_rest()
+        hasty = self.hasty
+        change()
+        self.hasty = hasty
+
+    def _suspend(self) -> None:
+        self.changes += 1
+        self.hasty = True  # in the middle of something else
+        spec = self.object["spec"]
+        spec["suspend"] = not spec["suspend"]
+        self.clock.advance(1)
+        self.store_jobset()
+
+    def _resize(self) -> None:
+        self.changes += 1
+        self.hasty = True
+        self.resizing = True
+        (item,) = self.object["spec"]["replicatedJobs"]
+        spec = item["template"]["spec"]
+        spec["parallelism"] = spec["completions"] = 1 if spec["parallelism"] > 1 else 2
+        self.store_jobset()
+
+    def act(self, action: p.Action) -> None:
+        """Carry out one of a plan's actions, decided on whatever a manager knew."""
+        match action:
+            case p.CreateJob(name, body):
+                if name in self.jobs:
+                    return
+                job = self.jobs[name] = copy.deepcopy(dict(body))
+                self.made += 1
+                job["metadata"].update(uid=f"job-{self.made}", namespace=KEY.namespace)
+                for slot in [slot for slot in self.reached if slot[0] == name]:
+                    del self.reached[slot]
+            case p.DeleteJob(name, uid) if self._is(name, uid):
+                self.jobs[name]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            case p.SuspendJob(name, uid) if self._is(name, uid):
+                self.jobs[name]["spec"]["suspend"] = True
+            case p.ResumeJob(name, uid) if self._is(name, uid):
+                self.jobs[name]["spec"]["suspend"] = False
+            case p.ResizeJob(name, uid, parallelism, completions) if self._is(name, uid):
+                size = {"parallelism": parallelism, "completions": completions}
+                self.jobs[name]["spec"].update(size)
+            case _:
+                return
+        self.store_job(name)
+
+    def _is(self, name: str, uid: str) -> bool:
+        return name in self.jobs and self.jobs[name]["metadata"]["uid"] == uid
+
+    def _take_over(self) -> None:
+        """Another manager starts; the one before does not know yet, unless it is the third."""
+        self.managers = [*self.managers[-1:], Manager(self)]
+
+    # ---- the end -----------------------------------------------------------------------------------
+
+    def do(self, move: Move) -> None:
+        """Let something happen."""
+        self.trace.append(move[0])
+        move[1]()
+
+    def settle(self) -> None:
+        """No more faults: everything comes to rest."""
+        self.managers = self.managers[-1:]
+        if self.object["spec"]["suspend"]:
+            self._at_rest(self._suspend)
+        self._come_to_rest()
+
+    def _come_to_rest(self, rounds: int = 400) -> None:
+        for _ in range(rounds):
+            moves = self.moves()
+            if not moves:
+                self.resizing = False
+                return
+            for move in moves:
+                self._do_named(move[0])
+        raise AssertionError(f"no rest: {[name for name, _ in self.moves()]}")
+
+    def _do_named(self, name: str) -> None:
+        for move in self.moves():
+            if move[0] == name:
+                self.do(move)
+                return
+
+    def check_rest(self) -> None:
+        """All workers run at the synced epoch, and nothing was paid for but failures."""
+        status = self.jobset.status
+        if finished(status.conditions) is not None:
+            return
+        pods = [pod for pod in self.pods.values() if pod.alive]
+        expected = expected_pods(self.jobset)
+
+        assert len(pods) == expected
+        assert {pod.runs for pod in pods} == {status.synced_epoch}
+        assert status.deprecated_epoch < status.synced_epoch
+        spent = account(self.jobset, status.synced_epoch, expected).spent
+        # Who suspends or resizes before the last change is carried out may pay for it.
+        allowed = self.failures + (self.changes if self.hasty else 0)
+        assert spent <= allowed, f"{spent} restarts for {self.failures} failures"
+
+
+class Manager:
+    """One manager: caches that lag behind, and what is to be done."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.asked_epochs = self.asked_jobs = True
+        self.jobset_events: deque[tuple[int, JobSet]] = deque()
+        self.job_events: deque[tuple[int, str, Job | None]] = deque()
+        self.pod_events: deque[tuple[str, ChildPod | None]] = deque()
+        self.jobsets = store_writer_of(JobSet, [world.jobset])
+        self.jobs = store_writer_of(Job, indexes=[OWNER_UID])
+        self.pods = store_writer_of(ChildPod)
+        self.seen_jobset = self.seen_jobs = world.number
+        self.wrote_jobset = self.wrote_jobs = 0
+        self.ledger, memories = EpochLedger(), EpochMemories()
+        watch = EpochWatch(
+            jobsets=self.jobsets.store, jobs=self.jobs.store, ledger=self.ledger,
+            memories=memories, clock=world.clock,
+        )  # fmt: skip
+        self.job_handler = JobHandler(self.ledger, watch, self)  # type: ignore[arg-type]
+        self.pod_handler = PodHandler(self.ledger, watch, self)  # type: ignore[arg-type]
+        self.epochs = PodEpochsReconciler(
+            world, jobsets=self.jobsets.store, jobs=self.jobs.store, pods=self.pods.store,  # type: ignore[arg-type]
+            ledger=self.ledger, memories=memories, events=self,  # type: ignore[arg-type]
+            settings=PodEpochsSettings(), clock=world.clock,
+        )  # fmt: skip
+        self.own = self.epochs.own_status.handler(enqueue_self)
+        for name, data in world.jobs.items():
+            self._take_job(name, decoded(Job, data))
+        for pod in world.pods.values():
+            self._take_pod(pod.name, pod.wire(world.number))
+
+    def enqueue(self, _request: Request) -> None:
+        """The controller's."""
+        self.asked_epochs = True
+
+    def event(self, *_args: object, **_more: object) -> None:
+        """The event recorder's."""
+
+    def moves(self) -> Iterator[Move]:
+        """What it can do next."""
+        if self.jobset_events:
+            yield "manager sees JobSet", self.see_jobset
+        if self.job_events:
+            yield "manager sees Job", self.see_job
+        if self.pod_events:
+            yield f"manager sees {self.pod_events[0][0]}", self.see_pod
+        if self.asked_epochs:
+            yield "epochs pass", self.pass_epochs
+        caught_up = self.seen_jobset >= self.wrote_jobset and self.seen_jobs >= self.wrote_jobs
+        if self.asked_jobs and caught_up:
+            yield "jobs pass", self.pass_jobs
+
+    def see_jobset(self) -> None:
+        self.seen_jobset, new = self.jobset_events.popleft()
+        old = self.jobsets.apply(new)
+        assert old is not None
+        self.own.on_update(old, new)
+        self.asked_epochs = self.asked_jobs = True
+
+    def see_job(self) -> None:
+        self.seen_jobs, name, job = self.job_events.popleft()
+        self._take_job(name, job)
+        self.asked_jobs = True
+
+    def see_pod(self) -> None:
+        self._take_pod(*self.pod_events.popleft())
+
+    def _take_job(self, name: str, job: Job | None) -> None:
+        _take(self.jobs, self.job_handler, name, job)
+
+    def _take_pod(self, name: str, pod: ChildPod | None) -> None:
+        _take(self.pods, self.pod_handler, name, pod)
+
+    def pass_epochs(self) -> None:
+        self.asked_epochs = False
+        run(self.epochs.reconcile(Request(KEY)))
+
+    def pass_jobs(self) -> None:
+        world = self.world
+        jobset = self.jobsets.store.get(KEY)
+        assert jobset is not None
+        jobs = self.jobs.store.by_index(OWNER_UID, jobset.metadata.uid)
+        plan = plan_jobs(
+            ObservedJobSet(jobset, jobs, frozenset({KEY.name}), features=FEATURES),
+            world.clock.now(),
+        )
+        self.asked_jobs = False
+        before = world.number
+        for action in plan.actions:
+            world.act(action)
+        if world.number > before:
+            self.wrote_jobs = world.number
+        if plan.status is None or not plan.status.patch:
+            return
+        version = jobset.metadata.resource_version
+        body = {"metadata": {"resourceVersion": version}, "status": plan.status.patch}
+        try:
+            run(world.merge_patch(JobSet, "", KEY.name, body, subresource="status"))
+        except ConflictError:
+            self.asked_jobs = True
+        else:
+            self.wrote_jobset = world.number
+
+
+def _take(store: Any, handler: Any, name: str, new: Any) -> None:
+    """What an informer does with an event."""
+    if new is None:
+        old = store.delete(ObjectKey(KEY.namespace, name))
+        if old is not None:
+            handler.on_delete(old, final_state_known=True)
+        return
+    old = store.apply(new)
+    if old is None:
+        handler.on_add(new, initial=False)
+    elif old.metadata.uid != new.metadata.uid:
+        handler.on_delete(old, final_state_known=False)
+        handler.on_add(new, initial=False)
+    else:
+        handler.on_update(old, new)
