@@ -18,6 +18,7 @@ ALL = (
     "agent",
     "agents",
     "real_pods",
+    "groups",
 )
 
 

@@ -1,0 +1,373 @@
+"""Group scheduling (KEP-498): a big group without nodes, and a real one on a real node.
+
+Simulated: real etcd, API server and Job controller; this program plays the kubelets and says of
+each pod that its barrier runs. Measured: the manager's CPU, its writes, and how soon after the last
+start the signal is there. Another round takes the signal and all starts back.
+
+Real: the deployed manager with its webhooks, the project's own images, a real kubelet. One pod
+cannot be scheduled at first. Measured from the moment when the API server shows its barrier
+running: the signal, and the first and the last worker's first line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import uvloop
+from common import (
+    create_namespace,
+    in_parallel,
+    install_crd,
+    manager_process,
+    say,
+    spread,
+    table,
+)
+
+from cluster import Cluster  # type: ignore[import-not-found]
+from follow import following
+from install import CONFIG, apply_manifest, install_manager
+from jobsetpy.api import keys
+from jobsetpy.api.core import ConfigMap, Node, Pod
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.client import HttpRequest, KubeClient, connect
+from jobsetpy.errors import NotFoundError
+from scenario import SHELL_IMAGE, build_images, manager_ready, pod_log_folders
+from timeline import log_time
+
+NAMESPACE, NAME = "bench", "group"
+MAP = f"{NAME}-group-scheduling"
+LINE = "worker started"
+SETTLE_S = 2.0
+LATE = "bench.example/late"
+
+
+def jobset(*jobs: dict[str, Any]) -> dict[str, Any]:
+    """A JobSet that starts as a group."""
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": NAME},
+        "spec": {
+            "network": {"enableDNSHostnames": False},
+            "successPolicy": {"operator": "All"},
+            "groupSchedulingConfig": {"timeoutAfterSeconds": 3600},
+            "replicatedJobs": list(jobs),
+        },
+    }
+
+
+def job(name: str, replicas: int, pods: int, **pod: Any) -> dict[str, Any]:
+    """A ReplicatedJob whose workers print a line and sleep."""
+    script = f"echo {LINE}; trap 'exit 143' TERM; while :; do sleep 1 & wait $!; done"
+    container = {
+        "name": "worker",
+        "image": SHELL_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", script],
+    }
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    return {
+        "name": name,
+        "replicas": replicas,
+        "template": {
+            "spec": {
+                "parallelism": pods,
+                "completions": pods,
+                "completionMode": "Indexed",
+                "backoffLimit": 0,
+                "template": {"spec": {**spec, **pod}},
+            }
+        },
+    }
+
+
+class Signal:
+    """Every version of the group's ConfigMap, and of the JobSet's status."""
+
+    def __init__(self) -> None:
+        self.map_versions: set[str] = set()
+        self.conditions: set[tuple[str, ...]] = set()
+        self.at = 0.0
+        self.news = asyncio.Event()
+
+    def note_map(self, config_map: ConfigMap, gone: bool) -> None:
+        """A state of the ConfigMap."""
+        if config_map.metadata.name != MAP or gone:
+            return
+        self.map_versions.add(config_map.metadata.resource_version)
+        released = "started" in (config_map.data or {})
+        self.at = (self.at or time.time()) if released else 0.0
+        self.news.set()
+
+    def note_jobset(self, changed: JobSet, gone: bool) -> None:
+        """A state of the JobSet."""
+        if not gone:
+            self.conditions.add(
+                tuple(f"{c.type}={c.status} {c.message}" for c in changed.status.conditions)
+            )
+
+    async def wait(self, timeout_s: float = 60.0) -> float:
+        """When the signal was there (Unix time)."""
+        async with asyncio.timeout(timeout_s):
+            while not self.at:
+                self.news.clear()
+                await self.news.wait()
+        return self.at
+
+
+async def set_barrier(client: KubeClient, pod: str, state: dict[str, Any]) -> None:
+    """Say of a pod what the kubelet would."""
+    status = {
+        "name": keys.GROUP_INIT_CONTAINER,
+        "image": "i",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": state,
+    }
+    await client.raw(
+        HttpRequest(
+            method="PATCH",
+            path=f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/status",
+            body=msgspec.json.encode({"status": {"initContainerStatuses": [status]}}),
+            content_type="application/merge-patch+json",
+        )
+    )
+
+
+async def pod_names(client: KubeClient) -> list[str]:
+    """Of all pods of the namespace."""
+    names: list[str] = []
+    token = ""
+    while True:
+        page = await client.list_page(ChildPod, NAMESPACE, limit=500, continue_token=token)
+        names += [pod.metadata.name for pod in page.items]
+        token = page.continue_token
+        if not token:
+            return names
+
+
+async def simulated(kubeconfig: str, jobs: int, pods: int, rounds: int, log: Path) -> None:
+    """Start a big group several times."""
+    total = jobs * pods
+    client = await connect(kubeconfig=kubeconfig, qps=0)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(client.aclose)
+        await install_crd(client)
+        await create_namespace(client, NAMESPACE)
+        manager = await stack.enter_async_context(manager_process(kubeconfig, log))
+        empty_mb = manager.rss_mb()
+        signal = Signal()
+        for cls, note in ((ConfigMap, signal.note_map), (JobSet, signal.note_jobset)):
+            await stack.enter_async_context(following(client, cls, note, namespace=NAMESPACE))
+        await client.create(JobSet, NAMESPACE, jobset(job("w", jobs, pods)))
+        names: list[str] = []
+        began = time.monotonic()
+        while len(names) < total:
+            await asyncio.sleep(1.0)
+            names = await pod_names(client)
+            if time.monotonic() - began > 600:
+                raise SystemExit(f"only {len(names)} of {total} pods were created in 600 s")
+        say(f"{total} pods created by the Job controller in {time.monotonic() - began:.0f} s")
+        cpu, latency, map_writes, told = [], [], [], []
+        for number in range(rounds):
+            await asyncio.sleep(SETTLE_S)
+            manager.mark()
+            signal.map_versions.clear()
+            before = len(signal.conditions)
+            starting: list[Callable[[], Awaitable[None]]] = [
+                partial(set_barrier, client, name, {"running": {}}) for name in names[:-1]
+            ]
+            await in_parallel(32, starting)
+            await set_barrier(client, names[-1], {"running": {}})
+            last = time.time()
+            latency.append((await signal.wait() - last) * 1000)
+            await asyncio.sleep(1.0)
+            cpu.append(manager.cpu())
+            map_writes.append(len(signal.map_versions))
+            told.append(len(signal.conditions) - before)
+            say(
+                f"round {number + 1}: cpu {cpu[-1]:.2f} s, signal after {latency[-1]:.0f} ms, "
+                f"{map_writes[-1]} writes of the ConfigMap"
+            )
+            if number + 1 < rounds:
+                stopping: list[Callable[[], Awaitable[None]]] = [
+                    partial(set_barrier, client, name, {"waiting": {}}) for name in names
+                ]
+                await in_parallel(32, stopping)
+                await client.merge_patch(ConfigMap, NAMESPACE, MAP, {"data": None})
+        table(
+            f"Start of {total} pods ({jobs} Jobs x {pods}), {rounds} rounds: min/med/max",
+            [
+                ("manager CPU until released", spread(cpu, " s"), ""),
+                ("the same per pod", spread([c / total * 1e6 for c in cpu], " us", 0), "constant"),
+                ("peak memory", f"{manager.peak_mb():.0f} MB", ""),
+                ("memory without pods", f"{empty_mb:.0f} MB", ""),
+                ("last start -> signal stored", spread(latency, " ms", 0), "<= 80 ms"),
+                ("writes of the ConfigMap", spread(map_writes, "", 0), "1, and progress"),
+                ("changes of conditions", spread(told, "", 0), "O(1)"),
+            ],
+        )
+
+
+class RealPods:
+    """When each pod's barrier was first shown running by the API server (Unix time)."""
+
+    def __init__(self) -> None:
+        self.at_barrier: dict[str, float] = {}
+        self.uids: dict[str, str] = {}
+        self.running: set[str] = set()
+        self.news = asyncio.Event()
+
+    def note(self, pod: Pod, gone: bool) -> None:
+        """A state of a pod."""
+        name = pod.metadata.name
+        if gone:
+            self.at_barrier.pop(name, None)
+            self.running.discard(name)
+        for status in () if gone else pod.status.init_container_statuses:
+            came = status.state.running or status.state.terminated
+            if came and status.name == keys.GROUP_INIT_CONTAINER:
+                self.at_barrier.setdefault(name, time.time())
+                self.uids[name] = pod.metadata.uid
+        if not gone and any(status.state.running for status in pod.status.container_statuses):
+            self.running.add(name)
+        self.news.set()
+
+    async def wait(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until something is true of the pods."""
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                self.news.clear()
+                await self.news.wait()
+
+
+def first_line(folders: list[Path], name: str, uid: str) -> float:
+    """When a pod's worker printed its first line (Unix time)."""
+    for folder in folders:
+        for path in folder.glob(f"{NAMESPACE}_{name}_{uid}/worker/*.log"):
+            for line in path.read_text().splitlines():
+                moment, _, rest = line.partition(" stdout F ")
+                if rest == LINE:
+                    return log_time(moment) or 0.0
+    raise LookupError(f"{name} has not printed anything")
+
+
+async def until_gone(client: KubeClient) -> None:
+    """Wait until the JobSet is deleted."""
+    for _ in range(300):
+        try:
+            await client.get(JobSet, NAMESPACE, NAME)
+        except NotFoundError:
+            return
+        await asyncio.sleep(0.2)
+    raise SystemExit("the JobSet is not deleted after a minute")
+
+
+async def real_once(
+    client: KubeClient, cluster: Cluster, signal: Signal, pods: int, token: dict[str, Any]
+) -> tuple[float, float, float]:
+    """Gather one group; seconds from the last start to signal, first and last worker."""
+    (node,) = (await client.list_page(Node)).items
+
+    async def label(value: str | None) -> None:
+        body = {"metadata": {"labels": {LATE: value}}}
+        await client.merge_patch(Node, "", node.metadata.name, body)
+
+    await label(None)
+    signal.at = 0.0
+    seen = RealPods()
+    jobs = (
+        job("early", 1, pods - 1, **token),
+        job("late", 1, 1, nodeSelector={LATE: "yes"}, **token),
+    )
+    async with following(client, Pod, seen.note, namespace=NAMESPACE):
+        await client.create(JobSet, NAMESPACE, jobset(*jobs))
+        await seen.wait(lambda: len(seen.at_barrier) == pods - 1, 120)
+        await asyncio.sleep(SETTLE_S)
+        await label("yes")
+        await seen.wait(lambda: len(seen.running) == pods, 180)
+        last = max(seen.at_barrier.values())
+        signalled = signal.at
+        await asyncio.sleep(0.5)  # the kubelet writes the log's first line a little after the start
+        folders = pod_log_folders(cluster)
+        lines = [first_line(folders, name, uid) for name, uid in seen.uids.items()]
+        await client.delete(JobSet, NAMESPACE, NAME, propagation="Foreground")
+        await seen.wait(lambda: not seen.at_barrier, 120)
+        await until_gone(client)
+    return signalled - last, min(lines) - last, max(lines) - last
+
+
+async def real(cluster: Cluster, pods: int, rounds: int, slow_rounds: int) -> None:
+    """Both paths on a real node."""
+    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(client.aclose)
+        await create_namespace(client, "jobset-system")
+        await apply_manifest(client, CONFIG / "group-scheduling/manager_role.yaml")
+        await install_manager(client)
+        await manager_ready(client)
+        await create_namespace(client, NAMESPACE)
+        signal = Signal()
+        await stack.enter_async_context(
+            following(client, ConfigMap, signal.note_map, namespace=NAMESPACE)
+        )
+        rows = []
+        paths = (
+            ("Watch", {}, rounds),
+            ("Volume", {"automountServiceAccountToken": False}, slow_rounds),
+        )
+        for path, token, times in paths:
+            found = []
+            for number in range(times):
+                found.append(await real_once(client, cluster, signal, pods, token))
+                said = ", ".join(f"{each:.2f}" for each in found[-1])
+                say(f"{path}, round {number + 1}: signal, first, last worker after {said} s")
+            if found:
+                for at, what in enumerate(("signal", "first worker", "last worker")):
+                    aim = "<= 1 s" if (path, at) == ("Watch", 2) else ""
+                    rows.append(
+                        (f"{path}: last start -> {what}", spread([f[at] for f in found], " s"), aim)
+                    )
+        table(f"A group of {pods} real pods: min/med/max", rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--part", choices=("simulated", "real"), action="append")
+    parser.add_argument("--size", default="50x100", metavar="JOBSxPODS", help="default 50x100")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pods", type=int, default=16, help="real ones; default 16")
+    parser.add_argument("--volume-rounds", type=int, default=2, help="each takes over a minute")
+    options = parser.parse_args()
+    parts = options.part or ["simulated", "real"]
+    if "simulated" in parts:
+        jobs, _, pods = options.size.partition("x")
+        quick = ["--kube-api-qps=2000", "--kube-api-burst=4000", "--concurrent-job-syncs=20"]
+        with (
+            TemporaryDirectory(prefix="jobsetpy-bench-") as folder,
+            Cluster(name="bench-groups", controller_manager_args=quick) as cluster,
+        ):
+            log = Path(folder) / "manager.log"
+            uvloop.run(
+                simulated(str(cluster.kubeconfig), int(jobs), int(pods), options.rounds, log)
+            )
+    if "real" in parts:
+        with Cluster(
+            name="bench-groups-real", nodes=1, dns=True, images=build_images(), timeout_s=180
+        ) as cluster:
+            uvloop.run(real(cluster, options.pods, options.rounds, options.volume_rounds))
+
+
+if __name__ == "__main__":
+    main()
