@@ -57,7 +57,8 @@ class _Counts:
     """Pods of one Job, or of all Jobs of a group."""
 
     __slots__ = (
-        *("epochs", "first", "invalid", "jobs", "restarts", "succeeded", "succeeded_by_jobs"),
+        *("epochs", "first", "invalid", "jobs", "lost", "restarts"),
+        *("succeeded", "succeeded_by_jobs"),
     )
 
     def __init__(self) -> None:
@@ -66,6 +67,7 @@ class _Counts:
         self.restarts: dict[int, int] = {}
         self.succeeded = 0
         self.succeeded_by_jobs = 0
+        self.lost = 0
         self.invalid: dict[str, InvalidEpoch] = {}
         self.jobs = 0
 
@@ -119,7 +121,7 @@ class EpochLedger:
         if counts is None:
             return Histogram()
         succeeded = max(counts.succeeded, counts.succeeded_by_jobs)
-        return Histogram(counts.epochs, succeeded, counts.first, counts.restarts)
+        return Histogram(counts.epochs, succeeded, counts.first, counts.restarts, counts.lost)
 
     def invalid(self, group: GroupKey) -> Mapping[str, InvalidEpoch]:
         """Pods with an unusable annotation, by UID; a live view."""
@@ -169,9 +171,11 @@ class EpochLedger:
             key = group_of(new)
             if key is not None and self._jobs.get(new.metadata.uid) == key:
                 more = new.status.succeeded - old.status.succeeded
-                if not more:
+                lost = _lost(new) - _lost(old)
+                if not more and not lost:
                     return None
                 self._groups[key].succeeded_by_jobs += more
+                self._groups[key].lost += lost
                 return key
         if old is not None:
             changed = self._leave(old)
@@ -238,8 +242,9 @@ class EpochLedger:
         group = self._groups.setdefault(key, _Counts())
         group.jobs += 1
         group.succeeded_by_jobs += job.status.succeeded
+        group.lost += _lost(job)
         changed = self._move(uid, group, 1)
-        return key if changed or job.status.succeeded else None
+        return key if changed or job.status.succeeded or _lost(job) else None
 
     def _leave(self, job: Job) -> GroupKey | None:
         uid = job.metadata.uid
@@ -249,10 +254,11 @@ class EpochLedger:
         group = self._groups[key]
         group.jobs -= 1
         group.succeeded_by_jobs -= job.status.succeeded
+        group.lost -= _lost(job)
         changed = self._move(uid, group, -1)
         if group.empty:
             del self._groups[key]
-        return key if changed or job.status.succeeded else None
+        return key if changed or job.status.succeeded or _lost(job) else None
 
     def _move(self, uid: str, group: _Counts, sign: int) -> bool:
         """Add the pods of a Job to a group or take them away; whether there were any."""
@@ -270,6 +276,14 @@ class EpochLedger:
             else:
                 group.invalid.pop(pod_uid, None)
         return not counts.empty
+
+
+def _lost(job: Job) -> int:
+    """How many pods a failed Job would have, had it not failed, and will never have again."""
+    if job.status.failed_condition is None:
+        return 0
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    return max(0, parallelism - job.status.succeeded)
 
 
 def _restarts(pod: ChildPod | None) -> tuple[str, int]:

@@ -21,6 +21,7 @@ from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.epoch_accounts import Account, account, on_deprecate, on_sync, record_of
 from jobsetpy.domain.epoch_failures import Cause
+from jobsetpy.domain.failure_policy import FAIL_JOB
 from jobsetpy.domain.plan import EmitEvent
 from jobsetpy.domain.planner import is_ours
 from jobsetpy.domain.values import evolve
@@ -64,12 +65,14 @@ class Histogram:
         first: a pod that was seen early at each epoch, as far as that is known.
         restarts: how many live pods have had a container restarted so often after a failure, for
             each number above 0.
+        lost: how many pods failed Jobs have taken with them, besides those that succeeded.
     """
 
     epochs: Mapping[int, int] = attrs.field(factory=dict)
     succeeded: int = 0
     first: Mapping[int, str] = attrs.field(factory=dict)
     restarts: Mapping[int, int] = attrs.field(factory=dict)
+    lost: int = 0
 
 
 @attrs.frozen
@@ -135,6 +138,18 @@ def expected_pods(jobset: JobSet) -> int:
     return total
 
 
+def group_size(jobset: JobSet, pods: Histogram) -> int:
+    """How many pods the group has to have now, those that succeeded included.
+
+    A failed Job is recreated as a rule, and the group waits for its new pods. Only where a rule of
+    the failure policy may leave Jobs failed, the group goes on without their pods.
+    """
+    policy = jobset.spec.failure_policy
+    if pods.lost and policy is not None and any(r.action == FAIL_JOB for r in policy.rules):
+        return expected_pods(jobset) - pods.lost
+    return expected_pods(jobset)
+
+
 def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> bool:
     """Whether the counts ask for another status; the cheap question, asked at each pod's event.
 
@@ -142,7 +157,7 @@ def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) 
     """
     if not takes_part(jobset):
         return False
-    expected = expected_pods(jobset)
+    expected = group_size(jobset, pods)
     synced, deprecated = _move(jobset, pods, cause, expected)
     if synced is not None or deprecated is not None:
         return True
@@ -166,7 +181,7 @@ def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -
     if policy is None or not takes_part(jobset):
         return NOTHING
     status = jobset.status
-    expected = expected_pods(jobset)
+    expected = group_size(jobset, pods)
     newest = max(pods.epochs, default=0)
     synced, deprecated = _move(jobset, pods, cause, expected)
     opened = synced or (deprecated or 0) + 1

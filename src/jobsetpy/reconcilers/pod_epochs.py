@@ -33,7 +33,7 @@ from jobsetpy.domain.epochs import (
     Histogram,
     crash_loop,
     decide_epochs,
-    expected_pods,
+    group_size,
     is_waiting,
     left_over,
     next_epoch,
@@ -247,7 +247,7 @@ class PodEpochsReconciler:
             self._memories.set_missing(memory, 0)
             return rt.Result.done()
         epoch = next_epoch(jobset, pods)
-        expected = expected_pods(jobset) - pods.succeeded
+        expected = group_size(jobset, pods) - pods.succeeded
         self._memories.set_missing(memory, max(0, expected - pods.epochs.get(epoch, 0)))
         if memory.waiting_since is None:
             memory.waiting_since = now
