@@ -105,12 +105,17 @@ class ClientConnection:
 
 @attrs.frozen(kw_only=True)
 class InPlaceRestart:
-    """The image of the agent that the webhook adds to JobSets that ask for it; "" has none added.
+    """Restarts in place.
 
-    Not a field of today's controller, which adds no agents.
+    ``agent_image`` is that of the agent that the webhook adds to JobSets that ask for it; "" has
+    none added. A barrier that stays closed for longer than ``stalled_after`` seconds is said to be
+    stalled, with the names of the pods that hold it.
+
+    Not a field of today's controller.
     """
 
     agent_image: str = ""
+    stalled_after: float = 60.0
 
 
 @attrs.frozen(kw_only=True)
@@ -204,6 +209,8 @@ def validate(configuration: Configuration) -> list[str]:
         ):
             path = f"internalCertManagement.{field}"
             problems += [f"{path}: Invalid value: {value!r}: {why}" for why in check(value)]
+    if configuration.in_place_restart.stalled_after <= 0:
+        problems.append("inPlaceRestart.stalledAfter: Invalid value: must be longer than 0s")
     if configuration.tls is not None:
         problems += tls_names.problems(
             configuration.tls.min_version, configuration.tls.cipher_suites
@@ -316,7 +323,7 @@ def _structured(content: Mapping[str, Any]) -> Configuration:
         ) from None
 
 
-_DURATIONS: Final = frozenset({"lease_duration", "renew_deadline", "retry_period"})
+_DURATIONS: Final = frozenset({"lease_duration", "renew_deadline", "retry_period", "stalled_after"})
 _UNKNOWN: Final = "unknown fields "
 
 

@@ -126,6 +126,7 @@ def _manager(options: argparse.Namespace) -> int:
             configuration.features,
             webhooks=options.webhooks,
             group_rbac=configuration.group_scheduling.manage_rbac,
+            stalled_after_s=configuration.in_place_restart.stalled_after,
         )
         if options.webhooks:
             add_webhooks(manager, **settings.webhook_settings(configuration, options))

@@ -26,6 +26,7 @@ _OVERRIDES: Final = {
     "kube_api_qps": ("client_connection", "qps"),
     "kube_api_burst": ("client_connection", "burst"),
     "agent_image": ("in_place_restart", "agent_image"),
+    "stalled_after": ("in_place_restart", "stalled_after"),
     "group_scheduling_image": ("group_scheduling", "image"),
     "group_scheduling_agent_image": ("group_scheduling", "agent_image"),
     "group_scheduling_rbac": ("group_scheduling", "manage_rbac"),
@@ -52,6 +53,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="default: what the configuration file says, else true",
     )
     parser.add_argument(
+        "--in-place-restart-stalled-after",
+        dest="stalled_after",
+        type=_positive_duration,
+        metavar="DURATION",
+        help="closed barriers name the pods that hold them after this time; default 60s",
+    )
+    parser.add_argument(
         "--group-scheduling-image",
         metavar="IMAGE",
         help="with a shell, in which pods of a group wait for each other; default bash",
@@ -76,6 +84,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--zap-devel", nargs="?", const=True, type=_boolean, help=argparse.SUPPRESS)
     for name in ("--zap-stacktrace-level", "--zap-time-encoding"):
         parser.add_argument(name, help=argparse.SUPPRESS)
+
+
+def _positive_duration(text: str) -> float:
+    try:
+        seconds = file.parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if seconds <= 0:
+        msg = f"{text!r} must be longer than 0s"
+        raise argparse.ArgumentTypeError(msg)
+    return seconds
 
 
 def with_double_dashes(arguments: list[str]) -> list[str]:
@@ -167,7 +186,7 @@ def without_effect(configuration: Configuration, *, webhooks: bool) -> list[str]
     """
     idle = ["leaderElection", "metrics.certDir"]
     if not webhooks:
-        idle += ["webhook", "tls", "internalCertManagement", "inPlaceRestart"]
+        idle += ["webhook", "tls", "internalCertManagement", "inPlaceRestart.agentImage"]
         idle += ["groupScheduling.image", "groupScheduling.agentImage"]
     elif configuration.internal_cert_management.enable:
         idle.append("webhook.certDir")  # own certificates are kept in memory

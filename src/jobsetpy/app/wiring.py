@@ -15,6 +15,7 @@ def add_jobset_controllers(
     *,
     webhooks: bool = False,
     group_rbac: bool = False,
+    stalled_after_s: float = 60.0,
 ) -> None:
     """Add the JobSet controllers to ``manager``.
 
@@ -22,13 +23,14 @@ def add_jobset_controllers(
         manager: not started yet.
         features: which gates are on; all of them when absent.
         group_rbac: whether pods of a group are given the right to watch their group's ConfigMap.
+        stalled_after_s: after this time a closed barrier names the pods that hold it.
         webhooks: whether the pod webhook is served: only then is a misplaced pod an accident.
     """
     features = features or Features()
     jobs.setup(manager, jobs.JobsSettings(features=features, group_rbac=group_rbac))
     leader_pods.setup(manager, leader_pods.LeaderPodsSettings(features=features))
     if features.in_place_restart:
-        pod_epochs.setup(manager)
+        pod_epochs.setup(manager, pod_epochs.PodEpochsSettings(stalled_after_s=stalled_after_s))
     pod_placement.setup(manager, pod_placement.PlacementSettings(repair=webhooks))
 
 

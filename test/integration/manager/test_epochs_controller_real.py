@@ -117,7 +117,9 @@ async def group(cluster, client, namespace, tmp_path, **settings):
     spec["template"]["spec"]["containers"][0]["restartPolicyRules"] = RULES
     spec["template"]["spec"]["containers"][0]["restartPolicy"] = "Never"
     spec["podFailurePolicy"] = {"rules": [FAIL_ON_20]}
-    manager = ManagerProcess(cluster.kubeconfig, tmp_path / "manager.log")
+    manager = ManagerProcess(
+        cluster.kubeconfig, tmp_path / "manager.log", "--in-place-restart-stalled-after", "3s"
+    )
     await manager.start()
     try:
         await client.create(JobSet, namespace, body)
@@ -241,3 +243,18 @@ async def test_a_failover_in_the_middle_of_a_restart(cluster, client, namespace,
         text = manager.log.read_text()
         assert 1 == len(re.findall("deprecated 1", text))
         assert 1 == len(re.findall("synced 2", text))
+
+        await one.show(names[1], ended(7), restarts=2)
+        await one.epochs(2, 2)
+        for name in names[1:]:
+            await one.report(name, 3)
+        await one.until(
+            "a stalled barrier",
+            lambda s: any(c.type == "BarrierStalled" and c.status == "True" for c in s.conditions),
+        )
+        told = (await conditions(one))["BarrierStalled"][2]
+        assert told.startswith("1 of 4 pods has not come to epoch 3 for more than 3 s")
+        assert f"pod {names[0]!r} (at epoch 2" in told
+        await one.report(names[0], 3)
+        await one.epochs(3, 2)
+        assert (await conditions(one))["BarrierStalled"][0] == "False"

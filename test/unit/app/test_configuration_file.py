@@ -48,7 +48,7 @@ def test_a_file_without_fields_has_all_defaults():
             "webhook_secret_name": "jobset-webhook-server-cert",
         },
         "client_connection": {"qps": 500.0, "burst": 500},
-        "in_place_restart": {"agent_image": ""},
+        "in_place_restart": {"agent_image": "", "stalled_after": 60.0},
         "group_scheduling": {"image": "bash", "agent_image": "", "manage_rbac": False},
         "feature_gates": {},
         "given": frozenset(),

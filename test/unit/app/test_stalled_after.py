@@ -1,0 +1,55 @@
+"""After which time a closed barrier names who holds it."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from jobsetpy.app import settings
+from jobsetpy.app.configuration import parse, validate
+
+HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
+
+
+def effective(tmp_path, text, *arguments):
+    """The configuration of a file and flags."""
+    path = tmp_path / "config.yaml"
+    path.write_text(HEAD + text)
+    parser = argparse.ArgumentParser()
+    settings.add_flags(parser)
+    return settings.read(parser.parse_args(["--config", str(path), *arguments]))
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "expected"),
+    [
+        ("", [], 60.0),
+        ("inPlaceRestart: {stalledAfter: 2m}", [], 120.0),
+        (
+            "inPlaceRestart: {stalledAfter: 2m}",
+            ["--in-place-restart-stalled-after", "1m30s"],
+            90.0,
+        ),
+    ],
+)
+def test_where_it_comes_from(tmp_path, text, arguments, expected):
+    """A minute, or what the file says, or what the flag says."""
+    configuration = effective(tmp_path, text, *arguments)
+
+    assert expected == configuration.in_place_restart.stalled_after
+
+
+@pytest.mark.parametrize("text", ["0s", "soon"])
+def test_unusable_flags(tmp_path, capsys, text):
+    """Refused as a whole."""
+    with pytest.raises(SystemExit):
+        effective(tmp_path, "", "--in-place-restart-stalled-after", text)
+    assert "stalled-after" in capsys.readouterr().err
+
+
+def test_an_unusable_field():
+    """Named with its path."""
+    (problem,) = validate(parse(HEAD + "inPlaceRestart: {stalledAfter: 0s}"))
+
+    assert problem.startswith("inPlaceRestart.stalledAfter")
