@@ -21,7 +21,7 @@ from install import (
 from jobsetpy.admission import _x509 as x509
 from jobsetpy.api.core import Namespace, Pod
 from jobsetpy.client import HttpRequest
-from jobsetpy.errors import InvalidError, NotFoundError
+from jobsetpy.errors import ApiError, InvalidError, NotFoundError
 from jobsetpy.testing import eventually
 from kustomize import render
 from scenario import SHELL_IMAGE, WORKER_SCRIPT, gang_jobset, kill_worker
@@ -29,6 +29,7 @@ from scenario import SHELL_IMAGE, WORKER_SCRIPT, gang_jobset, kill_worker
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
 SYSTEM = "jobset-system"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/jobset-controller-manager"
 GROUP = "/apis/jobset.x-k8s.io/v1alpha2"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -68,17 +69,34 @@ class Raw:
         except NotFoundError:
             return None
 
-    async def post(self, path: str, body: dict) -> dict:
-        request = HttpRequest(method="POST", path=path, body=json.dumps(body).encode())
-        return json.loads((await self.client.raw(request)).body)
+    async def post(self, path: str, body: dict, **query: str) -> dict:
+        return await self._send("POST", path, body, query)
 
-    async def delete(self, path: str) -> None:
-        await self.client.raw(HttpRequest(method="DELETE", path=path))
+    async def merge(self, path: str, body: dict) -> dict:
+        return await self._send("PATCH", path, body, {}, "application/merge-patch+json")
+
+    async def delete(self, path: str, **query: str) -> None:
+        request = HttpRequest(method="DELETE", path=path, query=tuple(query.items()))
+        await self.client.raw(request)
+
+    async def _send(
+        self, method: str, path: str, body: dict, query: dict, kind: str = "application/json"
+    ) -> dict:
+        request = HttpRequest(
+            method=method,
+            path=path,
+            query=tuple(query.items()),
+            body=json.dumps(body).encode(),
+            content_type=kind,
+        )
+        return json.loads((await self.client.raw(request)).body)
 
 
 @pytest.fixture
 async def raw(node_client):
-    return Raw(node_client)
+    found = Raw(node_client)
+    await rolled_out(found)  # what the test before changed has been taken back
+    return found
 
 
 @pytest.fixture
@@ -123,6 +141,20 @@ def sleepers(name: str, pods: int, **annotations: str) -> dict:
         "spec": {"replicatedJobs": [{"name": "w", "template": {"spec": job}}]},
     }
     return restricted(jobset)
+
+
+async def rolled_out(raw: Raw, replicas: int = 1) -> None:
+    """Wait until the manager's pods are those that its Deployment asks for, and no others."""
+
+    async def settled() -> bool:
+        found = await raw.get(DEPLOYMENT)
+        pods = (await raw.get(f"/api/v1/namespaces/{SYSTEM}/pods"))["items"]
+        status = found["status"]
+        counts = [status.get(key, 0) for key in ("updatedReplicas", "availableReplicas")]
+        seen = status.get("observedGeneration") == found["metadata"]["generation"]
+        return seen and [len(pods), *counts] == [replicas] * 3
+
+    await eventually(settled, 60, poll_s=0.2)
 
 
 async def running_pods(raw: Raw, namespace: str, jobset: str, number: int) -> list[dict]:
@@ -207,6 +239,27 @@ async def test_restart_in_place_under_the_restricted_profile(node_client, raw, s
     assert "forbidden" not in log.lower()
 
 
+async def test_what_goes_on_without_the_manager(node_client, raw, strict):
+    """No JobSet is made unseen; those that are there run on, and can be deleted."""
+    jobsets = f"{GROUP}/namespaces/{strict}/jobsets"
+    await raw.post(jobsets, sleepers("orphan", 1))
+    (pod,) = await running_pods(raw, strict, "orphan", 1)
+    await raw.merge(DEPLOYMENT, {"spec": {"replicas": 0}})
+    await rolled_out(raw, 0)
+
+    body = json.dumps(sleepers("unseen", 1)).encode()
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        await node_client.raw(HttpRequest(method="POST", path=jobsets, body=body, timeout_s=2))
+    ordinary = {**pod, "metadata": {"name": "ordinary"}}
+    assert await raw.post(f"/api/v1/namespaces/{strict}/pods", ordinary, dryRun="All")
+    await raw.delete(f"{jobsets}/orphan", propagationPolicy="Foreground")
+
+    async def gone() -> bool:
+        return await raw.get(f"{jobsets}/orphan") is None
+
+    await eventually(gone, 60, poll_s=0.2)
+
+
 def issued_by_others() -> dict:
     """What cert-manager would have made, which is not in this cluster."""
     now = datetime.now(UTC)
@@ -232,17 +285,7 @@ async def test_certificates_may_be_those_of_others(node_client, raw, strict):
             webhook["clientConfig"]["caBundle"] = secret["data"]["ca.crt"]
         if not document["apiVersion"].startswith("cert-manager.io/"):
             await apply_object(node_client, with_image(document, MANAGER_IMAGE))
-    deployment = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/jobset-controller-manager"
-
-    async def rolled_out() -> bool:
-        found = await raw.get(deployment)
-        status = found["status"]
-        counts = [status.get(key) for key in ("replicas", "updatedReplicas", "availableReplicas")]
-        return (
-            counts == [1, 1, 1] and status["observedGeneration"] == found["metadata"]["generation"]
-        )
-
-    await eventually(rolled_out, 60, poll_s=0.2)
+    await rolled_out(raw)
     stored = await raw.post(f"{GROUP}/namespaces/{strict}/jobsets", sleepers("filed", 1))
     assert stored["spec"]["network"]["enableDNSHostnames"] is True
     path = f"{WEBHOOKS}/mutatingwebhookconfigurations/jobset-mutating-webhook-configuration"

@@ -52,16 +52,26 @@ def test_webhook(name, path, rule, operations, selector):
     assert webhook["admissionReviewVersions"] == ["v1"]
 
 
-def test_updates_are_only_asked_about_where_an_agent_was_injected():
-    """The controllers' own updates of other JobSets need no webhook."""
+def conditions(name: str) -> dict[str, str]:
+    """What has to be true, in CEL, for the API server to ask a webhook."""
     found = [webhook for item in documents("configurations.yaml") for webhook in item["webhooks"]]
-    conditions = {each["name"]: each.get("matchConditions", []) for each in found}
-    (only,) = conditions.pop("mjobset.kb.io")
-    assert only["expression"] == (
+    (webhook,) = [each for each in found if each["name"] == name]
+    return {each["name"]: each["expression"] for each in webhook.get("matchConditions", ())}
+
+
+def test_updates_are_only_asked_about_where_an_agent_was_injected():
+    """The controllers' own updates of other JobSets need no defaults."""
+    assert conditions("mjobset.kb.io")["created-or-with-agent"] == (
         f"request.operation == 'CREATE' || '{keys.IN_PLACE_AGENT_ANNOTATION}' in "
         "object.metadata.?annotations.orValue({})"
     )
-    assert set(map(len, conditions.values())) == {0}
+
+
+def test_a_jobset_can_go_without_the_manager():
+    """Taking away a finalizer is an update: a refused one would keep the JobSet for ever."""
+    for name in ("mjobset.kb.io", "vjobset.kb.io"):
+        assert conditions(name)["not-being-deleted"] == "!has(object.metadata.deletionTimestamp)"
+    assert conditions("mpod.kb.io") == conditions("vpod.kb.io") == {}
 
 
 def test_names_are_the_defaults():
