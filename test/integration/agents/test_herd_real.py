@@ -1,0 +1,140 @@
+"""A thousand agents start at once against an API server that takes few requests at a time.
+
+A real API server with priority and fairness and tight limits, the real manager, and in a few
+processes the sidecar's own agents, each with its own watch, patch and connections.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest, connect
+from manager_process import ManagerProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
+
+SUPPORT = Path(__file__).resolve().parents[2] / "support"
+NAMESPACE, JOBS, PODS, PROCESSES = "herd", 10, 100, 4
+ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+ROLE = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "Role",
+    "metadata": {"name": "agent"},
+    "rules": [
+        {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
+    ],
+}
+BINDING = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "RoleBinding",
+    "metadata": {"name": "agent"},
+    "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": NAMESPACE}],
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "agent"},
+}
+
+
+async def post(client, path, body):
+    """Create something that has no model here."""
+    answer = await client.raw(HttpRequest(method="POST", path=path, body=json.dumps(body).encode()))
+    return json.loads(answer.body)
+
+
+async def agent_environ(client, kubeconfig, folder):
+    """The environment of agents with a token of their namespace's account."""
+    core, rbac = f"/api/v1/namespaces/{NAMESPACE}", "/apis/rbac.authorization.k8s.io/v1"
+    await post(client, f"{core}/serviceaccounts", ACCOUNT)
+    await post(client, f"{rbac}/namespaces/{NAMESPACE}/roles", ROLE)
+    await post(client, f"{rbac}/namespaces/{NAMESPACE}/rolebindings", BINDING)
+    token = await post(client, f"{core}/serviceaccounts/default/token", {"spec": {}})
+    config = yaml.safe_load(Path(kubeconfig).read_text())["clusters"][0]["cluster"]
+    (folder / "token").write_text(token["status"]["token"])
+    (folder / "ca.crt").write_bytes(base64.b64decode(config["certificate-authority-data"]))
+    host, _, port = config["server"].removeprefix("https://").rpartition(":")
+    return {
+        **os.environ,
+        "NAMESPACE": NAMESPACE,
+        "JOBSET_NAME": "gang",
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": port,
+        "SERVICE_ACCOUNT_DIR": str(folder),
+        "BARRIER_BIND_ADDRESS": "127.0.0.1",
+        "BARRIER_PORT": "0",
+    }
+
+
+async def herd(environ, names):
+    """Start all agents at once; for each: requests, refusals, seconds until its barrier lifted."""
+    program = str(SUPPORT / "agent_herd.py")
+    processes = []
+    try:
+        for number in range(PROCESSES):
+            mine = " ".join(names[number::PROCESSES])
+            processes.append(
+                await asyncio.create_subprocess_exec(
+                    sys.executable, program, env={**environ, "POD_NAMES": mine}, limit=2**20,
+                    stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                )
+            )  # fmt: skip
+        for process in processes:
+            assert b"ready\n" == await process.stdout.readline()
+        for process in processes:
+            process.stdin.write(b"go\n")
+        figures = []
+        for process in processes:
+            figures += json.loads(await process.stdout.readline())
+        return figures
+    finally:
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def test_a_thousand_agents_at_once(tmp_path, record_property):
+    """All barriers lift, no agent fails, and an agent asks a handful of times at most."""
+    sys.path[:0] = [] if str(SUPPORT) in sys.path else [str(SUPPORT)]
+    from bare_pods import make_pods
+    from objects import in_place_jobset
+
+    from cluster import Cluster
+    from install import create_namespace, install_crd
+
+    with Cluster(
+        controller_manager=False, scheduler=False,
+        max_requests_inflight=30, max_mutating_requests_inflight=20,
+    ) as tight:  # fmt: skip
+        client = await connect(kubeconfig=str(tight.kubeconfig), qps=0)
+        manager = ManagerProcess(tight.kubeconfig, tmp_path / "manager.log")
+        try:
+            await install_crd(client)
+            await create_namespace(client, NAMESPACE)
+            environ = await agent_environ(client, tight.kubeconfig, tmp_path)
+            await manager.start()
+            await client.create(JobSet, NAMESPACE, in_place_jobset("gang", jobs=JOBS, pods=PODS))
+            names = await make_pods(client, NAMESPACE, JOBS, PODS)
+            figures = await herd(environ, names)
+            status = (await client.get(JobSet, NAMESPACE, "gang")).status
+        finally:
+            await manager.stop()
+            await client.aclose()
+
+    requests, refused, seconds = zip(*figures, strict=True)
+    print(
+        f"{len(figures)} agents: lifted after {max(seconds):.1f} s; requests an agent "
+        f"{min(requests)} / {statistics.mean(requests):.2f} / {max(requests)} (min / mean / max); "
+        f"{sum(refused)} refused"
+    )
+    record_property("requests_mean", statistics.mean(requests))
+    assert JOBS * PODS == len(figures)
+    assert (1, 0) == (status.synced_epoch, status.deprecated_epoch)
+    assert statistics.mean(requests) <= 4
+    assert max(requests) <= 12
