@@ -115,6 +115,7 @@ GROUP_STARTING_REASON: Final = "GroupPodsStarting"
 GROUP_MISSING_REASON: Final = "GroupPodsMissing"
 GROUP_STARTED_REASON: Final = "AllGroupPodsStarted"
 GROUP_SUSPENDED_REASON: Final = "GroupSuspended"
+GROUP_FINISHED_REASON: Final = "GroupFinished"
 GROUP_CREATION_FAILED_REASON: Final = "GroupSchedulingCreationFailed"
 GROUP_FOREIGN_REASON: Final = "GroupConfigMapTaken"
 

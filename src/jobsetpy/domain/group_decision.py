@@ -219,6 +219,9 @@ def completed(expected: int) -> cond.Wanted:
     )
 
 
+FINISHED: Final = cond.Wanted(
+    keys.GROUP_IN_PROGRESS_CONDITION, False, keys.GROUP_FINISHED_REASON, "jobset has finished"
+)
 SUSPENDED: Final = cond.Wanted(
     keys.GROUP_IN_PROGRESS_CONDITION, False, keys.GROUP_SUSPENDED_REASON, "jobset is suspended"
 )

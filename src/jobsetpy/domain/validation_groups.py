@@ -9,6 +9,7 @@ from jobsetpy.domain.field_errors import FieldError, invalid
 from jobsetpy.domain.json_tree import Json, child, items, objects, pod_spec, text, texts
 
 _PATH = "spec.groupSchedulingConfig"
+_RESERVED = "is reserved for the barrier of groupSchedulingConfig"
 
 
 def group_scheduling(spec: Json, names: set[str]) -> list[FieldError]:
@@ -39,6 +40,12 @@ def group_scheduling(spec: Json, names: set[str]) -> list[FieldError]:
     for at, job in objects(spec, "replicatedJobs"):
         if text(job, "name") in targets:
             problems += _taken_names(job, f"spec.replicatedJobs[{at}].template.spec.template.spec")
+    for at, policy in objects(spec, "volumeClaimPolicies"):
+        for nth, template in objects(policy, "templates"):
+            if text(child(template, "metadata"), "name") == keys.GROUP_VOLUME:
+                # Pods would have its claim as a volume of that name.
+                path = f"spec.volumeClaimPolicies[{at}].templates[{nth}].metadata.name"
+                problems.append(invalid(path, keys.GROUP_VOLUME, _RESERVED))
     return problems
 
 
@@ -98,7 +105,4 @@ def _taken_names(job: Json, path: str) -> list[FieldError]:
         for at, volume in objects(spec, "volumes")
         if text(volume, "name") == keys.GROUP_VOLUME
     ]
-    return [
-        invalid(field, name, "is reserved for the barrier of groupSchedulingConfig")
-        for field, name in taken
-    ]
+    return [invalid(field, name, _RESERVED) for field, name in taken]

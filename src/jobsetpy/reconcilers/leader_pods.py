@@ -23,15 +23,7 @@ from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap
-from jobsetpy.api.group_signal import (
-    STARTED,
-    WAITING,
-    Progress,
-    config_map_name,
-    lifted_attempt,
-    started_value,
-    waiting_value,
-)
+from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import group_decision as decision
@@ -40,17 +32,14 @@ from jobsetpy.domain.features import Features
 from jobsetpy.domain.group_scheduling import attempt, expected_pods
 from jobsetpy.domain.planner import is_ours
 from jobsetpy.domain.start_ledger import StartLedger
-from jobsetpy.domain.status import StatusDraft
-from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.observability import metrics
+from jobsetpy.reconcilers._group_writer import GroupWriter, lifted
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of child Jobs, pods and ConfigMaps: the label exists."""
 
 SAFETY_NET_S: Final = 30.0
 """A gathering group is looked at so often without any event."""
-
-_TRIES: Final = 5
 
 
 @attrs.frozen(kw_only=True)
@@ -113,7 +102,6 @@ class LeaderPodsReconciler:
         features: Features | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._client = client
         self._jobsets = jobsets
         self._jobs = jobs
         self._pods = pods
@@ -122,6 +110,7 @@ class LeaderPodsReconciler:
         self._events = events
         self._features = features or Features()
         self._clock = clock or LoopClock()
+        self._writer = GroupWriter(client, events, self._clock)
         self._waits: dict[rt.ObjectKey, _Wait] = {}
         self._waiting: set[rt.ObjectKey] = set()
 
@@ -154,20 +143,22 @@ class LeaderPodsReconciler:
             self._end(key)
             return rt.Result.done()
         meta = jobset.metadata
-        finished = cond.finished(jobset.status.conditions) is not None
-        if finished or meta.deletion_timestamp is not None or not is_ours(jobset):
+        if meta.deletion_timestamp is not None or not is_ours(jobset):
             self._end(key)
             return rt.Result.done()
-        if jobset.spec.suspend is True:
+        finished = cond.finished(jobset.status.conditions) is not None
+        if finished or jobset.spec.suspend is True:
             self._end(key)
-            await self._set(jobset, decision.SUSPENDED)
+            # A group that gathered does so no longer; any other has no such condition to change.
+            over = decision.FINISHED if finished else decision.SUSPENDED
+            await self._writer.condition(jobset, over)
             return rt.Result.done()
         return await self._look(jobset, group)
 
     async def _look(self, jobset: JobSet, group: GroupKey) -> rt.Result:
         key = jobset.metadata.key
         config_map = self._config_maps.get(_config_map_key(jobset))
-        stored = lifted_attempt(_value(config_map, STARTED), jobset.metadata.uid)
+        stored = lifted(jobset, config_map)
         newest = self._ledger.attempt(group)
         wait = self._remember(jobset, newest)
         if config_map is None or config_map.metadata.resource_version != wait.lagging:
@@ -181,7 +172,7 @@ class LeaderPodsReconciler:
         if started >= expected:
             release = self._decide(jobset)
             if release and config_map is not None and self._is_own(jobset, config_map, wait):
-                await self._release(jobset, config_map, release)
+                await self._writer.release(jobset, config_map, release)
                 wait.released, wait.lagging = release, config_map.metadata.resource_version
                 metrics.group_released(self._clock.monotonic() - wait.began)
                 await self._tell_completed(jobset, expected)
@@ -213,35 +204,26 @@ class LeaderPodsReconciler:
             wait.next_progress = decision.next_progress(0.0, timeout_s)
         if wait.next_progress is not None and elapsed >= wait.next_progress:
             if config_map is not None and self._is_own(jobset, config_map, wait):
-                await self._write_progress(jobset, config_map, wait, started, expected)
+                await self._writer.progress(jobset, config_map, wait.attempt, started, expected)
             wait.next_progress = decision.next_progress(elapsed, timeout_s) or float("inf")
         if elapsed >= wait.next_complaint:
             wait.next_complaint = decision.next_complaint(elapsed)
             jobs = self._jobs.by_index(rt.OWNER_UID, jobset.metadata.uid)
             pods = self._pods.list(jobset.metadata.namespace)
             missing = decision.missing_pods(jobset, jobs, pods)
-            await self._set(jobset, decision.complaint(started, expected, missing, elapsed))
+            await self._writer.condition(
+                jobset, decision.complaint(started, expected, missing, elapsed)
+            )
             wait.told = True
         elif not wait.told and elapsed >= decision.TELL_AFTER_S:
             wait.told = True
-            await self._set(jobset, decision.starting(started, expected))
+            await self._writer.condition(jobset, decision.starting(started, expected))
         moments = [wait.next_complaint, elapsed + SAFETY_NET_S]
         if not wait.told:
             moments.append(decision.TELL_AFTER_S)
         if wait.next_progress is not None:
             moments.append(wait.next_progress)
         return rt.Result.requeue_after(timedelta(seconds=max(0.01, min(moments) - elapsed)))
-
-    async def _write_progress(
-        self, jobset: JobSet, config_map: ConfigMap, wait: _Wait, started: int, expected: int
-    ) -> None:
-        time = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        progress = Progress(started, expected, time)
-        value = waiting_value(jobset.metadata.uid, wait.attempt, progress)
-        try:
-            await self._patch(config_map, {WAITING: value})
-        except (ConflictError, NotFoundError):
-            return  # it only serves messages; there will be another time
 
     def _is_own(self, jobset: JobSet, config_map: ConfigMap, wait: _Wait) -> bool:
         """Whether the ConfigMap is this JobSet's; someone else's is left alone."""
@@ -261,87 +243,10 @@ class LeaderPodsReconciler:
 
     # -- writing ------------------------------------------------------------------------------
 
-    async def _release(self, jobset: JobSet, config_map: ConfigMap, released: int) -> None:
-        """Write the value, unless a newer one is there by now.
-
-        Raises:
-            ConflictError: it changes faster than it can be written.
-            NotFoundError: it was just deleted; it will be made anew.
-        """
-        uid = jobset.metadata.uid
-        data = {STARTED: started_value(uid, released)}
-        for _ in range(_TRIES):
-            try:
-                await self._patch(config_map, data)
-            except ConflictError:
-                meta = config_map.metadata
-                config_map = await self._client.get(ConfigMap, meta.namespace, meta.name)
-                if lifted_attempt(_value(config_map, STARTED), uid) >= released:
-                    return
-            else:
-                return
-        msg = f"{config_map.metadata.key} changed {_TRIES} times while it was being written"
-        raise ConflictError(
-            409, "Conflict", msg, verb="patch", target=f"configmaps {config_map.metadata.key}"
-        )
-
-    async def _patch(self, config_map: ConfigMap, data: dict[str, str]) -> None:
-        meta = config_map.metadata
-        await self._client.merge_patch(
-            ConfigMap,
-            meta.namespace,
-            meta.name,
-            {
-                "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
-                "data": data,
-            },
-        )
-
     async def _tell_completed(self, jobset: JobSet, expected: int) -> None:
         self._gauge(jobset.metadata.key, waits=False)
         if jobset.spec.group_scheduling_config is not None:
-            await self._set(jobset, decision.completed(expected))
-
-    async def _set(self, jobset: JobSet, wanted: cond.Wanted) -> None:
-        """Set a condition, if it is not set; an event tells of the change.
-
-        Raises:
-            ConflictError: the JobSet changes faster than it can be written.
-        """
-        meta = jobset.metadata
-        current: JobSet | None = jobset
-        for _ in range(_TRIES):
-            if current is None or current.metadata.uid != meta.uid:
-                return
-            if cond.finished(current.status.conditions) is not None:
-                return
-            draft = StatusDraft(current.status, self._clock.now())
-            draft.set(wanted)
-            write = draft.write()
-            if not write.patch:
-                return
-            version = current.metadata.resource_version
-            body = {"metadata": {"resourceVersion": version}, "status": write.patch}
-            try:
-                stored = await self._client.merge_patch(
-                    JobSet, meta.namespace, meta.name, body, subresource="status"
-                )
-            except NotFoundError:
-                return
-            except ConflictError:
-                current = await self._read_again(jobset)
-                continue
-            for event in write.events:
-                self._events.event(stored, event.type_, event.reason, event.message)
-            return
-        msg = f"{meta.key} changed {_TRIES} times while its condition was being written"
-        raise ConflictError(409, "Conflict", msg, verb="patch", target=f"jobsets {meta.key}")
-
-    async def _read_again(self, jobset: JobSet) -> JobSet | None:
-        try:
-            return await self._client.get(JobSet, jobset.metadata.namespace, jobset.metadata.name)
-        except NotFoundError:
-            return None
+            await self._writer.condition(jobset, decision.completed(expected))
 
     # -- memory -------------------------------------------------------------------------------
 
@@ -379,10 +284,6 @@ class LeaderPodsReconciler:
 def _config_map_key(jobset: JobSet) -> rt.ObjectKey:
     meta = jobset.metadata
     return rt.ObjectKey(meta.namespace, config_map_name(meta.name))
-
-
-def _value(config_map: ConfigMap | None, name: str) -> str | None:
-    return None if config_map is None else (config_map.data or {}).get(name)
 
 
 def is_leader(pod: ChildPod) -> bool:

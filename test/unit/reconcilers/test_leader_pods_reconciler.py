@@ -263,11 +263,13 @@ async def test_the_end_of_a_jobset_ends_the_wait(rig):
         begin(rig)
         await rig.settle(0.5)
         start(rig, *make_pods(rig)[:-1])
+        await rig.settle()
         rig.finish("test-js-w-0", "Failed")
         await rig.settle(100)
 
         assert value(rig) is None
         assert rig.events(keys.GROUP_MISSING_REASON) == []
+        assert rig.condition(WAITING) == ("False", keys.GROUP_FINISHED_REASON)
 
 
 async def test_a_conflict_is_settled_by_reading_again(rig):
