@@ -1,0 +1,101 @@
+"""The integration test plan of KEP-467, case by case: real API server, Job controller and manager."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import ChildPod, JobSet
+from manager_process import manager_process
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+class Group:
+    """A JobSet of four pods whose agents the test plays."""
+
+    def __init__(self, client, namespace):
+        self.client = client
+        self.namespace = namespace
+        self.history = []
+        self.news = asyncio.Event()
+        self.pods = []
+
+    def note(self, jobset, gone):
+        pair = (jobset.status.synced_epoch, jobset.status.deprecated_epoch)
+        if not gone and self.history[-1:] != [pair]:
+            self.history.append(pair)
+            self.news.set()
+
+    async def patch(self, pod, **annotations):
+        body = {"metadata": {"annotations": annotations}}
+        await self.client.merge_patch(ChildPod, self.namespace, pod, body)
+
+    async def report(self, epoch, *pods):
+        for pod in pods:
+            await self.patch(pod, **{keys.EPOCH_ANNOTATION: str(epoch)})
+
+    async def status(self, *pair):
+        """Wait for a status; everything that was written until then."""
+        async with asyncio.timeout(30):
+            while self.history[-1:] != [pair]:
+                self.news.clear()
+                await self.news.wait()
+        return self.history
+
+
+@pytest.fixture
+async def group(client, namespace, cluster, tmp_path):
+    """All four pods exist, and none has told an epoch."""
+    from objects import in_place_jobset
+
+    from follow import following
+
+    group = Group(client, namespace)
+    appeared = asyncio.Event()
+
+    def note_pod(pod, gone):
+        if not gone and pod.metadata.name not in group.pods:
+            group.pods.append(pod.metadata.name)
+        if len(group.pods) == 4:
+            appeared.set()
+
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(manager_process(cluster.kubeconfig, tmp_path / "log"))
+        await client.create(JobSet, namespace, in_place_jobset("js", jobs=2, pods=2))
+        for cls, note in ((JobSet, group.note), (ChildPod, note_pod)):
+            await stack.enter_async_context(following(client, cls, note, namespace=namespace))
+        async with asyncio.timeout(60):
+            await appeared.wait()
+        yield group
+        await client.delete(JobSet, namespace, "js", propagation="Background")
+
+
+async def test_the_cases_of_the_kep(group):
+    """Each case writes what the plan says, and nothing else.
+
+    That nothing is written is seen by what comes next: the history has no step in between.
+    """
+    first, second, *others = group.pods
+
+    # All pods just became in sync: update syncedEpoch.
+    await group.report(1, *group.pods)
+    assert [(0, 0), (1, 0)] == await group.status(1, 0)
+
+    # All pods in sync: do not update the status, whatever else changes of them.
+    for pod in group.pods:
+        await group.patch(pod, touched="yes")
+    await group.report(1, *group.pods)
+
+    # All pods were in sync but one restarted into a new epoch: update deprecatedEpoch.
+    await group.report(2, first)
+    assert [(0, 0), (1, 0), (1, 1)] == await group.status(1, 1)
+
+    # A second pod restarted into the new epoch but not all yet: do not update the status.
+    await group.report(2, second)
+    await group.report(2, *others[:-1])
+
+    # The last one comes: in sync again.
+    await group.report(2, others[-1])
+    assert [(0, 0), (1, 0), (1, 1), (2, 1)] == await group.status(2, 1)
