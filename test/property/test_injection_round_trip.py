@@ -1,0 +1,98 @@
+"""Whatever ordinary pod template an agent is injected into: applied again, it is the stored one."""
+
+import copy
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobsetpy.api import keys
+from jobsetpy.domain.defaulting import default_jobset
+from jobsetpy.domain.injection import inject
+from jobsetpy.domain.injection_update import restore
+from jobsetpy.domain.validation_update import validate_update
+
+
+def named(values: list[str], **fields: Any) -> st.SearchStrategy[list[dict[str, Any]]]:
+    """Lists of objects with different names; each field is there or not."""
+    entry = st.fixed_dictionaries({"name": st.sampled_from(values)}, optional=fields)
+    return st.lists(entry, max_size=3, unique_by=lambda each: each["name"])
+
+
+ENV = named(["A", "POD_NAME", "NAMESPACE"], value=st.just("x"))
+MOUNTS = named(["data", "tmp"], mountPath=st.just("/x"))
+PORTS = st.lists(st.fixed_dictionaries({"containerPort": st.integers(8079, 8082)}), max_size=2)
+RULES = st.just([{"action": "Restart", "exitCodes": {"operator": "In", "values": [7]}}])
+RESOURCES = st.sampled_from([{}, {"limits": {"cpu": "1", "memory": "1Gi"}}])
+CONTAINER = {
+    "env": ENV,
+    "volumeMounts": MOUNTS,
+    "ports": PORTS,
+    "args": st.just(["b"]),
+    "resources": RESOURCES,
+}
+PODS = st.fixed_dictionaries(
+    {
+        "containers": st.fixed_dictionaries(
+            {"name": st.just("worker"), "command": st.just(["a"])},
+            optional={**CONTAINER, "restartPolicy": st.just("Never"), "restartPolicyRules": RULES},
+        ).flatmap(lambda worker: named(["x", "y"], **CONTAINER).map(lambda more: [worker, *more])),
+    },
+    optional={
+        "initContainers": named(["i", "j"], **CONTAINER),
+        "volumes": named(["data", "tmp"], emptyDir=st.just({})),
+        "restartPolicy": st.sampled_from(["Never", "OnFailure"]),
+        "serviceAccountName": st.just("own-jobset-agent"),
+    },
+)
+JOBS = st.fixed_dictionaries(
+    {},
+    optional={
+        "backoffLimit": st.just(0),
+        "parallelism": st.just(3),
+        "completions": st.just(3),
+        "completionMode": st.just("Indexed"),
+    },
+)
+
+
+def stored(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
+    out = copy.deepcopy(obj)
+    for operation in patch:
+        *parents, last = operation["path"].split("/")[1:]
+        at = out
+        for part in parents:
+            at = at[int(part)] if isinstance(at, list) else at[part]
+        at[last] = operation["value"]
+    return out
+
+
+@given(
+    mode=st.sampled_from(["sidecar", "supervisor"]),
+    templates=st.lists(st.tuples(PODS, JOBS), min_size=1, max_size=3),
+    image=st.sampled_from(["test.invalid/a:1", "test.invalid/b:2"]),
+)
+def test_applied_again_it_is_the_same(mode, templates, image):
+    """Injected and defaulted, an update with the manifest changes nothing and passes validation."""
+    notes = {
+        keys.IN_PLACE_AGENT_ANNOTATION: mode,
+        keys.IN_PLACE_CONTAINER_ANNOTATION: "worker",
+    }
+    jobs = [
+        {"name": f"w{at}", "template": {"spec": {**job, "template": {"spec": pod}}}}
+        for at, (pod, job) in enumerate(templates)
+    ]
+    policy = {"restartStrategy": "InPlaceRestart", "rules": [{"action": "FailJobSet"}]}
+    manifest = {
+        "metadata": {"name": "js", "annotations": notes},
+        "spec": {"failurePolicy": policy, "replicatedJobs": jobs},
+    }
+    injection = inject(manifest, image=image)
+    assert injection.problems == []
+    old = stored(injection.jobset, default_jobset(injection.jobset))
+
+    again = restore(old, copy.deepcopy(manifest)).jobset
+    new = stored(again, default_jobset(again))
+    assert new == old
+    assert validate_update(old, new) == []
+    assert restore(old, copy.deepcopy(old)).patch == []
