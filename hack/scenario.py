@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 import yaml
 
 from cluster import Cluster
 from install import AGENT_IMAGE, CONFIG, ROOT, apply_manifest
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import KubeClient
+from jobsetpy.client import HttpRequest, KubeClient
 from jobsetpy.errors import NotFoundError
 from timeline import Phase, Timeline
 
@@ -68,11 +69,18 @@ def pod_log_folders(cluster: Cluster) -> list[Path]:
     return sorted(cluster.folder.glob("node-*/log/pods"))
 
 
-async def kill_worker(pod: Pod, script: str = WORKER_SCRIPT, *, supervised: bool = False) -> float:
+async def kill_worker(
+    pod: Pod,
+    script: str = WORKER_SCRIPT,
+    *,
+    supervised: bool = False,
+    number: int = signal.SIGKILL,
+) -> float:
     """End a pod's worker with SIGKILL, as the kernel does when memory runs out; when (Unix time).
 
-    The process is found on this machine by what it runs and by the host name in its environment;
-    a supervised one is not its container's first process (that one has the script as argument).
+    ``number`` is another signal. The process is found on this machine by what it runs and by the
+    host name in its environment; a supervised one is not its container's first process (that one
+    has the script as argument).
     """
     host = f"HOSTNAME={pod_host_name(pod)}".encode()
     for folder in Path("/proc").iterdir():
@@ -87,7 +95,7 @@ async def kill_worker(pod: Pod, script: str = WORKER_SCRIPT, *, supervised: bool
         is_first = first.split()[-1:] == ["1"]
         if script.encode() in command and host in environment and is_first is not supervised:
             moment = time.time()
-            os.kill(int(folder.name), signal.SIGKILL)
+            os.kill(int(folder.name), number)
             return moment
     raise LookupError(f"no worker of pod {pod.metadata.name} runs on this machine")
 
@@ -169,12 +177,18 @@ def supervised_jobset(
 
 
 async def manager_ready(client: KubeClient, timeout_s: float = 90) -> None:
-    """Wait until a manager pod is Ready."""
+    """Wait until the manager's pod is ready, and is the one that was installed last."""
+    path = "/apis/apps/v1/namespaces/jobset-system/deployments/jobset-controller-manager"
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        page = await client.list_page(Pod, "jobset-system")
-        for pod in page.items:
-            if any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions):
+        deployment = msgspec.json.decode(
+            (await client.raw(HttpRequest(method="GET", path=path))).body
+        )
+        status = deployment["status"]
+        seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
+        if seen and status.get("updatedReplicas") and status.get("readyReplicas"):
+            pods = (await client.list_page(Pod, "jobset-system")).items
+            if len(pods) == status["updatedReplicas"]:  # else an older one is still on its way out
                 return
         await asyncio.sleep(0.2)
     raise TimeoutError(f"no manager pod was ready within {timeout_s:.0f} s")

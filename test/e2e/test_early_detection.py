@@ -1,0 +1,61 @@
+"""A worker's end is seen on a real kubelet before its pod has restarted."""
+
+import functools
+import signal
+from typing import ClassVar
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import wire
+from jobsetpy.api.core import Pod
+from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
+from scenario import gang_jobset, kill_worker, pod_log_folders, restart_once, run_gang
+
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
+
+SCRIPT = "echo worker started; trap 'exit 143' TERM; trap 'exit 7' HUP; sleep 1000000 & wait $!"
+ROUNDS = 2
+
+
+@resource("events.k8s.io", "v1", "Event", "events")
+@wire
+class ToldEvent:
+    """What people are told."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    reason: str = ""
+    note: str = ""
+
+
+async def test_the_group_restarts_beside_the_failed_pod(node_cluster, node_client):
+    """The epoch is deprecated before any agent is back, and each container restarts once.
+
+    People are told the worker's own exit code, which the kubelet overwrites a moment later.
+    """
+    jobset = gang_jobset("early", 4, command=SCRIPT)
+    fail = functools.partial(kill_worker, script=SCRIPT, number=signal.SIGHUP)
+    ahead, took = [], []
+    async with run_gang(node_client, jobset, 4, pod_log_folders(node_cluster)) as timeline:
+        for _ in range(ROUNDS):
+            restart = await restart_once(timeline, 4, fail)
+            at = [phase.at for phase in restart.phases]
+            reported, deprecated = at[:2]
+            ahead.append(round(reported - deprecated, 2))
+            took.append(round(restart.seconds, 2))
+        pods = (await node_client.list_page(Pod, "default")).items
+        events = (await node_client.list_page(ToldEvent, "default")).items
+
+        assert max(timeline.synced) == ROUNDS + 1
+        # A kubelet may merge two statuses; then the pod's own agent tells, later.
+        seen = [seconds > 0.2 for seconds in ahead]
+        assert sum(seen) >= ROUNDS - 1, (ahead, took)
+        counts = {
+            status.restart_count
+            for pod in pods
+            for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+        }
+        assert counts == {ROUNDS}
+        told = [e.note for e in events if e.reason == keys.IN_PLACE_RESTART_STARTED_REASON]
+        assert any("container 'worker' exited with 7 (Error)" in note for note in told), told
