@@ -12,6 +12,7 @@ from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
+from jobsetpy.observability import metrics
 from jobsetpy.reconcilers import pod_placement
 from jobsetpy.testing import RecordingClient, World, make_job, make_jobset, make_pod
 
@@ -123,6 +124,12 @@ class Rack:
 async def rack():
     """Nodes and a Job without pods."""
     return Rack()
+
+
+def counted(action):
+    """So many followers were released or evicted so far, by the metric."""
+    name = "jobset_exclusive_placement_followers_total"
+    return metrics.REGISTRY.get_sample_value(name, {"action": action})
 
 
 HELD = (None, [keys.PLACEMENT_GATE])
@@ -261,6 +268,7 @@ async def test_other_incarnations_of_the_job(rack):
 
 async def test_misplaced_followers_start_anew(rack):
     """All that are loose: first the condition, then the deletion; the held one is released."""
+    before = {action: counted(action) for action in ("released", "evicted")}
     async with rack.manager():
         rack.pod("leader", 0)
         rack.placed("right", "a")
@@ -283,6 +291,8 @@ async def test_misplaced_followers_start_anew(rack):
         assert condition["message"] == "Pod violated JobSet exclusive placement policy"
         assert condition["lastTransitionTime"]
         assert rack.events() == ["ExclusivePlacementViolation"]
+        assert counted("released") == before["released"] + 1
+        assert counted("evicted") == before["evicted"] + 2
         order = [write[:2] for write in rack.writes() if write[2] == "wrong"]
         assert order == [("apply", "pods/status"), ("delete", "pods")]
         assert ("apply", "pods/status", "right") not in rack.writes()
