@@ -427,7 +427,8 @@ class JobSetStatus:
         map_keys=("type",),
         description=(
             "Completed, Failed, Suspended, RestartingJobSet, RestartingInPlace, BarrierStalled, "
-            "StartupPolicyInProgress and StartupPolicyCompleted, as far as they apply."
+            "StartupPolicyInProgress, StartupPolicyCompleted, GroupSchedulingInProgress and "
+            "GroupSchedulingCompleted, as far as they apply."
         ),
     )
     restarts: int = field(default=0, description="How often all Jobs were recreated.")
