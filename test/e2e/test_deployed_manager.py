@@ -24,7 +24,7 @@ from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, InvalidError, NotFoundError
 from jobsetpy.testing import eventually
 from kustomize import render
-from scenario import SHELL_IMAGE, WORKER_SCRIPT, gang_jobset, kill_worker
+from scenario import SHELL_IMAGE, WORKER_SCRIPT, gang_jobset, kill_worker, manager_ready
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -94,9 +94,7 @@ class Raw:
 
 @pytest.fixture
 async def raw(node_client):
-    found = Raw(node_client)
-    await rolled_out(found)  # what the test before changed has been taken back
-    return found
+    return Raw(node_client)
 
 
 @pytest.fixture
@@ -141,20 +139,6 @@ def sleepers(name: str, pods: int, **annotations: str) -> dict:
         "spec": {"replicatedJobs": [{"name": "w", "template": {"spec": job}}]},
     }
     return restricted(jobset)
-
-
-async def rolled_out(raw: Raw, replicas: int = 1) -> None:
-    """Wait until the manager's pods are those that its Deployment asks for, and no others."""
-
-    async def settled() -> bool:
-        found = await raw.get(DEPLOYMENT)
-        pods = (await raw.get(f"/api/v1/namespaces/{SYSTEM}/pods"))["items"]
-        status = found["status"]
-        counts = [status.get(key, 0) for key in ("updatedReplicas", "availableReplicas")]
-        seen = status.get("observedGeneration") == found["metadata"]["generation"]
-        return seen and [len(pods), *counts] == [replicas] * 3
-
-    await eventually(settled, 60, poll_s=0.2)
 
 
 async def running_pods(raw: Raw, namespace: str, jobset: str, number: int) -> list[dict]:
@@ -245,7 +229,7 @@ async def test_what_goes_on_without_the_manager(node_client, raw, strict):
     await raw.post(jobsets, sleepers("orphan", 1))
     (pod,) = await running_pods(raw, strict, "orphan", 1)
     await raw.merge(DEPLOYMENT, {"spec": {"replicas": 0}})
-    await rolled_out(raw, 0)
+    await eventually(lambda: no_items(raw, f"/api/v1/namespaces/{SYSTEM}/pods"), 60, poll_s=0.2)
 
     body = json.dumps(sleepers("unseen", 1)).encode()
     with pytest.raises(ApiError, match="failed calling webhook"):
@@ -258,6 +242,10 @@ async def test_what_goes_on_without_the_manager(node_client, raw, strict):
         return await raw.get(f"{jobsets}/orphan") is None
 
     await eventually(gone, 60, poll_s=0.2)
+
+
+async def no_items(raw: Raw, path: str) -> bool:
+    return (await raw.get(path))["items"] == []
 
 
 def issued_by_others() -> dict:
@@ -285,7 +273,7 @@ async def test_certificates_may_be_those_of_others(node_client, raw, strict):
             webhook["clientConfig"]["caBundle"] = secret["data"]["ca.crt"]
         if not document["apiVersion"].startswith("cert-manager.io/"):
             await apply_object(node_client, with_image(document, MANAGER_IMAGE))
-    await rolled_out(raw)
+    await manager_ready(node_client)
     stored = await raw.post(f"{GROUP}/namespaces/{strict}/jobsets", sleepers("filed", 1))
     assert stored["spec"]["network"]["enableDNSHostnames"] is True
     path = f"{WEBHOOKS}/mutatingwebhookconfigurations/jobset-mutating-webhook-configuration"
@@ -306,7 +294,7 @@ async def test_nothing_is_left_when_it_is_deleted(node_client, raw):
             found = await raw.get(path, labelSelector="app.kubernetes.io/instance=jobset")
             assert [item["metadata"]["name"] for item in found["items"]] == [], path
         for path in ("/api/v1/namespaces/left/pods", "/apis/batch/v1/namespaces/left/jobs"):
-            assert (await raw.get(path))["items"] == []
+            assert await no_items(raw, path)
         return True
 
     await eventually(gone, 90, poll_s=0.5)
