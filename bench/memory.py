@@ -19,6 +19,22 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod
 
 
+def _container(name: str) -> dict[str, object]:
+    """A container's status after three restarts in place."""
+    ended = {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": None}
+    return {
+        "name": name,
+        "image": "example.invalid/image:1",
+        "imageID": "sha256:" + "1" * 64,
+        "containerID": "containerd://" + "2" * 64,
+        "ready": True,
+        "started": True,
+        "restartCount": 3,
+        "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+        "lastState": {"terminated": {**ended, "finishedAt": None}},
+    }
+
+
 def pod_json(job: int, index: int) -> bytes:
     """A pod of a JobSet as the API server sends it."""
     generated = {
@@ -66,7 +82,8 @@ def pod_json(job: int, index: int) -> bytes:
             "status": {
                 "phase": "Running",
                 "conditions": [{"type": t, "status": "True"} for t in ("Ready", "Initialized")],
-                "containerStatuses": [{"name": "worker", "restartCount": 3}],
+                "initContainerStatuses": [_container("agent")],
+                "containerStatuses": [_container("worker"), _container("logs")],
             },
         }
     )
