@@ -81,6 +81,12 @@ class Play:
         assert generations == {1}
         return play
 
+    async def close(self) -> None:
+        """Delete the example with all its pods, which no kubelet may be there to end."""
+        for path in (JobSet.RESOURCE.path(self.namespace), Pod.RESOURCE.path(self.namespace)):
+            body = json.dumps({"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+            await self.client.raw(HttpRequest(method="DELETE", path=path, body=body.encode()))
+
     @staticmethod
     async def _there(client, path: str) -> bool:
         try:
@@ -350,6 +356,17 @@ class Play:
             assert (await self.read_all(Job), await self.read_all(Pod)) == ({}, {})
 
         await self.until(check)
+
+
+async def until_no_pods(client) -> None:
+    """Wait until no pod is at work in the whole cluster."""
+
+    async def check() -> bool:
+        pods = (await client.list_page(Pod)).items
+        assert [p.metadata.name for p in pods if p.status.phase in {"Pending", "Running"}] == []
+        return True
+
+    await eventually(check, LIMIT_S, poll_s=POLL_S)
 
 
 def same_pods(before: dict[str, dict], after: dict[str, dict]) -> bool:

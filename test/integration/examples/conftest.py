@@ -95,14 +95,23 @@ async def outcomes(request, client, manager):
     promises, with_nodes = request.module.PROMISES, request.module.WITH_NODES
     room, alone = asyncio.Semaphore(AT_ONCE), asyncio.Lock()
 
+    async def play(path: str, promise) -> None:
+        example = await examples_kit.Play.open(client, path)
+        try:
+            await promise(example)
+        finally:
+            await example.close()
+
     async def run(path: str) -> None:
         async with room:
-            await promises[path](await examples_kit.Play.open(client, path))
+            await play(path, promises[path])
 
     async def run_alone(path: str) -> None:
         async with alone:
             await asyncio.wait([asyncio.ensure_future(_nothing()), *tasks.values()])
-            await with_nodes[path](await examples_kit.Play.open(client, path))
+            # A pod of any JobSet keeps an exclusive one of the same priority out of its domain.
+            await examples_kit.until_no_pods(client)
+            await play(path, with_nodes[path])
 
     tasks = {path: asyncio.create_task(run(path)) for path in chosen & promises.keys()}
     last = {path: asyncio.create_task(run_alone(path)) for path in chosen & with_nodes.keys()}

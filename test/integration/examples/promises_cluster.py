@@ -379,5 +379,5 @@ WITH_NODES = {
     "exclusive-placement/one-job-per-rack.yaml": one_rack_for_each_job,
     "ml/jax.yaml": each_slice_has_a_node_pool,
 }
-"""These make nodes. Pods that the scheduler puts there are not confirmed to end by any kubelet, so
-nothing else may run meanwhile."""
+"""These make nodes. No kubelet confirms that pods end which the scheduler puts there, so nothing else
+may run meanwhile."""

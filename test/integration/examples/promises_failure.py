@@ -179,6 +179,7 @@ async def a_hang_is_tried_again(play: Play) -> None:
     await other.exit(job, 1)
     await other.until_failed(BUG)
     assert await other.restarts() == (0, 0)
+    await other.close()
 
     await play.until_attempt(1, job)
     assert await play.condition(RESTARTING) == ("True", "FailurePolicy_hangs")

@@ -19,7 +19,7 @@ README = EXAMPLES / "README.md"
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", manifests())
 async def test_the_example_keeps_its_promise(outcomes, path):
     """What the example's header promises is what happens."""
