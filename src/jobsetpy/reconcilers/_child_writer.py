@@ -21,7 +21,13 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import plan as p
 from jobsetpy.domain.conditions import WARNING
 from jobsetpy.domain.suspension import resume_patch
-from jobsetpy.errors import AlreadyExistsError, ConflictError, JobSetPyError, NotFoundError
+from jobsetpy.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    JobSetPyError,
+    NotFoundError,
+)
 from jobsetpy.reconcilers._kinds import (
     GROUP_KINDS,
     RoleBinding,
@@ -38,6 +44,10 @@ _ROLE_LOOK_S: Final = 0.02
 _BEFORE_JOBS: Final = (p.CreateService, p.CreateClaim, p.CreateGroupObject)
 
 Failures = list[tuple[p.Action, JobSetPyError]]
+
+
+def _is_role(action: p.Action) -> bool:
+    return isinstance(action, p.CreateGroupObject) and action.kind != "ConfigMap"
 
 
 class ChildWriter:
@@ -82,8 +92,19 @@ class ChildWriter:
         async def act(action: p.Action) -> None:
             await self._act_one(jobset, action)
 
-        first: list[p.Action] = [item for item in actions if isinstance(item, _BEFORE_JOBS)]
-        failures: Failures = await in_parallel(self._parallel, first, act)
+        roles = [item for item in actions if _is_role(item)]
+        failures: Failures = await in_parallel(self._parallel, roles, act)
+        # The ConfigMap is the sign that its Role is there, so it waits for a second try; but not
+        # for one that is never allowed, since pods get along without it.
+        later = any(not isinstance(error, ForbiddenError) for _, error in failures)
+        first: list[p.Action] = [
+            item
+            for item in actions
+            if isinstance(item, _BEFORE_JOBS)
+            and not _is_role(item)
+            and not (later and isinstance(item, p.CreateGroupObject))
+        ]
+        failures += await in_parallel(self._parallel, first, act)
         rest = [
             item
             for item in actions
