@@ -130,11 +130,24 @@ class DecodeError(JobSetPyError):
         kind: the model's name.
         path: where, in msgspec's ``$.a.b`` form; "" when unknown.
         message: what is wrong there.
+        namespace, name, uid: of the object, as far as they could be read; else "".
     """
 
-    def __init__(self, kind: str, path: str, message: str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        path: str,
+        message: str,
+        *,
+        namespace: str = "",
+        name: str = "",
+        uid: str = "",
+    ) -> None:
         self.kind = kind
         self.path = path
+        self.namespace = namespace
+        self.name = name
+        self.uid = uid
         super().__init__(f"cannot decode {kind} at {path or '$'}: {message}")
 
 

@@ -23,6 +23,7 @@ from jobsetpy.informers._events import (
     ListCompleted,
     Listed,
     ListStarted,
+    Unreadable,
     WatchEvent,
 )
 from jobsetpy.informers._observer import NullObserver
@@ -110,7 +111,7 @@ class Follower:
                     self._see(jobset)
                 case Deleted():
                     self._see(None)
-                case Bookmark():
+                case Bookmark() | Unreadable():
                     pass
                 case _:
                     assert_never(event)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
@@ -152,15 +153,26 @@ def error_from_status(raw: bytes | msgspec.Raw, *, verb: str, target: str) -> Ap
     return _make(parsed, code, verb, target, body)
 
 
-def decode_error(kind: str, problem: msgspec.DecodeError, prefix: str = "$") -> DecodeError:
+UNDECODABLE: Final = (msgspec.DecodeError, RecursionError)
+"""What decoding raises; the latter for JSON that is nested too deeply."""
+
+
+def decode_error(
+    kind: str, problem: msgspec.DecodeError | RecursionError, prefix: str = "$", **identity: str
+) -> DecodeError:
     """What msgspec complains of, with its path taken out of the text.
 
     Args:
         kind: the model's name.
         problem: what msgspec raised.
         prefix: where the decoded piece sits in the whole answer, such as ``$.items[3]``.
+        identity: of the object, as ``DecodeError`` takes it.
     """
+    where = "" if prefix == "$" else prefix
+    if isinstance(problem, RecursionError):
+        return DecodeError(kind, where, "it is nested too deeply", **identity)
     message, found, path = str(problem).rpartition(" - at `")
     if not found:
-        return DecodeError(kind, "" if prefix == "$" else prefix, str(problem))
-    return DecodeError(kind, prefix + path.removesuffix("`").removeprefix("$"), message)
+        return DecodeError(kind, where, str(problem), **identity)
+    path = prefix + path.removesuffix("`").removeprefix("$")
+    return DecodeError(kind, path, message, **identity)

@@ -10,9 +10,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from jobsetpy.client._errors import decode_error
+from jobsetpy.client._errors import UNDECODABLE, decode_error
 from jobsetpy.client._http import percent_encode
 from jobsetpy.client._protocol import Page
+from jobsetpy.errors import DecodeError
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ class _List(msgspec.Struct, Generic[T], frozen=True):
 class _Name(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
+    uid: str = ""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -55,12 +57,13 @@ _raw_list = msgspec.json.Decoder(_List[msgspec.Raw])
 _name_of = msgspec.json.Decoder(_Named)
 
 
-def _describe(raw: msgspec.Raw) -> str:
+def _identity(raw: msgspec.Raw) -> dict[str, str]:
+    """What ``DecodeError`` takes as the identity of an object; {} if even that is unreadable."""
     try:
         metadata = _name_of.decode(raw).metadata
-    except msgspec.DecodeError:
-        return ""
-    return f"{metadata.namespace}/{metadata.name}: "
+    except UNDECODABLE:
+        return {}
+    return {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
 
 
 class Model(Generic[T]):
@@ -119,7 +122,7 @@ class Model(Generic[T]):
         """
         try:
             return self._decoder.decode(body)
-        except msgspec.DecodeError as problem:
+        except UNDECODABLE as problem:
             raise decode_error(self.kind, problem) from problem
 
     def decode_page(self, body: bytes) -> Page[T]:
@@ -133,7 +136,7 @@ class Model(Generic[T]):
             decoder = self._list_decoder = msgspec.json.Decoder(_list_of(self.cls))
         try:
             whole = decoder.decode(body)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return self._decode_each(body)
         meta = whole.metadata
         return Page(whole.items or [], meta.resource_version, meta.continue_token)
@@ -141,16 +144,17 @@ class Model(Generic[T]):
     def _decode_each(self, body: bytes) -> Page[T]:
         try:
             whole = _raw_list.decode(body)
-        except msgspec.DecodeError as problem:
+        except UNDECODABLE as problem:
             raise decode_error(f"{self.kind}List", problem) from problem
         items: list[T] = []
-        bad: list[Exception] = []
+        bad: list[DecodeError] = []
         for index, raw in enumerate(whole.items or ()):
             try:
                 items.append(self._decoder.decode(raw))
-            except msgspec.DecodeError as problem:
-                kind = f"{self.kind} {_describe(raw)}".rstrip(": ")
-                bad.append(decode_error(kind, problem, f"$.items[{index}]"))
+            except UNDECODABLE as problem:
+                who = _identity(raw)
+                kind = f"{self.kind} {who['namespace']}/{who['name']}" if who else self.kind
+                bad.append(decode_error(kind, problem, f"$.items[{index}]", **who))
         return Page(items, whole.metadata.resource_version, whole.metadata.continue_token, bad)
 
 

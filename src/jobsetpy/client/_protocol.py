@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from jobsetpy.errors import DecodeError
+
 if TYPE_CHECKING:
     from jobsetpy.api.meta import ObjectKey
 
@@ -101,7 +103,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     items: list[T]
     resource_version: str
     continue_token: str
-    bad: list[Exception] = []
+    bad: list[DecodeError] = []
 
 
 class WatchFrame(msgspec.Struct, frozen=True):

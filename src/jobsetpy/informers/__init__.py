@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ListCompleted,
         Listed,
         ListStarted,
+        Unreadable,
         WatchEvent,
     )
     from jobsetpy.informers._handlers import Handler, Registration
@@ -49,6 +50,7 @@ _HOME = {
     "Store": "_store",
     "StoreWriter": "_store",
     "Tally": "_aggregate",
+    "Unreadable": "_events",
     "WatchEvent": "_events",
     "WatchMachine": "_machine",
     "Watcher": "_watcher",
@@ -75,6 +77,7 @@ __all__ = [
     "Store",
     "StoreWriter",
     "Tally",
+    "Unreadable",
     "WatchEvent",
     "WatchMachine",
     "Watcher",

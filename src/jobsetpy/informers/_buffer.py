@@ -23,6 +23,7 @@ from jobsetpy.informers._events import (
     ListCompleted,
     Listed,
     ListStarted,
+    Unreadable,
     WatchEvent,
 )
 
@@ -31,8 +32,8 @@ T = TypeVar("T")
 _Identity = tuple[str, str]
 
 
-def _identity(obj: Any) -> _Identity:
-    meta = obj.metadata
+def _identity(event: Any) -> _Identity:
+    meta = event if isinstance(event, Unreadable) else event.obj.metadata
     return meta.namespace, meta.name
 
 
@@ -48,9 +49,9 @@ class _Segment(Generic[T]):
         self.closing: ListCompleted | None = None
         self.bookmark: Bookmark | None = None
 
-    def put(self, event: Applied[T] | Listed[T] | Deleted[T]) -> None:
+    def put(self, event: Applied[T] | Listed[T] | Deleted[T] | Unreadable) -> None:
         """Merge an event into what waits of the same object, in that object's place."""
-        identity = _identity(event.obj)
+        identity = _identity(event)
         waiting = self.slots.get(identity)
         if waiting is None:
             self.slots[identity] = [event]

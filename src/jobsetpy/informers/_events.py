@@ -1,10 +1,11 @@
 """What a watch tells its consumer: one event protocol for the informers and for the agent.
 
-A consumer that keeps a mapping of objects is always right if it follows four rules:
+A consumer that keeps a mapping of objects is always right if it follows five rules:
 
 * ``ListStarted``: begin a new, empty mapping beside the old one. A second ``ListStarted`` before
   ``ListCompleted`` means that the list began anew: throw the unfinished mapping away.
 * ``Listed``: put the object into the new mapping.
+* ``Unreadable``: take the object over from the old mapping, as it was, if it is there.
 * ``ListCompleted``: the new mapping replaces the old one; what it lacks is gone.
 * ``Applied`` and ``Deleted``: change the current mapping, or the new one while a list is going on
   (that happens only in streaming lists).
@@ -44,6 +45,18 @@ class Listed(msgspec.Struct, Generic[T], frozen=True, gc=False):
     obj: T
 
 
+class Unreadable(msgspec.Struct, frozen=True, gc=False):
+    """An object of the list that is going on, which does not fit the model.
+
+    It is there all the same: who takes it for gone would undo what has been done for it. ``uid`` is
+    "" if it could not be read; an object of another one is another object, and gone indeed.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+
+
 class ListCompleted(msgspec.Struct, frozen=True):
     """The list is complete as of ``resource_version``; whatever was not listed is gone."""
 
@@ -73,4 +86,6 @@ class Bookmark(msgspec.Struct, frozen=True):
     resource_version: str
 
 
-WatchEvent: TypeAlias = ListStarted | Listed[T] | ListCompleted | Applied[T] | Deleted[T] | Bookmark
+WatchEvent: TypeAlias = (
+    ListStarted | Listed[T] | Unreadable | ListCompleted | Applied[T] | Deleted[T] | Bookmark
+)

@@ -64,6 +64,7 @@ from jobsetpy.informers._events import (
     ListCompleted,
     Listed,
     ListStarted,
+    Unreadable,
     WatchEvent,
 )
 from jobsetpy.informers._observer import EndReason, InformerObserver, NullObserver
@@ -207,9 +208,13 @@ class WatchMachine(Generic[T]):
         self._command, self._next = self._next, None
 
     def on_page(
-        self, items: Sequence[T], resource_version: str, continue_token: str
+        self,
+        items: Sequence[T],
+        resource_version: str,
+        continue_token: str,
+        bad: Sequence[DecodeError] = (),
     ) -> list[WatchEvent[T]]:
-        """The page asked for by ``RequestPage`` has come."""
+        """The page asked for by ``RequestPage`` has come; ``bad`` are those that did not decode."""
         assert isinstance(self._command, RequestPage)
         events: list[WatchEvent[T]] = []
         if not self._command.continue_token:
@@ -219,6 +224,7 @@ class WatchMachine(Generic[T]):
             # watching from the first page's repeats events then, where the newer would lose some.
             self._list_version = resource_version
         events.extend(Listed(item) for item in items)
+        events.extend(Unreadable(e.namespace, e.name, e.uid) for e in bad if e.name)
         self._list_backoff.reset()
         if continue_token:
             self._command = RequestPage(continue_token, self._command.limit)
@@ -314,6 +320,8 @@ class WatchMachine(Generic[T]):
                 self._stuck = 0
         self._observer.on_event(self._kind, type_)
         if obj is None:
+            if initial and type_ != "DELETED":
+                events.append(Unreadable(meta.namespace, meta.name, meta.uid))
             return  # the consumer keeps the state before, which is better than none
         if type_ == "DELETED":
             events.append(Deleted(obj, known))

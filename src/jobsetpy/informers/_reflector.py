@@ -18,6 +18,7 @@ from jobsetpy.informers._events import (
     ListCompleted,
     Listed,
     ListStarted,
+    Unreadable,
     WatchEvent,
 )
 from jobsetpy.informers._handlers import HandlerSet
@@ -67,6 +68,8 @@ class Reflector(Generic[T]):
                     self._delete(obj, final_state_known=final_state_known)
                 case Listed(obj):
                     writer.stage(self._shaped(obj))
+                case Unreadable():
+                    self._keep(event)
                 case Bookmark(resource_version):
                     writer.set_version(resource_version)
                 case ListStarted():
@@ -76,6 +79,12 @@ class Reflector(Generic[T]):
                     await self._announce(writer.commit(resource_version), initial=initial)
                 case _:
                     assert_never(event)
+
+    def _keep(self, listed: Unreadable) -> None:
+        """Take over the last good version of an object, if it is the same object."""
+        last = self._writer.current(listed)
+        if last is not None and listed.uid in {"", last.metadata.uid}:  # type: ignore[attr-defined] # KubeObject
+            self._writer.stage(last)
 
     def _shaped(self, obj: T) -> T:
         return obj if self._transform is None else self._transform(obj)

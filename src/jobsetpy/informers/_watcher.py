@@ -241,8 +241,10 @@ class Watcher(Generic[T]):
             return
         self._alive()
         for problem in page.bad:
-            self._observer.on_decode_error(self._kind, problem, "", "")
-        events = self._machine.on_page(page.items, page.resource_version, page.continue_token)
+            self._observer.on_decode_error(self._kind, problem, problem.namespace, problem.name)
+        events = self._machine.on_page(
+            page.items, page.resource_version, page.continue_token, page.bad
+        )
         await self._deliver(events, sink)
 
     async def _watch(
