@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.reconcilers._kinds import Role, RoleBinding
 from jobsetpy.testing import make_pod
 from jobsetpy.testing.jobsets import replicated_job
 
@@ -290,3 +291,37 @@ async def test_a_conflict_is_settled_by_reading_again(rig):
 
         assert value(rig).endswith(" 1\n")
         assert map_writes(rig).count("started") <= 3  # those that were refused count as well
+
+
+@pytest.mark.parametrize("code", [None, 403, 500])
+async def test_roles_come_before_the_config_map(rig, code):
+    """It is the sign that they are there; where they are forbidden, the group does without."""
+    for cls in (Role, RoleBinding):
+        rig.world.register(cls)
+    async with rig.manager(groups=True, group_rbac=True):
+        if code is not None:
+            rig.faults.status(code, resource="roles", count=3)
+        begin(rig)
+        await rig.settle()
+
+        made = [(resource, verb) for verb, resource, _ in rig.writes("create")]
+        assert made.count(("jobs", "create")) == 2
+        first = made.index(("jobs", "create"))
+        assert {"roles", "rolebindings", "configmaps"} <= {what for what, _ in made[:first]}
+        there = rig.world.get("roles", NAME) is not None
+        assert there == (code != 403)
+        told = rig.events(keys.GROUP_CREATION_FAILED_REASON)
+        assert bool(told) == (code is not None)
+
+
+async def test_a_role_binding_is_tried_until_its_role_is_known(rig):
+    """The API server that checks it may not have heard of the Role yet."""
+    for cls in (Role, RoleBinding):
+        rig.world.register(cls)
+    async with rig.manager(groups=True, group_rbac=True):
+        rig.faults.status(404, resource="rolebindings", count=3)
+        begin(rig)
+        await rig.settle()
+
+        assert rig.world.get("rolebindings", NAME) is not None
+        assert rig.events(keys.GROUP_CREATION_FAILED_REASON) == []
