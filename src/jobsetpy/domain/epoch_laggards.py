@@ -79,6 +79,8 @@ def laggards(
     more = late + len(lacking) - len(parts)
     if more > 0:
         parts.append(f"and {more} more")
+    if arrived > expected:
+        parts.append(f"{_plural(arrived - expected, 'pod')} too many")
     missing = max(expected - arrived, 0)
     have = "has" if missing == 1 else "have"
     message = (

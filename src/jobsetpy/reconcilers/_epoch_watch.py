@@ -15,7 +15,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import controller_of
 from jobsetpy.domain.epoch_failures import Cause, Sign, judge, sign_of
 from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey, group_of
-from jobsetpy.domain.epochs import needs_decision, parse_epoch, takes_part
+from jobsetpy.domain.epochs import decide_epochs, needs_decision, parse_epoch, takes_part
 from jobsetpy.reconcilers._epoch_memory import EpochMemories
 
 
@@ -85,7 +85,9 @@ class EpochWatch:
         if sign is None:
             return False
         group = self._ledger.group_of_pod(old)
-        jobset = self._current(group) if group is not None else None
+        if group is None:
+            return False
+        jobset = self._current(group)
         epoch = parse_epoch(old.metadata.annotations.epoch)
         if jobset is None or not self._may_end(jobset, epoch):
             return False
@@ -101,6 +103,8 @@ class EpochWatch:
         cause = judge(jobset, job, old, new, sign=sign, epoch=epoch)
         if cause is None:
             return False
+        if decide_epochs(jobset, self._ledger.histogram(group), cause).empty:
+            return False  # no restarts are left: its agent will tell, and end the JobSet
         memory.cause = cause
         memory.phases.sign(now)
         return True

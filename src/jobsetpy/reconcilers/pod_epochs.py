@@ -241,13 +241,13 @@ class PodEpochsReconciler:
     async def _wait(self, jobset: JobSet, memory: EpochMemory, pods: Histogram) -> rt.Result:
         """Nothing is to be decided. If the barrier is closed, see for how long it has been."""
         now = self._clock.monotonic()
-        if not is_waiting(jobset, pods):
+        expected = group_size(jobset, pods) - pods.succeeded
+        if not is_waiting(jobset, pods) or (expected <= 0 and not pods.epochs):
             memory.waiting_since = None
             memory.stall_told = 0
             self._memories.set_missing(memory, 0)
             return rt.Result.done()
         epoch = next_epoch(jobset, pods)
-        expected = group_size(jobset, pods) - pods.succeeded
         self._memories.set_missing(memory, max(0, expected - pods.epochs.get(epoch, 0)))
         if memory.waiting_since is None:
             memory.waiting_since = now

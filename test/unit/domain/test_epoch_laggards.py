@@ -93,6 +93,14 @@ def test_succeeded_and_failed_pods():
     )
 
 
+def test_pods_too_many():
+    """A barrier does not lift for a group that is not whole, nor for more."""
+    found = laggards(jobset(), [job(), job(1)], group(first=5, second=4), 2, 60.0)
+
+    assert 0 == found.missing
+    assert found.message.endswith("60 s: 1 pod too many")
+
+
 def test_only_some_are_named():
     """The others are counted."""
     pods = [pod(f"p{i:02}", 1) for i in range(12)]

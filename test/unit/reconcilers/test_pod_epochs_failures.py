@@ -378,6 +378,33 @@ async def test_an_open_barrier_is_not_watched(rig):
         assert [] == rig.status_writes()
 
 
+async def test_a_group_that_is_done_waits_for_nobody(rig):
+    """Neither one of which all pods have succeeded, nor one without pods, has a barrier."""
+    async with rig.manager():
+        names = await started(rig)
+        for name in names:
+            rig.world.set_status("pods", name, phase="Succeeded")
+        rig.create(item(jobs=0), failurePolicy=policy(), name="empty")
+        await rig.settle(200)
+
+        assert rig.condition("BarrierStalled") is None
+        assert [] == rig.events(keys.BARRIER_STALLED_CONDITION)
+
+
+async def test_an_early_sign_does_not_end_a_jobset(rig):
+    """Without restarts left nothing is done before the failed pod's agent tells."""
+    async with rig.manager():
+        names = await started(rig, failurePolicy=policy(max_restarts=0))
+        show(rig, names[0], ended(1))
+        await rig.settle()
+        assert (1, 0) == rig.epochs()
+        assert rig.condition("Failed") is None
+
+        rig.report(names[0], 2)
+        await rig.settle()
+        assert ("True", keys.REACHED_MAX_RESTARTS_REASON) == rig.condition("Failed")
+
+
 async def test_phases_are_measured(rig):
     """Each restart once in each phase."""
 
