@@ -19,6 +19,7 @@ from typing import Final
 
 from jobsetpy.client._http import USER_AGENT, Origin, parse_origin, target
 from jobsetpy.client._protocol import ByteStream, HttpRequest, HttpResponse
+from jobsetpy.client._watched_file import WatchedFile
 from jobsetpy.client._wire import Wire, open_wire
 from jobsetpy.errors import (
     ApiTimeoutError,
@@ -85,11 +86,11 @@ class SlimTransport:
         user_agent: str = USER_AGENT,
     ) -> None:
         self._origin: Origin = parse_origin(base_url)
-        self._ca = _WatchedFile(ca_file) if ca_file is not None else None
+        self._ca = WatchedFile(ca_file) if ca_file is not None else None
         self._cadata = cadata
         self._context: ssl.SSLContext | None = None
         self._token = token
-        self._token_file = _WatchedFile(token_file) if token_file is not None else None
+        self._token_file = WatchedFile(token_file) if token_file is not None else None
         self._token_check_at = 0.0
         self._server_hostname = server_hostname or self._origin.host
         self._user_agent = user_agent
@@ -308,34 +309,6 @@ class _Stream:
 
     async def read(self) -> bytes:
         return await self._wire.read()
-
-
-class _WatchedFile:
-    """Tells whether a file changed since it was last asked; the first time it did.
-
-    Kubernetes swaps a symbolic link to renew mounted files, which shows in the inode.
-    """
-
-    __slots__ = ("_seen", "path")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._seen: tuple[int, int, int] | None = None
-
-    def changed(self) -> bool:
-        found = os.stat(self.path)  # noqa: PTH116 - pathlib costs the agent time and gives nothing
-        now = (found.st_mtime_ns, found.st_ino, found.st_size)
-        if now == self._seen:
-            return False
-        self._seen = now
-        return True
-
-    def forget(self) -> None:
-        self._seen = None
-
-    def read(self) -> str:
-        with open(self.path, encoding="ascii") as file:  # noqa: PTH123 - as above
-            return file.read()
 
 
 def _timed_out(request: HttpRequest) -> ApiTimeoutError:

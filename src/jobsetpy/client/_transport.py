@@ -13,7 +13,7 @@ import io
 import os
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -28,6 +28,7 @@ from jobsetpy.client._login import (
     unusable,
 )
 from jobsetpy.client._protocol import ByteStream, HttpRequest, HttpResponse
+from jobsetpy.client._watched_file import WatchedFile
 from jobsetpy.errors import (
     ApiTimeoutError,
     ConnectFailedError,
@@ -90,6 +91,7 @@ class KubernetesAsyncioTransport:
         self._fresh_until = 0.0
         self._base = str(configuration.host).rstrip("/")
         self._ssl = _ssl_context(configuration) if self._base.startswith("https:") else None
+        self._ca = _watched(configuration)
         self._user_agent = user_agent
         self._max_connections = max_connections
         self._requests: aiohttp.ClientSession | None = None
@@ -175,6 +177,7 @@ class KubernetesAsyncioTransport:
                 ),
                 allow_redirects=False,
                 proxy=self._configuration.proxy,
+                ssl=self._ssl if self._ssl is not None else True,
                 server_hostname=self._configuration.tls_server_name,
             ) as response:
                 body = await response.read()
@@ -206,6 +209,7 @@ class KubernetesAsyncioTransport:
                     ),
                     allow_redirects=False,
                     proxy=self._configuration.proxy,
+                    ssl=self._ssl if self._ssl is not None else True,
                     server_hostname=self._configuration.tls_server_name,
                 )
         except (TimeoutError, aiohttp.ClientError, OSError) as problem:
@@ -231,6 +235,7 @@ class KubernetesAsyncioTransport:
             try:
                 await self._login.load()
                 self._load_client_certificate()
+                self._trust_anew()
             except Exception as problem:
                 raise unusable("credentials", problem) from problem
             self._refreshes += 1
@@ -276,11 +281,33 @@ class KubernetesAsyncioTransport:
                 # The credentials in hand may still be good; if not, a 401 will tell.
                 if not self._configuration.api_key and not self._configuration.cert_file:
                     raise unusable("credentials", problem) from problem
+        try:
+            self._trust_anew()
+        except (ConnectFailedError, OSError):
+            self._renew_at = 0.0  # the file is just being exchanged: look again soon
 
     def _load_client_certificate(self) -> None:
         configuration = self._configuration
         if self._ssl is not None and configuration.cert_file:
             self._ssl.load_cert_chain(configuration.cert_file, configuration.key_file)
+
+    def _trust_anew(self) -> None:
+        """Have new connections verified with the authorities that the file holds now.
+
+        Raises:
+            ConnectFailedError, OSError: they cannot be read; those of before stay in use.
+        """
+        configuration = self._configuration
+        if self._ssl is None or not configuration.ssl_ca_cert:
+            return
+        if self._ca is None or self._ca.path != configuration.ssl_ca_cert:
+            self._ca = WatchedFile(configuration.ssl_ca_cert)
+        if self._ca.changed():
+            try:
+                self._ssl = _ssl_context(configuration)
+            except BaseException:
+                self._ca.forget()
+                raise
 
     # ---- connections ------------------------------------------------------------------------
 
@@ -298,7 +325,6 @@ class KubernetesAsyncioTransport:
             raise TransportError(msg)
         connector = aiohttp.TCPConnector(
             limit=limit,
-            ssl=self._ssl if self._ssl is not None else True,
             keepalive_timeout=KEEPALIVE_S,
         )
         session = aiohttp.ClientSession(
@@ -314,6 +340,8 @@ class KubernetesAsyncioTransport:
 
     def _translate(self, problem: Exception, request: HttpRequest) -> TransportError:
         what = f"{request.method} {request.path}: {type(problem).__name__}: {problem}"
+        if isinstance(problem, aiohttp.ClientConnectorCertificateError):
+            self._renew_at = 0.0  # perhaps the authorities were exchanged: see before trying again
         match problem:
             case aiohttp.ConnectionTimeoutError():  # before TimeoutError, its base
                 return ConnectFailedError(what)
@@ -377,6 +405,16 @@ def _connect_timeout(timeout_s: float) -> float | None:
 def _data(body: bytes | None) -> bytes | io.BytesIO | None:
     """Large bodies in pieces: aiohttp warns of, and the loop suffers from, one giant write."""
     return io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
+
+
+def _watched(configuration: Any) -> WatchedFile | None:
+    """The file of authorities, as it is now; ``None`` if there is none."""
+    if not configuration.ssl_ca_cert:
+        return None
+    file = WatchedFile(configuration.ssl_ca_cert)
+    with suppress(OSError):
+        file.changed()
+    return file
 
 
 def _ssl_context(configuration: Any) -> ssl.SSLContext:

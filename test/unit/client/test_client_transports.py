@@ -1,6 +1,7 @@
 """One table of cases over real sockets, run against both transports."""
 
 import asyncio
+import shutil
 import socket
 
 import pytest
@@ -429,6 +430,28 @@ async def test_tls_with_the_wrong_authority(
         await transport.aclose()
 
     assert http_server.requests == []
+
+
+async def test_a_rotated_authority_is_taken_up(
+    http_server, transport_to, certificates, other_authority, tmp_path
+):
+    """New connections trust what the file holds when they are opened, and nothing from before."""
+    file = tmp_path / "ca.crt"
+    shutil.copy(other_authority.ca, file)
+    async with http_server.running(context=certificates.server_context()):
+        transport = transport_to(http_server.url, ca=file)
+        with pytest.raises(ConnectFailedError, match=r"(?i)certificate"):
+            await transport.request(get())
+        file.write_text("half a file")
+        with pytest.raises(ConnectFailedError):
+            await transport.request(get())
+        # As Kubernetes does it: another file under the same name.
+        shutil.copy(certificates.ca, tmp_path / "new")
+        (tmp_path / "new").replace(file)
+        assert (await transport.request(get())).body == b"hello"
+        async with transport.stream(get()) as stream:
+            assert await read_all(stream) == b"hello"
+        await transport.aclose()
 
 
 async def test_tls_with_the_wrong_name(http_server, transport_to, certificates):
