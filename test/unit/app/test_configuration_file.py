@@ -5,6 +5,11 @@ import pytest
 
 from jobsetpy.app import configuration as c
 
+ELECTION = """
+leaderElection:
+  {leaseDuration: 1m30s, renewDeadline: 0s, retryPeriod: 500ms,
+   resourceName: n, resourceNamespace: s, resourceLock: x}
+"""
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 
 
@@ -91,8 +96,7 @@ def test_a_file_without_fields_has_all_defaults():
             c.LeaderElection(leader_elect=False),
         ),
         (
-            "leaderElection:\n  {leaseDuration: 1m30s, renewDeadline: 0s, retryPeriod: 500ms,\n"
-            + "  resourceName: n, resourceNamespace: s, resourceLock: x}",
+            ELECTION,
             "leader_election",
             c.LeaderElection(
                 lease_duration=90.0,
