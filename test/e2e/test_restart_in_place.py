@@ -75,4 +75,4 @@ def test_the_sample_runs_the_agent_image_of_this_project():
     (agent,) = job["template"]["spec"]["template"]["spec"]["initContainers"]
 
     assert agent["image"] == AGENT_IMAGE
-    assert agent["startupProbe"]["httpGet"]["path"] == "/barrier-is-lifted"
+    assert agent["startupProbe"]["httpGet"]["path"] == "/barrier-is-lifted?wait=25"

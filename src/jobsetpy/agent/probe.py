@@ -4,17 +4,22 @@ It listens from the start, so that the kubelet sees "not yet" and not "connectio
 HTTP library would be more code to load than this needs: one request line is read, one fixed answer
 is given, the connection is closed (the kubelet opens a new one for each probe anyway). Whatever a
 client sends, or does not send, costs at most one small buffer for a few seconds.
+
+A probe that asks for it (``?wait=SECONDS``) is answered when the barrier lifts, or 503 when that
+time is over. The kubelet then learns of the lift at once and not at its next probe, and does not
+report a failed probe, with an event, for each second that each pod of a group waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
 _MAX_HEAD: Final = 8192
+_MAX_WAIT_S: Final = 60
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -29,8 +34,9 @@ class BarrierServer:
     """Answers ``GET`` and ``HEAD`` on one path by a flag.
 
     Args:
-        path: URL path of the barrier; every other one is 404. A query is ignored.
-        deadline_s: how long one connection may take in all.
+        path: URL path of the barrier; every other one is 404. Of a query, only ``wait`` is read: so
+            many seconds, at most 60, to wait with a 503.
+        deadline_s: how long one connection may take in all, apart from that wait.
         max_connections: above this, the oldest connection is dropped for each new one, so that
             clients that say nothing cannot keep the kubelet out.
     """
@@ -40,11 +46,15 @@ class BarrierServer:
         self._deadline_s = deadline_s
         self._max_connections = max_connections
         self._connections: dict[_Connection, None] = {}  # in the order they came
+        self._waiting: dict[_Connection, bytes] = {}
         self._lifted = False
 
     def lift(self) -> None:
-        """Answer 200 from now on."""
+        """Answer 200 from now on, and whoever waits at once."""
         self._lifted = True
+        waiting, self._waiting = self._waiting, {}
+        for connection, head in waiting.items():
+            connection.finish(self.answer(head))
 
     def close(self) -> None:
         """Answer 503 again, for a supervisor that joins the next epoch."""
@@ -72,6 +82,36 @@ class BarrierServer:
     def closed(self, connection: _Connection) -> None:
         """Forget a connection."""
         self._connections.pop(connection, None)
+        self._waiting.pop(connection, None)
+
+    def respond(self, connection: _Connection, head: bytes) -> None:
+        """Answer a request, now or later."""
+        wait_s = 0 if self._lifted else self._wait_s(head)
+        if wait_s:
+            self._waiting[connection] = head
+            connection.wait(wait_s)
+        else:
+            connection.finish(self.answer(head))
+
+    def waited(self, connection: _Connection) -> None:
+        """The time is over, and the barrier has not lifted."""
+        head = self._waiting.pop(connection, None)
+        if head is not None:
+            connection.finish(self.answer(head))
+
+    def _wait_s(self, head: bytes) -> int:
+        """How many seconds a request for the barrier is ready to wait."""
+        words = head.split(b"\n", 1)[0].split()
+        if len(words) != 3 or words[0] not in {b"GET", b"HEAD"}:
+            return 0
+        path, _, query = words[1].partition(b"?")
+        if path != self._path or not words[2].startswith(b"HTTP/1."):
+            return 0
+        for part in query.split(b"&"):
+            name, _, value = part.partition(b"=")
+            if name == b"wait" and value.isdigit():
+                return min(int(value[:4]), _MAX_WAIT_S)
+        return 0
 
     def answer(self, head: bytes) -> bytes:
         """The whole response to a request, from its bytes up to the empty line."""
@@ -89,27 +129,30 @@ class BarrierServer:
 class _Connection(asyncio.Protocol):
     """One client: collects the head of one request, answers, closes."""
 
-    __slots__ = ("_head", "_server", "_timer", "_transport")
+    __slots__ = ("_deadline_s", "_head", "_server", "_timer", "_transport")
 
     def __init__(self, server: BarrierServer) -> None:
         self._server = server
         self._head = bytearray()
+        self._deadline_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        deadline_s = self._server.opened(self)
-        self._timer = asyncio.get_running_loop().call_later(deadline_s, self.drop)
+        self._deadline_s = self._server.opened(self)
+        self._arm(self._deadline_s, self.drop)
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
             return
         self._head += data
         if b"\r\n\r\n" in self._head or b"\n\n" in self._head:
-            self._finish(self._server.answer(bytes(self._head)))
+            head = bytes(self._head)
+            self._head.clear()
+            self._server.respond(self, head)
         elif len(self._head) > _MAX_HEAD:
-            self._finish(_response(431))
+            self.finish(_response(431))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio.Protocol
         self._server.closed(self)
@@ -122,11 +165,21 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _finish(self, response: bytes) -> None:
-        assert self._transport is not None
-        self._head.clear()
-        self._transport.write(response)
-        self._transport.close()
+    def wait(self, seconds: float) -> None:
+        """Stay open without an answer for that long."""
+        self._arm(seconds, self._server.waited, self)
+
+    def finish(self, response: bytes) -> None:
+        """Answer and close."""
+        if self._transport is not None:
+            self._arm(self._deadline_s, self.drop)
+            self._transport.write(response)
+            self._transport.close()
+
+    def _arm(self, seconds: float, then: Callable[..., None], *args: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, then, *args)
 
 
 def listen(address: str, port: int) -> socket.socket:

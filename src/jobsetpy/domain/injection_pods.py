@@ -18,6 +18,9 @@ HARMLESS_EXIT_CODES = (0, 1, 2)
 """The agent's codes after which the kubelet restarts it alone: told to stop, no port, wrong
 configuration. After any other end (out of memory, a crash) its new run would join the next epoch
 beside a worker of the old one; so then everything in the pod is restarted."""
+PROBE_WAIT_S = 25
+"""So long the agent keeps a probe of the closed barrier waiting: its lift then reaches the kubelet
+at once, and the kubelet does not tell of a failed probe each second."""
 _VOLUME_LIMIT = "128Mi"
 
 _SECURITY: dict[str, Any] = {
@@ -44,8 +47,9 @@ def add_sidecar(pod: dict[str, Any], options: Options, *, image: str) -> None:
         "restartPolicyRules": [_restart_all("NotIn", HARMLESS_EXIT_CODES)],
         "ports": [{"containerPort": port, "name": "jobset-barrier", "protocol": "TCP"}],
         "startupProbe": {
-            "httpGet": {"path": "/barrier-is-lifted", "port": port},
+            "httpGet": {"path": f"/barrier-is-lifted?wait={PROBE_WAIT_S}", "port": port},
             "periodSeconds": 1,
+            "timeoutSeconds": PROBE_WAIT_S + 5,
             "failureThreshold": keys.INT32_MAX,
         },
         "env": [

@@ -172,12 +172,12 @@ def test_the_in_place_sample_follows_the_rules_of_the_strategy():
     assert job["podReplacementPolicy"] == "Failed"
     assert job["completions"] == job["parallelism"]
     assert agent["restartPolicy"] == "Always"
-    assert agent["startupProbe"]["httpGet"] == {"path": "/barrier-is-lifted", "port": 8080}
+    assert agent["startupProbe"]["httpGet"] == {"path": "/barrier-is-lifted?wait=25", "port": 8080}
     assert rule["action"] == "RestartAllContainers"
     assert {"NAMESPACE", "POD_NAME", "JOBSET_NAME"} <= environment.keys()
-    assert [int(environment["RESTART_POD_IN_PLACE_EXIT_CODE"]["value"])] == rule["exitCodes"][
-        "values"
-    ]
+    assert rule["exitCodes"]["operator"] == "NotIn"
+    exit_code = int(environment["RESTART_POD_IN_PLACE_EXIT_CODE"]["value"])
+    assert exit_code not in rule["exitCodes"]["values"]
 
 
 def test_the_manager_fits_the_restricted_profile(api, system):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jobsetpy.agent.probe import BarrierServer, listen
 
 PATH = "/barrier-is-lifted"
+GET = b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n"
 
 
 @asynccontextmanager
@@ -85,6 +86,50 @@ async def test_answers(head: bytes, status: int) -> None:
         response = await exchange(port, head)
 
     assert status == status_of(response)
+
+
+@asynccontextmanager
+async def waiting_probe(port: int, seconds: int) -> AsyncIterator[asyncio.StreamReader]:
+    """A probe that waits; where its answer will come."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"GET /barrier-is-lifted?wait=%d HTTP/1.1\r\n\r\n" % seconds)
+        await writer.drain()
+        yield reader
+    finally:
+        writer.transport.abort()
+
+
+async def test_a_probe_may_wait_for_the_barrier() -> None:
+    """It is answered when the barrier lifts, and at once from then on."""
+    server = BarrierServer(PATH)
+    async with serving(server) as port, waiting_probe(port, 60) as first:
+        async with waiting_probe(port, 60) as second:
+            assert status_of(await exchange(port, GET)) == 503
+            server.lift()
+            assert [status_of(await each.read()) for each in (first, second)] == [200, 200]
+        async with waiting_probe(port, 60) as third:
+            assert status_of(await third.read()) == 200
+
+
+async def test_a_probe_does_not_wait_for_ever() -> None:
+    """After its time it hears that the barrier is closed; who cannot count does not wait."""
+    async with serving(BarrierServer(PATH)) as port, waiting_probe(port, 1) as waiting:
+        for wait in (b"", b"0", b"-1", b"1.5", b"x"):
+            head = b"GET /barrier-is-lifted?wait=" + wait + b" HTTP/1.1\r\n\r\n"
+            assert status_of(await exchange(port, head)) == 503
+        assert status_of(await waiting.read()) == 503
+
+
+async def test_leaving_ends_waiting_probes() -> None:
+    """An agent that ends leaves no probe waiting."""
+    async with serving(BarrierServer(PATH)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET.replace(b"lifted", b"lifted?wait=60"))
+        assert status_of(await exchange(port, GET)) == 503
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.transport.abort()
 
 
 async def test_head_has_no_body() -> None:

@@ -99,8 +99,9 @@ def test_the_sidecar():
         }
     ]
     assert agent["startupProbe"] == {
-        "httpGet": {"path": "/barrier-is-lifted", "port": 8080},
+        "httpGet": {"path": "/barrier-is-lifted?wait=25", "port": 8080},
         "periodSeconds": 1,
+        "timeoutSeconds": 30,
         "failureThreshold": keys.INT32_MAX,
     }
     exit_code = {"RESTART_POD_IN_PLACE_EXIT_CODE": "42", "BARRIER_PORT": "8080"}
