@@ -83,6 +83,7 @@ class EpochMemory:
         cause: the failure that ended the latest epoch to end early.
         phases: the restart that is measured.
         waiting_since: when the barrier was first seen closed, on the monotonic clock.
+        look_at: when to see who holds it.
         stall_told: the epoch whose stalled barrier an event has told of.
         missing: how many pods the barrier waited for at the last look.
     """
@@ -92,11 +93,16 @@ class EpochMemory:
     cause: Cause | None = None
     phases: Phases = attrs.field(factory=Phases)
     waiting_since: float | None = None
+    look_at: float = 0.0
     stall_told: int = 0
     missing: int = 0
     _synced: int = 0
     _synced_version: int = 0
     _synced_at: float = 0.0
+
+    def wait(self, now: float, patience_s: float) -> None:
+        """The barrier has been closed, or is seen closed for the first time."""
+        self.waiting_since, self.look_at = now, now + patience_s
 
     def saw_synced(self, epoch: int, version: int, now: float) -> None:
         """Note that an epoch is synced, when that is news.

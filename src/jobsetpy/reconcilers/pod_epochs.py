@@ -51,6 +51,7 @@ CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of child Jobs and pods: the label exists."""
 
 _TRIES: Final = 5
+_LOOK_AGAIN_MAX_S: Final = 600.0
 
 
 @attrs.frozen(kw_only=True)
@@ -250,14 +251,17 @@ class PodEpochsReconciler:
         epoch = next_epoch(jobset, pods)
         self._memories.set_missing(memory, max(0, expected - pods.epochs.get(epoch, 0)))
         if memory.waiting_since is None:
-            memory.waiting_since = now
-        left = memory.waiting_since + self._stalled_after_s - now
-        if left > 0:
-            return rt.Result.requeue_after(timedelta(seconds=left))
-        await self._tell_stall(jobset, memory, epoch)
-        return rt.Result.requeue_after(timedelta(seconds=self._stalled_after_s))
+            memory.wait(now, self._stalled_after_s)
+        if now >= memory.look_at:
+            if not await self._tell_stall(jobset, memory, epoch):
+                return rt.Result.done()  # the JobSet has changed, which causes the next pass
+            # The longer nothing happens, the less often it is worth a look at all pods.
+            waited = now - (memory.waiting_since or now)
+            memory.look_at = now + max(self._stalled_after_s, min(waited, _LOOK_AGAIN_MAX_S))
+        return rt.Result.requeue_after(timedelta(seconds=memory.look_at - now))
 
-    async def _tell_stall(self, jobset: JobSet, memory: EpochMemory, epoch: int) -> None:
+    async def _tell_stall(self, jobset: JobSet, memory: EpochMemory, epoch: int) -> bool:
+        """Say who holds the barrier, if that is not said already; false if it could not be."""
         jobs, pods = self._members(jobset)
         found = laggards(jobset, jobs, pods, epoch, self._stalled_after_s)
         self._memories.set_missing(memory, found.missing)
@@ -267,14 +271,15 @@ class PodEpochsReconciler:
         patch: dict[str, Any] = {}
         self._put(patch, jobset.status.conditions, (wanted,))
         if not patch:
-            return
+            return True
         try:
             stored = await self._patch(jobset, patch)
         except (ConflictError, NotFoundError):
-            return  # the change itself causes the next pass
+            return False
         if memory.stall_told != epoch:
             memory.stall_told = epoch
             self._events.event(stored, cond.WARNING, keys.BARRIER_STALLED_CONDITION, found.message)
+        return True
 
     def _members(self, jobset: JobSet) -> tuple[list[Job], list[ChildPod]]:
         """Jobs of the present attempt and their pods; O(pods of the namespace)."""
@@ -286,8 +291,12 @@ class PodEpochsReconciler:
             if job.metadata.labels.get(keys.RESTART_ATTEMPT) == attempt
         ]
         uids = {job.metadata.uid for job in jobs}
-        pods = self._pods.list(meta.namespace)
-        return jobs, [pod for pod in pods if pod.metadata.controller_uid in uids]
+        return jobs, [
+            pod
+            for pod in self._pods.list(meta.namespace)
+            # The label sorts most pods of others out at little cost; it proves nothing.
+            if pod.metadata.labels.jobset_name == meta.name and pod.metadata.controller_uid in uids
+        ]
 
     def _name_crash(
         self, jobset: JobSet, pods: Histogram, decision: EpochDecision
@@ -313,7 +322,7 @@ class PodEpochsReconciler:
             metrics.jobset_failed(key.namespace, key.name)
             phases.reset()
         elif decision.deprecated is not None:
-            memory.waiting_since = now
+            memory.wait(now, self._stalled_after_s)
             if not decision.restart:
                 phases.reset()
                 return

@@ -359,7 +359,7 @@ async def test_a_barrier_that_stays_closed(rig):
         writes = len(rig.status_writes())
 
         rig.world.delete("pods", names[0])
-        await rig.settle(100)
+        await rig.settle(600)
         assert "job 'test-js-w-0' lacks 1 pod" in message(rig, "BarrierStalled")
         assert writes + 1 == len(rig.status_writes())
         rig.run_pods(2)
