@@ -11,13 +11,14 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job, JobSpec
 from jobsetpy.api.jobset import ReplicatedJob, ReplicatedJobStatus
 from jobsetpy.api.meta import Condition, ObjectMeta
+from jobsetpy.domain.conditions import is_true
 from jobsetpy.domain.defaulting import default_jobset
 from jobsetpy.domain.epochs import Histogram, expected_pods, group_size
 from jobsetpy.domain.failure_policy import apply_failure_policy, failed_at
-from jobsetpy.domain.features import Features
+from jobsetpy.domain.features import Features, gate_names, gate_problems
 from jobsetpy.domain.field_errors import invalid
 from jobsetpy.domain.name_rules import dns1123_subdomain, label_value
-from jobsetpy.domain.pod_placement import mutate
+from jobsetpy.domain.pod_placement import PodPlace, mutate
 from jobsetpy.domain.startup_policy import dependencies_reached, has_started
 from jobsetpy.domain.status import StatusDraft, condition_json
 from jobsetpy.domain.suspension import resumptions
@@ -220,4 +221,44 @@ def test_owners_that_do_not_manage_a_pod_are_passed_over():
         },
         "spec": {},
     }
-    assert not mutate(pod, lambda _: [], lambda _: None).denied
+    leader = PodPlace(node="n", phase="Running", deleting=False, controller_uid="2")
+    mutation = mutate(pod, lambda _: [leader], lambda _: {"zone": "z"})
+    (step,) = (step for step in mutation.patch if "nodeSelector" in step["path"])
+    assert step["value"] == {"zone": "z"}
+
+
+def test_the_state_of_a_condition():
+    """Only a condition that says True is true."""
+    conditions = (Condition(type="A", status="True"), Condition(type="B", status="False"))
+    assert [is_true(conditions, kind) for kind in "ABC"] == [True, False, False]
+
+
+# ---- feature gates
+
+
+@pytest.mark.parametrize(
+    ("gates", "on"),
+    [
+        ({}, {"RestartJob", "ElasticJobSet", "InPlaceRestart"}),
+        ({"RestartJob": False}, {"ElasticJobSet", "InPlaceRestart"}),
+        ({"AllAlpha": False}, set()),
+        ({"AllAlpha": False, "ElasticJobSet": True}, {"ElasticJobSet"}),
+        ({"AllBeta": False, "TLSOptions": True}, {"RestartJob", "ElasticJobSet", "InPlaceRestart"}),
+    ],
+)
+def test_gates(gates, on):
+    """All are on unless told otherwise; a gate's own name wins over the one for all."""
+    features = Features.from_gates(gates)
+    names = dict(zip(gate_names(), attrs.astuple(features), strict=True))
+    assert {name for name, value in names.items() if value} >= on
+    assert {name for name in ("RestartJob", "ElasticJobSet", "InPlaceRestart") if names[name]} == on
+    assert gate_problems(gates) == []
+
+
+def test_gates_that_cannot_be_set():
+    """Unknown ones, and a locked one set to the other value."""
+    problems = gate_problems({"X": True, "TLSOptions": False, "RestartJob": False})
+    assert problems == [
+        "unrecognized feature gate: X",
+        "cannot set feature gate TLSOptions to False, it is locked",
+    ]
