@@ -22,14 +22,17 @@ GROUPS = [
 ]
 
 
-def make_pod(name, owner, epoch, phase):
+def make_pod(name, owner, epoch, phase, restarts=0):
     """A pod slice."""
     meta = {"name": name, "uid": name}
     if owner:
         meta["ownerReferences"] = [{"kind": "Job", "uid": owner, "controller": True}]
     if epoch is not None:
         meta["annotations"] = {keys.EPOCH_ANNOTATION: epoch}
-    return decoded(ChildPod, {"metadata": meta, "status": {"phase": phase}})
+    one = {"restartCount": restarts, "lastState": {"terminated": {"exitCode": 1}}}
+    return decoded(
+        ChildPod, {"metadata": meta, "status": {"phase": phase, "containerStatuses": [one]}}
+    )
 
 
 def make_job(uid, group, succeeded):
@@ -64,10 +67,11 @@ class LedgerMachine(RuleBasedStateMachine):
         owner=st.sampled_from(OWNERS),
         epoch=st.sampled_from([None, "1", "2", "3", "x", "0"]),
         phase=st.sampled_from(["Pending", "Running", "Running", "Succeeded", "Failed"]),
+        restarts=st.integers(0, 2),
     )
-    def put_pod(self, name, owner, epoch, phase):
+    def put_pod(self, name, owner, epoch, phase, restarts):
         """A pod appears or changes in any way."""
-        pod = make_pod(name, owner, epoch, phase)
+        pod = make_pod(name, owner, epoch, phase, restarts)
         self.ledger.pod_changed(self.pods.get(name), pod)
         self.pods[name] = pod
 
@@ -100,13 +104,15 @@ class LedgerMachine(RuleBasedStateMachine):
                 if (job.metadata.controller.uid, job.metadata.labels[keys.RESTART_ATTEMPT])
                 == (group.uid, str(group.attempt))
             }
-            epochs, succeeded, invalid = {}, 0, set()
+            epochs, succeeded, invalid, restarts = {}, 0, set(), {}
             for pod in self.pods.values():
                 if pod.metadata.controller_uid not in members or pod.status.phase == "Failed":
                     continue
                 if pod.status.phase == "Succeeded":
                     succeeded += 1
                     continue
+                if pod.status.restarts:
+                    restarts[pod.status.restarts] = restarts.get(pod.status.restarts, 0) + 1
                 epoch = parse_epoch(pod.metadata.annotations.epoch)
                 if epoch > 0:
                     epochs[epoch] = epochs.get(epoch, 0) + 1
@@ -116,6 +122,8 @@ class LedgerMachine(RuleBasedStateMachine):
             histogram = self.ledger.histogram(group)
 
             assert epochs == histogram.epochs
+            assert restarts == histogram.restarts
+            assert histogram.first.keys() <= epochs.keys()
             assert max(succeeded, by_jobs) == histogram.succeeded
             assert invalid == self.ledger.invalid(group).keys()
 
