@@ -284,6 +284,18 @@ async def test_recreated_jobs_are_counted_once(rig, counts):
         assert ("True", keys.REACHED_MAX_RESTARTS_REASON) == rig.condition("Failed")
 
 
+async def test_a_job_that_fails_when_the_restarts_are_spent(rig):
+    """Restarts in place and of all Jobs share one budget; the end does not wait for new pods."""
+    async with rig.manager():
+        names = await started(rig, failurePolicy=policy(max_restarts=1))
+        await come(rig, names, 2)
+        rig.finish("test-js-w-0", "Failed")
+        await rig.settle()
+
+        assert ("True", keys.REACHED_MAX_RESTARTS_REASON) == rig.condition("Failed")
+        assert {} == {name: n for name, n in rig.jobs().items() if name != "test-js-w-0"}
+
+
 async def test_a_job_that_is_made_anew_costs_nothing(rig):
     """Somebody asked for it; the others restart beside it."""
     async with rig.manager():
