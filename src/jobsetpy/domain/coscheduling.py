@@ -1,0 +1,228 @@
+"""The coscheduling plugin as pure functions, under the names of the proposal's extension points.
+
+The proposal is "Lightweight coscheduling based on back-to-back queue sorting" (Kubernetes
+scheduler-plugins). Its plugin runs inside the scheduler; here the same decisions are taken outside
+of it, by whoever lifts scheduling gates (PreFilter, QueueSort) and holds binds (Permit, Unreserve).
+
+What a group is derives from its pods alone, never from a process's memory, so that it is the same
+after a restart and on every replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+SHORTEST_TIMEOUT_S: Final = 30.0
+LONGEST_TIMEOUT_S: Final = 80.0
+"""Has to be shorter than the scheduler waits for an answer (``httpTimeout``, 90 s)."""
+TIMEOUT_PER_POD_S: Final = 0.05
+
+
+@attrs.frozen(order=True, slots=True)
+class PodGroupKey:
+    """Which group: groups of one name in two namespaces have nothing to do with each other."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+@attrs.frozen(kw_only=True, slots=True)
+class Member:
+    """A pod of a group, as far as the group is concerned.
+
+    Args:
+        uid: of the pod.
+        created: creation time of the pod, in seconds.
+        min_available: value of its label; at least 1.
+        priority: ``spec.priority``.
+        group_created: when what the group belongs to was created (a JobSet), if the pod says so.
+        timeout_s: how long its group's binds may be held, if the pod says so.
+        bound: it has a node.
+    """
+
+    uid: str
+    created: float
+    min_available: int = 1
+    priority: int = 0
+    group_created: float | None = None
+    timeout_s: float | None = None
+    bound: bool = False
+
+
+@attrs.frozen(kw_only=True, slots=True)
+class PodGroupInfo:
+    """What the proposal calls ``PodGroupInfo``.
+
+    Args:
+        key: namespace and name.
+        initial_timestamp: of the group: creation of its JobSet, else of its oldest pod; seconds.
+        uid: tells groups of the same timestamp apart.
+        min_available: so many pods have to be there at the same time.
+        priority: the highest of its pods. They should all have the same; if they do not, the group
+            still stays together.
+        timeout_s: how long its binds may be held; ``None`` for :func:`permit_timeout`.
+    """
+
+    key: PodGroupKey
+    initial_timestamp: float
+    uid: str
+    min_available: int
+    priority: int = 0
+    timeout_s: float | None = None
+
+
+@attrs.frozen(kw_only=True, slots=True)
+class QueuedPod:
+    """What QueueSort compares.
+
+    Args:
+        uid: of the pod.
+        timestamp: when it was first to be scheduled; seconds.
+        priority: of the pod; a member of a group has its group's.
+        group: ``None`` for a regular pod.
+    """
+
+    uid: str
+    timestamp: float
+    priority: int = 0
+    group: PodGroupInfo | None = None
+
+
+def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
+    """The group that pods make up.
+
+    Members may have different labels while a group is being resized. What counts is what those ask
+    for that have no node yet, and of that the most: the others got their node by an older value.
+
+    Raises:
+        ValueError: there is no member.
+    """
+    pods = list(members)
+    if not pods:
+        msg = f"{key} has no pods"
+        raise ValueError(msg)
+    open_ = [pod for pod in pods if not pod.bound] or pods
+    given = [pod.group_created for pod in pods if pod.group_created is not None]
+    timeouts = [pod.timeout_s for pod in pods if pod.timeout_s is not None]
+    return PodGroupInfo(
+        key=key,
+        initial_timestamp=min(given) if given else min(pod.created for pod in pods),
+        # Unique, and the same whichever of its pods are left.
+        uid=str(key),
+        min_available=max(1, *(pod.min_available for pod in open_)),
+        priority=max(pod.priority for pod in pods),
+        timeout_s=max(timeouts) if timeouts else None,
+    )
+
+
+# -- QueueSort ------------------------------------------------------------------------------------
+
+
+class _Descending:
+    """Turns the order of texts round."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __lt__(self, other: _Descending) -> bool:
+        return self.text > other.text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Descending) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+QueueKey = tuple[int, float, bool, _Descending, float, str]
+
+
+def group_queue_key(group: PodGroupInfo) -> tuple[int, float, _Descending]:
+    """Sorts groups as QueueSort sorts their pods: priority, timestamp, greater UID first."""
+    return -group.priority, group.initial_timestamp, _Descending(group.uid)
+
+
+def queue_key(pod: QueuedPod) -> QueueKey:
+    """Sorts pods in the order of :func:`less`."""
+    group = pod.group
+    if group is None:
+        # Ahead of groups of its time: it must not come to stand between the pods of one of them.
+        return -pod.priority, pod.timestamp, False, _Descending(""), pod.timestamp, pod.uid
+    priority, timestamp, uid = group_queue_key(group)
+    return priority, timestamp, True, uid, pod.timestamp, pod.uid
+
+
+def less(a: QueuedPod, b: QueuedPod) -> bool:
+    """QueueSort: whether ``a`` comes before ``b``.
+
+    First by priority, higher first. Then by time: a regular pod by its own, a pod of a group by its
+    group's, so that pods of a group stand back to back. Of two groups of one timestamp, the one
+    with the lexicographically greater UID is first. What is left undecided by the proposal (two
+    pods of one group, two regular pods of one moment, a regular pod and a group of one moment) is
+    decided too, so that the order is total.
+    """
+    return queue_key(a) < queue_key(b)
+
+
+# -- PreFilter ------------------------------------------------------------------------------------
+
+
+def pre_filter(group: PodGroupInfo, members: int) -> bool:
+    """PreFilter: whether the group is large enough for the scheduler to look at any of its pods.
+
+    Args:
+        group: the group.
+        members: its pods that are neither finished nor being deleted.
+    """
+    return members >= group.min_available
+
+
+# -- Permit ---------------------------------------------------------------------------------------
+
+
+def permit(group: PodGroupInfo, *, running: int, waiting: int) -> bool:
+    """Permit: whether a pod that has found a node may be bound, and all that wait with it.
+
+    Args:
+        group: the group.
+        running: its pods that are bound, or on the way to be.
+        waiting: its *other* pods that have found a node and wait.
+    """
+    return running + waiting + 1 >= group.min_available
+
+
+def permit_timeout(group: PodGroupInfo) -> float:
+    """How many seconds after its first pod found a node a group gives up.
+
+    Grows with the size of the group, within bounds; a group may set its own, within the upper one.
+    """
+    if group.timeout_s is not None:
+        return min(max(group.timeout_s, 1.0), LONGEST_TIMEOUT_S)
+    return min(SHORTEST_TIMEOUT_S + TIMEOUT_PER_POD_S * group.min_available, LONGEST_TIMEOUT_S)
+
+
+# -- Unreserve ------------------------------------------------------------------------------------
+
+
+def unreserve(group: PodGroupInfo, *, running: int, waiting: Iterable[str]) -> tuple[str, ...]:
+    """Unreserve: the waiting pods that lose their reservation when one of the group loses its own.
+
+    All of them, unless the group is complete without: then none has to go.
+
+    Args:
+        group: the group.
+        running: its pods that are bound, or on the way to be.
+        waiting: UIDs of its pods that hold a reservation.
+    """
+    if running >= group.min_available:
+        return ()
+    return tuple(waiting)

@@ -1,0 +1,199 @@
+"""What the planner of coscheduling keeps of pods and groups, is told, and answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+
+import attrs
+
+from jobsetpy.domain import coscheduling as plugin
+from jobsetpy.domain.coscheduling import Member, PodGroupInfo, PodGroupKey
+
+
+class PodState(Enum):
+    """How far a member is."""
+
+    GATED = "gated"
+    LIFTED = "lifted"
+    UNSCHEDULABLE = "unschedulable"
+    WAITING = "waiting"
+    BINDING = "binding"
+    BOUND = "bound"
+
+
+@attrs.frozen(kw_only=True)
+class SeenPod:
+    """A pod with a group, as the cache has it.
+
+    Args:
+        group: its group.
+        name: of the pod.
+        member: what it says of its group; ``bound`` if it has a node.
+        gated: whether our gate is on it.
+        ended: finished, or being deleted.
+    """
+
+    group: PodGroupKey
+    name: str
+    member: Member
+    gated: bool = False
+    ended: bool = False
+
+
+@attrs.frozen
+class Lift:
+    """Take the gate off a pod."""
+
+    group: PodGroupKey
+    name: str
+    uid: str
+
+
+@attrs.frozen
+class Bind:
+    """Bind the pod of a held request; then say how it went, and answer."""
+
+    ticket: int
+    uid: str
+
+
+@attrs.frozen
+class Refuse:
+    """Answer a held request with an error."""
+
+    ticket: int
+    uid: str
+    reason: str
+
+
+@attrs.frozen
+class LookUp:
+    """The pod is not known: read it. If it is of a group, show it and ask again; else bind it."""
+
+    ticket: int
+    uid: str
+
+
+Action = Lift | Bind | Refuse | LookUp
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """Bounds of the planner.
+
+    Args:
+        in_flight: so many incomplete groups are lifted at a time.
+        stuck: so many more that have failed ``stuck_after`` times.
+        stuck_after: see there.
+        settle_s: a lifted group counts as settled after this time, plus ``settle_per_pod_s`` for
+            each pod.
+        settle_per_pod_s: see there.
+    """
+
+    in_flight: int = 4
+    stuck: int = 32
+    stuck_after: int = 3
+    settle_s: float = 5.0
+    settle_per_pod_s: float = 0.02
+
+
+class TrackedPod:
+    """A member, its state and, while it waits, its request."""
+
+    __slots__ = ("group", "kind", "name", "state", "ticket", "uid")
+
+    def __init__(
+        self, uid: str, name: str, group: TrackedGroup, kind: Member, state: PodState
+    ) -> None:
+        self.uid = uid
+        self.name = name
+        self.group = group
+        self.kind = kind
+        self.state = state
+        self.ticket = -1
+
+
+class TrackedGroup:
+    """A group, its pods by state. ``kinds`` counts the pods that say the same."""
+
+    def __init__(self, key: PodGroupKey) -> None:
+        self.key = key
+        self.pods: dict[PodState, dict[str, TrackedPod]] = {state: {} for state in PodState}
+        self.kinds: Counter[Member] = Counter()
+        self.unsettled: set[str] = set()
+        self.settle_by = 0.0
+        self.deadline: float | None = None
+        self.failures = 0
+        self.not_before = 0.0
+        self._info: PodGroupInfo | None = None
+
+    def info(self) -> PodGroupInfo:
+        """What its pods say of it."""
+        if self._info is None:
+            self._info = plugin.pod_group_info(self.key, self.kinds)
+        return self._info
+
+    def add_kind(self, kind: Member) -> None:
+        """Count a pod in."""
+        if not self.kinds[kind]:
+            self._info = None
+        self.kinds[kind] += 1
+
+    def remove_kind(self, kind: Member) -> None:
+        """Count a pod out."""
+        self.kinds[kind] -= 1
+        if not self.kinds[kind]:
+            del self.kinds[kind]
+            self._info = None
+
+    def count(self, *states: PodState) -> int:
+        """How many pods are in these states."""
+        return sum(len(self.pods[state]) for state in states)
+
+    @property
+    def size(self) -> int:
+        """How many pods there are."""
+        return self.count(*PodState)
+
+    @property
+    def running(self) -> int:
+        """How many pods are bound, or being bound."""
+        return self.count(PodState.BINDING, PodState.BOUND)
+
+    @property
+    def waiting(self) -> int:
+        """How many pods have a node reserved."""
+        return len(self.pods[PodState.WAITING])
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many as it needs are bound, or being bound."""
+        return self.running >= self.info().min_available
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether it is lifted, at least in part, and not complete."""
+        lifted = self.count(PodState.LIFTED, PodState.UNSCHEDULABLE, PodState.WAITING)
+        return lifted > 0 and not self.complete
+
+
+@attrs.frozen
+class Standing:
+    """Where a group stands.
+
+    Args:
+        info: the group.
+        members: how many pods it has.
+        waiting: of these, how many have a node reserved.
+        bound: of these, how many are bound, or being bound.
+        in_flight: it is lifted and not complete.
+        failures: how often it was refused since it was last complete.
+    """
+
+    info: PodGroupInfo
+    members: int
+    waiting: int
+    bound: int
+    in_flight: bool
+    failures: int

@@ -1,0 +1,169 @@
+"""The coscheduling plugin's functions: QueueSort is a total order and keeps groups together."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobsetpy.domain.coscheduling import (
+    LONGEST_TIMEOUT_S,
+    Member,
+    PodGroupInfo,
+    PodGroupKey,
+    QueuedPod,
+    less,
+    permit,
+    permit_timeout,
+    pod_group_info,
+    pre_filter,
+    queue_key,
+    unreserve,
+)
+
+NAMES = ("a", "b", "c")
+times = st.sampled_from([0.0, 1.0, 2.0])
+priorities = st.integers(-1, 1)
+
+
+def info(name="a", *, namespace="ns", timestamp=0.0, priority=0, minimum=2, timeout=None):
+    """A group."""
+    key = PodGroupKey(namespace, name)
+    return PodGroupInfo(
+        key=key,
+        initial_timestamp=timestamp,
+        uid=str(key),
+        min_available=minimum,
+        priority=priority,
+        timeout_s=timeout,
+    )
+
+
+@st.composite
+def queues(draw):
+    """Pods in any order: some regular, some of a few groups."""
+    groups = [
+        info(name, namespace=namespace, timestamp=draw(times), priority=draw(priorities))
+        for name in NAMES
+        for namespace in ("ns", "other")
+    ]
+    pods = []
+    for at in range(draw(st.integers(0, 14))):
+        group = draw(st.one_of(st.none(), st.sampled_from(groups)))
+        pods.append(
+            QueuedPod(uid=f"u{at}", timestamp=draw(times), priority=draw(priorities), group=group)
+        )
+    return draw(st.permutations(pods))
+
+
+@given(queues())
+def test_the_order_is_total(pods):
+    """Of two different pods exactly one is first, and it is transitive."""
+    for a in pods:
+        for b in pods:
+            assert less(a, b) + less(b, a) == (a is not b)
+            for c in pods:
+                assert not (less(a, b) and less(b, c)) or less(a, c)
+
+
+@given(queues())
+def test_pods_of_a_group_stand_back_to_back(pods):
+    """Nothing comes between them, neither regular pods nor other groups."""
+    names = [pod.group.uid for pod in sorted(pods, key=queue_key) if pod.group is not None]
+    runs = [
+        pod.group.uid if pod.group is not None else pod.uid for pod in sorted(pods, key=queue_key)
+    ]
+    blocks = [name for name, _ in groupby(runs) if name in names]
+    assert len(blocks) == len(set(blocks))
+
+
+@given(queues())
+def test_higher_priority_is_always_first(pods):
+    """Whatever the times; a pod of a group has its group's priority."""
+    queue = sorted(pods, key=queue_key)
+    shown = [pod.priority if pod.group is None else pod.group.priority for pod in queue]
+    assert shown == sorted(shown, reverse=True)
+
+
+REGULAR_EARLY, REGULAR_LATE = QueuedPod(uid="r", timestamp=1), QueuedPod(uid="s", timestamp=5)
+OF_EARLY = QueuedPod(uid="g", timestamp=9, group=info("a", timestamp=2))
+OF_LATE = QueuedPod(uid="h", timestamp=0, group=info("b", timestamp=3))
+OF_TWIN = QueuedPod(uid="i", timestamp=9, group=info("z", timestamp=2))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(REGULAR_EARLY, REGULAR_LATE, id="regular: its own time"),
+        pytest.param(REGULAR_EARLY, OF_EARLY, id="regular pod before a later group"),
+        pytest.param(OF_EARLY, REGULAR_LATE, id="a group's time, not that of its pod"),
+        pytest.param(OF_EARLY, OF_LATE, id="groups: the group's time"),
+        pytest.param(OF_TWIN, OF_EARLY, id="groups of one time: the greater UID"),
+    ],
+)
+def test_the_rules_of_the_proposal(first, second):
+    """Case by case."""
+    assert less(first, second)
+    assert not less(second, first)
+
+
+members = st.builds(
+    Member,
+    uid=st.text("abc", min_size=1, max_size=3),
+    created=times,
+    min_available=st.integers(1, 4),
+    priority=priorities,
+    group_created=st.one_of(st.none(), times),
+    bound=st.booleans(),
+)
+
+
+@given(st.lists(members, min_size=1, max_size=6).flatmap(lambda m: st.tuples(st.just(m), st.permutations(m))))  # fmt: skip
+def test_a_group_is_what_its_pods_say_in_whatever_order(pods):
+    """So it is the same on every replica and after a restart."""
+    key = PodGroupKey("ns", "a")
+    assert pod_group_info(key, pods[0]) == pod_group_info(key, pods[1])
+
+
+def test_what_counts_of_labels_that_differ():
+    """The most that pods without a node ask for; the JobSet's age, if they tell it."""
+    key = PodGroupKey("ns", "a")
+    old = Member(uid="1", created=5, min_available=8, bound=True)
+    new = [Member(uid=str(n), created=9, min_available=n, group_created=2) for n in (3, 4)]
+    group = pod_group_info(key, [old, *new])
+    assert (group.min_available, group.initial_timestamp) == (4, 2)
+    assert pod_group_info(key, [old]).min_available == 8
+    with pytest.raises(ValueError, match="ns/a has no pods"):
+        pod_group_info(key, [])
+
+
+@pytest.mark.parametrize(("there", "passes"), [(0, False), (1, False), (2, True), (3, True)])
+def test_pre_filter(there, passes):
+    """A group that is too small costs the scheduler nothing."""
+    assert pre_filter(info(minimum=2), there) is passes
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "passes"),
+    [(0, 0, False), (0, 1, False), (0, 2, True), (2, 0, True), (1, 1, True), (5, 0, True)],
+)
+def test_permit_counts_the_pod_itself(running, waiting, passes):
+    """Running + waiting + 1 against the minimum."""
+    assert permit(info(minimum=3), running=running, waiting=waiting) is passes
+
+
+@given(st.integers(1, 100_000), st.one_of(st.none(), st.floats(0, 1e6)))
+def test_timeouts_are_bounded(minimum, own):
+    """Longer for larger groups; never longer than the scheduler waits for an answer."""
+    timeout = permit_timeout(info(minimum=minimum, timeout=own))
+    assert 1 <= timeout <= LONGEST_TIMEOUT_S
+    if own is None:
+        assert timeout <= permit_timeout(info(minimum=minimum + 1))
+
+
+def test_unreserve_takes_all_that_wait_or_none():
+    """None if the group is complete without them."""
+    assert unreserve(info(minimum=2), running=1, waiting=["x", "y"]) == ("x", "y")
+    assert unreserve(info(minimum=2), running=2, waiting=["x", "y"]) == ()

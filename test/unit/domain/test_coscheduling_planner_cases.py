@@ -1,0 +1,208 @@
+"""The planner of coscheduling, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobsetpy.domain.coscheduling import Member, PodGroupKey
+from jobsetpy.domain.coscheduling_planner import GroupPlanner
+from jobsetpy.domain.coscheduling_state import Bind, Lift, Limits, LookUp, Refuse, SeenPod
+
+
+def seen(uid, group="g", *, minimum=2, gated=True, created=0.0, bound=False, ended=False, prio=0):
+    """A pod with a group."""
+    member = Member(uid=uid, created=created, min_available=minimum, bound=bound, priority=prio)
+    key = PodGroupKey("ns", group)
+    return SeenPod(group=key, name=uid, member=member, gated=gated, ended=ended)
+
+
+def lifted(*pods, limits=None):
+    """A planner to which pods without a gate were shown."""
+    planner = GroupPlanner(limits)
+    for uid in pods:
+        planner.seen(seen(uid, uid[0], gated=False, created=float(ord(uid[0]))), 0.0)
+    return planner
+
+
+def short(actions):
+    """Kind and UID of each."""
+    return [(type(action).__name__, action.uid) for action in actions]
+
+
+def test_the_member_that_completes_a_group_has_it_lifted():
+    """At once, without any timer (the proposal's second known limitation)."""
+    planner = GroupPlanner()
+    assert planner.seen(seen("a"), 0.0) == []
+    assert short(planner.seen(seen("b"), 9.0)) == [("Lift", "a"), ("Lift", "b")]
+
+
+def test_the_next_group_waits_until_the_one_before_has_settled():
+    """Settled: each pod found a node, found none, or is gone."""
+    planner = GroupPlanner()
+    for uid in ("a1", "a2", "a3"):
+        planner.seen(seen(uid, "a", minimum=3), 0.0)
+    for uid in ("b1", "b2"):
+        assert planner.seen(seen(uid, "b", created=1.0), 0.0) == []
+    assert planner.bind_asked(1, "a1", 0.1) == []
+    assert planner.gone("a3", 0.2) == [Refuse(1, "a1", "ns/a has 2 of 3 pods")]
+    actions = planner.unschedulable("a2", 0.3)
+    assert short(actions) == [("Lift", "b1"), ("Lift", "b2")]
+
+
+def test_a_group_that_does_not_settle_is_passed_after_a_while():
+    """The scheduler may never say anything of a pod."""
+    planner = GroupPlanner(Limits(settle_s=5, settle_per_pod_s=0))
+    for group in "ab":
+        for index in "12":
+            planner.seen(seen(f"{group}{index}", group), 0.0)
+    wake = planner.next_wake(0.0)
+    assert wake == 5.0
+    assert planner.tick(4.9) == []
+    assert short(planner.tick(wake)) == [("Lift", "b1"), ("Lift", "b2")]
+
+
+def test_binds_are_held_until_there_are_enough():
+    """Then all are released; later ones pass at once."""
+    planner = lifted("a1", "a2", "a3")
+    assert planner.bind_asked(1, "a1", 0.0) == []
+    assert planner.bind_asked(2, "a2", 0.1) == [Bind(1, "a1"), Bind(2, "a2")]
+    assert planner.bind_asked(3, "a3", 0.2) == [Bind(3, "a3")]
+
+
+def test_a_bind_that_failed_passes_the_next_time():
+    """The others are on their way."""
+    planner = lifted("a1", "a2")
+    planner.bind_asked(1, "a1", 0.0)
+    planner.bind_asked(2, "a2", 0.0)
+    planner.bind_done("a1", ok=False, now=0.1)
+    planner.bind_done("a2", ok=True, now=0.1)
+    assert planner.bind_asked(3, "a1", 1.0) == [Bind(3, "a1")]
+
+
+def test_a_timeout_refuses_all_that_is_held():
+    """It counts from the first that was held; then binds are refused for a while, up to 10 s."""
+    planner = lifted("a1", "a2")
+    now, pauses = 0.0, []
+    for ticket in range(1, 8):
+        assert planner.bind_asked(ticket, "a1", now) == []
+        now = planner.next_wake(now)
+        assert short(planner.tick(now)) == [("Refuse", "a1")]
+        pause = 0.0
+        while short(planner.bind_asked(100, "a1", now + pause)) == [("Refuse", "a1")]:
+            pause += 1.0
+        pauses.append(pause)
+        planner.bind_cancelled(100, now + pause)
+        now += pause
+    assert pauses == [1, 2, 4, 8, 10, 10, 10]
+
+
+def test_the_youngest_group_gives_way():
+    """Of those that hold something and are younger than the one that found no room."""
+    planner = lifted("a1", "a2", "b1", "b2", "c1", "c2")
+    for ticket, uid in enumerate(("a1", "b1", "c1"), 1):
+        planner.bind_asked(ticket, uid, 0.0)
+    assert short(planner.unschedulable("b2", 1.0)) == [("Refuse", "c1")]
+    assert short(planner.unschedulable("b2", 1.0)) == [("Refuse", "b1")]
+    assert planner.standing(PodGroupKey("ns", "a")).waiting == 1
+
+
+def test_a_group_that_can_do_without_a_member_goes_on():
+    """One unschedulable pod of three, where two are enough."""
+    planner = lifted("a1", "a2", "a3")
+    planner.bind_asked(1, "a1", 0.0)
+    assert planner.unschedulable("a2", 0.1) == []
+    assert short(planner.bind_asked(2, "a3", 0.2)) == [("Bind", "a1"), ("Bind", "a3")]
+
+
+@pytest.mark.parametrize(
+    "pod", [seen("a2", "a", ended=True), seen("a2", "other", gated=False)], ids=["ended", "moved"]
+)
+def test_a_group_that_becomes_too_small_gives_up_at_once(pod):
+    """It need not wait for a timeout."""
+    planner = lifted("a1", "a2")
+    planner.bind_asked(1, "a1", 0.0)
+    assert planner.seen(pod, 0.1) == [Refuse(1, "a1", "ns/a has 1 of 2 pods")]
+
+
+def test_a_lower_minimum_releases_what_is_held():
+    """After a resize, whose labels arrive pod by pod."""
+    planner = lifted("a1", "a2")
+    planner.bind_asked(1, "a1", 0.0)
+    assert planner.seen(seen("a2", "a", minimum=1, gated=False), 0.1) == []
+    assert planner.seen(seen("a1", "a", minimum=1, gated=False), 0.1) == [Bind(1, "a1")]
+
+
+def test_replacements_pass_a_complete_group():
+    """Those that run count."""
+    planner = GroupPlanner()
+    for uid in ("a1", "a2"):
+        planner.seen(seen(uid, "a", gated=False, bound=True, minimum=3), 0.0)
+    actions = planner.seen(seen("a3", "a", minimum=3), 1.0)
+    assert short(actions) == [("Lift", "a3")]
+    assert planner.bind_asked(1, "a3", 2.0) == [Bind(1, "a3")]
+
+
+def test_what_is_unknown_is_looked_up():
+    """A cache may lag behind; a pod without a group is not ours to hold."""
+    assert GroupPlanner().bind_asked(7, "x", 0.0) == [LookUp(7, "x")]
+
+
+def test_a_second_request_takes_the_place_of_the_first():
+    """Of a scheduler that took over."""
+    planner = lifted("a1", "a2")
+    planner.bind_asked(1, "a1", 0.0)
+    assert short(planner.bind_asked(2, "a1", 1.0)) == [("Refuse", "a1")]
+    assert planner.bind_cancelled(1, 1.1) == []
+    assert planner.bind_asked(3, "a2", 1.2) == [Bind(2, "a1"), Bind(3, "a2")]
+
+
+def test_a_cancelled_request_counts_no_longer():
+    """The scheduler died, and its reservation with it."""
+    planner = lifted("a1", "a2")
+    planner.bind_asked(1, "a1", 0.0)
+    planner.bind_cancelled(1, 0.1)
+    assert planner.next_wake(0.1) is None
+    assert planner.bind_asked(2, "a2", 0.2) == []
+
+
+def test_a_gate_that_stays_is_tried_again():
+    """The patch failed."""
+    planner = GroupPlanner()
+    planner.seen(seen("a", minimum=1), 0.0)
+    assert short(planner.lift_failed("a", 1.0)) == [("Lift", "a")]
+
+
+def test_only_so_many_incomplete_groups_are_lifted():
+    """Lifting cannot be undone."""
+    planner = GroupPlanner(Limits(in_flight=1))
+    for group in "ab":
+        for index in "12":
+            planner.seen(seen(f"{group}{index}", group), 0.0)
+    planner.bind_asked(1, "a1", 0.0)
+    assert planner.unschedulable("a2", 0.0) == [Refuse(1, "a1", "ns/a found no node for one of its pods")]  # fmt: skip
+    assert planner.tick(30.0) == []
+    planner.gone("a1", 31.0)
+    assert [type(each) for each in planner.gone("a2", 31.0)] == [Lift, Lift]
+
+
+WAITING, OTHER = ["a1"], ["x"]
+
+
+@pytest.mark.parametrize(
+    ("victims", "kept", "refused"),
+    [
+        ({"n1": OTHER}, {"n1": OTHER}, []),
+        ({"n1": WAITING}, {}, ["a1"]),
+        ({"n1": OTHER, "n2": WAITING}, {}, ["a1"]),
+        ({"n1": OTHER, "n2": [*WAITING, *OTHER]}, {"n1": OTHER}, []),
+        ({"n2": [*WAITING, *OTHER]}, {}, ["a1"]),
+        ({}, {}, []),
+    ],
+)
+def test_preemption_refuses_groups_in_place_of_deleting_their_pods(victims, kept, refused):
+    """Room that is only reserved is given back without deleting anything."""
+    planner = lifted("a1", "a2")
+    planner.bind_asked(1, "a1", 0.0)
+    nodes, actions = planner.preempt(victims, 1.0)
+    assert nodes == kept
+    assert [action.uid for action in actions] == refused
