@@ -246,6 +246,7 @@ class PodEpochsReconciler:
         if not is_waiting(jobset, pods) or (expected <= 0 and not pods.epochs):
             memory.waiting_since = None
             memory.stall_told = 0
+            memory.phases.reset()  # a sign that came to nothing would lengthen the next restart
             self._memories.set_missing(memory, 0)
             return rt.Result.done()
         epoch = next_epoch(jobset, pods)
