@@ -34,6 +34,7 @@ class Webhooks:
     """
 
     name = "webhooks"
+    on_every_replica = True
 
     def __init__(
         self, handlers: Mapping[str, Handler], source: Source, settings: WebhookSettings
@@ -92,7 +93,7 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
     jobs = manager.informer(Job, label_selector=keys.JOBSET_NAME)
     handlers = routes(
         JobSetHandlers(
-            manager.client, features=settings.features, agent_image=settings.agent_image
+            manager.replica_client, features=settings.features, agent_image=settings.agent_image
         ),
         PodHandlers(
             pods=pods.store,
@@ -107,7 +108,7 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
     if settings.certificate_dir is not None:
         source = FileSource(settings.certificate_dir)
     else:
-        source = SecretSource(manager.client, settings, clock=manager.clock)
+        source = SecretSource(manager.replica_client, settings, clock=manager.clock)
     webhooks = Webhooks(handlers, source, settings)
     manager.add(webhooks)
     manager.add_ready_check("webhooks", webhooks.problems)

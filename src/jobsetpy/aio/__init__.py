@@ -5,7 +5,7 @@ pays for each import at every restart.
 """
 
 from jobsetpy.aio._backoff import Backoff, full_jitter
-from jobsetpy.aio._clock import Clock, LoopClock, ManualClock
+from jobsetpy.aio._clock import Clock, LoopClock, ManualClock, steady
 from jobsetpy.aio._supervise import Supervisor, sleep_or, supervise
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "Supervisor",
     "full_jitter",
     "sleep_or",
+    "steady",
     "supervise",
 ]

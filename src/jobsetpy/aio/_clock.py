@@ -37,6 +37,18 @@ class LoopClock:
         return datetime.now(UTC)
 
 
+def steady() -> float:
+    """Seconds on a clock that never jumps, and that goes on while the machine sleeps.
+
+    Read anew at each call: the time of uvloop's loop is that of its present round, which for a
+    process that was stopped is the time before the stop.
+    """
+    return time.clock_gettime(_STEADY)
+
+
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class ManualClock:
     """A clock for tests: it moves only by ``advance``."""
 

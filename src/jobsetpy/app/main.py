@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     import argparse
 
     from jobsetpy.app.configuration import Configuration
-    from jobsetpy.manager import Manager
+    from jobsetpy.manager import LeaderElectionSettings, Manager
 
 EXIT_CONFIGURATION = 1
 EXIT_USAGE = 2
+EXIT_LEADERSHIP_LOST = 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,15 +110,17 @@ def _add_manager_flags(
 def _manager(options: argparse.Namespace) -> int:
     from jobsetpy.app import settings
     from jobsetpy.app.configuration import ConfigurationError
+    from jobsetpy.app.election import election_settings
     from jobsetpy.app.wiring import add_jobset_controllers, add_webhooks
 
+    _configure_logging(options)
     try:
         configuration = settings.read(options)
+        election = election_settings(configuration)
     except ConfigurationError as error:
         for problem in error.problems:
             print(f"jobsetpy manager: {problem}", file=sys.stderr)  # noqa: T201
         return EXIT_CONFIGURATION
-    _configure_logging(options)
     settings.log(configuration, webhooks=options.webhooks)
 
     def setup(manager: Manager) -> None:
@@ -131,7 +134,7 @@ def _manager(options: argparse.Namespace) -> int:
         if options.webhooks:
             add_webhooks(manager, **settings.webhook_settings(configuration, options))
 
-    return _serve(configuration, options, setup)
+    return _serve(configuration, options, setup, election)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -160,24 +163,32 @@ def _configure_logging(options: argparse.Namespace) -> None:
 
 
 def _serve(
-    configuration: Configuration, options: argparse.Namespace, setup: Callable[[Manager], None]
+    configuration: Configuration,
+    options: argparse.Namespace,
+    setup: Callable[[Manager], None],
+    election: LeaderElectionSettings | None = None,
 ) -> int:
     import asyncio
 
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_manage(configuration, options, setup))
+        return runner.run(_manage(configuration, options, setup, election))
 
 
 async def _manage(
-    configuration: Configuration, options: argparse.Namespace, setup: Callable[[Manager], None]
+    configuration: Configuration,
+    options: argparse.Namespace,
+    setup: Callable[[Manager], None],
+    election: LeaderElectionSettings | None,
 ) -> int:
     from jobsetpy import aio
     from jobsetpy.client import connect
+    from jobsetpy.errors import LeadershipLostError
     from jobsetpy.manager import Manager, ManagerSettings
     from jobsetpy.observability.observers import ClientMetrics
 
+    code = 0
     client = await connect(
         kubeconfig=options.kubeconfig,
         context=options.context,
@@ -193,15 +204,18 @@ async def _manage(
                 health_probe_bind_address=configuration.health.health_probe_bind_address,
                 liveness_path=configuration.health.liveness_endpoint_name,
                 readiness_path=configuration.health.readiness_endpoint_name,
+                leader_election=election,
             ),
         )
         setup(manager)
         async with aio.supervise() as tasks:
             tasks.start(_freeze_when_ready(manager), name="gc-freeze")
             await manager.run()
+    except* LeadershipLostError:
+        code = EXIT_LEADERSHIP_LOST
     finally:
         await client.aclose()
-    return 0
+    return code
 
 
 async def _freeze_when_ready(manager: Manager) -> None:

@@ -184,7 +184,7 @@ def without_effect(configuration: Configuration, *, webhooks: bool) -> list[str]
         configuration: as read.
         webhooks: whether this manager serves webhooks.
     """
-    idle = ["leaderElection", "metrics.certDir"]
+    idle = ["metrics.certDir"]
     if not webhooks:
         idle += ["webhook", "tls", "internalCertManagement", "inPlaceRestart.agentImage"]
         idle += ["groupScheduling.image", "groupScheduling.agentImage"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jobsetpy.client._connect import connect
     from jobsetpy.client._errors import error_from_response, error_from_status
+    from jobsetpy.client._fence import WriteFence
     from jobsetpy.client._kube import KubeClient, RequestObserver
     from jobsetpy.client._protocol import (
         ByteStream,
@@ -44,6 +45,7 @@ _HOME = {
     "Transport": "_protocol",
     "WatchFrame": "_protocol",
     "WatchStream": "_protocol",
+    "WriteFence": "_fence",
     "connect": "_connect",
     "error_from_response": "_errors",
     "error_from_status": "_errors",
@@ -63,6 +65,7 @@ __all__ = [
     "Transport",
     "WatchFrame",
     "WatchStream",
+    "WriteFence",
     "connect",
     "error_from_response",
     "error_from_status",

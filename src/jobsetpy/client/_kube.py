@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from jobsetpy.client import _patches
+from jobsetpy.client._fence import WriteFence
 from jobsetpy.client._frames import FrameStream
+from jobsetpy.client._lane import OwnConnections
 from jobsetpy.client._models import Model
 from jobsetpy.client._protocol import HttpRequest, HttpResponse, Page, Transport, WatchStream
 from jobsetpy.client._ratelimit import RateLimiter
@@ -73,6 +75,33 @@ class KubeClient:
     def transport(self) -> Transport:
         """The transport it was made with."""
         return self._sender.transport
+
+    # ---- views of it ------------------------------------------------------------------------
+
+    def fenced(self, fence: WriteFence) -> Self:
+        """This client, limits and connections shared, but for writes that ``fence`` refuses.
+
+        They end with ``LeadershipLostError`` before anything is sent. One that is under way when
+        the fence closes is given up at that moment.
+        """
+        return self._view(self._sender.fenced(fence))
+
+    def apart(self, *, qps: float = 0, burst: int = 0) -> Self:
+        """A client for what must not wait behind others: own limit, own connections, no fence.
+
+        It opens a connection for each request, so that neither requests that hang nor connections
+        that died in silence are in its way; for a few requests a second. It is closed with the
+        client that it was made of.
+        """
+        limiter = RateLimiter(qps, burst) if qps else None
+        return self._view(self._sender.apart(OwnConnections(self.transport), limiter))
+
+    def _view(self, sender: Sender) -> Self:
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__)
+        view._sender = sender
+        view._send = sender.send
+        return view
 
     # ---- reads ------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from jobsetpy.client._errors import MAX_BODY, error_from_response
+from jobsetpy.client._fence import WriteFence, in_force
 from jobsetpy.client._protocol import ByteStream, HttpRequest, HttpResponse, Transport
 from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._retry import Retry, Safety
@@ -46,9 +47,10 @@ class Sender:
         limiter: ``None`` for no limit.
         observer: told of every attempt.
         rand: uniform numbers in [0, 1) for jitter.
+        fence: writes that it refuses are not sent, and none outlasts it.
     """
 
-    __slots__ = ("_limiter", "_observer", "_rand", "transport")
+    __slots__ = ("_fence", "_limiter", "_observer", "_rand", "transport")
 
     def __init__(
         self,
@@ -57,11 +59,27 @@ class Sender:
         limiter: RateLimiter | None = None,
         observer: RequestObserver | None = None,
         rand: Callable[[], float] = random.random,
+        fence: WriteFence | None = None,
     ) -> None:
         self.transport = transport
         self._limiter = limiter
         self._observer = observer
         self._rand = rand
+        self._fence = fence
+
+    def fenced(self, fence: WriteFence) -> Sender:
+        """The same, limit included, but for writes that ``fence`` refuses."""
+        return Sender(
+            self.transport,
+            limiter=self._limiter,
+            observer=self._observer,
+            rand=self._rand,
+            fence=fence,
+        )
+
+    def apart(self, transport: Transport, limiter: RateLimiter | None) -> Sender:
+        """The same on another transport, with a limit of its own and without a fence."""
+        return Sender(transport, limiter=limiter, observer=self._observer, rand=self._rand)
 
     async def send(
         self, verb: str, resource: str, safety: Safety, request: HttpRequest
@@ -77,8 +95,10 @@ class Sender:
         Raises:
             ApiError: the last answer, if it is no success (2xx).
             TransportError: no answer; ``ApiTimeoutError`` at the deadline.
+            LeadershipLostError: the fence refuses this write.
         """
         clock = asyncio.get_running_loop().time
+        fence = None if safety is Safety.READ else self._fence
         started = clock()
         deadline = started + request.timeout_s
         observer = self._observer
@@ -93,7 +113,10 @@ class Sender:
                 started = clock()
             failure: JobSetPyError
             try:
-                response = await self.transport.request(attempt)
+                if fence is None:
+                    response = await self.transport.request(attempt)
+                else:
+                    response = await self._write(attempt, fence)
             except TransportError as broken:
                 if observer is not None:
                     observer.on_response(verb, resource, None, clock() - started)
@@ -161,6 +184,17 @@ class Sender:
                 )
             refreshed = True
             await self._refresh(deadline, verb, request)
+
+    async def _write(self, request: HttpRequest, fence: WriteFence) -> HttpResponse:
+        """Send a write that ends with the fence: in flight, too, it is given up then."""
+        fence.check()
+        token = in_force.set(fence)
+        try:
+            return await self.transport.request(
+                _until(request, min(request.timeout_s, fence.remaining_s()))
+            )
+        finally:
+            in_force.reset(token)
 
     async def _throttle(self, deadline: float, verb: str, request: HttpRequest) -> None:
         limiter = self._limiter

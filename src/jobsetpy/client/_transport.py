@@ -18,7 +18,9 @@ from typing import Any
 
 import aiohttp
 import yarl
+from aiohttp.connector import Connection
 
+from jobsetpy.client._fence import in_force
 from jobsetpy.client._http import USER_AGENT, target
 from jobsetpy.client._login import (
     FixedLogin,
@@ -329,6 +331,7 @@ class KubernetesAsyncioTransport:
         )
         session = aiohttp.ClientSession(
             connector=connector,
+            request_class=_FencedRequest,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER,
             headers={"Accept-Encoding": "identity"},
@@ -352,6 +355,16 @@ class KubernetesAsyncioTransport:
                 return ConnectFailedError(what)
             case _:
                 return StreamBrokenError(what)
+
+
+class _FencedRequest(aiohttp.ClientRequest):
+    """Looks at the fence once more when there is a connection, which may have taken long."""
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        fence = in_force.get()
+        if fence is not None:
+            fence.check()
+        return await super().send(conn)
 
 
 class _Headers(Mapping[str, str]):

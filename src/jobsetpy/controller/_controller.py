@@ -125,6 +125,7 @@ class Controller:
         self._log = get_logger("controller")
         self._listening: list[Listening] | None = None
         self._started = False
+        self._held = False
 
     def __repr__(self) -> str:
         """Name and number of watches."""
@@ -132,7 +133,8 @@ class Controller:
 
     def enqueue(self, request: Request) -> None:
         """Have ``request`` reconciled for a reason that no watch sees."""
-        self.queue.add(request)
+        if not self._held:
+            self.queue.add(request)
 
     def wire(self) -> None:
         """Register with the informers; ``running`` does it, and a second time does nothing."""
@@ -141,6 +143,13 @@ class Controller:
                 watch.informer.add_handler(Feed(watch, self.queue, controller=self.name))
                 for watch in self.watches
             ]
+
+    def hold(self) -> None:
+        """Queue nothing until ``running`` is entered, as while another process leads.
+
+        Nothing is missed: watches that begin late are told of all objects that are there.
+        """
+        self._held = True
 
     def abandon(self) -> None:
         """Stop without grace when ``running`` is left, as after the loss of leadership."""
@@ -161,6 +170,7 @@ class Controller:
             msg = f"controller {self.name!r} was started already"
             raise AlreadyStartedError(msg)
         self._started = True
+        self._held = False
         self.wire()
         gauges = metrics.queue_gauges(self.name, self.queue.depths, self.queue.working_seconds)
         with gauges:

@@ -2,11 +2,13 @@
 
 The nesting in :meth:`Manager.run` *is* the start order, and leaving it is the stop order:
 
-    endpoints → event senders → caches, synced → controllers → (until stopped)
+    endpoints → election → event senders → caches, synced → what every replica runs
+    → (until elected) → controllers → (until stopped)
 
 Endpoints come first, so that a process that waits for its caches can say so; controllers come
 last, so that none sees a cache that is not complete; and on the way out controllers finish what
-they have in hand while caches, event senders and endpoints still work.
+they have in hand while caches, event senders and endpoints still work. After the last write the lease is
+given back.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import attrs
 
 from jobsetpy import aio
+from jobsetpy.api.coordination import Lease
 from jobsetpy.api.meta import KubeObject
 from jobsetpy.client import KubeClient
 from jobsetpy.controller import Controller, EventRecorder
 from jobsetpy.errors import AlreadyStartedError, StopTimedOutError
 from jobsetpy.informers import Index, InformerCache, SharedInformer, Tally
+from jobsetpy.manager._leader import LeaderElectionSettings, LeaderElector
 from jobsetpy.manager._servers import (
     Check,
     health_routes,
@@ -52,6 +56,7 @@ class ManagerSettings:
         liveness_path, readiness_path: where those two are served.
         sync_timeout_s: how long caches may take for their first list before the manager gives up.
         stop_timeout_s: how long a graceful stop may take as a whole.
+        leader_election: controllers run only while this process holds a Lease; ``None``: always.
     """
 
     metrics_bind_address: str = "0"
@@ -60,11 +65,16 @@ class ManagerSettings:
     readiness_path: str = "/readyz"
     sync_timeout_s: float = 120.0
     stop_timeout_s: float = 30.0
+    leader_election: LeaderElectionSettings | None = None
 
 
 @runtime_checkable
 class Runnable(Protocol):
-    """Anything that lives inside a manager: an async context manager factory."""
+    """Anything that lives inside a manager: an async context manager factory.
+
+    With leader election it runs while this process leads, unless it says otherwise by an attribute
+    ``on_every_replica`` that is true; such ones start before those that need leadership.
+    """
 
     @property
     def name(self) -> str:
@@ -83,6 +93,11 @@ class Manager:
     asking twice for the same class and scope gives the same one, and indexes and tallies may be
     added until the start. Nothing is global; several managers can live in one process.
 
+    ``client`` is the one for everything that only a leader does: with leader election, writes
+    through it are refused unless this process leads. ``replica_client`` is for the rest.
+    ``ready`` is set while everything runs that can run without leadership, and ``leading`` while
+    controllers do.
+
     Args:
         client: the manager's client; the manager does not close it.
         settings: addresses and time limits.
@@ -96,10 +111,11 @@ class Manager:
         settings: ManagerSettings | None = None,
         clock: aio.Clock | None = None,
     ) -> None:
-        self.client = client
         self.settings = settings or ManagerSettings()
         self.clock = clock or aio.LoopClock()
+        self.client = self.replica_client = client
         self.ready = asyncio.Event()
+        self.leading = asyncio.Event()
         self.metrics_port: int | None = None
         self.health_port: int | None = None
         self._cache = InformerCache(client, observer=InformerMetrics())
@@ -107,7 +123,11 @@ class Manager:
         self._recorders: dict[str, EventRecorder] = {}
         self._ready_checks: dict[str, Check] = {"caches": self._cache_problems}
         self._started = False
+        self._limit = asyncio.timeout(None)
         self._log = get_logger("manager")
+        self._elector: LeaderElector | None = None
+        if self.settings.leader_election is not None:
+            self._stand_for(self.settings.leader_election)
 
     def informer(
         self,
@@ -153,8 +173,11 @@ class Manager:
         """
         self._before_start("a runnable")
         if isinstance(runnable, Controller):
-            # Before the caches start, so that it hears of the first lists page by page.
-            runnable.wire()
+            if self._elector is not None:
+                runnable.hold()
+            else:
+                # Before the caches start, so that it hears of the first lists page by page.
+                runnable.wire()
         self._runnables.append(runnable)
 
     def add_ready_check(self, name: str, check: Check) -> None:
@@ -168,6 +191,7 @@ class Manager:
 
         Raises:
             AlreadyStartedError: on a second call.
+            LeadershipLostError: another process may lead; nothing more was written.
             StopTimedOutError: the stop took longer than ``settings.stop_timeout_s``.
             TimeoutError: the caches did not sync in ``settings.sync_timeout_s``.
         """
@@ -181,17 +205,17 @@ class Manager:
             await self._run(stop)
 
     async def _run(self, stop: asyncio.Event) -> None:
-        loop = asyncio.get_running_loop()
-        limit = asyncio.timeout(None)
+        limit = self._limit = asyncio.timeout(None)
         try:
             async with limit, AsyncExitStack() as stack:
                 await self._start(stack)
-                self.ready.set()
-                self._log.info("manager running", controllers=len(self._runnables))
-                await stop.wait()
+                if await self._elected(stop):
+                    await self._start_controllers(stack)
+                    await stop.wait()
                 self.ready.clear()
+                self.leading.clear()
                 self._log.info("manager stopping")
-                limit.reschedule(loop.time() + self.settings.stop_timeout_s)
+                self._hurry()
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -213,13 +237,64 @@ class Manager:
             serving(parse_address(settings.metrics_bind_address), metrics_route(metrics.REGISTRY))
         )
         await stack.enter_async_context(_in_background("loop-lag", self._measure_loop_lag))
+        if self._elector is not None:
+            await stack.enter_async_context(self._elector.running())
         for component, recorder in self._recorders.items():
             await stack.enter_async_context(_in_background(f"events-{component}", recorder.run))
         await stack.enter_async_context(self._cache.running())
         async with asyncio.timeout(settings.sync_timeout_s):
             await self._cache.wait_for_sync()
         for runnable in self._runnables:
-            await stack.enter_async_context(runnable.running())
+            if _on_every_replica(runnable):
+                await stack.enter_async_context(runnable.running())
+        if self._elector is not None:
+            self.ready.set()
+
+    async def _elected(self, stop: asyncio.Event) -> bool:
+        """Wait for leadership; ``False`` if the stop comes first."""
+        if self._elector is None:
+            return True
+        self._elector.contend()
+        async with aio.supervise() as tasks:
+            ends = [
+                tasks.start(event.wait(), name="until-elected")
+                for event in (stop, self._elector.leading)
+            ]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        return not stop.is_set()
+
+    async def _start_controllers(self, stack: AsyncExitStack) -> None:
+        for runnable in self._runnables:
+            if not _on_every_replica(runnable):
+                await stack.enter_async_context(runnable.running())
+        self.ready.set()
+        self.leading.set()
+        self._log.info("manager running", controllers=len(self._runnables))
+
+    def _stand_for(self, settings: LeaderElectionSettings) -> None:
+        self._elector = elector = LeaderElector(
+            self.replica_client.apart(), settings, on_lost=self._abandon
+        )
+        self.client = self.replica_client.fenced(elector.fence)
+        self._cache.informer(
+            Lease, namespace=settings.namespace, field_selector=f"metadata.name={settings.name}"
+        ).add_handler(elector)
+
+    def _abandon(self) -> None:
+        """Leadership is lost: no grace for anything."""
+        self.ready.clear()
+        self.leading.clear()
+        for runnable in self._runnables:
+            if isinstance(runnable, Controller):
+                runnable.abandon()
+        self._hurry()
+
+    def _hurry(self) -> None:
+        """The stop begins now, and has its limit."""
+        if self._limit.expired():
+            return
+        now = asyncio.get_running_loop().time()
+        self._limit.reschedule(now + self.settings.stop_timeout_s)
 
     def _cache_problems(self) -> Iterable[str]:
         if not self.ready.is_set():
@@ -237,6 +312,10 @@ class Manager:
             due = loop.time() + LOOP_LAG_PERIOD_S
             await asyncio.sleep(LOOP_LAG_PERIOD_S)
             metrics.loop_lag(max(0.0, loop.time() - due))
+
+
+def _on_every_replica(runnable: Runnable | Controller) -> bool:
+    return bool(getattr(runnable, "on_every_replica", False))
 
 
 @asynccontextmanager

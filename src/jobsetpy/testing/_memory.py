@@ -54,10 +54,15 @@ class MemoryTransport:
     async def stream(self, request: HttpRequest) -> AsyncIterator[_MemoryStream]:
         """See ``Transport``."""
         arrival = self._arrival(request)
-        reply = await self._dispatcher.answer(arrival, self._dispatcher.log(arrival))
+        try:
+            reply = await self._dispatcher.answer(arrival, self._dispatcher.log(arrival))
+        except ConnectionCutError:
+            msg = "the answer was lost"
+            raise StreamBrokenError(msg) from None
         stream = _MemoryStream(reply.status if isinstance(reply, Reply) else 200)
         if isinstance(reply, Reply):
             stream.frames.put_nowait(reply.body)
+            stream.frames.put_nowait(b"")
             stream.frames.put_nowait(b"")
             yield stream
             return

@@ -144,8 +144,6 @@ def test_webhook_settings(options, text, flags, wanted):
         ("webhook: {port: 1, certDir: /x}\ntls: {}", [], True, ["webhook.certDir"]),
         ("webhook: {certDir: /x}\ninternalCertManagement: {enable: false}", [], True, []),
         ("metrics: {certDir: /x}", [], True, ["metrics.certDir"]),
-        ("leaderElection: {resourceName: x}", [], True, ["leaderElection"]),
-        ("", ["--leader-elect"], True, ["leaderElection"]),
         ("", [], False, []),
     ],
 )  # fmt: skip

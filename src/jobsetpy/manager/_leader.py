@@ -1,0 +1,411 @@
+"""Leader election on a Lease: of several managers one works, and the others stand by.
+
+The record in the Lease is the one that client-go's elections keep, so a manager of ours and
+today's controller exclude each other when they use the same name.
+
+Why two can never write at the same time, whatever the network and the processes do:
+
+* A holder's claim is counted from the moment *before* it sent the write that renewed it, and ends
+  after ``renew_deadline_s``. The fence in its client refuses writes from then on.
+* A rival counts from the moment at which it *saw* that write's result, which is later, and waits
+  for ``leaseDurationSeconds`` of the record, which is longer.
+* Each reads its own monotonic clock only. The times in the record are for people: wall clocks of
+  two machines differ, and jump.
+
+What is left to luck is a request that the API server received in time and carries out more than
+``lease_duration_s - renew_deadline_s`` later, and clocks that run at speeds so different.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import socket
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import attrs
+
+from jobsetpy import aio
+from jobsetpy.api.coordination import Lease, LeaseSpec
+from jobsetpy.client import KubeClient, WriteFence
+from jobsetpy.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    JobSetPyError,
+    LeadershipLostError,
+    NotFoundError,
+)
+from jobsetpy.observability import metrics
+from jobsetpy.observability.logging import get_logger
+
+RELEASE_TIMEOUT_S = 2.0
+"""How long giving the Lease back may take; after that it lapses by itself."""
+_RELEASED_S = 1
+"""``leaseDurationSeconds`` of a Lease that was given back, as client-go writes it."""
+
+
+def new_identity() -> str:
+    """A name that no other process has had: host and a random part."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+@attrs.frozen(kw_only=True)
+class LeaderElectionSettings:
+    """Which Lease is contended for, and how fast.
+
+    Args:
+        namespace, name: of the Lease; made if it is missing.
+        identity: of this process, different from every other's.
+        lease_duration_s: how long others wait after the last renewal that they saw.
+        renew_deadline_s: how long a leader writes after the last renewal that succeeded.
+        retry_period_s: pause between two tries.
+
+    Raises:
+        ValueError: not ``lease_duration_s > renew_deadline_s > 1.2 retry_period_s > 0``.
+    """
+
+    namespace: str
+    name: str
+    identity: str = attrs.field(factory=new_identity)
+    lease_duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_period_s: float = 2.0
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse times under which two could lead, or none for long."""
+        lease, renew, retry = self.lease_duration_s, self.renew_deadline_s, self.retry_period_s
+        if not lease > renew > 1.2 * retry > 0:
+            msg = (
+                f"leader election needs leaseDuration > renewDeadline > 1.2 retryPeriod > 0, "
+                f"not {lease:g} s, {renew:g} s and {retry:g} s"
+            )
+            raise ValueError(msg)
+
+
+@attrs.define
+class _Seen:
+    """The record as it was last seen, and when it was first seen so."""
+
+    lease: Lease
+    since: float
+
+
+class LeaderElector:
+    """One contender.
+
+    ``leading`` is set while it leads; ``fence`` is open for as long as it may write. Use
+    :meth:`running` around everything that writes, and :meth:`contend` when ready to lead.
+
+    Args:
+        client: not behind the fence, and with a lane of its own (``KubeClient.apart``).
+        settings: see there.
+        on_lost: called at once when leadership is lost, before anybody is cancelled.
+        clock: seconds as ``WriteFence`` needs them.
+        now: the wall clock, for the record.
+        rand: uniform numbers in [0, 1) for jitter.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: LeaderElectionSettings,
+        *,
+        on_lost: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = aio.steady,
+        now: Callable[[], datetime] = lambda: aio.LoopClock().now(),
+        rand: Callable[[], float] = random.random,
+    ) -> None:
+        self.settings = settings
+        self.leading = asyncio.Event()
+        self.fence = WriteFence(clock)
+        self._client = client
+        self._on_lost = on_lost
+        self._clock = clock
+        self._now = now
+        self._rand = rand
+        self._ready = asyncio.Event()
+        self._news = asyncio.Event()
+        self._seen: _Seen | None = None
+        self._complaint = ""
+        self._unsure = False
+        self._log = get_logger("leader")
+        metrics.leader(settings.name, leading=False)
+
+    # ---- what others call -------------------------------------------------------------------
+
+    def contend(self) -> None:
+        """Be ready to lead from now on."""
+        self._ready.set()
+
+    def on_add(self, obj: Lease, *, initial: bool) -> None:
+        """Handler of an informer of the Lease: it only makes the next try come sooner."""
+        del initial
+        self._hear(obj)
+
+    def on_update(self, old: Lease, new: Lease) -> None:
+        """See ``on_add``."""
+        del old
+        self._hear(new)
+
+    def on_delete(self, obj: Lease, *, final_state_known: bool) -> None:
+        """See ``on_add``."""
+        del obj, final_state_known
+        self._news.set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Contend, and lead, within the block; on the way out the Lease is given back.
+
+        Raises:
+            LeadershipLostError: it led and does not any more; the block was cancelled.
+        """
+        try:
+            async with aio.supervise() as tasks:
+                tasks.start(self._run(), name="leader-election")
+                yield
+        finally:
+            # Whoever wanted to write has ended by now.
+            await self._give_back()
+
+    # ---- the course of it -------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        await self._ready.wait()
+        await self._acquire()
+        self._log.info("leading", lease=self._target, identity=self.settings.identity)
+        metrics.leader(self.settings.name, leading=True)
+        self.leading.set()
+        try:
+            await self._keep()
+        except LeadershipLostError as lost:
+            self._lose()
+            self._log.error("leadership lost", lease=self._target, why=str(lost))
+            raise
+
+    async def _acquire(self) -> None:
+        """Return when the Lease is held."""
+        self._log.info("standing by", lease=self._target, identity=self.settings.identity)
+        while not await self._try():
+            self._news.clear()
+            await aio.sleep_or(self._news, self._pause_s())
+
+    async def _keep(self) -> None:
+        """Renew until that is not possible any more."""
+        period_s = self.settings.retry_period_s
+        failed = False
+        while True:
+            # Sooner after a failure: a second chance costs little, the end of leadership much.
+            pause_s = period_s * (0.25 if failed else 1.0) * (0.8 + 0.2 * self._rand())
+            await asyncio.sleep(max(0.0, min(pause_s, self.fence.remaining_s())))
+            if self.fence.remaining_s() <= 0:
+                msg = f"not renewed for {self.settings.renew_deadline_s:g} s: {self._complaint}"
+                raise LeadershipLostError(msg)
+            failed = not await self._try()
+            holder = self._holder()
+            if failed and holder != self.settings.identity:
+                msg = f"the Lease is held by {holder!r}"
+                raise LeadershipLostError(msg)
+
+    def _lose(self) -> None:
+        self._unsure = False
+        self.fence.close()
+        self.leading.clear()
+        metrics.leader(self.settings.name, leading=False)
+        self._on_lost()
+
+    async def _give_back(self) -> None:
+        """Let the next one lead at once. Best effort: a Lease that stays lapses by itself."""
+        # Unsure: a claim was cut short, and the API server may have it.
+        if not self.leading.is_set() and not self._unsure:
+            return
+        self.fence.close()
+        self.leading.clear()
+        metrics.leader(self.settings.name, leading=False)
+        stamp = _micro_time(self._now())
+        spec = {
+            "holderIdentity": "",
+            "leaseDurationSeconds": _RELEASED_S,
+            "acquireTime": stamp,
+            "renewTime": stamp,
+        }
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT_S):
+                if self._unsure or not await self._released(spec):
+                    lease = await self._get()
+                    if _holder(lease) == self.settings.identity:
+                        await self._patch(lease, spec, RELEASE_TIMEOUT_S)
+        except (JobSetPyError, TimeoutError) as error:
+            self._log.warning("the Lease could not be given back", error=str(error))
+        else:
+            self._log.info("gave the Lease back", lease=self._target)
+
+    async def _released(self, spec: dict[str, object]) -> bool:
+        """Give it back without a look at it; ``False`` if somebody has changed it."""
+        if self._seen is None:
+            return False
+        try:
+            await self._patch(self._seen.lease, spec, RELEASE_TIMEOUT_S)
+        except ConflictError:
+            return False
+        return True
+
+    # ---- one try ----------------------------------------------------------------------------
+
+    async def _try(self) -> bool:
+        """Renew or take the Lease; whether it is held with certainty.
+
+        A try takes a quarter of the deadline at most, and less when less is left: an API call that
+        hangs must leave time for another one.
+        """
+        limit_s = self.settings.renew_deadline_s / 4
+        if self.leading.is_set():
+            limit_s = min(limit_s, max(0.001, self.fence.remaining_s()))
+        try:
+            async with asyncio.timeout(limit_s):
+                held = await self._renew(limit_s) if self.leading.is_set() else False
+                held = held or await self._take(limit_s)
+        except (JobSetPyError, TimeoutError) as error:
+            self._complain(str(error) or f"no answer in {limit_s:.3g} s")
+            return False
+        self._complaint = ""
+        return held
+
+    async def _renew(self, limit_s: float) -> bool:
+        """Renew what was seen last, without a look at it; whether nobody has changed it."""
+        seen = self._seen
+        if seen is None or _holder(seen.lease) != self.settings.identity:
+            return False
+        try:
+            await self._claim(seen.lease, limit_s)
+        except (ConflictError, NotFoundError):
+            return False
+        return True
+
+    async def _take(self, limit_s: float) -> bool:
+        """Look, and take it if nobody else holds it."""
+        settings = self.settings
+        try:
+            lease = await self._get(limit_s)
+        except NotFoundError:
+            return await self._make(limit_s)
+        self._observe(lease)
+        holder = _holder(lease)
+        if holder not in {"", settings.identity} and self._lapses_in_s() > 0:
+            return False
+        if self.leading.is_set() and holder != settings.identity:
+            return False  # given to nobody, or lapsed: we are not the one any more
+        try:
+            await self._claim(lease, limit_s)
+        except (ConflictError, NotFoundError):
+            return False  # a rival was faster; the next look will tell
+        return True
+
+    async def _make(self, limit_s: float) -> bool:
+        settings, started = self.settings, self._clock()
+        body = {
+            "metadata": {"name": settings.name, "namespace": settings.namespace},
+            "spec": self._record(LeaseSpec()) | {"leaseTransitions": 0},
+        }
+        self._unsure = True
+        try:
+            lease = await self._client.create(Lease, settings.namespace, body, timeout_s=limit_s)
+        except (AlreadyExistsError, ConflictError):
+            return False
+        self._held(lease, started)
+        return True
+
+    async def _claim(self, lease: Lease, limit_s: float) -> None:
+        started = self._clock()
+        self._unsure = True
+        self._held(await self._patch(lease, self._record(lease.spec), limit_s), started)
+
+    def _held(self, lease: Lease, started: float) -> None:
+        """The write that began at ``started`` made us the holder."""
+        self._unsure = False
+        self._seen = _Seen(lease, self._clock())
+        self.fence.open_until(started + self.settings.renew_deadline_s)
+
+    def _record(self, old: LeaseSpec) -> dict[str, object]:
+        settings, stamp = self.settings, _micro_time(self._now())
+        record: dict[str, object] = {
+            "holderIdentity": settings.identity,
+            # Whole seconds, rounded so that others wait rather too long.
+            "leaseDurationSeconds": math.ceil(settings.lease_duration_s),
+            "renewTime": stamp,
+        }
+        if old.holder_identity != settings.identity:
+            record["acquireTime"] = stamp
+            record["leaseTransitions"] = (old.lease_transitions or 0) + 1
+        return record
+
+    async def _get(self, limit_s: float = RELEASE_TIMEOUT_S) -> Lease:
+        settings = self.settings
+        return await self._client.get(Lease, settings.namespace, settings.name, timeout_s=limit_s)
+
+    async def _patch(self, lease: Lease, spec: dict[str, object], limit_s: float) -> Lease:
+        # A patch, for what others keep in the object; the version makes it a compare-and-swap.
+        version = lease.metadata.resource_version
+        body = {"metadata": {"resourceVersion": version}, "spec": spec}
+        settings = self.settings
+        return await self._client.merge_patch(
+            Lease, settings.namespace, settings.name, body, timeout_s=limit_s
+        )
+
+    # ---- what is seen -----------------------------------------------------------------------
+
+    @property
+    def _target(self) -> str:
+        return f"{self.settings.namespace}/{self.settings.name}"
+
+    def _hear(self, lease: Lease) -> None:
+        if self.leading.is_set():
+            return
+        self._observe(lease)
+        if not _holder(lease):
+            self._news.set()
+
+    def _observe(self, lease: Lease) -> None:
+        seen = self._seen
+        if seen is None or seen.lease.spec != lease.spec:
+            # Old news that come late only make the wait longer.
+            self._seen = _Seen(lease, self._clock())
+        else:
+            seen.lease = lease
+
+    def _holder(self) -> str:
+        return "" if self._seen is None else _holder(self._seen.lease)
+
+    def _lapses_in_s(self) -> float:
+        """Seconds until what was seen last may be taken over."""
+        seen = self._seen
+        if seen is None:
+            return 0.0
+        told_s = seen.lease.spec.lease_duration_seconds
+        return seen.since + (told_s or self.settings.lease_duration_s) - self._clock()
+
+    def _pause_s(self) -> float:
+        """Until the next try: in time for the moment at which the holder's claim lapses."""
+        pause_s = self.settings.retry_period_s * (1.0 + 0.2 * self._rand())
+        lapses_in_s = self._lapses_in_s()
+        if 0 < lapses_in_s < pause_s and self._holder():
+            pause_s = lapses_in_s + 0.05 * self._rand() * self.settings.retry_period_s
+        return max(0.005, pause_s)
+
+    def _complain(self, problem: str) -> None:
+        """Once for each different problem."""
+        if problem != self._complaint:
+            self._complaint = problem
+            self._log.warning("the Lease could not be read or written", error=problem)
+
+
+def _holder(lease: Lease) -> str:
+    return lease.spec.holder_identity or ""
+
+
+def _micro_time(when: datetime) -> str:
+    """Kubernetes' MicroTime: RFC 3339 in UTC with exactly six digits."""
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
