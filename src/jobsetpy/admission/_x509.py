@@ -8,6 +8,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Final
 
 import attrs
 from cryptography import x509
@@ -29,6 +31,7 @@ RENEW_BEFORE = timedelta(days=90)
 """How long before its end a certificate is replaced."""
 CLOCK_SKEW = timedelta(hours=1)
 """Certificates begin in the past, for API servers whose clock is behind."""
+_PUBLIC_FORM: Final = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 MAX_AUTHORITIES = 3
 """Most authorities in one bundle: the present one and those that replicas may still serve with."""
 
@@ -189,9 +192,16 @@ def _pair(certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> KeyPair:
 
 
 def _matches(certificate: x509.Certificate, key: bytes) -> bool:
-    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return _public_part(key) == certificate.public_key().public_bytes(*_PUBLIC_FORM)
+
+
+# Loading checks an RSA key for soundness, some 20 ms. Stored keys are looked at again and again on
+# the loop that also answers the API server, and hardly ever change: authority and serving key, and
+# the ones that replace them.
+@lru_cache(maxsize=4)
+def _public_part(key: bytes) -> bytes:
     public = load_pem_private_key(key, password=None).public_key()
-    return public.public_bytes(*form) == certificate.public_key().public_bytes(*form)
+    return public.public_bytes(*_PUBLIC_FORM)
 
 
 def _lasts(certificate: x509.Certificate, now: datetime) -> bool:
