@@ -7,8 +7,8 @@ The nesting in :meth:`Manager.run` *is* the start order, and leaving it is the s
 
 Endpoints come first, so that a process that waits for its caches can say so; controllers come
 last, so that none sees a cache that is not complete; and on the way out controllers finish what
-they have in hand while caches, event senders and endpoints still work. After the last write the lease is
-given back.
+they have in hand while caches, event senders and endpoints still work. The lease is given back
+after the last write.
 """
 
 from __future__ import annotations

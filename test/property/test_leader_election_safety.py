@@ -1,0 +1,137 @@
+"""Whatever the network does, two never lead at the same time, and in the end one does.
+
+Contenders run in virtual time against one Lease. Their requests, and the answers, are late, lost or
+refused at random; their clocks run at different speeds; some stop, or are cut off for a while.
+"""
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+
+import pytest
+
+from jobsetpy import aio
+from jobsetpy.client import KubeClient
+from jobsetpy.errors import LeadershipLostError, StreamBrokenError
+from jobsetpy.manager import LeaderElectionSettings
+from jobsetpy.manager._leader import LeaderElector
+from jobsetpy.testing import World
+
+pytestmark = pytest.mark.looptime
+
+TIMES = {"lease_duration_s": 15.0, "renew_deadline_s": 10.0, "retry_period_s": 2.0}
+
+
+class Network:
+    """What lies between one contender and the API server."""
+
+    def __init__(self, world, chance):
+        self.inner = world.transport()
+        self.chance = chance
+        self.bad = 0.3
+        self.cut = False
+
+    async def request(self, request):
+        raise AssertionError("elections have connections of their own")
+
+    @asynccontextmanager
+    async def stream(self, request):
+        await self._travel()
+        async with self.inner.stream(request) as answer:
+            await self._travel()
+            yield answer
+
+    async def _travel(self):
+        if self.cut:
+            await asyncio.sleep(3600)
+        await asyncio.sleep(self.chance.choice([0.001, 0.01, 0.1]))
+        if self.chance.random() < self.bad:
+            await asyncio.sleep(self.chance.choice([0, 0.5, 2, 12]))
+            if self.chance.random() < 0.5:
+                raise StreamBrokenError("lost on the way")
+
+    async def refresh_credentials(self):
+        raise AssertionError("nobody is refused")
+
+    async def aclose(self):
+        pass
+
+
+class Contender:
+    """A process that starts anew whenever it has lost or stopped."""
+
+    def __init__(self, world, chance, number):
+        self.chance = chance
+        self.number = number
+        self.network = Network(world, chance)
+        # Up to 5 % fast or slow: far more than real clocks, less than the times allow for.
+        self.speed = chance.uniform(0.95, 1.05)
+        self.elector = None
+        self.lives = 0
+
+    def clock(self):
+        return asyncio.get_running_loop().time() * self.speed
+
+    async def run(self):
+        while True:
+            self.lives += 1
+            settings = LeaderElectionSettings(
+                namespace="default", name="x", identity=f"{self.number}.{self.lives}", **TIMES
+            )
+            self.elector = LeaderElector(
+                KubeClient(self.network).apart(),
+                settings,
+                clock=self.clock,
+                rand=self.chance.random,
+            )
+            self.elector.contend()
+            try:
+                async with asyncio.timeout(self.chance.choice([40, 90, 400])):
+                    async with self.elector.running():
+                        await asyncio.Event().wait()
+            except (LeadershipLostError, TimeoutError):
+                await asyncio.sleep(self.chance.uniform(0, 2))
+
+    @property
+    def may_write(self):
+        return self.elector is not None and self.elector.fence.remaining_s() > 0
+
+
+async def trouble(contenders, chance):
+    """Cut one off now and then."""
+    while True:
+        await asyncio.sleep(chance.uniform(5, 40))
+        one = chance.choice(contenders)
+        one.network.cut = True
+        await asyncio.sleep(chance.uniform(1, 30))
+        one.network.cut = False
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_never_two_and_in_the_end_one(seed):
+    """At no moment are two fences open; once the network is well, somebody leads and goes on."""
+    chance = random.Random(seed)
+    world = World()
+    contenders = [Contender(world, chance, number) for number in range(chance.choice([2, 3]))]
+    led = 0
+    async with aio.supervise() as tasks:
+        for one in contenders:
+            tasks.start(one.run(), name="contender")
+        troubling = tasks.start(trouble(contenders, chance), name="trouble")
+        for _ in range(2500):
+            await asyncio.sleep(0.1)
+            writers = sum(one.may_write for one in contenders)
+            assert writers <= 1
+            led += writers
+        troubling.cancel()
+        for one in contenders:
+            one.network.bad, one.network.cut = 0.0, False
+        await asyncio.sleep(25)
+        after = [sum(one.may_write for one in contenders)]
+        for _ in range(150):
+            await asyncio.sleep(0.1)
+            after.append(sum(one.may_write for one in contenders))
+
+    assert led > 500  # of 2,500, in spite of everything
+    assert set(after) <= {0, 1}
+    assert sum(after) > 75
