@@ -22,9 +22,11 @@ GROUPS = [
 ]
 
 
-def make_pod(name, owner, epoch, phase, restarts=0):
+def make_pod(name, owner, epoch, phase, restarts=0, *, deleting=False):
     """A pod slice."""
     meta = {"name": name, "uid": name}
+    if deleting:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     if owner:
         meta["ownerReferences"] = [{"kind": "Job", "uid": owner, "controller": True}]
     if epoch is not None:
@@ -68,10 +70,11 @@ class LedgerMachine(RuleBasedStateMachine):
         epoch=st.sampled_from([None, "1", "2", "3", "x", "0"]),
         phase=st.sampled_from(["Pending", "Running", "Running", "Succeeded", "Failed"]),
         restarts=st.integers(0, 2),
+        deleting=st.booleans(),
     )
-    def put_pod(self, name, owner, epoch, phase, restarts):
+    def put_pod(self, name, owner, epoch, phase, restarts, deleting):
         """A pod appears or changes in any way."""
-        pod = make_pod(name, owner, epoch, phase, restarts)
+        pod = make_pod(name, owner, epoch, phase, restarts, deleting=deleting)
         self.ledger.pod_changed(self.pods.get(name), pod)
         self.pods[name] = pod
 
@@ -105,6 +108,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 == (group.uid, str(group.attempt))
             }
             epochs, succeeded, invalid, restarts = {}, 0, set(), {}
+            leaving = 0
             for pod in self.pods.values():
                 if pod.metadata.controller_uid not in members or pod.status.phase == "Failed":
                     continue
@@ -116,6 +120,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 epoch = parse_epoch(pod.metadata.annotations.epoch)
                 if epoch > 0:
                     epochs[epoch] = epochs.get(epoch, 0) + 1
+                    leaving += pod.metadata.deletion_timestamp is not None
                 elif epoch < 0:
                     invalid.add(pod.metadata.uid)
             by_jobs = sum(self.jobs[uid].status.succeeded for uid in members)
@@ -125,6 +130,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert restarts == histogram.restarts
             assert histogram.first.keys() <= epochs.keys()
             assert max(succeeded, by_jobs) == histogram.succeeded
+            assert leaving == histogram.leaving
             assert invalid == self.ledger.invalid(group).keys()
 
     def teardown(self):
@@ -151,6 +157,13 @@ def group(size, synced, deprecated):
             status={"syncedEpoch": synced, "deprecatedEpoch": deprecated},
         ),
     )
+
+
+def test_a_pod_that_is_being_deleted_holds_the_next_epoch():
+    """The group waits for the pod in its place, and nothing more is deprecated meanwhile."""
+    assert decide_epochs(group(3, 1, 1), Histogram({2: 3}, leaving=1)).empty
+    assert decide_epochs(group(3, 1, 0), Histogram({1: 3}, leaving=1)).empty
+    assert 2 == decide_epochs(group(3, 1, 1), Histogram({2: 3})).synced
 
 
 @given(

@@ -444,8 +444,7 @@ class Explorer:
             if "delete" in self.kinds and not full:
                 if not pod.deleting:
                     after = pod._replace(deleting=True)
-                    twice = bad._replace(failures=bad.failures + 1)
-                    yield f"{name} IS DELETED", True, self._put(twice, slot, after)
+                    yield f"{name} IS DELETED", True, self._put(bad, slot, after)
                 yield f"{name} NODE LOST", True, self._put(bad, slot, ())
         if "write" in self.kinds:
             yield "OTHER WRITE", True, one._replace(versions=(*one.versions, one.versions[-1]))

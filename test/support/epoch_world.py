@@ -427,7 +427,7 @@ class World:
         self.store_pod(pod)
 
     def _lose(self, pod: Pod) -> None:
-        self.failures += 2  # it may come along to the next epoch before it is gone
+        self.failures += 1
         self._delete(pod)
 
     def _pod_fails(self, pod: Pod) -> None:

@@ -54,7 +54,8 @@ def laggards(
             succeeded[owner] = succeeded.get(owner, 0) + 1
             continue
         present[owner] = present.get(owner, 0) + 1
-        if parse_epoch(pod.metadata.annotations.epoch) == epoch:
+        there = parse_epoch(pod.metadata.annotations.epoch) == epoch
+        if there and pod.metadata.deletion_timestamp is None:
             arrived += 1
             continue
         late += 1

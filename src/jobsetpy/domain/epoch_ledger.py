@@ -57,7 +57,7 @@ class _Counts:
     """Pods of one Job, or of all Jobs of a group."""
 
     __slots__ = (
-        *("epochs", "first", "invalid", "jobs", "lost", "restarts"),
+        *("epochs", "first", "invalid", "jobs", "leaving", "lost", "restarts"),
         *("succeeded", "succeeded_by_jobs"),
     )
 
@@ -68,6 +68,7 @@ class _Counts:
         self.succeeded = 0
         self.succeeded_by_jobs = 0
         self.lost = 0
+        self.leaving = 0
         self.invalid: dict[str, InvalidEpoch] = {}
         self.jobs = 0
 
@@ -121,7 +122,9 @@ class EpochLedger:
         if counts is None:
             return Histogram()
         succeeded = max(counts.succeeded, counts.succeeded_by_jobs)
-        return Histogram(counts.epochs, succeeded, counts.first, counts.restarts, counts.lost)
+        return Histogram(
+            counts.epochs, succeeded, counts.first, counts.restarts, counts.lost, counts.leaving
+        )
 
     def invalid(self, group: GroupKey) -> Mapping[str, InvalidEpoch]:
         """Pods with an unusable annotation, by UID; a live view."""
@@ -142,11 +145,13 @@ class EpochLedger:
         old_kind = _OUT if old is None else _kind(old)
         new_kind = _OUT if new is None else _kind(new)
         if old is not None and new is not None:
-            same = old_kind == new_kind and (
-                new_kind != INVALID
-                or old.metadata.annotations.epoch == new.metadata.annotations.epoch
+            before, after = old.metadata, new.metadata
+            same = (
+                old_kind == new_kind
+                and (new_kind != INVALID or before.annotations.epoch == after.annotations.epoch)
+                and (before.deletion_timestamp is None) == (after.deletion_timestamp is None)
             )
-            if same and old.metadata.controller_uid == new.metadata.controller_uid:
+            if same and before.controller_uid == after.controller_uid:
                 return restarted
         group = restarted
         if old is not None and old_kind != _OUT:
@@ -230,6 +235,8 @@ class EpochLedger:
                 counts.invalid.pop(uid, None)
         else:
             counts.add(kind, number, pod.metadata.name)
+            if kind > 0 and pod.metadata.deletion_timestamp is not None:
+                counts.leaving += number
         if number < 0 and counts.empty:
             del table[key]
 
@@ -270,6 +277,7 @@ class EpochLedger:
         for restarts, count in counts.restarts.items():
             group.add_restarts(restarts, sign * count)
         group.succeeded += sign * counts.succeeded
+        group.leaving += sign * counts.leaving
         for pod_uid, invalid in counts.invalid.items():
             if sign > 0:
                 group.invalid[pod_uid] = invalid

@@ -66,6 +66,7 @@ class Histogram:
         restarts: how many live pods have had a container restarted so often after a failure, for
             each number above 0.
         lost: how many pods failed Jobs have taken with them, besides those that succeeded.
+        leaving: how many of those that are at an epoch are being deleted.
     """
 
     epochs: Mapping[int, int] = attrs.field(factory=dict)
@@ -73,6 +74,7 @@ class Histogram:
     first: Mapping[int, str] = attrs.field(factory=dict)
     restarts: Mapping[int, int] = attrs.field(factory=dict)
     lost: int = 0
+    leaving: int = 0
 
 
 @attrs.frozen
@@ -167,7 +169,8 @@ def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) 
 def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> EpochDecision:
     """The rule of restarts in place.
 
-    * All expected pods, less those that succeeded, at one epoch: that epoch is synced.
+    * All expected pods, less those that succeeded, at one epoch, and none of them being deleted:
+      that epoch is synced.
     * Otherwise every epoch before the newest is deprecated, and the synced one after a failure.
     * More restarts that count than ``maxRestarts``: the JobSet fails.
 
@@ -271,7 +274,9 @@ def _move(
     if pods.epochs:
         newest = max(pods.epochs)
         if len(pods.epochs) == 1 and pods.epochs[newest] == expected - pods.succeeded:
-            if newest > status.synced_epoch:
+            # A pod that is being deleted may still come along; but its worker would end at once,
+            # and with the next pod in its place everything would start over.
+            if newest > status.synced_epoch and not pods.leaving:
                 return newest, None
         else:
             over = max(over, newest - 1)

@@ -84,12 +84,13 @@ def test_other_changes_of_a_pod_cost_nothing():
 
 
 def test_a_terminating_pod_counts_until_it_is_gone():
-    """Its replacement is made only then."""
+    """Its replacement is made only then; until then the group is not complete at a new epoch."""
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
 
-    assert book.pod_changed(pod(epoch=1), pod(epoch=1, deleting=True)) is None
+    assert GROUP == book.pod_changed(pod(epoch=1), pod(epoch=1, deleting=True))
     assert ({1: 1}, 0) == counts(book)
+    assert 1 == book.histogram(GROUP).leaving
 
 
 def test_failed_pods_do_not_count():
