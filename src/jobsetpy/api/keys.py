@@ -47,6 +47,18 @@ GROUP_TIMEOUT: Final = "jobset.sigs.k8s.io/group-scheduling-timeout"
 GROUP_INIT_CONTAINER: Final = "group-scheduling-init"
 GROUP_VOLUME: Final = "group-scheduling"
 
+# Coscheduling: what pods are told by, and what a JobSet asks for it with.
+POD_GROUP_NAME: Final = "pod-group.scheduling.x-k8s.io/name"
+POD_GROUP_MIN_AVAILABLE: Final = "pod-group.scheduling.x-k8s.io/min-available"
+COSCHEDULING_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling"
+"""On a JobSet: the scope of its groups, ``JobSet``, ``ReplicatedJob`` or ``Job``."""
+COSCHEDULING_MIN_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-min-available"
+COSCHEDULING_TARGETS_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-targets"
+COSCHEDULING_TIMEOUT_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-timeout-seconds"
+"""On a JobSet, and on the pods of its groups."""
+COSCHEDULING_CREATED_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-created"
+"""On pods: when their JobSet was created, which is the age of their group."""
+
 # Node labels and taints of the node-selector strategy.
 NAMESPACED_JOB_LABEL: Final = "alpha.jobset.sigs.k8s.io/namespaced-job"
 NO_SCHEDULE_TAINT: Final = "alpha.jobset.sigs.k8s.io/no-schedule"
@@ -73,6 +85,8 @@ STARTUP_IN_PROGRESS_CONDITION: Final = "StartupPolicyInProgress"
 STARTUP_COMPLETED_CONDITION: Final = "StartupPolicyCompleted"
 GROUP_IN_PROGRESS_CONDITION: Final = "GroupSchedulingInProgress"
 GROUP_COMPLETED_CONDITION: Final = "GroupSchedulingCompleted"
+COSCHEDULING_IN_PROGRESS_CONDITION: Final = "CoschedulingInProgress"
+COSCHEDULING_COMPLETED_CONDITION: Final = "CoschedulingCompleted"
 
 # Reasons of conditions and events.
 ALL_JOBS_COMPLETED_REASON: Final = "AllJobsCompleted"
@@ -118,6 +132,12 @@ GROUP_SUSPENDED_REASON: Final = "GroupSuspended"
 GROUP_FINISHED_REASON: Final = "GroupFinished"
 GROUP_CREATION_FAILED_REASON: Final = "GroupSchedulingCreationFailed"
 GROUP_FOREIGN_REASON: Final = "GroupConfigMapTaken"
+POD_GROUPS_WAITING_REASON: Final = "PodGroupsWaiting"
+POD_GROUPS_BOUND_REASON: Final = "AllPodGroupsBound"
+POD_GROUPS_SUSPENDED_REASON: Final = "PodGroupsSuspended"
+POD_GROUPS_FINISHED_REASON: Final = "PodGroupsFinished"
+POD_GROUP_PRIORITIES_REASON: Final = "PodGroupPrioritiesDiffer"
+COSCHEDULING_INVALID_REASON: Final = "InvalidCoscheduling"
 
 # The in-place restart agent where admission adds it to a pod.
 AGENT_NAME: Final = "jobset-agent"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
-from jobsetpy.domain import group_scheduling
+from jobsetpy.domain import coscheduling_groups, group_scheduling
 from jobsetpy.domain.buckets import job_restart_targets
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.names import (
@@ -67,6 +67,7 @@ class Blueprint:
         global_replicas: sum of the replicas of all.
         group_replicas: sum of the replicas in its group.
         own_attempts: each index's own restarts, or ``None`` to leave that label out.
+        pod_groups: of coscheduling, if the JobSet asks for it.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Blueprint:
         global_replicas: int,
         group_replicas: int,
         own_attempts: tuple[int, ...] | None,
+        pod_groups: coscheduling_groups.Groups | None = None,
     ) -> None:
         meta = jobset.metadata
         self.replicated = replicated
@@ -87,6 +89,7 @@ class Blueprint:
         self._first_global = first_global
         self._first_in_group = first_in_group
         self._own_attempts = own_attempts
+        self._pod_groups = pod_groups
         self._owner = [owner_reference_to(jobset)]
 
         common = {
@@ -115,6 +118,8 @@ class Blueprint:
         self._job_annotations.pop(keys.RESTART_ANNOTATION, None)
         self._pod_labels = {**_part(pod_meta, "labels"), **common}
         self._pod_annotations = {**_part(pod_meta, "annotations"), **common, **placement}
+        if pod_groups is not None and pod_groups.of(replicated.name, 0) is not None:
+            self._pod_annotations |= coscheduling_groups.pod_annotations(jobset)
 
         pod_spec = dict(_part(pod_template, "spec"))
         if dns_hostnames(jobset):
@@ -157,6 +162,10 @@ class Blueprint:
         }
         if self._own_attempts is not None:
             own[keys.JOB_RESTART_ATTEMPT] = str(self._own_attempts[index])
+        group = (
+            None if self._pod_groups is None else self._pod_groups.of(self.replicated.name, index)
+        )
+        in_group = {} if group is None else group.labels
         pod_spec = self._pod_spec
         if self._reserves_nodes:
             pod_spec = {
@@ -182,7 +191,7 @@ class Blueprint:
                     **self._pod_template,
                     "metadata": {
                         **self._pod_meta,
-                        "labels": self._pod_labels | own,
+                        "labels": self._pod_labels | own | in_group,
                         "annotations": self._pod_annotations | own,
                     },
                     "spec": pod_spec,
@@ -199,6 +208,7 @@ def blueprints(jobset: JobSet, features: Features) -> dict[str, Blueprint]:
         in_group[item.group_name] = in_group.get(item.group_name, 0) + item.replicas
     total = sum(item.replicas for item in replicated_jobs)
     own_attempts = job_restart_targets(jobset) if features.restart_job else {}
+    pod_groups = coscheduling_groups.groups_of(jobset)
     out = {}
     before = 0
     before_in_group = dict.fromkeys(in_group, 0)
@@ -211,6 +221,7 @@ def blueprints(jobset: JobSet, features: Features) -> dict[str, Blueprint]:
             global_replicas=total,
             group_replicas=in_group[item.group_name],
             own_attempts=own_attempts.get(item.name),
+            pod_groups=pod_groups,
         )
         before += item.replicas
         before_in_group[item.group_name] += item.replicas

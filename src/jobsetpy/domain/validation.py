@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from jobsetpy.api import keys
 from jobsetpy.domain import (
+    validation_coscheduling,
     validation_failure,
     validation_groups,
     validation_jobs,
@@ -80,6 +81,7 @@ def validate_create(
         *_coordinator(spec, name),
         *validation_volumes.volume_claims(spec, name, claims or {}),
         *validation_groups.group_scheduling(spec, names),
+        *validation_coscheduling.coscheduling(jobset),
     ]
 
 

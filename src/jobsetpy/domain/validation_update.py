@@ -19,6 +19,7 @@ from jobsetpy.domain.injection_options import SETTINGS as INJECTION_SETTINGS
 from jobsetpy.domain.injection_options import note_field
 from jobsetpy.domain.json_equality import same
 from jobsetpy.domain.json_tree import Json, child, items, job_spec, number, objects, text
+from jobsetpy.domain.validation_coscheduling import coscheduling_update
 
 IMMUTABLE = "field is immutable"
 COUNTS = ("parallelism", "completions")
@@ -61,6 +62,7 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
     if not same(masked, list(items(old_spec, "replicatedJobs"))):
         problems.append(invalid("spec.replicatedJobs", new_spec.get("replicatedJobs"), IMMUTABLE))
     problems += _agent_notes(old, new)
+    problems += coscheduling_update(old, new)
     if old_spec.get("managedBy") != new_spec.get("managedBy"):
         problems.append(invalid("spec.managedBy", new_spec.get("managedBy"), IMMUTABLE))
     return problems
