@@ -1,0 +1,56 @@
+"""What a manager is made of, by its feature gates."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobsetpy import aio
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.app.wiring import add_jobset_controllers
+from jobsetpy.domain.features import Features
+from jobsetpy.manager import Manager
+from jobsetpy.testing import RecordingClient, World
+from jobsetpy.testing.jobsets import jobset_json
+
+OFF = Features.from_gates({"AllAlpha": False})
+
+
+def made(world, features):
+    """A manager with the JobSet controllers, and the names of those."""
+    manager = Manager(RecordingClient(world, qps=0))
+    add_jobset_controllers(manager, features)
+    return manager, {runnable.name for runnable in manager._runnables}
+
+
+async def test_gates_decide_which_controllers_run():
+    """Restarts in place have a controller and caches of their own, which is all that is left out."""
+    world = World()
+    _, everything = made(world, None)
+    _, less = made(world, OFF)
+    assert {"jobset", "pod-epochs"} <= everything
+    assert everything - less == {"pod-epochs"}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("features", [None, OFF], ids=["on", "off"])
+async def test_gates_reach_the_rules(features):
+    """The label that counts a Job's own restarts is there with the gate only."""
+    world = World()
+    world.register(JobSet)
+    manager, _ = made(world, features)
+    stop = asyncio.Event()
+    async with aio.supervise() as tasks:
+        running = tasks.start(manager.run(stop), name="manager")
+        await manager.ready.wait()
+        body = jobset_json()
+        del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
+        world.create(JobSet, body)
+        await asyncio.sleep(5)
+        labels = [job["metadata"]["labels"] for job in world.list("jobs")]
+        stop.set()
+        await running
+    assert len(labels) == 4
+    assert all((keys.JOB_RESTART_ATTEMPT in each) == (features is None) for each in labels)
