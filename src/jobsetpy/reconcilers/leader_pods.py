@@ -230,7 +230,8 @@ class LeaderPodsReconciler:
         owner = config_map.metadata.controller
         if owner is not None and owner.uid == jobset.metadata.uid:
             return True
-        if not wait.foreign:
+        # What a JobSet of the same name has left behind goes by itself.
+        if not wait.foreign and (owner is None or owner.kind != JobSet.RESOURCE.kind):
             wait.foreign = True
             self._events.event(
                 jobset,

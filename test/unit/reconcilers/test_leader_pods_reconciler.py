@@ -166,6 +166,30 @@ async def test_a_config_map_of_someone_else_is_left_alone(rig):
         assert value(rig).endswith(" 1\n")
 
 
+async def test_what_a_jobset_of_the_same_name_left_behind(rig):
+    """Its value lifts nothing, and nobody is bothered while the garbage collector is on its way."""
+    owner = {"apiVersion": f"{keys.GROUP}/{keys.VERSION}", "kind": "JobSet", "name": "test-js",
+             "uid": "gone", "controller": True}  # fmt: skip
+    labels = {keys.JOBSET_NAME: "test-js"}
+    meta = {"name": NAME, "namespace": "default", "labels": labels, "ownerReferences": [owner]}
+    data = {"started": "gone 7\n"}
+    rig.world.garbage_collect = False
+    rig.world.create(
+        "configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+    )
+    async with rig.manager(groups=True):
+        begin(rig)
+        await rig.settle(0.5)
+        start(rig, *make_pods(rig))
+        await rig.settle()
+        assert value(rig) == "gone 7\n"
+        assert rig.events(keys.GROUP_FOREIGN_REASON) == []
+
+        rig.world.delete("configmaps", NAME)
+        await rig.settle()
+        assert value(rig) == f"{rig.jobset()['metadata']['uid']} 1\n"
+
+
 async def test_a_restarted_group_waits_for_a_signal_of_its_own(rig):
     """The value of the attempt before stays until all pods of the new one have started."""
     async with rig.manager(groups=True):
