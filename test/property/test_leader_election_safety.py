@@ -98,12 +98,13 @@ class Contender:
 
 
 async def trouble(contenders, chance):
-    """Cut one off now and then."""
+    """Cut one off now and then, mostly the one that leads."""
     while True:
-        await asyncio.sleep(chance.uniform(5, 40))
-        one = chance.choice(contenders)
+        await asyncio.sleep(chance.uniform(5, 20))
+        leaders = [one for one in contenders if one.may_write and chance.random() < 0.7]
+        one = chance.choice(leaders or contenders)
         one.network.cut = True
-        await asyncio.sleep(chance.uniform(1, 30))
+        await asyncio.sleep(chance.choice([1, 8, 12, 20, 40]))
         one.network.cut = False
 
 
@@ -132,6 +133,6 @@ async def test_never_two_and_in_the_end_one(seed):
             await asyncio.sleep(0.1)
             after.append(sum(one.may_write for one in contenders))
 
-    assert led > 500  # of 2,500, in spite of everything
+    assert led > 250  # of 2,500, in spite of everything
     assert set(after) <= {0, 1}
     assert sum(after) > 75

@@ -1,0 +1,171 @@
+"""Several managers, one of which works: real API server, processes that are killed and stopped.
+
+A group restarts in place while its leader is lost in one way after the other. Each restart has to
+be finished by the next leader, once.
+"""
+
+import asyncio
+import contextlib
+import signal
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from jobsetpy.api.coordination import Lease
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.app.main import EXIT_LEADERSHIP_LOST
+from manager_process import ManagerProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
+
+JOBS, PODS = 2, 6
+NAME = "6d4f6a47.jobset.x-k8s.io"
+CONFIGURATION = """
+apiVersion: config.jobset.x-k8s.io/v1alpha1
+kind: Configuration
+leaderElection: {{leaseDuration: 4s, renewDeadline: 3s, retryPeriod: 500ms,
+                  resourceNamespace: {namespace}}}
+"""
+
+
+class Replicas:
+    """The managers of one test."""
+
+    def __init__(self, client, namespace, kubeconfig, folder):
+        self.client = client
+        self.namespace = namespace
+        self.kubeconfig = kubeconfig
+        self.folder = folder
+        self.all = []
+        self.configuration = folder / "configuration.yaml"
+        self.configuration.write_text(CONFIGURATION.format(namespace=namespace))
+
+    async def start(self):
+        """One more, which is ready."""
+        log = self.folder / f"manager-{len(self.all)}.log"
+        one = ManagerProcess(self.kubeconfig, log, "--config", str(self.configuration))
+        self.all.append(one)
+        await one.start()
+        return one
+
+    async def holder(self):
+        """Who holds the Lease, by its record."""
+        lease = await self.client.get(Lease, self.namespace, NAME)
+        return lease.spec.holder_identity or ""
+
+    async def next_holder(self, before, timeout_s):
+        """Seconds until somebody else holds the Lease."""
+        started = time.monotonic()
+        async with asyncio.timeout(timeout_s):
+            while (now := await self.holder()) in {"", before}:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.02)
+        return time.monotonic() - started, now
+
+
+@contextlib.asynccontextmanager
+async def group_of_agents(client, namespace):
+    """A JobSet whose workers, played by the test, all run at epoch 1."""
+    from fleet import Fleet
+    from objects import in_place_jobset
+
+    await client.create(JobSet, namespace, in_place_jobset("gang", jobs=JOBS, pods=PODS))
+    names = []
+    for _ in range(300):
+        names = [p.metadata.name for p in (await client.list_page(ChildPod, namespace)).items]
+        if len(names) == JOBS * PODS:
+            break
+        await asyncio.sleep(0.1)
+    fleet = Fleet(client, namespace, "gang")
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(fleet.run(names))
+        await at_epoch(fleet, 1)
+        yield fleet
+        serving.cancel()
+
+
+async def at_epoch(fleet, epoch):
+    """All workers run at ``epoch``, which took one restart and two writes of the status."""
+    total = JOBS * PODS
+    await fleet.wait(lambda: fleet.lifted(epoch) == total, 30, f"all workers at {epoch}")
+    await asyncio.sleep(0.3)
+
+    assert fleet.violations == []
+    assert fleet.status == (epoch, epoch - 1)
+    assert fleet.history.count((epoch, epoch - 1)) == 1
+
+
+async def test_leaders_come_and_go(cluster, client, namespace, kubeconfig_at, tmp_path):
+    """Killed, stopped, asked to end, cut off: the next one goes on, and the old one is silent."""
+    from tcp_proxy import TcpProxy
+
+    config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+    port = urlsplit(config["clusters"][0]["cluster"]["server"]).port
+    async with TcpProxy("127.0.0.1", port).serving() as proxy, asyncio.TaskGroup() as tasks:
+        replicas = Replicas(client, namespace, kubeconfig_at(proxy.port), tmp_path)
+        try:
+            first = await replicas.start()
+            async with group_of_agents(client, namespace) as fleet:
+                holder = await replicas.holder()
+                second = await replicas.start()
+                assert await replicas.holder() == holder
+
+                # Killed in the middle of a restart.
+                fleet.fail(pod_of(fleet, "gang-w-0-0"))
+                await first.kill()
+                seconds, holder = await replicas.next_holder(holder, 10)
+                await at_epoch(fleet, 2)
+                print(f"killed: the next leads after {seconds:.2f} s")
+                assert seconds <= 5.5
+
+                # Stopped in the middle of one, and going on when another leads.
+                third = await replicas.start()
+                fleet.fail(pod_of(fleet, "gang-w-1-2"))
+                second.process.send_signal(signal.SIGSTOP)
+                seconds, holder = await replicas.next_holder(holder, 10)
+                await at_epoch(fleet, 3)
+                version = (await client.get(JobSet, namespace, "gang")).metadata.resource_version
+                second.process.send_signal(signal.SIGCONT)
+                async with asyncio.timeout(5):
+                    code = await second.process.wait()
+                jobset = await client.get(JobSet, namespace, "gang")
+                assert code == EXIT_LEADERSHIP_LOST
+                assert jobset.metadata.resource_version == version
+                assert await replicas.holder() == holder
+
+                # Asked to end.
+                fourth = await replicas.start()
+                ended = tasks.create_task(third.stop())
+                seconds, holder = await replicas.next_holder(holder, 10)
+                print(f"SIGTERM: the next leads after {seconds:.2f} s")
+                assert await ended == 0
+                assert seconds <= 2
+
+                # A short outage is survived, a long one ends it.
+                proxy.refusing = True
+                proxy.cut()
+                await asyncio.sleep(1.5)
+                proxy.refusing = False
+                fleet.fail(pod_of(fleet, "gang-w-0-1"))
+                await at_epoch(fleet, 4)
+                assert fourth.process.returncode is None
+                assert await replicas.holder() == holder
+                proxy.refusing = True
+                proxy.cut()
+                async with asyncio.timeout(6):
+                    assert await fourth.process.wait() == EXIT_LEADERSHIP_LOST
+                proxy.refusing = False
+                fleet.fail(pod_of(fleet, "gang-w-0-2"))
+                await replicas.start()
+                await at_epoch(fleet, 5)
+        finally:
+            for one in replicas.all:
+                if one.process is not None and one.process.returncode is None:
+                    await one.kill()
+
+
+def pod_of(fleet, prefix):
+    """A pod's whole name, which ends at random."""
+    return next(pod for pod in fleet.agents if pod.startswith(f"{prefix}-"))
