@@ -72,6 +72,7 @@ def validate_create(
     names = {text(job, "name") for job in jobs}
     return [
         *_in_place_gate(spec, features),
+        *_in_place_order(spec, features),
         *_first_depends_on(jobs),
         *_subdomain(spec),
         *_managed_by(spec),
@@ -95,6 +96,33 @@ def _in_place_gate(spec: Json, features: Features) -> list[FieldError]:
             "InPlaceRestart is disabled"
         )
     ]
+
+
+def _in_place_order(spec: Json, features: Features) -> list[FieldError]:
+    """Workers of all ReplicatedJobs wait at one barrier, so none can wait for another to run."""
+    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
+    jobs = list(objects(spec, "replicatedJobs"))
+    if strategy != keys.IN_PLACE_RESTART or not features.in_place_restart or len(jobs) < 2:
+        return []
+    why = (
+        f"restartStrategy is {keys.IN_PLACE_RESTART}: the workers of all replicatedJobs start "
+        "together, so none can wait for another to start first"
+    )
+    problems = []
+    order = text(child(spec, "startupPolicy"), "startupPolicyOrder")
+    if order == "InOrder":
+        field = "spec.startupPolicy.startupPolicyOrder"
+        problems.append(invalid(field, order, f"must be AnyOrder when {why}"))
+    problems += [
+        invalid(
+            f"spec.replicatedJobs[{at}].dependsOn[{nth}].name",
+            text(dependency, "name"),
+            f"must not be there when {why}",
+        )
+        for at, job in jobs
+        for nth, dependency in objects(job, "dependsOn")
+    ]
+    return problems
 
 
 def _first_depends_on(jobs: list[Json]) -> list[FieldError]:

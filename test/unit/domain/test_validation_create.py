@@ -37,6 +37,14 @@ def in_place(pod: dict = AGENT, **job) -> dict:
     return jobset(rjob(job=spec, pod=pod), **IN_PLACE)
 
 
+def two_in_place(*, dependsOn: list | None = None, **spec) -> dict:  # noqa: N803 - the field's name
+    first = rjob("a", job=IN_PLACE_JOB, pod=AGENT)
+    second = rjob(
+        "b", job=IN_PLACE_JOB, pod=AGENT, **({"dependsOn": dependsOn} if dependsOn else {})
+    )
+    return jobset(first, second, **IN_PLACE, **spec)
+
+
 def mounting(*names: str, kind: str = "containers", **pod) -> dict:
     mounts = [{"name": name, "mountPath": f"/{name}"} for name in names]
     return rjob(pod={kind: [{"name": "c", "volumeMounts": mounts}], **pod})
@@ -134,6 +142,8 @@ REFUSED = [
     ("ip-unequal", in_place(completions=3), f"{JOBS}[0].template.spec.completions", "equal"),
     ("ip-no-completions", in_place(completions=None), f"{JOBS}[0].template.spec.completions", "equal"),
     ("ip-no-parallelism", in_place(parallelism=None), f"{JOBS}[0].template.spec.completions", "equal"),
+    ("ip-in-order", two_in_place(startupPolicy={"startupPolicyOrder": "InOrder"}), "spec.startupPolicy.startupPolicyOrder", "start together"),
+    ("ip-depends", two_in_place(dependsOn=[{"name": "a", "status": "Ready"}]), f"{JOBS}[1].dependsOn[0].name", "start together"),
     ("ip-no-agent", in_place(pod={}), f"{JOBS}[0].template.spec.template.spec.initContainers", "no agent"),
     # --- group scheduling
     ("group-target", jobset(groupSchedulingConfig={"targetReplicatedJobs": ["x"]}), "spec.groupSchedulingConfig.targetReplicatedJobs[0]", '"x"'),
@@ -200,6 +210,11 @@ ACCEPTED = {
     ),
     "claim-no-policy": jobset(volumeClaimPolicies=[]),
     "in-place": in_place(),
+    "in-place-two": two_in_place(),
+    "in-place-one-in-order": {
+        **in_place(),
+        "spec": {**in_place()["spec"], "startupPolicy": {"startupPolicyOrder": "InOrder"}},
+    },
     "in-place-seeds-name": in_place(
         pod={
             "initContainers": [
