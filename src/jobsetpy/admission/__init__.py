@@ -4,7 +4,8 @@ The rules are pure functions in ``jobsetpy.domain``; this package answers the AP
 requests with them, and keeps the certificates that this needs.
 """
 
+from jobsetpy.admission._endpoint import EndpointCertificate
 from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.admission._webhooks import Webhooks, setup
 
-__all__ = ["WebhookSettings", "Webhooks", "setup"]
+__all__ = ["EndpointCertificate", "WebhookSettings", "Webhooks", "setup"]

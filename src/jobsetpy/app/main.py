@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
+    from jobsetpy.admission import EndpointCertificate
     from jobsetpy.app.configuration import Configuration
     from jobsetpy.manager import LeaderElectionSettings, Manager
 
@@ -117,6 +118,7 @@ def _manager(options: argparse.Namespace) -> int:
     try:
         configuration = settings.read(options)
         election = election_settings(configuration)
+        metrics_tls = settings.metrics_tls(configuration, options)
     except ConfigurationError as error:
         for problem in error.problems:
             print(f"jobsetpy manager: {problem}", file=sys.stderr)  # noqa: T201
@@ -134,7 +136,7 @@ def _manager(options: argparse.Namespace) -> int:
         if options.webhooks:
             add_webhooks(manager, **settings.webhook_settings(configuration, options))
 
-    return _serve(configuration, options, setup, election)
+    return _serve(configuration, options, setup, election, metrics_tls)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -167,13 +169,14 @@ def _serve(
     options: argparse.Namespace,
     setup: Callable[[Manager], None],
     election: LeaderElectionSettings | None = None,
+    metrics_tls: EndpointCertificate | None = None,
 ) -> int:
     import asyncio
 
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_manage(configuration, options, setup, election))
+        return runner.run(_manage(configuration, options, setup, election, metrics_tls))
 
 
 async def _manage(
@@ -181,6 +184,7 @@ async def _manage(
     options: argparse.Namespace,
     setup: Callable[[Manager], None],
     election: LeaderElectionSettings | None,
+    metrics_tls: EndpointCertificate | None,
 ) -> int:
     from jobsetpy import aio
     from jobsetpy.client import connect
@@ -204,6 +208,7 @@ async def _manage(
                 health_probe_bind_address=configuration.health.health_probe_bind_address,
                 liveness_path=configuration.health.liveness_endpoint_name,
                 readiness_path=configuration.health.readiness_endpoint_name,
+                metrics_tls=metrics_tls,
                 leader_election=election,
             ),
         )

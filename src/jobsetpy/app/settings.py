@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -18,6 +18,9 @@ from jobsetpy.app import configuration as file
 from jobsetpy.app.configuration import Configuration
 from jobsetpy.domain.features import gate_names, gate_problems
 from jobsetpy.observability.logging import Format, get_logger
+
+if TYPE_CHECKING:
+    from jobsetpy.admission import EndpointCertificate
 
 _OVERRIDES: Final = {
     "metrics_bind_address": ("metrics", "bind_address"),
@@ -32,6 +35,8 @@ _OVERRIDES: Final = {
     "group_scheduling_rbac": ("group_scheduling", "manage_rbac"),
 }
 """Flag → section and field of the file that it overrides."""
+
+METRICS_SERVICE: Final = "jobset-controller-manager-metrics-service"
 
 _ZAP_LEVELS: Final = {"debug": "debug", "info": "info", "error": "error", "panic": "error"}
 
@@ -51,6 +56,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=None,
         metavar="BOOL",
         help="default: what the configuration file says, else true",
+    )
+    parser.add_argument(
+        "--metrics-secure",
+        nargs="?",
+        const=True,
+        type=_boolean,
+        default=True,
+        metavar="BOOL",
+        help="metrics over TLS, for those whom the API server lets read them; default true",
     )
     parser.add_argument(
         "--in-place-restart-stalled-after",
@@ -184,9 +198,9 @@ def without_effect(configuration: Configuration, *, webhooks: bool) -> list[str]
         configuration: as read.
         webhooks: whether this manager serves webhooks.
     """
-    idle = ["metrics.certDir"]
+    idle = []
     if not webhooks:
-        idle += ["webhook", "tls", "internalCertManagement", "inPlaceRestart.agentImage"]
+        idle += ["webhook", "internalCertManagement", "inPlaceRestart.agentImage"]
         idle += ["groupScheduling.image", "groupScheduling.agentImage"]
     elif configuration.internal_cert_management.enable:
         idle.append("webhook.certDir")  # own certificates are kept in memory
@@ -217,6 +231,30 @@ def webhook_settings(
     if options.webhook_cert_dir is not None:
         out["certificate_dir"] = Path(options.webhook_cert_dir)
     return out
+
+
+def metrics_tls(
+    configuration: Configuration, options: argparse.Namespace
+) -> EndpointCertificate | None:
+    """How metrics are protected; ``None`` when they are served in plain, or not at all.
+
+    Raises:
+        ConfigurationError: the TLS library cannot do what the ``tls`` section asks for.
+    """
+    if not options.metrics_secure or configuration.metrics.bind_address in {"", "0"}:
+        return None
+    from jobsetpy.admission import EndpointCertificate
+
+    folder, tls = configuration.metrics.cert_dir, configuration.tls or file.Tls()
+    try:
+        return EndpointCertificate(
+            folder=Path(folder) if folder else None,
+            names=(METRICS_SERVICE,),
+            tls13_only=tls.min_version == "VersionTLS13",
+            ciphers=tls_names.openssl_ciphers(tls.cipher_suites),
+        )
+    except ValueError as error:
+        raise file.ConfigurationError([f"tls: {error}"]) from None
 
 
 def _boolean(text: str) -> bool:

@@ -14,6 +14,7 @@ after the last write.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -27,9 +28,11 @@ from jobsetpy.client import KubeClient
 from jobsetpy.controller import Controller, EventRecorder
 from jobsetpy.errors import AlreadyStartedError, StopTimedOutError
 from jobsetpy.informers import Index, InformerCache, SharedInformer, Tally
+from jobsetpy.manager._access import AccessReviewer
 from jobsetpy.manager._leader import LeaderElectionSettings, LeaderElector
 from jobsetpy.manager._servers import (
     Check,
+    behind,
     health_routes,
     metrics_route,
     parse_address,
@@ -42,8 +45,23 @@ from jobsetpy.observability.observers import InformerMetrics
 
 T = TypeVar("T", bound=KubeObject)
 
+_REVIEWS_QPS = 10
+
 LOOP_LAG_PERIOD_S = 1.0
 """How often the event loop's lag is measured."""
+
+
+class ServerTls(Protocol):
+    """A server's certificate, which is loaded and kept good within ``running()``."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the server."""
+        ...
+
+    def running(self) -> AbstractAsyncContextManager[Any]:
+        """Begins at once, and ends with the block."""
+        ...
 
 
 @attrs.frozen(kw_only=True)
@@ -56,6 +74,8 @@ class ManagerSettings:
         liveness_path, readiness_path: where those two are served.
         sync_timeout_s: how long caches may take for their first list before the manager gives up.
         stop_timeout_s: how long a graceful stop may take as a whole.
+        metrics_tls: metrics are served over TLS, to those whom the API server lets
+            read them; ``None``: plain, to everybody.
         leader_election: controllers run only while this process holds a Lease; ``None``: always.
     """
 
@@ -65,6 +85,7 @@ class ManagerSettings:
     readiness_path: str = "/readyz"
     sync_timeout_s: float = 120.0
     stop_timeout_s: float = 30.0
+    metrics_tls: ServerTls | None = None
     leader_election: LeaderElectionSettings | None = None
 
 
@@ -233,9 +254,7 @@ class Manager:
                 ),
             )
         )
-        self.metrics_port = await stack.enter_async_context(
-            serving(parse_address(settings.metrics_bind_address), metrics_route(metrics.REGISTRY))
-        )
+        self.metrics_port = await self._serve_metrics(stack)
         await stack.enter_async_context(_in_background("loop-lag", self._measure_loop_lag))
         if self._elector is not None:
             await stack.enter_async_context(self._elector.running())
@@ -249,6 +268,20 @@ class Manager:
                 await stack.enter_async_context(runnable.running())
         if self._elector is not None:
             self.ready.set()
+
+    async def _serve_metrics(self, stack: AsyncExitStack) -> int | None:
+        address = parse_address(self.settings.metrics_bind_address)
+        routes, tls = metrics_route(metrics.REGISTRY), self.settings.metrics_tls
+        if address is None or tls is None:
+            return await stack.enter_async_context(serving(address, routes))
+        await stack.enter_async_context(tls.running())
+        reviewer = AccessReviewer(
+            self.replica_client.apart(qps=_REVIEWS_QPS, burst=2 * _REVIEWS_QPS),
+            clock=self.clock.monotonic,
+        )
+        return await stack.enter_async_context(
+            serving(address, behind(reviewer, routes), tls.context)
+        )
 
     async def _elected(self, stop: asyncio.Event) -> bool:
         """Wait for leadership; ``False`` if the stop comes first."""

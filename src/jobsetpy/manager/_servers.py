@@ -1,11 +1,14 @@
 """The small HTTP servers of a manager: health, readiness and metrics.
 
-Plain HTTP. Health endpoints answer from the state at that moment, so that a kubelet's probe and a
-person with curl see the same truth.
+Health is plain HTTP; metrics may be behind TLS and access control. HTTP/1.1 only. Health
+endpoints answer from the state at that moment, so that a kubelet's probe and a person with curl see
+the same truth.
 """
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
@@ -13,8 +16,19 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from jobsetpy.manager._access import AccessReviewer
+
 Check = Callable[[], Iterable[str]]
 """A health check: yields one line per problem; nothing means healthy."""
+
+HANDSHAKE_S = 10.0
+"""How long a TLS handshake may take."""
+
+_REFUSALS = {
+    401: "a valid bearer token is needed\n",
+    403: "not allowed: bind a ClusterRole with get on this nonResourceURL\n",
+    503: "the API server could not be asked who may read this\n",
+}
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -71,11 +85,31 @@ def metrics_route(registry: CollectorRegistry) -> dict[str, _Handler]:
     return {"/metrics": handle}
 
 
+def behind(reviewer: AccessReviewer, routes: Mapping[str, _Handler]) -> dict[str, _Handler]:
+    """``routes`` for those whom ``reviewer`` lets through."""
+
+    def checked(handler: _Handler) -> _Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            verdict = await reviewer.verdict(
+                request.headers.get("Authorization", ""), request.method.lower(), request.path
+            )
+            if verdict != 200:
+                headers = {"WWW-Authenticate": "Bearer"} if verdict == 401 else {}
+                return web.Response(status=verdict, text=_REFUSALS[verdict], headers=headers)
+            return await handler(request)
+
+        return handle
+
+    return {path: checked(handler) for path, handler in routes.items()}
+
+
 @asynccontextmanager
 async def serving(
-    address: tuple[str, int] | None, routes: Mapping[str, _Handler]
+    address: tuple[str, int] | None,
+    routes: Mapping[str, _Handler],
+    context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int | None]:
-    """Serve ``routes`` within the block.
+    """Serve ``routes`` within the block; over TLS with ``context``, whose certificate may change.
 
     Yields:
         The port that is listened on (useful with port 0), or ``None`` when ``address`` is.
@@ -92,8 +126,18 @@ async def serving(
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, address[0] or None, address[1])
-        await site.start()
-        yield runner.addresses[0][1]
+        assert runner.server is not None
+        server = await asyncio.get_running_loop().create_server(
+            runner.server,
+            address[0] or None,
+            address[1],
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
+        )
+        try:
+            port: int = server.sockets[0].getsockname()[1]
+            yield port
+        finally:
+            server.close()
     finally:
         await runner.cleanup()

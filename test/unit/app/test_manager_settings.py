@@ -143,7 +143,7 @@ def test_webhook_settings(options, text, flags, wanted):
          ["webhook", "tls", "internalCertManagement"]),
         ("webhook: {port: 1, certDir: /x}\ntls: {}", [], True, ["webhook.certDir"]),
         ("webhook: {certDir: /x}\ninternalCertManagement: {enable: false}", [], True, []),
-        ("metrics: {certDir: /x}", [], True, ["metrics.certDir"]),
+        ("metrics: {certDir: /x}", [], True, []),
         ("", [], False, []),
     ],
 )  # fmt: skip

@@ -1,0 +1,193 @@
+"""Who may read metrics, and how they are served."""
+
+import asyncio
+import json
+import ssl
+from datetime import timedelta
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from jobsetpy import aio
+from jobsetpy.admission import EndpointCertificate
+from jobsetpy.admission._endpoint import SelfMadeSource
+from jobsetpy.client import HttpResponse, KubeClient
+from jobsetpy.errors import ConnectFailedError
+from jobsetpy.manager._access import MAX_REMEMBERED, AccessReviewer
+from jobsetpy.manager._servers import behind, metrics_route, serving
+
+
+class Authority:
+    """An API server that knows two tokens."""
+
+    def __init__(self):
+        self.asked = []
+        self.down = False
+
+    async def request(self, request):
+        if self.down:
+            raise ConnectFailedError("no connection")
+        spec = json.loads(request.body)["spec"]
+        kind = request.path.rsplit("/", 1)[1]
+        self.asked.append((kind, spec))
+        if kind == "tokenreviews":
+            known = spec["token"] in {"good", "poor"}
+            user = {"username": spec["token"], "groups": ["g"], "extra": {"k": ["v"]}}
+            status = {"authenticated": known, "user": user if known else {}}
+        else:
+            status = {"allowed": spec["user"] == "good"}
+        return HttpResponse(201, {}, json.dumps({"status": status}).encode())
+
+
+@pytest.fixture
+def authority():
+    return Authority()
+
+
+@pytest.fixture
+def clock():
+    return aio.ManualClock()
+
+
+@pytest.fixture
+def reviewer(authority, clock):
+    return AccessReviewer(KubeClient(authority), clock=clock.monotonic)
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("Bearer good", 200),
+        ("bearer good", 200),
+        ("Bearer poor", 403),
+        ("Bearer stranger", 401),
+        ("Bearer ", 401),
+        ("Bearer " + "x" * 20_000, 401),
+        ("Basic Z29vZA==", 401),
+        ("good", 401),
+        ("", 401),
+    ],
+)
+async def test_verdicts(reviewer, header, status):
+    """A token that is accepted and allowed passes; nothing else does."""
+    assert await reviewer.verdict(header, "get", "/metrics") == status
+
+
+async def test_the_api_server_is_asked_about_the_user_and_the_path(reviewer, authority):
+    """The review names the user as the token review did, and the path and verb."""
+    await reviewer.verdict("Bearer good", "get", "/metrics")
+
+    assert authority.asked[1] == (
+        "subjectaccessreviews",
+        {
+            "user": "good",
+            "uid": "",
+            "groups": ["g"],
+            "extra": {"k": ["v"]},
+            "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+        },
+    )
+
+
+@pytest.mark.parametrize(("token", "lasts_s"), [("good", 60), ("poor", 10), ("stranger", 10)])
+async def test_verdicts_are_remembered_for_a_while(reviewer, authority, clock, token, lasts_s):
+    """The API server is asked once, and again when the verdict is old."""
+    for _ in range(5):
+        await reviewer.verdict(f"Bearer {token}", "get", "/metrics")
+    first = len(authority.asked)
+    clock.advance(lasts_s - 0.1)
+    await reviewer.verdict(f"Bearer {token}", "get", "/metrics")
+    within = len(authority.asked)
+    clock.advance(0.2)
+    await reviewer.verdict(f"Bearer {token}", "get", "/metrics")
+
+    assert first == within
+    assert len(authority.asked) == 2 * first
+
+
+async def test_an_outage_lets_nobody_new_in_and_is_not_remembered(reviewer, authority):
+    """Without the API server the answer is 503 but for those who are known."""
+    await reviewer.verdict("Bearer good", "get", "/metrics")
+    authority.down = True
+    known = await reviewer.verdict("Bearer good", "get", "/metrics")
+    unknown = await reviewer.verdict("Bearer poor", "get", "/metrics")
+    authority.down = False
+
+    assert (known, unknown) == (200, 503)
+    assert await reviewer.verdict("Bearer poor", "get", "/metrics") == 403
+
+
+async def test_what_is_remembered_is_bounded(reviewer):
+    """Guessed tokens do not fill the memory."""
+    for number in range(MAX_REMEMBERED + 10):
+        await reviewer.verdict(f"Bearer {number}", "get", "/metrics")
+
+    assert len(reviewer._remembered) == MAX_REMEMBERED
+
+
+async def fetch(port, context, token=""):
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"https://127.0.0.1:{port}/metrics", ssl=context, headers=headers) as answer,
+    ):
+        return answer.status, await answer.text(), dict(answer.headers)
+
+
+def trusting():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def served(certificate, port):
+    """Wait for the certificate, which is made meanwhile."""
+    async with asyncio.timeout(10):
+        await certificate._keeper.loaded.wait()
+    return port
+
+
+async def test_metrics_over_tls(reviewer):
+    """Served with a certificate made in memory, to those who may read them, without HTTP/2."""
+    registry = CollectorRegistry()
+    Counter("things_total", "Things.", registry=registry).inc(3)
+    certificate = EndpointCertificate(names=("metrics",), tls13_only=True)
+    routes = behind(reviewer, metrics_route(registry))
+    async with (
+        certificate.running(),
+        serving(("127.0.0.1", 0), routes, certificate.context) as port,
+    ):
+        await served(certificate, port)
+        good = await fetch(port, trusting(), "good")
+        poor = await fetch(port, trusting(), "poor")
+        nobody = await fetch(port, trusting())
+        old = trusting()
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await fetch(port, old, "good")
+        both = trusting()
+        both.set_alpn_protocols(["h2", "http/1.1"])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=both)
+        chosen = writer.get_extra_info("ssl_object").selected_alpn_protocol()
+        writer.transport.abort()
+        assert reader is not None
+
+    assert (good[0], "things_total 3.0" in good[1]) == (200, True)
+    assert (poor[0], "things_total" in poor[1]) == (403, False)
+    assert (nobody[0], nobody[2]["WWW-Authenticate"]) == (401, "Bearer")
+    assert chosen == "http/1.1"
+
+
+async def test_a_self_made_certificate_is_made_anew_before_its_end():
+    """It is kept while it lasts, and replaced 90 days before it ends."""
+    clock = aio.ManualClock()
+    source = SelfMadeSource(("metrics",), clock)
+    made = await source.renew()
+    first = await source.serving()
+    kept = not await source.renew()
+    clock.advance(timedelta(days=276).total_seconds())
+    again = await source.renew()
+
+    assert (made, kept, again) == (True, True, True)
+    assert first != await source.serving()
