@@ -32,19 +32,22 @@ def _shared_selector(key: str, value: str) -> Mapping[str, str]:
 
 @wire
 class ChildPodLabels:
-    """The labels that tell which Job of which JobSet a pod belongs to."""
+    """The labels that tell which Job of which JobSet a pod belongs to, and its group."""
 
     jobset_name: str = field(default="", name=keys.JOBSET_NAME)
     replicated_job_name: str = field(default="", name=keys.REPLICATED_JOB_NAME)
     restart_attempt: str = field(default="", name=keys.RESTART_ATTEMPT)
     job_index: str = field(default="", name=keys.JOB_INDEX)
     job_key: str = field(default="", name=keys.JOB_KEY)
+    pod_group: str = field(default="", name=keys.POD_GROUP_NAME)
+    pod_group_minimum: str = field(default="", name=keys.POD_GROUP_MIN_AVAILABLE)
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
         _intern(
             self, "jobset_name", "replicated_job_name", "restart_attempt", "job_index", "job_key"
         )
+        _intern(self, "pod_group", "pod_group_minimum")
 
 
 @wire
@@ -114,6 +117,7 @@ class ChildPodSpec:
     """
 
     node_name: str = ""
+    priority: int | None = None
     node_selector: Mapping[str, str] | None = None
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 

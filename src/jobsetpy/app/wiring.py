@@ -6,7 +6,7 @@ from typing import Any
 
 from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers import jobs, leader_pods, pod_epochs, pod_placement
+from jobsetpy.reconcilers import coscheduling, jobs, leader_pods, pod_epochs, pod_placement
 
 
 def add_jobset_controllers(
@@ -29,6 +29,7 @@ def add_jobset_controllers(
     features = features or Features()
     jobs.setup(manager, jobs.JobsSettings(features=features, group_rbac=group_rbac))
     leader_pods.setup(manager, leader_pods.LeaderPodsSettings(features=features))
+    coscheduling.setup(manager, coscheduling.CoschedulingSettings(features=features))
     if features.in_place_restart:
         pod_epochs.setup(manager, pod_epochs.PodEpochsSettings(stalled_after_s=stalled_after_s))
     pod_placement.setup(manager, pod_placement.PlacementSettings(repair=webhooks))

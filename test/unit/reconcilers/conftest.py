@@ -12,7 +12,7 @@ from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers import jobs, leader_pods, pod_epochs
+from jobsetpy.reconcilers import coscheduling, jobs, leader_pods, pod_epochs
 from jobsetpy.testing import RecordingClient, World, make_pod
 from jobsetpy.testing.jobsets import jobset_json
 
@@ -49,7 +49,7 @@ class Rig:
         return self.world.faults
 
     @asynccontextmanager
-    async def manager(self, *, epochs=True, groups=False, **settings):
+    async def manager(self, *, epochs=True, groups=False, gangs=False, **settings):
         """A running manager; leaving the block stops it."""
         client = RecordingClient(self.world, qps=0)
         manager = Manager(client, clock=VirtualClock())
@@ -58,6 +58,8 @@ class Rig:
             pod_epochs.setup(manager)
         if groups:
             leader_pods.setup(manager)
+        if gangs:
+            coscheduling.setup(manager)
         stop = asyncio.Event()
         async with aio.supervise() as tasks:
             running = tasks.start(manager.run(stop), name="manager")

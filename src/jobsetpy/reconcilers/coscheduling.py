@@ -1,0 +1,407 @@
+"""Keeps the labels of coscheduling's groups true on pods, and tells where each group stands.
+
+Pods get their labels from their Jobs' templates (``domain.jobs``), which cannot change while a Job
+runs. Three things make labels untrue: the JobSet is resized or asks for another minimum, somebody
+edits them, and pods that end and do not come again, for which a group must not wait.
+
+A pod's event costs the same however large its group is: some counts, a comparison of its labels,
+and a pass only if they are wrong or the group has just become, or ceased to be, complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final, Generic, TypeVar
+
+import attrs
+
+from jobsetpy import runtime as rt
+from jobsetpy.aio import Clock, LoopClock
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.domain import conditions as cond
+from jobsetpy.domain import coscheduling_groups as domain
+from jobsetpy.domain import coscheduling_status as told
+from jobsetpy.domain.coscheduling_ledger import PodGroup, PodGroupLedger, is_live
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.planner import is_ours
+from jobsetpy.errors import NotFoundError
+from jobsetpy.reconcilers._group_writer import GroupWriter
+from jobsetpy.reconcilers._parallel import in_parallel
+
+CHILD_SELECTOR: Final = keys.JOBSET_NAME
+"""Label selector of child Jobs and pods: the label exists."""
+
+_SHOWN_ERRORS: Final = 5
+
+T = TypeVar("T", bound=rt.KubeObject)
+
+
+@attrs.frozen(kw_only=True)
+class CoschedulingSettings:
+    """How the coscheduling reconciler works.
+
+    Args:
+        features: the feature gates.
+        workers: so many JobSets are handled at the same time.
+        parallel_writes: so many labels of one JobSet are written at once.
+    """
+
+    features: Features = attrs.field(factory=Features)
+    workers: int = 4
+    parallel_writes: int = 16
+
+
+@attrs.define
+class _Memory:
+    """What is remembered of a JobSet between passes; nothing that could not be lost.
+
+    ``left`` and ``least`` are by name of a group; ``suspects`` are pods whose labels were wrong.
+    """
+
+    uid: str
+    stamp: object
+    groups: domain.Groups
+    by_name: dict[str, domain.Group]
+    left: dict[str, int] = attrs.field(factory=dict)
+    least: dict[str, int] = attrs.field(factory=dict)
+    incomplete: set[str] = attrs.field(factory=set)
+    suspects: set[str] = attrs.field(factory=set)
+    all_suspect: bool = True
+    waits_since: float | None = None
+    next_tell: float = 0.0
+    pause: float = 0.0
+    mixed: dict[str, tuple[int, ...]] = attrs.field(factory=dict)
+
+
+class CoschedulingReconciler:
+    """One pass over one JobSet, and what pod and Job events do between passes.
+
+    Args:
+        client: writes.
+        jobsets: cache of JobSets.
+        jobs: cache of their Jobs, with the index ``OWNER_UID``.
+        pods: cache of their pods.
+        events: receives events about JobSets.
+        settings: see there.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        client: rt.Client,
+        *,
+        jobsets: rt.Store[JobSet],
+        jobs: rt.Store[Job],
+        pods: rt.Store[ChildPod],
+        events: rt.EventRecorder,
+        settings: CoschedulingSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client = client
+        self._jobsets = jobsets
+        self._jobs = jobs
+        self._pods = pods
+        self._events = events
+        self._settings = settings or CoschedulingSettings()
+        self._clock = clock or LoopClock()
+        self._writer = GroupWriter(client, events, self._clock)
+        self._ledger = PodGroupLedger()
+        self._memory: dict[rt.ObjectKey, _Memory] = {}
+        self._complained: set[str] = set()
+
+    # -- between passes -----------------------------------------------------------------------
+
+    def pod_changed(self, old: ChildPod | None, new: ChildPod | None) -> rt.ObjectKey | None:
+        """Take a pod's event into account; O(1).
+
+        Returns:
+            The JobSet that has to have a pass now, or ``None``.
+        """
+        groups = self._ledger.pod_changed(old, new)
+        pod = new if new is not None else old
+        if pod is None:
+            return None
+        key = rt.ObjectKey(pod.metadata.namespace, pod.metadata.labels.jobset_name)
+        memory = self._memory.get(key)
+        if memory is None:
+            return None  # it takes no part, or its first pass is yet to come and sees everything
+        due = any(self._turned(memory, group) for group in groups if group.jobset == key)
+        if new is not None and self._wanted_labels(memory, new) is not None:
+            memory.suspects.add(new.metadata.name)
+            due = True
+        return key if due else None
+
+    def job_changed(self, old: Job | None, new: Job | None) -> rt.ObjectKey | None:
+        """The JobSet that has to have a pass, as its groups may have less to do; or ``None``."""
+        job = new if new is not None else old
+        owner = None if job is None else job.metadata.controller
+        if job is None or owner is None:
+            return None
+        key = rt.ObjectKey(job.metadata.namespace, owner.name)
+        return key if key in self._memory and _progress(old) != _progress(new) else None
+
+    def _turned(self, memory: _Memory, group: PodGroup) -> bool:
+        least = memory.least.get(group.name)
+        if least is None or memory.left.get(group.name, 0) <= 0:
+            return False
+        complete = self._ledger.counts(group).bound >= least
+        return complete == (group.name in memory.incomplete)
+
+    def _wanted_labels(self, memory: _Memory, pod: ChildPod) -> dict[str, str] | None:
+        """What a pod's labels should be, if they are not."""
+        meta = pod.metadata
+        if not is_live(pod) or meta.annotations.jobset_uid not in {"", memory.uid}:
+            return None
+        labels = meta.labels
+        group = memory.groups.of(labels.replicated_job_name, labels.job_index)
+        if group is None:
+            return None
+        least = memory.least.get(group.name, group.min_available)
+        if labels.pod_group == group.name and domain.is_true(
+            labels.pod_group_minimum, group, least, bound=bool(pod.spec.node_name)
+        ):
+            return None
+        return {keys.POD_GROUP_NAME: group.name, keys.POD_GROUP_MIN_AVAILABLE: str(least)}
+
+    # -- the pass -----------------------------------------------------------------------------
+
+    async def reconcile(self, request: rt.Request) -> rt.Result:
+        """Mend labels, and tell where the groups stand.
+
+        Raises:
+            ConflictError: the JobSet changes faster than it can be written.
+            ExceptionGroup: some labels could not be written; the others were.
+        """
+        key = request.key
+        jobset = self._jobsets.get(key)
+        if jobset is None or jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
+            self._memory.pop(key, None)
+            return rt.Result.done()
+        groups = domain.groups_of(jobset)
+        if groups is None:
+            self._memory.pop(key, None)
+            self._complain(jobset)
+            return rt.Result.done()
+        finished = cond.finished(jobset.status.conditions) is not None
+        if finished or jobset.spec.suspend is True:
+            self._memory.pop(key, None)
+            await self._writer.condition(jobset, told.FINISHED if finished else told.SUSPENDED)
+            return rt.Result.done()
+        memory = self._remember(jobset, groups)
+        mended = await self._mend(jobset, memory)
+        standings = self._standings(jobset, memory)
+        self._tell_priorities(jobset, memory, standings)
+        result = await self._tell(jobset, memory, standings)
+        return attrs.evolve(result, summary=f"mended labels of {mended}") if mended else result
+
+    def _remember(self, jobset: JobSet, groups: domain.Groups) -> _Memory:
+        meta = jobset.metadata
+        stamp = (meta.uid, meta.generation, _notes(jobset))
+        memory = self._memory.get(meta.key)
+        if memory is None or memory.uid != meta.uid:
+            by_name = {group.name: group for group in groups}
+            memory = self._memory[meta.key] = _Memory(meta.uid, stamp, groups, by_name)
+        elif memory.stamp != stamp:
+            memory.stamp, memory.groups = stamp, groups
+            memory.by_name = {group.name: group for group in groups}
+            memory.all_suspect = True
+        jobs = self._jobs.by_index(rt.OWNER_UID, meta.uid)
+        memory.left = domain.possible(jobset, memory.groups, jobs, self._settings.features)
+        least = {
+            name: domain.minimum(group, memory.left[name]) for name, group in memory.by_name.items()
+        }
+        if least != memory.least:
+            memory.least = least
+            memory.suspects.update(self._ledger.open_pods(meta.key))
+        return memory
+
+    async def _mend(self, jobset: JobSet, memory: _Memory) -> int:
+        """Write the labels that are wrong; returns how many pods that were."""
+        namespace = jobset.metadata.namespace
+        pods: Iterable[ChildPod]
+        if memory.all_suspect:
+            name = jobset.metadata.name
+            found = self._pods.list(namespace)
+            pods = [pod for pod in found if pod.metadata.labels.jobset_name == name]
+        else:
+            named = [self._pods.get(rt.ObjectKey(namespace, name)) for name in memory.suspects]
+            pods = [pod for pod in named if pod is not None]
+        todo = [
+            (pod, labels)
+            for pod in pods
+            if (labels := self._wanted_labels(memory, pod)) is not None
+        ]
+
+        async def write(item: tuple[ChildPod, dict[str, str]]) -> None:
+            pod, labels = item
+            # The UID keeps it from another pod of that name.
+            body = {"metadata": {"uid": pod.metadata.uid, "labels": labels}}
+            with suppress(NotFoundError):
+                await self._client.merge_patch(ChildPod, namespace, pod.metadata.name, body)
+
+        before, memory.suspects, memory.all_suspect = memory.suspects, set(), False
+        failed = await in_parallel(self._settings.parallel_writes, todo, write)
+        if failed:
+            memory.suspects |= before | {pod.metadata.name for (pod, _), _ in failed}
+            msg = f"labels of {len(failed)} pods could not be written: {failed[0][1]}"
+            raise ExceptionGroup(msg, [error for _, error in failed[:_SHOWN_ERRORS]])
+        return len(todo)
+
+    # -- what users hear ----------------------------------------------------------------------
+
+    def _standings(self, jobset: JobSet, memory: _Memory) -> list[told.GroupStanding]:
+        key = jobset.metadata.key
+        standings = [
+            told.GroupStanding(
+                group,
+                memory.left[name],
+                memory.least[name],
+                self._ledger.counts(PodGroup(key, name)),
+            )
+            for name, group in memory.by_name.items()
+        ]
+        memory.incomplete = {each.group.name for each in standings if not each.complete}
+        return standings
+
+    async def _tell(
+        self, jobset: JobSet, memory: _Memory, standings: list[told.GroupStanding]
+    ) -> rt.Result:
+        if not memory.incomplete:
+            memory.waits_since, memory.pause = None, 0.0
+            if standings:
+                await self._writer.condition(jobset, told.bound(len(standings)))
+            return rt.Result.done()
+        now = self._clock.monotonic()
+        if memory.waits_since is None:
+            memory.waits_since, memory.next_tell = now, now + told.TELL_AFTER_S
+        elif now >= memory.next_tell:
+            memory.pause = told.next_pause(memory.pause)
+            memory.next_tell = now + memory.pause
+            await self._writer.condition(jobset, told.waiting(standings))
+        return rt.Result.requeue_after(timedelta(seconds=max(0.01, memory.next_tell - now)))
+
+    def _tell_priorities(
+        self, jobset: JobSet, memory: _Memory, standings: list[told.GroupStanding]
+    ) -> None:
+        """Warn of each group whose pods differ in priority: the scheduler may take it apart."""
+        mixed = {
+            each.group.name: tuple(sorted(each.counts.priorities))
+            for each in standings
+            if len(each.counts.priorities) > 1
+        }
+        for name, priorities in mixed.items():
+            if memory.mixed.get(name) == priorities:
+                continue
+            title = memory.by_name[name].title or "the group"
+            self._events.event(
+                jobset,
+                cond.WARNING,
+                keys.POD_GROUP_PRIORITIES_REASON,
+                f"pods of {title} have different priorities "
+                f"({', '.join(map(str, priorities))}): they may not be scheduled together",
+            )
+        memory.mixed = mixed
+
+    def _complain(self, jobset: JobSet) -> None:
+        """Say once that what a JobSet asks for means nothing; the webhook would have refused it."""
+        value = jobset.metadata.annotations.get(keys.COSCHEDULING_ANNOTATION)
+        uid = jobset.metadata.uid
+        if value is None:
+            self._complained.discard(uid)
+        elif uid not in self._complained:
+            self._complained.add(uid)
+            scopes = ", ".join(domain.SCOPES)
+            self._events.event(
+                jobset,
+                cond.WARNING,
+                keys.COSCHEDULING_INVALID_REASON,
+                f"annotation {keys.COSCHEDULING_ANNOTATION} is {value!r}, not one of {scopes}: "
+                "its pods are not scheduled as groups",
+            )
+
+
+def _notes(jobset: JobSet) -> tuple[str | None, ...]:
+    notes = jobset.metadata.annotations
+    return tuple(
+        notes.get(name)
+        for name in (
+            keys.COSCHEDULING_ANNOTATION,
+            keys.COSCHEDULING_TARGETS_ANNOTATION,
+            keys.COSCHEDULING_MIN_ANNOTATION,
+        )
+    )
+
+
+def _progress(job: Job | None) -> object:
+    """What of a Job decides for how many pods it has work left."""
+    if job is None:
+        return None
+    finished = job.status.finished
+    return job.metadata.uid, job.status.succeeded, None if finished is None else finished.type
+
+
+@attrs.frozen
+class _Handler(Generic[T]):
+    """Passes events on to the reconciler, and has JobSets reconciled when it says so."""
+
+    changed: Callable[[T | None, T | None], rt.ObjectKey | None]
+    controller: rt.Controller
+
+    def on_add(self, obj: T, *, initial: bool) -> None:  # noqa: ARG002 - protocol
+        self._pass_on(None, obj)
+
+    def on_update(self, old: T, new: T) -> None:
+        self._pass_on(old, new)
+
+    def on_delete(self, obj: T, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
+        self._pass_on(obj, None)
+
+    def _pass_on(self, old: T | None, new: T | None) -> None:
+        key = self.changed(old, new)
+        if key is not None:
+            self.controller.enqueue(rt.Request(key))
+
+
+def _asks(event: rt.Event[JobSet]) -> bool:
+    """Whether coscheduling is, or just was, asked for."""
+    return any(
+        jobset is not None and keys.COSCHEDULING_ANNOTATION in jobset.metadata.annotations
+        for jobset in (event.old, event.new)
+    )
+
+
+def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> rt.Controller:
+    """Wire the coscheduling reconciler: its caches and controller.
+
+    Args:
+        manager: not started yet.
+        settings: see there.
+    """
+    settings = settings or CoschedulingSettings()
+    jobsets = manager.informer(JobSet)
+    jobs = manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
+    pods = manager.informer(ChildPod, label_selector=CHILD_SELECTOR)
+    reconciler = CoschedulingReconciler(
+        manager.client,
+        jobsets=jobsets.store,
+        jobs=jobs.store,
+        pods=pods.store,
+        events=manager.recorder("jobset"),
+        settings=settings,
+        clock=manager.clock,
+    )
+    controller = rt.Controller(
+        name="coscheduling",
+        reconciler=reconciler,
+        workers=settings.workers,
+        watches=(rt.Watch(jobsets, rt.enqueue_self, when=_asks),),
+        clock=manager.clock,
+    )
+    jobs.add_handler(_Handler(reconciler.job_changed, controller))
+    pods.add_handler(_Handler(reconciler.pod_changed, controller))
+    manager.add(controller)
+    return controller
