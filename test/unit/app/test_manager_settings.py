@@ -140,7 +140,7 @@ def test_webhook_settings(options, text, flags, wanted):
     ("text", "flags", "webhooks", "wanted"),
     [
         ("webhook: {port: 1}\ntls: {}\ninternalCertManagement: {}", [], False,
-         ["webhook", "tls", "internalCertManagement"]),
+         ["webhook", "internalCertManagement"]),
         ("webhook: {port: 1, certDir: /x}\ntls: {}", [], True, ["webhook.certDir"]),
         ("webhook: {certDir: /x}\ninternalCertManagement: {enable: false}", [], True, []),
         ("metrics: {certDir: /x}", [], True, []),

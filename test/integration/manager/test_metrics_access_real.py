@@ -1,0 +1,125 @@
+"""Metrics of a manager process, asked for with real tokens of a real API server.
+
+The manager runs as its own account with the roles of ``config/rbac``: what it asks the API server
+for, it has to be allowed to.
+"""
+
+import asyncio
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+import yaml
+
+from jobsetpy.client import HttpRequest
+from manager_process import free_port
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(90)]
+
+HOME = "jobset-system"
+
+
+async def token_of(client, namespace, account):
+    body = msgspec.json.encode(
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    )
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    answer = await client.raw(HttpRequest(method="POST", path=path, body=body))
+    return msgspec.json.decode(answer.body)["status"]["token"]
+
+
+async def account(client, namespace, name):
+    from install import apply_object
+
+    metadata = {"name": name, "namespace": namespace}
+    await apply_object(client, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    return await token_of(client, namespace, name)
+
+
+async def bind_reader(client, namespace, name):
+    from install import apply_object
+
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+    await apply_object(
+        client,
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": f"{namespace}-reader"},
+            "roleRef": {**role, "name": "jobset-metrics-reader"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        },
+    )
+
+
+async def fetch(port, token):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"https://127.0.0.1:{port}/metrics", ssl=context, headers=headers) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_metrics_and_leadership_under_the_manager_s_own_roles(
+    cluster, client, namespace, tmp_path
+):
+    """Bound accounts read, others get 403, nobody 401; the roles suffice for leading, too."""
+    from install import CONFIG, apply_manifest, create_namespace
+
+    await create_namespace(client, HOME)
+    for name in ("service_account", "manager_role", "leader_election_role", "metrics_roles"):
+        await apply_manifest(client, CONFIG / "rbac" / f"{name}.yaml")
+    config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+    own = await token_of(client, HOME, "jobset-controller-manager")
+    config["users"][0]["user"] = {"token": own}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    kubeconfig.chmod(0o600)
+    settings = tmp_path / "configuration.yaml"
+    settings.write_text(
+        "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
+        f"leaderElection: {{resourceNamespace: {HOME}, resourceName: {namespace}}}\n"
+    )
+    allowed = await account(client, namespace, "prometheus")
+    other = await account(client, namespace, "other")
+    await bind_reader(client, namespace, "prometheus")
+
+    port = free_port()
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "jobsetpy.app.main", "manager", "--kubeconfig", kubeconfig),
+            *("--metrics-bind-address", f"127.0.0.1:{port}", "--health-probe-bind-address", "0"),
+            *("--config", settings),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        leads = f'leader_election_master_status{{name="{namespace}"}} 1.0'
+        for _ in range(150):
+            try:
+                status, text = await fetch(port, allowed)
+            except aiohttp.ClientError:
+                text = ""
+            if leads in text:
+                break
+            await asyncio.sleep(0.2)
+
+        assert leads in text, log.read_text()[-3000:]
+        assert status == 200
+        assert (await fetch(port, other))[0] == 403
+        assert (await fetch(port, allowed[:-4] + "AAAA"))[0] == 401
+        assert (await fetch(port, None))[0] == 401
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 20)
+
+    assert process.returncode == 0
+    assert "gave the Lease back" in log.read_text()
