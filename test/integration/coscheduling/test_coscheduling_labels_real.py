@@ -1,0 +1,186 @@
+"""Labels and conditions of coscheduling on a real API server, Job controller and scheduler."""
+
+import asyncio
+import json
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from jobsetpy.api import keys
+from jobsetpy.api.core import Node
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest
+from jobsetpy.testing import eventually
+
+HACK = str(Path(__file__).resolve().parents[3] / "hack")
+if HACK not in sys.path:
+    sys.path.append(HACK)
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(90),
+]
+
+NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
+WAITING, DONE = keys.COSCHEDULING_IN_PROGRESS_CONDITION, keys.COSCHEDULING_COMPLETED_CONDITION
+LIMIT_S = 20.0
+
+
+class Site:
+    """One namespace with a JobSet ``js``, and nodes that only its pods go to."""
+
+    def __init__(self, client, name):
+        self.client = client
+        self.name = name
+
+    def replicated_job(self, name, replicas, pods):
+        """A ReplicatedJob whose pods fit on this place's nodes alone."""
+        pod = {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "nodeSelector": {"pool": self.name},
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "w", "image": "test.invalid/w:1"}],
+        }
+        job = {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
+        template = {"spec": {**job, "template": {"spec": pod}}}
+        return {"name": name, "replicas": replicas, "template": template}
+
+    async def create(self, *jobs, **notes):
+        """Create the JobSet."""
+        metadata = {"name": "js", "annotations": {f"jobset.sigs.k8s.io/{k}": v for k, v in notes.items()}}  # fmt: skip
+        body = {"metadata": metadata, "spec": {"replicatedJobs": list(jobs)}}
+        kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+        return await self.client.create(JobSet, self.name, {**kind, **body})
+
+    async def pods(self):
+        """Metadata of the pods that are not being deleted."""
+        path = f"/api/v1/namespaces/{self.name}/pods"
+        answer = await self.client.raw(HttpRequest(method="GET", path=path))
+        found = [pod["metadata"] for pod in json.loads(answer.body)["items"]]
+        return [meta for meta in found if "deletionTimestamp" not in meta]
+
+    async def has_pods(self, count, minimum):
+        """Wait until so many pods are there, all of one group with that minimum; its name."""
+
+        async def there():
+            labels = [pod["labels"] for pod in await self.pods()]
+            groups = {(each.get(NAME), each.get(MIN)) for each in labels}
+            if len(labels) != count or len(groups) != 1:
+                return None
+            name, found = groups.pop()
+            return name if found == str(minimum) else None
+
+        return await eventually(there, LIMIT_S)
+
+    async def message(self, kind):
+        """Wait until a condition is True; its message."""
+
+        async def there():
+            jobset = await self.client.get(JobSet, self.name, "js")
+            found = [c for c in jobset.status.conditions if c.type == kind and c.status == "True"]
+            return found[0].message if found else None
+
+        return await eventually(there, LIMIT_S)
+
+    async def patch_pod(self, name, body):
+        """Somebody edits a pod."""
+        await self.client.raw(
+            HttpRequest(
+                method="PATCH",
+                path=f"/api/v1/namespaces/{self.name}/pods/{name}",
+                body=json.dumps(body).encode(),
+                content_type="application/merge-patch+json",
+            )
+        )
+
+    async def delete_jobs(self):
+        """Delete the Jobs, and with them their pods."""
+        await self.client.raw(
+            HttpRequest(
+                method="DELETE",
+                path=f"/apis/batch/v1/namespaces/{self.name}/jobs",
+                query=(("propagationPolicy", "Background"),),
+            )
+        )
+
+    async def add_node(self):
+        """A node without a kubelet."""
+        room = {"cpu": "8", "memory": "8Gi", "pods": "20"}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.name, "labels": {"pool": self.name}},
+        }
+        await self.client.create(Node, "", body)
+        conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
+        status = {"capacity": room, "allocatable": room, "conditions": conditions}
+        await self.client.merge_patch(Node, "", self.name, {"status": status}, subresource="status")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(cluster):
+    """An administrator's client, with a manager running."""
+    from install import install_crd
+    from jobsetpy.app.wiring import add_jobset_controllers
+    from jobsetpy.client import connect
+    from jobsetpy.manager import Manager
+
+    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
+    await install_crd(client)
+    manager = Manager(client)
+    add_jobset_controllers(manager)
+    stop = asyncio.Event()
+    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
+    running = asyncio.create_task(manager.run(stop))
+    async with asyncio.timeout(30):
+        await manager.ready.wait()
+    yield client
+    stop.set()
+    await running
+    await client.aclose()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def site(client):
+    """A namespace of the test's own."""
+    from install import create_namespace
+
+    name = f"co-{uuid.uuid4().hex[:8]}"
+    await create_namespace(client, name)
+    yield Site(client, name)
+    path = f"/api/v1/nodes/{name}"
+    await client.raw(HttpRequest(method="DELETE", path=path))
+
+
+async def test_a_group_from_its_first_pod_to_its_last_bind(site):
+    """Labels at birth, after an edit and after a resize; conditions before and after the bind."""
+    jobs = site.replicated_job("a", 2, 1), site.replicated_job("b", 1, 2)
+    made = await site.create(*jobs, coscheduling="JobSet")
+    group = await site.has_pods(4, 4)
+    waits = await site.message(WAITING)
+    assert waits.startswith("the group: ")
+    created = made.metadata.creation_timestamp.strftime("%Y-%m-%dT%H:%M:%SZ")
+    first, *_ = await site.pods()
+    assert first["annotations"][keys.COSCHEDULING_CREATED_ANNOTATION] == created
+
+    await site.patch_pod(first["name"], {"metadata": {"labels": {NAME: None, MIN: "1"}}})
+    assert await site.has_pods(4, 4) == group
+
+    resized = [site.replicated_job("a", 2, 1), site.replicated_job("b", 1, 3)]
+    body = {"spec": {"replicatedJobs": resized}}
+    await site.client.merge_patch(JobSet, site.name, "js", body)
+    assert await site.has_pods(5, 5) == group
+
+    await site.add_node()
+    assert await site.message(DONE) == "the group has its pods bound"
+
+    await site.client.delete(JobSet, site.name, "js")
+    await site.delete_jobs()  # the garbage collector notices new kinds only after a while
+    await site.create(*jobs, coscheduling="JobSet")
+    assert await site.has_pods(4, 4) != group
