@@ -1,0 +1,126 @@
+"""The fence around a leader's writes: nothing passes after it closed, however it waited."""
+
+import asyncio
+
+import pytest
+from kubernetes_asyncio.client import Configuration
+
+from jobsetpy import aio
+from jobsetpy.api.core import Pod
+from jobsetpy.client import KubeClient, KubernetesAsyncioTransport, WriteFence
+from jobsetpy.errors import ApiTimeoutError, LeadershipLostError
+from jobsetpy.testing import FakeApiServer, RecordingClient, make_pod
+
+
+def loop_time():
+    return asyncio.get_running_loop().time()
+
+
+@pytest.fixture
+def client():
+    """A client on a world with one pod."""
+    client = RecordingClient(qps=0)
+    client.world.create("pods", make_pod("p").build())
+    return client
+
+
+WRITES = {
+    "create": lambda client: client.create(Pod, "default", make_pod("q").build()),
+    "replace": lambda client: client.replace(Pod, "default", "p", make_pod("p").build()),
+    "merge_patch": lambda client: client.merge_patch(Pod, "default", "p", {}),
+    "json_patch": lambda client: client.json_patch(Pod, "default", "p", []),
+    "apply": lambda client: client.apply(Pod, "default", "p", {}, owner="x"),
+    "delete": lambda client: client.delete(Pod, "default", "p"),
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("verb", WRITES)
+async def test_a_closed_fence_refuses_every_write(client, verb):
+    """Each verb that writes is refused, and nothing is sent."""
+    fenced = client.fenced(WriteFence(loop_time))
+    with pytest.raises(LeadershipLostError):
+        await WRITES[verb](fenced)
+
+    assert client.writes == []
+
+
+@pytest.mark.looptime
+async def test_reads_and_the_client_it_was_made_of_pass(client):
+    """A standby reads; and what every replica does goes on."""
+    fenced = client.fenced(WriteFence(loop_time))
+    read = await fenced.get(Pod, "default", "p")
+    await client.merge_patch(Pod, "default", "p", {"metadata": {"labels": {"a": "b"}}})
+
+    assert read.metadata.name == "p"
+    assert len(client.writes) == 1
+
+
+@pytest.mark.looptime
+async def test_a_write_under_way_is_given_up_when_the_fence_closes(client):
+    """A call that hangs ends with the leadership that it began under, not at its own deadline."""
+    fence = WriteFence(loop_time)
+    fenced = client.fenced(fence)
+    client.world.faults.latency(60, verb="patch")
+    started = loop_time()
+    fence.open_until(started + 5)
+    with pytest.raises(ApiTimeoutError):
+        await fenced.merge_patch(Pod, "default", "p", {})
+
+    assert loop_time() - started == pytest.approx(5, abs=0.1)
+
+
+@pytest.mark.looptime
+async def test_a_write_is_not_repeated_after_the_fence_closed(client):
+    """A retry that the server asked for finds the fence closed."""
+    fence = WriteFence(loop_time)
+    fenced = client.fenced(fence)
+    client.world.faults.status(429, verb="patch", retry_after=3)
+    fence.open_until(loop_time() + 2)
+    with pytest.raises(LeadershipLostError):
+        await fenced.merge_patch(Pod, "default", "p", {})
+
+
+async def test_a_write_that_waited_for_a_connection_looks_again():
+    """All connections are in use until after the fence closed: what waited is not sent."""
+    async with FakeApiServer() as server:
+        server.create("pods", make_pod("p").build())
+        transport = KubernetesAsyncioTransport(Configuration(host=server.url), max_connections=1)
+        client = KubeClient(transport)
+        moments = iter([0.0, 0.0])  # open at the first looks, closed at the last
+        fence = WriteFence(lambda: next(moments, 100.0))
+        fence.open_until(60.0)
+        server.faults.latency(0.2, verb="get")
+        async with aio.supervise() as tasks:
+            tasks.start(client.get(Pod, "default", "p"), name="slow")
+            await asyncio.sleep(0.05)
+            with pytest.raises(LeadershipLostError):
+                await client.fenced(fence).merge_patch(Pod, "default", "p", {})
+        after = await client.get(Pod, "default", "p")
+        await client.aclose()
+
+        assert after.metadata.name == "p"
+        assert [one.verb for one in server.requests.writes if one.verb == "patch"] == []
+
+
+async def test_a_client_apart_waits_for_nobody():
+    """With all connections hanging and the limit used up, it is answered at once."""
+    async with FakeApiServer() as server:
+        server.create("pods", make_pod("p").build())
+        transport = KubernetesAsyncioTransport(Configuration(host=server.url), max_connections=1)
+        client = KubeClient(transport, qps=0.01, burst=1)
+        apart = client.apart()
+        server.faults.latency(30, verb="get", name="hangs")
+        async with aio.supervise() as tasks:
+            tasks.start(client.get(Pod, "default", "hangs"), name="hangs")
+            await asyncio.sleep(0.05)
+            async with asyncio.timeout(5):
+                found = await apart.get(Pod, "default", "p")
+                patched = await apart.merge_patch(
+                    Pod, "default", "p", {"metadata": {"labels": {"a": "b"}}}
+                )
+            tasks.cancel_all()
+        await client.aclose()
+
+    assert found.metadata.name == "p"
+    assert patched.metadata.labels == {"a": "b"}
