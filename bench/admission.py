@@ -33,7 +33,7 @@ from install import apply_object
 from jobsetpy.admission import _x509 as x509
 from jobsetpy.admission._handlers import MUTATE_JOBSET, VALIDATE_JOBSET
 from jobsetpy.client import KubeClient, connect
-from manager_process import free_port
+from manager_process import cpu_seconds, free_port
 
 JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 WARM_UP_S = 2.0
@@ -153,7 +153,10 @@ async def direct(port: int, authority: bytes, stored: dict, *, rate: float, seco
     return out
 
 
-async def measure(kubeconfig: str, folder: Path, *, rate: float, seconds: float) -> None:
+async def measure(cluster: Cluster, folder: Path, *, rate: float, seconds: float) -> None:
+    kubeconfig = str(cluster.kubeconfig)
+    api_server = cluster.component_pid("kube-apiserver")
+    sent = rate * (seconds + WARM_UP_S)
     client = await connect(kubeconfig=kubeconfig, qps=0)
     bare = BareLoop(kubeconfig, in_flight=0)
     port = free_port()
@@ -184,14 +187,18 @@ async def measure(kubeconfig: str, folder: Path, *, rate: float, seconds: float)
             )
         )  # fmt: skip
         say(f"{rate:.0f} creations a second for {seconds:.0f} s, without webhooks")
+        before = cpu_seconds(api_server)
         without = await through_the_server("without")
+        server_without = (cpu_seconds(api_server) - before) / sent
         await apply_configurations(client, port, authority.certificate)
         await create_namespace(client, "probe")
         stored = await _first_defaulted(bare, jobset("probe"))
         say("the same with webhooks")
         manager.mark()
+        before = cpu_seconds(api_server)
         with_webhooks = await through_the_server("with")
-        cpu = manager.cpu() / (rate * (seconds + WARM_UP_S))
+        cpu = manager.cpu() / sent
+        server_with = (cpu_seconds(api_server) - before) / sent
         say("the webhook server alone")
         mutate, validate = await direct(
             port, authority.certificate, stored, rate=rate, seconds=seconds
@@ -204,6 +211,11 @@ async def measure(kubeconfig: str, folder: Path, *, rate: float, seconds: float)
                 ("webhook server alone: defaults", percentiles(mutate), ""),
                 ("webhook server alone: validation", percentiles(validate), ""),
                 ("manager CPU per creation (both calls)", f"{cpu * 1000:.2f} ms", ""),
+                (
+                    "API server CPU per creation: without / with",
+                    f"{server_without * 1000:.1f} / {server_with * 1000:.1f} ms",
+                    "",
+                ),
                 ("size of the request", f"{len(review(stored)) / 1000:.1f} kB", ""),
                 ("peak memory of the manager", f"{manager.peak_mb():.0f} MB", ""),
             ],
@@ -233,11 +245,7 @@ def main() -> None:
         TemporaryDirectory(prefix="jobsetpy-bench-") as folder,
         Cluster(name="bench-admission", controller_manager=False, scheduler=False) as cluster,
     ):
-        uvloop.run(
-            measure(
-                str(cluster.kubeconfig), Path(folder), rate=options.rate, seconds=options.seconds
-            )
-        )
+        uvloop.run(measure(cluster, Path(folder), rate=options.rate, seconds=options.seconds))
 
 
 if __name__ == "__main__":
