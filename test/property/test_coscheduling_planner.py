@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +39,7 @@ class World:
         self.next_ticket = 0
         self.lifted_order = []
         self.bind_fails = set()
-        self.unsettled_of = None
+        self.silent = False  # the scheduler's messages are lost
         for at, (size, minimum) in enumerate(groups):
             self.minimum[f"g{at}"] = minimum
             for index in range(size):
@@ -100,7 +101,21 @@ class World:
             self.act(self.planner.bind_asked(self.next_ticket, uid, self.now))
         else:
             self.retry[uid] = self.now + 2
-            self.act(self.planner.unschedulable(uid, self.now))
+            if not self.silent:
+                self.act(self.planner.unschedulable(uid, self.now))
+
+    def restart(self):
+        """The process dies with requests held, and another one begins with what it can see."""
+        states = self.planner.states()
+        for uid in list(self.tickets):
+            del self.tickets[uid]
+            self.reserved.discard(uid)
+            self.retry[uid] = self.now + 1
+        self.planner = GroupPlanner()
+        for uid, pod in self.pods.items():
+            member = attrs.evolve(pod.member, bound=states[uid] in RUNNING)
+            gated = states[uid] is PodState.GATED
+            self.act(self.planner.seen(attrs.evolve(pod, member=member, gated=gated), self.now))
 
     def pass_time(self, seconds):
         """Time goes by; pods come back to the scheduler's queue."""
@@ -200,6 +215,37 @@ def test_deletions_and_failed_binds_leave_nothing_behind(room, data):
     assert world.planner.states() == {}
     assert all(world.planner.standing(PodGroupKey("ns", name)) is None for name in world.minimum)
     assert world.planner.next_wake(world.now) is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 12), groups, st.data())
+def test_restarts_at_any_moment_bind_nothing_in_part(room, sizes, data):
+    """State is what pods show; what was held is asked for again, and in the end all get on."""
+    world = World(room, sizes)
+    for _ in range(8):
+        for _ in range(data.draw(st.integers(0, 8))):
+            world.schedule_one()
+            world.check()
+        world.restart()
+        for group, minimum in world.minimum.items():
+            assert world.running(group) == 0 or world.running(group) >= minimum
+        world.pass_time(data.draw(st.sampled_from([0.0, 1.0, 40.0])))
+    world.run(120)
+    left = room - sum(world.running(name) for name in world.minimum)
+    for name, minimum in world.minimum.items():
+        assert world.running(name) >= minimum or minimum > left
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 8), groups)
+def test_timeouts_are_enough_if_nothing_is_ever_said_of_unschedulable_pods(room, sizes):
+    """Only slower."""
+    world = World(room, sizes)
+    world.silent = True
+    world.run(600)
+    left = room - sum(world.running(name) for name in world.minimum)
+    for name, minimum in world.minimum.items():
+        assert world.running(name) >= minimum or minimum > left
 
 
 def test_two_groups_that_wait_for_each_other():
