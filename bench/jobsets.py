@@ -34,6 +34,8 @@ from manager_process import free_port
 JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 SERVICES_PATH = "/api/v1/namespaces/{}/services"
 SETTLE_S = 3.0
+LIMITS = (500, 0)
+"""Requests a second that the manager allows itself: its default (with a burst of 500), and none."""
 
 
 def jobset(name: str, jobs: int, parallelism: int) -> dict:
@@ -101,19 +103,21 @@ class Setup:
 
     kubeconfig: str
     log: Path
-    flags: tuple[str, ...]
     job_controller: bool
 
 
 async def by_manager(
-    client: KubeClient, setup: Setup, namespace: str, bodies: list[dict], jobs: int
+    client: KubeClient, setup: Setup, namespace: str, bodies: list[dict], *, jobs: int, qps: int
 ) -> dict[str, float]:
-    """Create all JobSets and let the manager do the rest."""
+    """Create all JobSets and let the manager, with this limit of its own, do the rest."""
     count = len(bodies)
     async with contextlib.AsyncExitStack() as stack:
         port = free_port()
-        metrics = f"--metrics-bind-address=127.0.0.1:{port}"
-        flags = [*setup.flags, metrics, "--metrics-secure=false"]
+        flags = [
+            f"--kube-api-qps={qps}",
+            f"--metrics-bind-address=127.0.0.1:{port}",
+            "--metrics-secure=false",
+        ]
         manager = await stack.enter_async_context(
             manager_process(setup.kubeconfig, setup.log, *flags)
         )
@@ -200,49 +204,55 @@ async def measure(setup: Setup, count: int, jobs: int, rounds: int) -> None:
     # Without a Job controller no pods come of it, and Jobs that want one are not ready at once.
     parallelism = int(not setup.job_controller)
     client = await connect(kubeconfig=setup.kubeconfig, qps=0)
-    ours: list[dict[str, float]] = []
-    bare: list[dict[str, float]] = []
+    ours: dict[int, list[dict[str, float]]] = {qps: [] for qps in LIMITS}
+    bare: list[float] = []
     bodies = [jobset(f"js-{number}", jobs, parallelism) for number in range(count)]
     try:
         await install_crd(client)
         for number in range(rounds):
-            for who in ("manager", "loop"):
-                await create_namespace(client, f"{who}-{number}")
-            name = f"manager-{number}"
-            ours.append(await by_manager(client, setup, name, bodies, jobs))
-            sets = await as_requests(client, name, bodies)
-            await remove(client, name)
+            sets: list[tuple] = []
+            for qps in LIMITS:
+                name = f"manager-{number}-{qps}"
+                await create_namespace(client, name)
+                ours[qps].append(await by_manager(client, setup, name, bodies, jobs=jobs, qps=qps))
+                sets = await as_requests(client, name, bodies)
+                await remove(client, name)
             name = f"loop-{number}"
-            bare.append(await by_bare_loop(client, setup.kubeconfig, name, sets, jobs))
+            await create_namespace(client, name)
+            bare.append((await by_bare_loop(client, setup.kubeconfig, name, sets, jobs))["wall"])
             await remove(client, name)
-            say(
-                f"round {number + 1}: {ours[-1]['wall']:.2f} s (bare {bare[-1]['wall']:.2f}), "
-                f"cpu {ours[-1]['cpu']:.2f} s, peak {ours[-1]['peak_mb']:.0f} MB"
-            )
+            walls = ", ".join(f"{ours[qps][-1]['wall']:.2f} s (qps {qps})" for qps in LIMITS)
+            say(f"round {number + 1}: {walls}, bare {bare[-1]:.2f} s")
     finally:
         await client.aclose()
+    rows = [("bare loop: wall", spread(bare, " s"), "")]
+    for qps, results in ours.items():
+        rows += figures(qps, results, bare, count * (jobs + 2))
+    table(f"{count} JobSets of {jobs} Jobs at once, {rounds} rounds, min/median/max", rows)
+
+
+def figures(
+    qps: int, results: list[dict[str, float]], bare: list[float], least: int
+) -> list[tuple[str, str, str]]:
+    """The rows of one limit; ``least``: how many writes it cannot do without."""
 
     def column(key: str, unit: str = " s", digits: int = 2) -> str:
-        return spread([each[key] for each in ours], unit, digits)
+        return spread([each[key] for each in results], unit, digits)
 
-    walls = [(a["wall"], b["wall"]) for a, b in zip(ours, bare, strict=True)]
-    medians = [statistics.median(column) for column in zip(*walls, strict=True)]
-    table(
-        f"{count} JobSets of {jobs} Jobs at once, {rounds} rounds, min/median/max",
-        [
-            ("all JobSets posted", column("posted"), ""),
-            ("all Jobs there", column("jobs"), ""),
-            ("and all statuses written: wall", column("wall"), ""),
-            ("bare loop: wall", spread([b["wall"] for b in bare], " s"), ""),
-            ("ratio", spread([a / b for a, b in walls], "x"), ""),
-            ("ratio of medians", f"{medians[0] / medians[1]:.2f}x", ""),
-            ("manager's writes", column("writes", "", 0), f"{count * (jobs + 2)}"),
-            ("manager CPU", column("cpu"), ""),
-            ("manager CPU, 3 s later", column("settled"), ""),
-            ("memory before", column("idle_mb", " MB", 0), ""),
-            ("peak memory", column("peak_mb", " MB", 0), ""),
-        ],
-    )  # fmt: skip
+    walls = [each["wall"] for each in results]
+    limit = f"{qps} requests a second" if qps else "no limit"
+    return [
+        (f"with {limit}: wall", column("wall"), f">= {(least - 500) / qps:.1f} s" if qps else ""),
+        ("  all JobSets posted", column("posted"), ""),
+        ("  all Jobs there", column("jobs"), ""),
+        ("  ratio", spread([a / b for a, b in zip(walls, bare, strict=True)], "x"), ""),
+        ("  ratio of medians", f"{statistics.median(walls) / statistics.median(bare):.2f}x", ""),
+        ("  manager's writes", column("writes", "", 0), f"{least}"),
+        ("  manager CPU", column("cpu"), ""),
+        ("  manager CPU, 3 s later", column("settled"), ""),
+        ("  memory before", column("idle_mb", " MB", 0), ""),
+        ("  peak memory", column("peak_mb", " MB", 0), ""),
+    ]
 
 
 def main() -> None:
@@ -251,18 +261,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--job-controller", action="store_true", help="run one beside it")
-    parser.add_argument("--qps", type=int, help="the manager's limit (default: its default, 500)")
     options = parser.parse_args()
-    flags = () if options.qps is None else (f"--kube-api-qps={options.qps}",)
     with (
         TemporaryDirectory(prefix="jobsetpy-bench-") as folder,
         Cluster(
             name="bench-jobsets", controller_manager=options.job_controller, scheduler=False
         ) as cluster,
     ):
-        setup = Setup(
-            str(cluster.kubeconfig), Path(folder) / "manager.log", flags, options.job_controller
-        )
+        setup = Setup(str(cluster.kubeconfig), Path(folder) / "manager.log", options.job_controller)
         uvloop.run(measure(setup, options.jobsets, options.jobs, options.rounds))
 
 
