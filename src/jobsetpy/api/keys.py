@@ -50,6 +50,8 @@ GROUP_VOLUME: Final = "group-scheduling"
 # Coscheduling: what pods are told by, and what a JobSet asks for it with.
 POD_GROUP_NAME: Final = "pod-group.scheduling.x-k8s.io/name"
 POD_GROUP_MIN_AVAILABLE: Final = "pod-group.scheduling.x-k8s.io/min-available"
+COSCHEDULING_GATE: Final = "pod-group.scheduling.x-k8s.io/coscheduling"
+"""Scheduling gate of a pod whose group is not to be scheduled yet."""
 COSCHEDULING_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling"
 """On a JobSet: the scope of its groups, ``JobSet``, ``ReplicatedJob`` or ``Job``."""
 COSCHEDULING_MIN_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-min-available"

@@ -1,0 +1,142 @@
+"""The slice of a pod that coscheduling reads, and what it says to the planner.
+
+Any pod with the two labels counts, whether of a JobSet or not.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import ClassVar, Final
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import field, wire
+from jobsetpy.api.child_pod import SchedulingGate
+from jobsetpy.api.meta import ResourceInfo, resource
+from jobsetpy.domain.coscheduling import Member, PodGroupKey
+from jobsetpy.domain.coscheduling_groups import positive
+from jobsetpy.domain.coscheduling_state import SeenPod
+
+SEEN_MARK: Final = "[seen] "
+"""Put in front of the scheduler's message once it was taken into account.
+
+The scheduler does not write a message again that is there already, so a second failure for the same
+reason could not be told from the first.
+"""
+
+
+@wire
+class GroupLabels:
+    """The labels of a group's pods."""
+
+    name: str = field(default="", name=keys.POD_GROUP_NAME)
+    minimum: str = field(default="", name=keys.POD_GROUP_MIN_AVAILABLE)
+
+
+@wire
+class GroupNotes:
+    """What pods of a JobSet's group are told beside the labels."""
+
+    created: str = field(default="", name=keys.COSCHEDULING_CREATED_ANNOTATION)
+    timeout: str = field(default="", name=keys.COSCHEDULING_TIMEOUT_ANNOTATION)
+
+
+@wire
+class GroupPodMeta:
+    """Identity, age and group."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: GroupLabels = GroupLabels()
+    annotations: GroupNotes = GroupNotes()
+
+
+@wire
+class GroupPodSpec:
+    """What scheduling has made of the pod."""
+
+    node_name: str = ""
+    priority: int | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+
+
+@wire
+class GroupPodCondition:
+    """A condition with its message."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+@wire
+class GroupPodStatus:
+    """Phase, and what the scheduler says."""
+
+    phase: str = ""
+    nominated_node_name: str = ""
+    conditions: tuple[GroupPodCondition, ...] = ()
+
+
+@resource("", "v1", "Pod", "pods")
+@wire
+class GroupPod:
+    """A pod that may be of a group."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: GroupPodMeta = GroupPodMeta()
+    spec: GroupPodSpec = GroupPodSpec()
+    status: GroupPodStatus = GroupPodStatus()
+
+
+def seen_pod(pod: GroupPod) -> SeenPod | None:
+    """What the planner is told of a pod; ``None`` if it is of no group."""
+    meta, spec = pod.metadata, pod.spec
+    if not meta.labels.name:
+        return None
+    timeout = positive(meta.annotations.timeout)
+    created = meta.creation_timestamp
+    return SeenPod(
+        group=PodGroupKey(meta.namespace, meta.labels.name),
+        name=meta.name,
+        member=Member(
+            uid=meta.uid,
+            created=created.timestamp() if created is not None else 0.0,
+            min_available=positive(meta.labels.minimum) or 1,
+            priority=spec.priority or 0,
+            group_created=_time(meta.annotations.created),
+            timeout_s=float(timeout) if timeout is not None else None,
+            bound=bool(spec.node_name),
+        ),
+        gated=any(gate.name == keys.COSCHEDULING_GATE for gate in spec.scheduling_gates),
+        ended=meta.deletion_timestamp is not None or pod.status.phase in {"Succeeded", "Failed"},
+    )
+
+
+def new_failure(pod: GroupPod) -> tuple[int, str] | None:
+    """Where a condition says that the scheduler found no node, if that was not yet seen.
+
+    A pod that has been promised the room of others (``nominatedNodeName``) will have a node.
+
+    Returns:
+        The condition's index and its message.
+    """
+    if pod.spec.node_name or pod.status.nominated_node_name:
+        return None
+    for at, condition in enumerate(pod.status.conditions):
+        if (condition.type, condition.status) != ("PodScheduled", "False"):
+            continue
+        if condition.reason == "Unschedulable" and not condition.message.startswith(SEEN_MARK):
+            return at, condition.message
+    return None
+
+
+def _time(text: str) -> float | None:
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None

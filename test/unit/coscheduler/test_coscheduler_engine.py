@@ -1,0 +1,254 @@
+"""The engine of coscheduling between a cluster in memory and a pretended scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobsetpy import aio
+from jobsetpy.api import keys
+from jobsetpy.coscheduler._engine import BindRequest, Engine
+from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod
+from jobsetpy.manager import Manager
+from jobsetpy.testing import RecordingClient, World, make_pod
+
+pytestmark = pytest.mark.looptime
+
+FOREIGN = "example.test/other"
+
+
+class VirtualClock:
+    """The event loop's time, and a wall clock that keeps pace with it."""
+
+    def monotonic(self):
+        """Seconds of the loop."""
+        return asyncio.get_running_loop().time()
+
+    def now(self):
+        """The wall clock."""
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
+
+
+class Scheduler:
+    """Tries pods that have no gate, reserves room, and asks for binds."""
+
+    def __init__(self, world, room):
+        self.world = world
+        self.room = room
+        self.engine = None
+        self.reserved = set()
+        self.not_before = {}
+        self.asking = {}
+
+    async def run(self):
+        """Until cancelled."""
+        async with aio.supervise() as tasks:
+            while True:
+                self.cycle(tasks)
+                await asyncio.sleep(0.1)
+
+    def cycle(self, tasks):
+        """Try each pod once."""
+        now = asyncio.get_running_loop().time()
+        pods = {pod["metadata"]["uid"]: pod for pod in self.world.list("pods")}
+        self.reserved &= set(pods)
+        for uid, pod in pods.items():
+            spec = pod["spec"]
+            if spec.get("nodeName") or spec.get("schedulingGates") or uid in self.asking:
+                continue
+            if self.not_before.get(uid, 0) > now:
+                continue
+            name = pod["metadata"]["name"]
+            if len(self.reserved) >= self.room:
+                self.not_before[uid] = now + 2
+                self.say(pod, "0/1 nodes are available")
+                continue
+            self.reserved.add(uid)
+            asking = tasks.start(self.ask(uid, name), name=f"bind-{name}")
+            self.asking[uid] = asking
+
+    def say(self, pod, message):
+        """The condition, unless it is there already."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                     "message": message}  # fmt: skip
+        if (pod.get("status") or {}).get("conditions") != [condition]:
+            self.world.set_status("pods", pod["metadata"]["name"], conditions=[condition])
+
+    async def ask(self, uid, name):
+        """Ask for one bind."""
+        request = BindRequest(namespace="default", name=name, uid=uid, node="n")
+        answer = None
+        try:
+            answer = await self.engine.bind(request)
+        finally:
+            del self.asking[uid]
+            if answer != "":
+                self.reserved.discard(uid)
+                self.not_before[uid] = asyncio.get_running_loop().time() + 1
+
+
+class Rig:
+    """The cluster."""
+
+    def __init__(self, room=100):
+        self.world = World(clock=VirtualClock())
+        self.world._dispatcher.bookmark_s = 1e6
+        self.scheduler = Scheduler(self.world, room)
+
+    @asynccontextmanager
+    async def engine(self):
+        """A coscheduler, running; leaving the block kills it."""
+        client = RecordingClient(self.world, qps=0)
+        engine = self.scheduler.engine = Engine(client, clock=VirtualClock())
+        manager = Manager(client, clock=VirtualClock())
+        manager.informer(GroupPod, label_selector=keys.POD_GROUP_NAME).add_handler(engine)
+        stop = asyncio.Event()
+        async with aio.supervise() as tasks:
+            running = tasks.start(manager.run(stop), name="manager")
+            await manager.ready.wait()
+            writing = tasks.start(engine.run(), name="engine")
+            scheduling = tasks.start(self.scheduler.run(), name="scheduler")
+            yield engine
+            scheduling.cancel()
+            writing.cancel()
+            stop.set()
+            await running
+
+    def group(self, name, size, minimum=None):
+        """Make a group's pods, behind their gate."""
+        for index in range(size):
+            pod = make_pod(f"{name}-{index}").labels(
+                {
+                    keys.POD_GROUP_NAME: name,
+                    keys.POD_GROUP_MIN_AVAILABLE: str(minimum or size),
+                }
+            )
+            gates = [{"name": keys.COSCHEDULING_GATE}]
+            self.world.create("pods", pod.spec(schedulingGates=gates).phase("Pending").build())
+
+    def bound(self, name):
+        """How many of a group's pods have a node."""
+        pods = [pod for pod in self.world.list("pods") if pod["spec"].get("nodeName")]
+        return sum(pod["metadata"]["name"].startswith(f"{name}-") for pod in pods)
+
+    def delete(self, name, size):
+        """Delete a group's pods."""
+        for index in range(size):
+            self.world.delete("pods", f"{name}-{index}")
+
+
+async def test_two_groups_that_do_not_fit_together():
+    """One is bound as a whole, the other not at all; and soon, when there is room for it."""
+    rig = Rig(room=12)
+    async with rig.engine():
+        rig.group("a", 10)
+        rig.group("b", 10)
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            assert {rig.bound("a"), rig.bound("b")} <= {0, 10}
+        assert sorted([rig.bound("a"), rig.bound("b")]) == [0, 10]
+        first, second = ("a", "b") if rig.bound("a") else ("b", "a")
+
+        rig.delete(first, 10)
+        await asyncio.sleep(13)
+        assert rig.bound(second) == 10
+
+
+async def test_a_group_waits_behind_its_gate_for_its_members():
+    """The scheduler is not bothered; the last member sets it off."""
+    rig = Rig()
+    async with rig.engine():
+        rig.group("a", 3, minimum=4)
+        await asyncio.sleep(60)
+        assert rig.world.requests.matching("patch", "pods") == []
+        last = make_pod("a-3").labels({keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "4"})
+        gates = [{"name": FOREIGN}, {"name": keys.COSCHEDULING_GATE}]
+        rig.world.create("pods", last.spec(schedulingGates=gates).phase("Pending").build())
+        await asyncio.sleep(1)
+        assert rig.world.get("pods", "a-3")["spec"]["schedulingGates"] == [{"name": FOREIGN}]
+        assert rig.bound("a") == 0  # three wait for the one that somebody else holds
+
+        rig.world.patch("pods", "a-3", {"spec": {"schedulingGates": None}})
+        await asyncio.sleep(1)
+        assert rig.bound("a") == 4
+
+
+async def test_a_killed_coscheduler_loses_nothing():
+    """What it held is asked for again, of the next one."""
+    rig = Rig(room=8)
+    async with rig.engine() as engine:
+        rig.group("a", 10)
+        await asyncio.sleep(0.5)
+        assert rig.bound("a") == 0
+    assert engine.held == 0
+    rig.scheduler.room = 10
+    rig.scheduler.reserved.clear()
+    async with rig.engine():
+        await asyncio.sleep(15)
+        assert rig.bound("a") == 10
+
+
+async def test_ordinary_pods_pass():
+    """Those that the cache does not know are read; without a group they are bound at once."""
+    rig = Rig()
+    async with rig.engine() as engine:
+        rig.world.create("pods", make_pod("plain").phase("Pending").build())
+        await asyncio.sleep(1)
+        assert rig.world.get("pods", "plain")["spec"]["nodeName"] == "n"
+        request = BindRequest(namespace="default", name="plain", uid="other", node="n")
+        assert await engine.bind(request) == "another pod has its name now"
+        request = BindRequest(namespace="default", name="none", uid="x", node="n")
+        assert "none" in await engine.bind(request)
+
+
+async def test_the_schedulers_message_is_marked_so_that_it_is_written_again():
+    """Each failure is seen, not only the first."""
+    rig = Rig(room=1)
+    async with rig.engine() as engine:
+        rig.group("a", 2)
+        await asyncio.sleep(0.5)
+        (message,) = {
+            condition["message"]
+            for pod in rig.world.list("pods")
+            for condition in pod["status"].get("conditions", ())
+            if condition["reason"] == "Unschedulable"
+        }
+        assert message == f"{SEEN_MARK}0/1 nodes are available"
+        await asyncio.sleep(60)
+        assert rig.bound("a") == 0
+        assert engine.held <= 1
+
+
+async def test_a_refused_bind_is_told_and_tried_again():
+    """The API server says no to one of the group."""
+    rig = Rig()
+    async with rig.engine():
+        rule = rig.world.faults.status(409, resource="pods/binding", count=1)
+        rig.group("a", 3)
+        await asyncio.sleep(5)
+        assert rule.hits == 1
+        assert rig.bound("a") == 3
+
+
+async def test_preemption_frees_reserved_room_without_deleting():
+    """The waiting group is refused."""
+    rig = Rig(room=2)
+    async with rig.engine() as engine:
+        rig.group("a", 2, minimum=3)
+        rig.world.create(
+            "pods",
+            make_pod("a-2")
+            .labels({keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "3"})
+            .spec(schedulingGates=[{"name": FOREIGN}])
+            .phase("Pending")
+            .build(),
+        )
+        await asyncio.sleep(1)
+        waiting = [pod["metadata"]["uid"] for pod in rig.world.list("pods")][:1]
+        assert engine.held == 2
+        assert engine.preempt({"n": waiting}) == {}
+        await asyncio.sleep(0)
+        assert engine.held == 0
