@@ -9,6 +9,8 @@ import structlog
 from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.coordination import Lease
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.controller import Controller, Request, Result, Watch, enqueue_self
 from jobsetpy.errors import LeadershipLostError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
 from jobsetpy.manager._leader import LeaderElector
@@ -365,6 +367,54 @@ async def test_a_standby_is_warm_and_writes_nothing():
     assert leader == (True, True)
     assert (server.runs, worker.runs) == (False, False)
     assert record(world)["holderIdentity"] == ""
+
+
+class Noting:
+    """A reconciler that notes what it is asked to do."""
+
+    def __init__(self):
+        self.keys = []
+
+    async def reconcile(self, request):
+        self.keys.append(request.key.name)
+        return Result.done()
+
+
+async def test_a_standby_queues_nothing_and_then_sees_all():
+    """What comes and goes meanwhile leaves no trace in the queue; what is there is reconciled."""
+    world = World()
+    async with contenders(world, "a") as (a,):
+        await within(1, lambda: a.leads)
+        manager = Manager(
+            RecordingClient(world, qps=0), settings=ManagerSettings(leader_election=election("b"))
+        )
+        manager._elector._clock = manager._elector.fence._clock = loop_time
+        noting = Noting()
+        controller = Controller(
+            name="noting",
+            reconciler=noting,
+            watches=[Watch(manager.informer(Job), enqueue_self)],
+        )
+        manager.add(controller)
+        stop = asyncio.Event()
+        async with aio.supervise() as tasks:
+            running = tasks.start(manager.run(stop), name="manager")
+            await manager.ready.wait()
+            for name in ("x", "y", "z"):
+                world.create("jobs", make_job(name).build())
+            await asyncio.sleep(1)
+            world.delete("jobs", "y")
+            controller.enqueue(Request(ObjectKey("default", "extra")))
+            await asyncio.sleep(1)
+            waiting = len(controller.queue)
+            a.stop.set()
+            await manager.leading.wait()
+            await asyncio.sleep(1)
+            stop.set()
+            await running
+
+    assert waiting == 0
+    assert sorted(noting.keys) == ["x", "z"]
 
 
 async def test_a_manager_that_loses_leadership_ends_with_that():
