@@ -33,6 +33,9 @@ LARGE_CASES = {
     "sidecar, three pods, any fault": ("sidecar", 3, 1, ALL, 1),
 }
 
+# The large ones take minutes each.
+BOUNDS = {**CASES, **LARGE_CASES} if LARGE else CASES
+
 
 def explore(mode, pods, faults, kinds, lag):
     """Explore all of it; an explorer that has seen every state."""
@@ -42,29 +45,17 @@ def explore(mode, pods, faults, kinds, lag):
     return explorer
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.timeout(1800 if LARGE else 60)
+@pytest.mark.parametrize("case", BOUNDS)
 def test_every_order_is_safe_and_can_go_on(case, record_property):
     """No worker runs ahead, the status never goes back, and every state leads to a running group."""
-    explorer = explore(*CASES[case])
+    explorer = explore(*BOUNDS[case])
     explorer.check_liveness()
     record_property("states", len(explorer.states))
     record_property("events", explorer.events)
 
     assert len(explorer.goals) > 0
     assert len(explorer.states) > 4000
-
-
-@pytest.mark.skipif(not LARGE, reason="takes minutes: JOBSETPY_EXHAUSTIVE=1")
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("case", LARGE_CASES)
-def test_every_order_within_large_bounds(case, record_property):
-    """The same with more faults and more lag."""
-    explorer = explore(*LARGE_CASES[case])
-    explorer.check_liveness()
-    record_property("states", len(explorer.states))
-    record_property("events", explorer.events)
-
-    assert len(explorer.goals) > 0
 
 
 def broken_lift(state, synced, deprecated):

@@ -90,8 +90,10 @@ async def test_a_restart_costs_two_writes(rig):
         assert [
             (
                 keys.IN_PLACE_RESTART_STARTED_REASON,
-                f"pod {names[0]!r} has restarted: restarting in place from epoch 1 to 2, "
-                "99 pods to follow",
+                (
+                    f"pod {names[0]!r} has restarted: restarting in place from epoch 1 to 2, "
+                    "99 pods to follow"
+                ),
                 1,
             ),
             (keys.IN_PLACE_RESTART_COMPLETED_REASON, "100 pods are at epoch 2: workers may run", 1),
