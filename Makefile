@@ -72,7 +72,7 @@ e2e: binaries ## Tests with real pods on a real node (Linux, root)
 
 .PHONY: test
 test: lint verify binaries ## Everything: lint, types, unit, integration and end-to-end tests
-	@$(PYTEST) $(ARGS)
+	@$(BIN)/python hack/run_tests.py $(ARGS)
 
 # ---- the product ----------------------------------------------------------------------------------
 
