@@ -28,7 +28,7 @@ pytestmark = [
 
 NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
 WAITING, DONE = keys.COSCHEDULING_IN_PROGRESS_CONDITION, keys.COSCHEDULING_COMPLETED_CONDITION
-LIMIT_S = 20.0
+LIMIT_S = 40.0  # the scheduler's own back-off goes up to 10 s
 
 
 class Site:
@@ -110,17 +110,19 @@ class Site:
         )
 
     async def add_node(self):
-        """A node without a kubelet."""
+        """A node without a kubelet; the pods' scheduler sees it when it has room, not before."""
         room = {"cpu": "8", "memory": "8Gi", "pods": "20"}
         body = {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": self.name, "labels": {"pool": self.name}},
+            "metadata": {"name": self.name},
         }
         await self.client.create(Node, "", body)
         conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
         status = {"capacity": room, "allocatable": room, "conditions": conditions}
         await self.client.merge_patch(Node, "", self.name, {"status": status}, subresource="status")
+        label = {"metadata": {"labels": {"pool": self.name}}}
+        await self.client.merge_patch(Node, "", self.name, label)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

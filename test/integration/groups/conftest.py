@@ -39,10 +39,20 @@ async def admin(cluster):
 async def kubeconfig_of(admin, cluster, folder, namespace, account):
     """A kubeconfig with the rights of a service account."""
     from jobsetpy.client import HttpRequest
+    from jobsetpy.errors import NotFoundError
+    from jobsetpy.testing import eventually
 
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = await admin.raw(HttpRequest(method="POST", path=path, body=json.dumps(body).encode()))
+    request = HttpRequest(method="POST", path=path, body=json.dumps(body).encode())
+
+    async def ask():
+        try:
+            return await admin.raw(request)
+        except NotFoundError:
+            return None
+
+    answer = await eventually(ask, 20)  # a new namespace has its default account after a moment
     config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
     config["users"][0]["user"] = {"token": json.loads(answer.body)["status"]["token"]}
     own = folder / f"{namespace}-{account}.kubeconfig"
