@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
+from weakref import WeakSet
 
 HEADERS_S = 10.0
 """From the first byte of a request (or the connection) to the end of its headers."""
@@ -18,6 +19,9 @@ HEADERS_S = 10.0
 IDLE_S = 120.0
 """Between two requests. More than the 90 s after which the API server closes a connection itself,
 so that it never sends a request into one that is just being closed here."""
+
+_END_S: Final = 1.0
+_POLL_S: Final = 0.02
 
 
 class Guard(asyncio.Protocol):
@@ -36,6 +40,7 @@ class Guard(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._idle = False
+        self._made = False
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -49,6 +54,7 @@ class Guard(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Headers are due."""
+        self._made = True
         self._transport = transport  # type: ignore[assignment] # TCP and TLS have full transports
         self._set(self._headers_s)
         self._inner.connection_made(transport)
@@ -78,20 +84,59 @@ class Guard(asyncio.Protocol):
         """It has caught up."""
         self._inner.resume_writing()
 
+    @property
+    def ended(self) -> bool:
+        """Whether there was a connection that is no more."""
+        return self._made and self._transport is None
+
+    def end(self) -> None:
+        """Give the connection up, if it has come about."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def _set(self, seconds: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if seconds is not None and self._transport is not None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
-
-    def _give_up(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.end)
 
 
-def guarded(
-    factory: Callable[[], Any], *, headers_s: float = HEADERS_S, idle_s: float = IDLE_S
-) -> Callable[[], Guard]:
-    """A protocol factory that puts a guard before each protocol of ``factory``."""
-    return lambda: Guard(factory(), headers_s=headers_s, idle_s=idle_s)
+class Guards:
+    """The connections of one server, each with a guard: a protocol factory.
+
+    Args:
+        factory: makes the HTTP protocols.
+        headers_s, idle_s: see :class:`Guard`.
+    """
+
+    def __init__(
+        self, factory: Callable[[], Any], *, headers_s: float = HEADERS_S, idle_s: float = IDLE_S
+    ) -> None:
+        self._factory = factory
+        self._headers_s = headers_s
+        self._idle_s = idle_s
+        # Weak: a connection whose handshake fails is never heard of again.
+        self._guards: WeakSet[Guard] = WeakSet()
+
+    def __call__(self) -> Guard:
+        """The guard of a connection that was just accepted."""
+        guard = Guard(self._factory(), headers_s=self._headers_s, idle_s=self._idle_s)
+        self._guards.add(guard)
+        return guard
+
+    async def end(self) -> None:
+        """Give up whatever is still connected, once the server accepts no more.
+
+        Handshakes under way are waited for, since nothing else can reach their sockets; no longer
+        than a second.
+        """
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + _END_S
+        while True:
+            for guard in list(self._guards):
+                guard.end()
+            await asyncio.sleep(0)  # transports tell of their end in the loop's next turn
+            if loop.time() >= ends_at or all(guard.ended for guard in self._guards):
+                return
+            await asyncio.sleep(_POLL_S)

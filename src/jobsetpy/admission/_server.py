@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, nullcontext
 from aiohttp import web
 
 from jobsetpy.admission import _review as review
-from jobsetpy.admission._guard import HEADERS_S, IDLE_S, Guard, guarded
+from jobsetpy.admission._guard import HEADERS_S, IDLE_S, Guard, Guards
 from jobsetpy.admission._handlers import Handler
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.observability import metrics
@@ -139,10 +139,11 @@ async def serving(
     )
     await runner.setup()
     assert runner.server is not None
+    guards = Guards(runner.server, headers_s=headers_s, idle_s=idle_s)
     try:
         # Not aiohttp's own site: it knows no deadline for headers.
         server = await asyncio.get_running_loop().create_server(
-            guarded(runner.server, headers_s=headers_s, idle_s=idle_s),
+            guards,
             address[0] or None,
             address[1],
             ssl=context,
@@ -156,3 +157,4 @@ async def serving(
             server.close()
     finally:
         await runner.cleanup()
+        await guards.end()

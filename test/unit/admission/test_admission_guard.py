@@ -11,7 +11,7 @@ import pytest
 from jobsetpy.admission import _handlers as handlers
 from jobsetpy.admission import _tls as tls
 from jobsetpy.admission import _x509 as x509
-from jobsetpy.admission._guard import Guard
+from jobsetpy.admission._guard import Guard, Guards
 from jobsetpy.admission._review import ALLOWED
 from jobsetpy.admission._server import application, serving
 from jobsetpy.observability import metrics
@@ -116,6 +116,39 @@ async def test_everything_is_passed_on(guard):
     assert guard.eof_received() is True
     guard.connection_lost(None)
     assert guard._inner.calls == ["made", b"a", "pause", "resume", "eof", "lost"]
+
+
+@pytest.mark.looptime
+async def test_what_is_connected_when_the_server_ends_is_given_up():
+    """One that is connected at once, one whose handshake is under way as soon as it is done."""
+    guards = Guards(Inner)
+    connected, shaking = guards(), guards()
+    transport, late = Transport(), Transport()
+    connected.connection_made(transport)
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    loop.call_later(0.3, shaking.connection_made, late)
+    loop.call_later(0.4, shaking.connection_lost, None)
+    loop.call_later(0.1, connected.connection_lost, None)
+
+    await guards.end()
+
+    assert (transport.aborted, late.aborted) == (True, True)
+    assert 0.4 <= loop.time() - begin < 0.5
+
+
+@pytest.mark.looptime
+async def test_the_end_does_not_wait_long_for_a_handshake():
+    """A client that never goes on costs a second."""
+    guards = Guards(Inner)
+    silent = guards()
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+
+    await guards.end()
+
+    assert not silent.ended
+    assert 0.9 < loop.time() - begin < 1.1
 
 
 # ---- the server
