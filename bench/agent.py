@@ -18,6 +18,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -42,7 +43,7 @@ from jobsetpy.client import HttpRequest, KubeClient, connect
 
 NAMESPACE, POD, JOBSET, ACCOUNT = "bench-agent", "pod-0", "js", "jobset-agent"
 USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-EXIT_CODE = 42
+EXIT_CODE, TERMINATED = 42, 143
 FLAGS = ["-s", "-S", "-OO"]
 COMPILED = "import argparse, encodings.idna, runpy, jobsetpy.agent.main, jobsetpy.agent.__main__"
 MODULES = """
@@ -123,16 +124,32 @@ class Way:
     name: str
     command: list[str]
     environ: dict[str, str]
+    supervised: bool = False
+    """The worker's parent: its life does not end with an epoch."""
+
+
+def supervising(way: Way, started: Path) -> list[str]:
+    """The command line of ``way``, with a worker that makes the file ``started``."""
+    return [*way.command, "supervise", "--", "sh", "-c", f": > {started}; exec sleep 100"]
 
 
 async def live(way: Way, controller: Controller, epoch: int, environ: dict[str, str]) -> Life:
-    """One life of the pod: joins ``epoch``, is lifted, is deprecated, exits."""
+    """One life of the pod: joins ``epoch``, is lifted, is deprecated, exits.
+
+    A supervisor's ends with SIGTERM; lifted means that its worker runs.
+    """
     port = free_port()
+    started = Path(environ["SERVICE_ACCOUNT_DIR"]) / f"started-{epoch}"
+    command = supervising(way, started) if way.supervised else way.command
+
+    async def lifts() -> bool:
+        return started.exists() if way.supervised else await probe(port) == 200
+
     environ = {**way.environ, **environ, "BARRIER_PORT": str(port)}
     began = time.perf_counter()
     quiet = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
     pid = os.posix_spawn(  # noqa: ASYNC221 - the shortest way, and it does not wait
-        way.command[0], way.command, environ, file_actions=quiet
+        command[0], command, environ, file_actions=quiet
     )
     ended = asyncio.create_task(asyncio.to_thread(os.wait4, pid, 0))
     try:
@@ -141,11 +158,13 @@ async def live(way: Way, controller: Controller, epoch: int, environ: dict[str, 
         await asyncio.sleep(0.15)
         asked = time.perf_counter()
         await controller.status(syncedEpoch=epoch)
-        while await probe(port) != 200:  # noqa: ASYNC110 - another process's state
+        while not await lifts():  # noqa: ASYNC110 - another process's state
             await asyncio.sleep(0.001)
         lifted = time.perf_counter() - asked
         memory = peak_memory_mb(pid)
         asked = time.perf_counter()
+        if way.supervised:
+            os.kill(pid, signal.SIGTERM)
         await controller.status(deprecatedEpoch=epoch)
         async with asyncio.timeout(30):
             _, status, usage = await ended
@@ -154,7 +173,7 @@ async def live(way: Way, controller: Controller, epoch: int, environ: dict[str, 
         if not ended.done():
             os.kill(pid, 9)
             await ended
-    if os.waitstatus_to_exitcode(status) != EXIT_CODE:
+    if os.waitstatus_to_exitcode(status) != (TERMINATED if way.supervised else EXIT_CODE):
         raise SystemExit(f"the agent ended with {os.waitstatus_to_exitcode(status)}")
     return Life(
         stored=(stored - began) * 1000,
@@ -329,6 +348,12 @@ def main() -> None:
         ways = [
             Way("image", [sys.executable, *FLAGS, "-m", "jobsetpy.agent"], environ),
             Way("python -m", [sys.executable, "-m", "jobsetpy.agent"], {}),
+            Way(
+                "supervisor",
+                [sys.executable, *FLAGS, "-m", "jobsetpy.agent"],
+                {**environ, "PATH": os.environ["PATH"]},
+                supervised=True,
+            ),
         ]
         listed = subprocess.run(
             [*ways[0].command[:-2], "-c", MODULES], env=environ, capture_output=True, check=True
@@ -349,8 +374,8 @@ def main() -> None:
     rows = [("interpreter that imports nothing, ms", spread(bare, digits=1), "")]
     figures = (
         ("process start to epoch stored, ms", "stored", f"<= {STORED_MS}"),
-        ("synced to probe answers 200, ms", "lifted", ""),
-        ("deprecated to exited, ms", "exited", ""),
+        ("synced to probe answers 200 (or worker runs), ms", "lifted", ""),
+        ("deprecated (or SIGTERM) to exited, ms", "exited", ""),
         ("CPU of a whole life, ms", "cpu", ""),
         ("largest resident size, MB", "memory", f"<= {MEMORY_MB}"),
     )
@@ -358,7 +383,7 @@ def main() -> None:
         for text, field, aim in figures:
             values = [getattr(life, field) for life in lives]
             rows.append((f"{name}: {text}", spread(values, digits=1), aim))
-    total = 2 * (options.lives + 1)
+    total = len(results) * (options.lives + 1)
     rows += [(f"requests a life: {k}", f"{v / total:.2f}", "1") for k, v in counts.items()]
     table(f"The agent ({options.lives} starts each way; min / median / max)", rows)
     modules = ast.literal_eval(listed.stdout.decode())

@@ -256,6 +256,24 @@ async def test_pods_without_a_token_wait_for_the_mount(stage):
     await stage.runs("volume", *names)
 
 
+async def test_supervised_workers_wait_for_their_group_and_restart_without_it(stage, node_cluster):
+    """The barrier of the group is in front of the supervisor, which never goes through it again."""
+    from scenario import pod_log_folders, restart_supervised_once, run_gang, supervised_jobset
+
+    jobset = supervised_jobset("group-supervised", 2)
+    jobset["spec"]["groupSchedulingConfig"] = {"timeoutAfterSeconds": 60}
+    async with run_gang(stage.client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
+        restart = await restart_supervised_once(timeline, 2, "worker started")
+        pods = await stage.pods("group-supervised")
+
+    assert restart.recreated == 0
+    assert restart.seconds < 10
+    for pod in pods.values():
+        statuses = pod["status"]["initContainerStatuses"] + pod["status"]["containerStatuses"]
+        assert keys.GROUP_INIT_CONTAINER in {each["name"] for each in statuses}
+        assert {each["restartCount"] for each in statuses} == {0}
+
+
 async def test_restarts_in_place_pass_the_barrier(stage, node_cluster):
     """All containers run again, the barrier's too, and it is open."""
     from scenario import gang_jobset, pod_log_folders, restart_once, run_gang
