@@ -110,12 +110,16 @@ class Site:
         )
 
     async def add_node(self):
-        """A node without a kubelet; the pods' scheduler sees it when it has room, not before."""
+        """A node without a kubelet, for this place's pods alone: others wait for one, too.
+
+        The scheduler sees that it is theirs when it has room, not before.
+        """
         room = {"cpu": "8", "memory": "8Gi", "pods": "20"}
         body = {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": self.name},
+            "spec": {"taints": [{"key": "pool", "value": self.name, "effect": "NoSchedule"}]},
         }
         await self.client.create(Node, "", body)
         conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
