@@ -158,7 +158,7 @@ async def test_the_manager_s_watches_are_too_old(
         await asyncio.sleep(0.5)
         await asyncio.to_thread(cluster.restart_apiserver)
         await one.fleet.wait(
-            lambda: one.fleet.agents[one.pods[0]].stored == 2, 60, "the first agent to report"
+            lambda: one.fleet.agents[one.pods[0]].stored == 2, 120, "the first agent to report"
         )
         one.proxy.refusing = False
         await one.running(2, 90)
