@@ -16,6 +16,7 @@ from jobsetpy.api.meta import controller_of
 from jobsetpy.domain.epoch_failures import Cause, Sign, judge, sign_of
 from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey, group_of
 from jobsetpy.domain.epochs import decide_epochs, needs_decision, parse_epoch, takes_part
+from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._epoch_memory import EpochMemories
 
 
@@ -143,23 +144,14 @@ class EpochWatch:
 
 
 @attrs.frozen
-class PodHandler:
+class PodHandler(ChangeHandler[ChildPod]):
     """Keeps the ledger up to date with pods, and has a JobSet reconciled if that is needed."""
 
     ledger: EpochLedger
     watch: EpochWatch
     controller: rt.Controller
 
-    def on_add(self, obj: ChildPod, *, initial: bool) -> None:  # noqa: ARG002 - protocol
-        self._changed(None, obj)
-
-    def on_update(self, old: ChildPod, new: ChildPod) -> None:
-        self._changed(old, new)
-
-    def on_delete(self, obj: ChildPod, *, final_state_known: bool) -> None:  # noqa: ARG002
-        self._changed(obj, None)
-
-    def _changed(self, old: ChildPod | None, new: ChildPod | None) -> None:
+    def changed(self, old: ChildPod | None, new: ChildPod | None) -> None:
         failed = old is not None and self.watch.pod_changed(old, new)
         if new is not None:
             self.watch.memories.saw_pod(new)
@@ -175,23 +167,14 @@ class PodHandler:
 
 
 @attrs.frozen
-class JobHandler:
+class JobHandler(ChangeHandler[Job]):
     """The same for Jobs, which bring their pods into a group and out of it."""
 
     ledger: EpochLedger
     watch: EpochWatch
     controller: rt.Controller
 
-    def on_add(self, obj: Job, *, initial: bool) -> None:  # noqa: ARG002 - protocol
-        self._changed(None, obj)
-
-    def on_update(self, old: Job, new: Job) -> None:
-        self._changed(old, new)
-
-    def on_delete(self, obj: Job, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
-        self._changed(obj, None)
-
-    def _changed(self, old: Job | None, new: Job | None) -> None:
+    def changed(self, old: Job | None, new: Job | None) -> None:
         remade = False
         if old is not None and _goes_to_be_remade(old, new):
             left = group_of(old)

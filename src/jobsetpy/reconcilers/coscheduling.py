@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 
@@ -29,6 +29,7 @@ from jobsetpy.domain.coscheduling_ledger import PodGroup, PodGroupLedger, is_liv
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.planner import is_ours
 from jobsetpy.errors import NotFoundError
+from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._group_writer import GroupWriter
 from jobsetpy.reconcilers._parallel import in_parallel
 
@@ -345,23 +346,14 @@ def _progress(job: Job | None) -> object:
 
 
 @attrs.frozen
-class _Handler(Generic[T]):
+class _Handler(ChangeHandler[T]):
     """Passes events on to the reconciler, and has JobSets reconciled when it says so."""
 
-    changed: Callable[[T | None, T | None], rt.ObjectKey | None]
+    pass_on: Callable[[T | None, T | None], rt.ObjectKey | None]
     controller: rt.Controller
 
-    def on_add(self, obj: T, *, initial: bool) -> None:  # noqa: ARG002 - protocol
-        self._pass_on(None, obj)
-
-    def on_update(self, old: T, new: T) -> None:
-        self._pass_on(old, new)
-
-    def on_delete(self, obj: T, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
-        self._pass_on(obj, None)
-
-    def _pass_on(self, old: T | None, new: T | None) -> None:
-        key = self.changed(old, new)
+    def changed(self, old: T | None, new: T | None) -> None:
+        key = self.pass_on(old, new)
         if key is not None:
             self.controller.enqueue(rt.Request(key))
 

@@ -33,6 +33,7 @@ from jobsetpy.domain.group_scheduling import attempt, expected_pods
 from jobsetpy.domain.planner import is_ours
 from jobsetpy.domain.start_ledger import StartLedger
 from jobsetpy.observability import metrics
+from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._group_writer import GroupWriter, lifted
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
@@ -296,23 +297,14 @@ def is_leader(pod: ChildPod) -> bool:
 
 
 @attrs.frozen
-class _PodHandler:
+class _PodHandler(ChangeHandler[ChildPod]):
     """Keeps the ledger up to date with pods, and has a JobSet reconciled if that is needed."""
 
     ledger: StartLedger
     reconciler: LeaderPodsReconciler
     controller: rt.Controller
 
-    def on_add(self, obj: ChildPod, *, initial: bool) -> None:  # noqa: ARG002 - protocol
-        self._changed(None, obj)
-
-    def on_update(self, old: ChildPod, new: ChildPod) -> None:
-        self._changed(old, new)
-
-    def on_delete(self, obj: ChildPod, *, final_state_known: bool) -> None:  # noqa: ARG002
-        self._changed(obj, None)
-
-    def _changed(self, old: ChildPod | None, new: ChildPod | None) -> None:
+    def changed(self, old: ChildPod | None, new: ChildPod | None) -> None:
         group = self.ledger.pod_changed(old, new)
         if group is None:
             return
@@ -321,22 +313,13 @@ class _PodHandler:
 
 
 @attrs.frozen
-class _JobHandler:
+class _JobHandler(ChangeHandler[Job]):
     """The same for Jobs, which bring their pods into a group and out of it."""
 
     ledger: StartLedger
     controller: rt.Controller
 
-    def on_add(self, obj: Job, *, initial: bool) -> None:  # noqa: ARG002 - protocol
-        self._changed(None, obj)
-
-    def on_update(self, old: Job, new: Job) -> None:
-        self._changed(old, new)
-
-    def on_delete(self, obj: Job, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
-        self._changed(obj, None)
-
-    def _changed(self, old: Job | None, new: Job | None) -> None:
+    def changed(self, old: Job | None, new: Job | None) -> None:
         group = self.ledger.job_changed(old, new)
         if group is not None:
             self.controller.enqueue(rt.Request(rt.ObjectKey(group.namespace, group.name)))
