@@ -12,6 +12,8 @@ from jobsetpy.manager import Manager
 
 EXAMPLES = str(Path(__file__).resolve().parents[3] / "examples")
 
+TRIES = 600
+
 pytestmark = pytest.mark.cluster
 
 
@@ -26,10 +28,19 @@ def job(name: str) -> dict:
     }
 
 
+async def pod_of(client, namespace: str) -> Pod:
+    """The Job's pod; the Job controller makes it some time after the Job."""
+    for _ in range(TRIES):
+        if found := (await client.list_page(Pod, namespace)).items:
+            return found[0]
+        await asyncio.sleep(0.1)
+    pytest.fail("the Job controller made no pod in a minute")
+
+
 async def label_of(client, namespace: str, name: str, value: str) -> str:
-    """The label's value, waiting up to 20 s for it to be ``value``."""
+    """The label's value, waiting up to a minute for it to be ``value``."""
     label = ""
-    for _ in range(200):
+    for _ in range(TRIES):
         found = await client.get(Job, namespace, name)
         label = found.metadata.labels.get("example.com/failed-pods", "")
         if label == value:
@@ -51,7 +62,7 @@ async def test_the_example_counts_failed_pods(client, namespace, monkeypatch):
         await client.create(Job, namespace, job("counted"))
 
         assert await label_of(client, namespace, "counted", "0") == "0"
-        (pod, *_) = (await client.list_page(Pod, namespace)).items
+        pod = await pod_of(client, namespace)
         failed = {"status": {"phase": "Failed"}}
         await client.merge_patch(Pod, namespace, pod.metadata.name, failed, subresource="status")
 
