@@ -200,14 +200,20 @@ def permit(group: PodGroupInfo, *, running: int, waiting: int) -> bool:
     return running + waiting + 1 >= group.min_available
 
 
-def permit_timeout(group: PodGroupInfo) -> float:
+def permit_timeout(
+    group: PodGroupInfo,
+    *,
+    shortest_s: float = SHORTEST_TIMEOUT_S,
+    per_pod_s: float = TIMEOUT_PER_POD_S,
+    longest_s: float = LONGEST_TIMEOUT_S,
+) -> float:
     """How many seconds after its first pod found a node a group gives up.
 
     Grows with the size of the group, within bounds; a group may set its own, within the upper one.
     """
     if group.timeout_s is not None:
-        return min(max(group.timeout_s, 1.0), LONGEST_TIMEOUT_S)
-    return min(SHORTEST_TIMEOUT_S + TIMEOUT_PER_POD_S * group.min_available, LONGEST_TIMEOUT_S)
+        return min(max(group.timeout_s, 1.0), longest_s)
+    return min(shortest_s + per_pod_s * group.min_available, longest_s)
 
 
 # -- Unreserve ------------------------------------------------------------------------------------

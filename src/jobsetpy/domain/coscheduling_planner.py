@@ -18,7 +18,6 @@ Costs per event do not grow with the group, but for those that release or refuse
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 import attrs
 
@@ -27,9 +26,12 @@ from jobsetpy.domain.coscheduling import PodGroupKey
 from jobsetpy.domain.coscheduling_state import (
     Action,
     Bind,
+    Cause,
     Lift,
     Limits,
     LookUp,
+    NoObserver,
+    Observer,
     PodState,
     Refuse,
     SeenPod,
@@ -38,15 +40,13 @@ from jobsetpy.domain.coscheduling_state import (
     TrackedPod,
 )
 
-FIRST_BACKOFF_S: Final = 1.0
-LONGEST_BACKOFF_S: Final = 10.0
-
 
 class GroupPlanner:
     """All groups of a cluster. ``now`` is a monotonic time in seconds everywhere."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, *, observer: Observer | None = None) -> None:
         self._limits = limits or Limits()
+        self._observer: Observer = observer or NoObserver()
         self._groups: dict[PodGroupKey, TrackedGroup] = {}
         self._pods: dict[str, TrackedPod] = {}
         self._tickets: dict[int, TrackedPod] = {}
@@ -129,7 +129,8 @@ class GroupPlanner:
             ]
             victim = max(younger, key=lambda item: item[0])[1] if younger else group
             why = f"{group.key} found no node for one of its pods"
-            self._reject(victim, why, now)
+            cause = Cause.YIELDED if younger else Cause.UNSCHEDULABLE
+            self._reject(victim, cause, why, now)
         self._review(group)
         return self._done(now)
 
@@ -167,7 +168,7 @@ class GroupPlanner:
             if permitted:
                 self._release(group)
             elif group.deadline is None:
-                group.deadline = now + plugin.permit_timeout(info)
+                group.deadline = now + self._permit_timeout(info)
         self._review(group)
         return self._done(now)
 
@@ -213,7 +214,8 @@ class GroupPlanner:
             chosen = min(candidates, key=lambda node: (len(waiting[node]), node))
             for uid in waiting[chosen]:
                 if self._waits(uid):
-                    self._reject(self._pods[uid].group, "its room is needed", now)
+                    group = self._pods[uid].group
+                    self._reject(group, Cause.PREEMPTED, "its room is needed", now)
         return {}, self._done(now)
 
     def tick(self, now: float) -> list[Action]:
@@ -221,7 +223,8 @@ class GroupPlanner:
         for group in [g for g in self._holding.values() if g.deadline is not None]:
             if group.deadline is not None and group.deadline <= now:
                 have, want = group.running + group.waiting, group.info().min_available
-                self._reject(group, f"{group.key}: {have} of {want} pods in time", now)
+                why = f"{group.key}: {have} of {want} pods in time"
+                self._reject(group, Cause.TIMEOUT, why, now)
         self._may_lift = True
         return self._done(now)
 
@@ -284,21 +287,36 @@ class GroupPlanner:
         self._out.append(Refuse(pod.ticket, pod.uid, reason))
         self._move(pod, PodState.LIFTED)
 
-    def _reject(self, group: TrackedGroup, reason: str, now: float) -> None:
+    def _permit_timeout(self, info: plugin.PodGroupInfo) -> float:
+        limits = self._limits
+        return plugin.permit_timeout(
+            info,
+            shortest_s=limits.permit_s,
+            per_pod_s=limits.permit_per_pod_s,
+            longest_s=limits.longest_permit_s,
+        )
+
+    def _reject(self, group: TrackedGroup, cause: Cause, reason: str, now: float) -> None:
         """Refuse what is held; retries are refused for a while, longer each time."""
+        limits = self._limits
         waiting = list(group.pods[PodState.WAITING])
-        for uid in plugin.unreserve(group.info(), running=group.running, waiting=waiting):
+        refused = plugin.unreserve(group.info(), running=group.running, waiting=waiting)
+        for uid in refused:
             self._refuse(self._pods[uid], reason)
+        self._observer.rejected(group.info(), cause, reason, len(refused))
         # What was found unschedulable may fit now, and will be tried again.
         for pod in list(group.pods[PodState.UNSCHEDULABLE].values()):
             self._move(pod, PodState.LIFTED)
-        group.not_before = now + min(FIRST_BACKOFF_S * 2**group.failures, LONGEST_BACKOFF_S)
+        pause_s = min(limits.first_backoff_s * 2**group.failures, limits.longest_backoff_s)
+        group.not_before = now + pause_s
         group.failures = min(group.failures + 1, 30)
         self._may_lift = True  # its place may be another's now
         self._review(group)
 
     def _release(self, group: TrackedGroup) -> None:
-        for pod in list(group.pods[PodState.WAITING].values()):
+        waiting = list(group.pods[PodState.WAITING].values())
+        self._observer.released(group.info(), len(waiting))
+        for pod in waiting:
             self._tickets.pop(pod.ticket, None)
             self._move(pod, PodState.BINDING)
             self._out.append(Bind(pod.ticket, pod.uid))
@@ -314,6 +332,7 @@ class GroupPlanner:
                 self._release(group)  # the minimum was lowered, or a bind was seen
             elif not large:
                 why = f"{group.key} has {group.size} of {info.min_available} pods"
+                self._observer.rejected(info, Cause.TOO_SMALL, why, group.waiting)
                 for pod in list(group.pods[PodState.WAITING].values()):
                     self._refuse(pod, why)
         complete = group.complete
@@ -379,7 +398,9 @@ class GroupPlanner:
 
     def _lift(self, group: TrackedGroup, now: float) -> None:
         limits = self._limits
-        for pod in list(group.pods[PodState.GATED].values()):
+        gated = list(group.pods[PodState.GATED].values())
+        self._observer.lifted(group.info(), len(gated))
+        for pod in gated:
             self._move(pod, PodState.LIFTED)
             group.unsettled.add(pod.uid)
             self._out.append(Lift(group.key, pod.name, pod.uid))

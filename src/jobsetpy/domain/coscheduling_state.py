@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import Enum
+from typing import Protocol
 
 import attrs
 
@@ -89,6 +90,13 @@ class Limits:
         settle_s: a lifted group counts as settled after this time, plus ``settle_per_pod_s`` for
             each pod.
         settle_per_pod_s: see there.
+        permit_s: binds of an incomplete group are held for this time, plus ``permit_per_pod_s`` for
+            each pod it needs, at most ``longest_permit_s``.
+        permit_per_pod_s, longest_permit_s: see there. The scheduler has to wait longer than the
+            longest for an answer.
+        first_backoff_s: binds of a group that was refused are refused for this time, then for twice
+            as long each time, at most ``longest_backoff_s``.
+        longest_backoff_s: see there.
     """
 
     in_flight: int = 4
@@ -96,6 +104,55 @@ class Limits:
     stuck_after: int = 3
     settle_s: float = 5.0
     settle_per_pod_s: float = 0.02
+    permit_s: float = plugin.SHORTEST_TIMEOUT_S
+    permit_per_pod_s: float = plugin.TIMEOUT_PER_POD_S
+    longest_permit_s: float = plugin.LONGEST_TIMEOUT_S
+    first_backoff_s: float = 1.0
+    longest_backoff_s: float = 10.0
+
+
+class Cause(Enum):
+    """Why a group's held binds were refused."""
+
+    UNSCHEDULABLE = "unschedulable"
+    """One of its pods found no node."""
+    YIELDED = "yielded"
+    """An older group found no node, and this one held room."""
+    TIMEOUT = "timeout"
+    """It was not complete in time."""
+    PREEMPTED = "preempted"
+    """A pod of higher priority needs its room."""
+    TOO_SMALL = "too_small"
+    """Pods went away while it waited."""
+
+
+class Observer(Protocol):
+    """Is told of each decision about a group, as it is taken. Must not call the planner."""
+
+    def lifted(self, group: PodGroupInfo, pods: int) -> None:
+        """Gates of so many of its pods are to be taken off."""
+        ...
+
+    def released(self, group: PodGroupInfo, pods: int) -> None:
+        """It is complete: so many held binds are to be carried out."""
+        ...
+
+    def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
+        """It cannot be complete now: so many held binds are refused."""
+        ...
+
+
+class NoObserver:
+    """Wants to know nothing."""
+
+    def lifted(self, group: PodGroupInfo, pods: int) -> None:
+        """Nothing."""
+
+    def released(self, group: PodGroupInfo, pods: int) -> None:
+        """Nothing."""
+
+    def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
+        """Nothing."""
 
 
 class TrackedPod:
