@@ -93,7 +93,7 @@ class KubernetesAsyncioTransport:
         self._fresh_until = 0.0
         self._base = str(configuration.host).rstrip("/")
         self._ssl = _ssl_context(configuration) if self._base.startswith("https:") else None
-        self._ca = _watched(configuration)
+        self._tls_files = _tls_files(configuration, seen=True)
         self._user_agent = user_agent
         self._max_connections = max_connections
         self._requests: aiohttp.ClientSession | None = None
@@ -236,12 +236,11 @@ class KubernetesAsyncioTransport:
             before = keys.get("BearerToken")
             try:
                 await self._login.load()
-                self._load_client_certificate()
-                self._trust_anew()
+                exchanged = self._tls_anew()
             except Exception as problem:
                 raise unusable("credentials", problem) from problem
             self._refreshes += 1
-            if keys.get("BearerToken") != before:
+            if exchanged or keys.get("BearerToken") != before:
                 self._fresh_until = clock() + FRESH_S
 
     async def aclose(self) -> None:
@@ -284,32 +283,38 @@ class KubernetesAsyncioTransport:
                 if not self._configuration.api_key and not self._configuration.cert_file:
                     raise unusable("credentials", problem) from problem
         try:
-            self._trust_anew()
+            self._tls_anew()
         except (ConnectFailedError, OSError):
             self._renew_at = 0.0  # the file is just being exchanged: look again soon
 
-    def _load_client_certificate(self) -> None:
-        configuration = self._configuration
-        if self._ssl is not None and configuration.cert_file:
-            self._ssl.load_cert_chain(configuration.cert_file, configuration.key_file)
+    def _tls_anew(self) -> bool:
+        """Have new connections made with the authorities and the certificate that files hold now.
 
-    def _trust_anew(self) -> None:
-        """Have new connections verified with the authorities that the file holds now.
+        Connections that are open are not used for further requests then: to the API server, a
+        connection is whoever it was when it was made, until that certificate's last second.
+
+        Returns:
+            Whether a file had changed.
 
         Raises:
             ConnectFailedError, OSError: they cannot be read; those of before stay in use.
         """
         configuration = self._configuration
-        if self._ssl is None or not configuration.ssl_ca_cert:
-            return
-        if self._ca is None or self._ca.path != configuration.ssl_ca_cert:
-            self._ca = WatchedFile(configuration.ssl_ca_cert)
-        if self._ca.changed():
-            try:
-                self._ssl = _ssl_context(configuration)
-            except BaseException:
-                self._ca.forget()
-                raise
+        if self._ssl is None:
+            return False
+        paths = [path for path in _tls_paths(configuration) if path]
+        if paths != [file.path for file in self._tls_files]:
+            self._tls_files = _tls_files(configuration)
+        try:
+            # Each of them is asked, so that it knows what is used from now on.
+            if not sum(file.changed() for file in self._tls_files):
+                return False
+            self._ssl = _ssl_context(configuration)
+        except BaseException:
+            for file in self._tls_files:
+                file.forget()
+            raise
+        return True
 
     # ---- connections ------------------------------------------------------------------------
 
@@ -420,14 +425,18 @@ def _data(body: bytes | None) -> bytes | io.BytesIO | None:
     return io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
 
 
-def _watched(configuration: Any) -> WatchedFile | None:
-    """The file of authorities, as it is now; ``None`` if there is none."""
-    if not configuration.ssl_ca_cert:
-        return None
-    file = WatchedFile(configuration.ssl_ca_cert)
-    with suppress(OSError):
-        file.changed()
-    return file
+def _tls_paths(configuration: Any) -> tuple[str | None, str | None]:
+    return configuration.ssl_ca_cert, configuration.cert_file
+
+
+def _tls_files(configuration: Any, *, seen: bool = False) -> list[WatchedFile]:
+    """The files to watch for an exchange; ``seen``: what they hold now is in use."""
+    files = [WatchedFile(path) for path in _tls_paths(configuration) if path]
+    if seen:
+        for file in files:
+            with suppress(OSError):
+                file.changed()
+    return files
 
 
 def _ssl_context(configuration: Any) -> ssl.SSLContext:

@@ -166,6 +166,57 @@ async def test_client_certificates(http_server, certificates, tmp_path):
         await client.aclose()
 
 
+@pytest.mark.parametrize("refused", [True, False])
+async def test_an_exchanged_client_certificate(
+    refused, http_server, certificates, tmp_path, monkeypatch
+):
+    """The new one is shown before the old one ends, and at the latest when that is refused.
+
+    Connections that are open still show the old one: none of them is used again.
+    """
+    monkeypatch.setattr(_transport, "RELOAD_S", 3600.0 if refused else 0.0)
+    for name in ("first", "second"):
+        certificates.issue(name, f"DNS:{name}")
+    context = certificates.server_context()
+    context.load_verify_locations(certificates.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    shown = []
+
+    async def handler(exchange):
+        subject = exchange._writer.get_extra_info("peercert")["subject"]
+        shown.append(dict(pair for (pair,) in subject)["commonName"])
+        await exchange.reply(200 if shown[-1] == good else 401)
+
+    def exchange_files(name):
+        for end in ("crt", "key"):
+            fresh = tmp_path / f"new.{end}"
+            fresh.write_bytes((certificates.folder / f"{name}.{end}").read_bytes())
+            fresh.replace(tmp_path / f"user.{end}")
+
+    http_server.handler = handler
+    exchange_files("first")
+    user = {
+        "client-certificate": str(tmp_path / "user.crt"),
+        "client-key": str(tmp_path / "user.key"),
+    }
+    authority = {"certificate-authority": str(certificates.ca)}
+    async with http_server.running(context=context):
+        path = kubeconfig(tmp_path, http_server.url, user, **authority)
+        client = await connect(kubeconfig=str(path))
+        good = "first"
+        await client.raw(GET)
+        await client.raw(GET)
+        assert http_server.connections == 1
+        exchange_files("second")
+        good = "second"
+        await client.raw(GET)
+        async with client.transport.stream(GET) as stream:
+            assert stream.status == 200
+        await client.aclose()
+
+    assert shown == ["first"] * (3 if refused else 2) + ["second"] * 2
+
+
 @pytest.mark.parametrize(
     ("cluster", "works"),
     [
