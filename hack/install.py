@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ PLURALS = {
     "ValidatingAdmissionPolicyBinding": ("validatingadmissionpolicybindings", False),
     "PriorityLevelConfiguration": ("prioritylevelconfigurations", False),
     "FlowSchema": ("flowschemas", False),
+    "PodDisruptionBudget": ("poddisruptionbudgets", True),
     "JobSet": ("jobsets", True),
 }
 
@@ -121,16 +122,26 @@ async def install_manager(
     Args:
         folder: ``default``, or ``without-webhooks``.
     """
-    for document in sorted(render(CONFIG / folder), key=_rank):
-        await apply_object(client, with_image(document, image))
+    await apply_all(client, rendered(folder, image=image))
     await jobsets_served(client)
 
 
-async def uninstall_manager(client: KubeClient, *, folder: str = "default") -> None:
-    """Delete what ``install_manager`` made, as ``kubectl delete -k`` does; does not wait."""
-    for document in sorted(render(CONFIG / folder), key=_rank, reverse=True):
+async def apply_all(client: KubeClient, documents: Iterable[dict[str, Any]]) -> None:
+    """Server-side apply all of them, each after those it needs."""
+    for document in sorted(documents, key=_rank):
+        await apply_object(client, document)
+
+
+async def delete_all(client: KubeClient, documents: Iterable[dict[str, Any]]) -> None:
+    """Delete all of them that are there, as ``kubectl delete -k`` does; does not wait."""
+    for document in sorted(documents, key=_rank, reverse=True):
         with contextlib.suppress(NotFoundError):
             await client.raw(HttpRequest(method="DELETE", path=path_of(document)))
+
+
+async def uninstall_manager(client: KubeClient, *, folder: str = "default") -> None:
+    """Delete what ``install_manager`` made; does not wait."""
+    await delete_all(client, render(CONFIG / folder))
 
 
 def _rank(document: dict[str, Any]) -> int:
@@ -139,16 +150,22 @@ def _rank(document: dict[str, Any]) -> int:
     return -1 if kind == "Namespace" else kind.endswith("WebhookConfiguration")
 
 
-def with_image(document: dict[str, Any], image: str) -> dict[str, Any]:
-    """The Deployment with another image, and the local agent's; other objects as they are."""
-    if document["kind"] != "Deployment":
-        return document
-    changed = copy.deepcopy(document)
-    for container in changed["spec"]["template"]["spec"]["containers"]:
-        container["image"] = image
-        container["imagePullPolicy"] = "IfNotPresent"
-        container["args"] = [
-            f"--agent-image={AGENT_IMAGE}" if argument.startswith("--agent-image=") else argument
-            for argument in container["args"]
-        ] + GROUP_FLAGS
-    return changed
+def rendered(
+    folder: str = "default", *components: str, image: str = MANAGER_IMAGE, agent: str = AGENT_IMAGE
+) -> list[dict[str, Any]]:
+    """The objects of a folder of ``config/``, with images that were built here.
+
+    Args:
+        folder: in ``config/``.
+        components: in ``config/components/``.
+        image: the manager's.
+        agent: the agent's.
+    """
+    images = {"jobsetpy-manager": image, "jobsetpy-agent": agent}
+    paths = [CONFIG / "components" / name for name in components]
+    objects = render(CONFIG / folder, *paths, images=images)
+    for item in objects:
+        if item["kind"] == "Deployment":
+            (container,) = item["spec"]["template"]["spec"]["containers"]
+            container["args"] += GROUP_FLAGS
+    return objects

@@ -7,9 +7,9 @@ tests and demo install what users install.
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -17,8 +17,13 @@ import yaml
 from jobsetpy.testing._patches import json_patch
 
 Objects = list[dict[str, Any]]
+Places = list[tuple[str, tuple[str, ...]]]
+"""Kinds of objects, and where they name images besides their containers."""
 
-FIELDS = {"apiVersion", "kind", "resources", "components", "patches", "labels", "images"}
+FIELDS = {
+    *("apiVersion", "kind", "resources", "components", "configurations"),
+    *("patches", "labels", "images"),
+}
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # far faster, where there is a library
 SELECTORS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "Deployment": (("spec", "selector", "matchLabels"), ("spec", "template", "metadata", "labels")),
@@ -29,41 +34,64 @@ SELECTORS: Mapping[str, Sequence[tuple[str, ...]]] = {
 """Where labels that are put into selectors go, beyond ``metadata.labels``."""
 
 
-def render(folder: Path, *components: Path) -> Objects:
+def render(
+    folder: Path, *components: Path, images: Mapping[str, str] = MappingProxyType({})
+) -> Objects:
     """Every object of a kustomization, as it is to be applied.
 
     Args:
         folder: with the kustomization.
         components: folders of components that are added to it.
+        images: other references for the images of these names, as ``images:`` on top gives them.
 
     Raises:
         ValueError: the kustomization uses what this does not know.
     """
-    return functools.reduce(lambda found, each: _accumulate(each, found), (folder, *components), [])
+    places: Places = []
+    found: Objects = []
+    for each in (folder, *components):
+        found = _accumulate(each, found, places)
+    for name, reference in images.items():
+        new, _, tag = reference.rpartition(":")
+        _set_image({"name": name, "newName": new, "newTag": tag}, found, places)
+    return found
 
 
-def _accumulate(folder: Path, found: Objects) -> Objects:
-    """Add the folder's own objects to ``found``, then change all of these as it says."""
+def _accumulate(folder: Path, found: Objects, places: Places) -> Objects:
+    """Add the folder's own objects to ``found``, then change all of these as it says.
+
+    ``places`` grows: what a folder says of the places of images holds for all built on it.
+    """
     text = yaml.safe_load((folder / "kustomization.yaml").read_text())
     if unknown := set(text) - FIELDS:
         raise ValueError(f"{folder}: cannot do {', '.join(sorted(unknown))}")
-    found = [*found, *_resources(folder, text.get("resources", ()))]
+    for name in text.get("configurations", ()):
+        places += _image_places(folder / name)
+    found = [*found, *_resources(folder, text.get("resources", ()), places)]
     for name in text.get("components", ()):
-        found = _accumulate(folder / name, found)
+        found = _accumulate(folder / name, found, places)
     for patch in text.get("patches", ()):
         found = _patched(folder, patch, found)
     for labels in text.get("labels", ()):
         _label(labels, found)
     for image in text.get("images", ()):
-        _set_image(image, found)
+        _set_image(image, found, places)
     return found
 
 
-def _resources(folder: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _image_places(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    text = yaml.safe_load(path.read_text())
+    if set(text) != {"images"} or any(set(each) != {"kind", "path"} for each in text["images"]):
+        raise ValueError(f"{path}: only images with kind and path are known")
+    for each in text["images"]:
+        yield each["kind"], tuple(each["path"].split("/"))
+
+
+def _resources(folder: Path, names: Sequence[str], places: Places) -> Iterator[dict[str, Any]]:
     for name in names:
         path = folder / name
         if path.is_dir():
-            yield from render(path)
+            yield from _accumulate(path, [], places)
         else:
             yield from (item for item in yaml.load_all(path.read_text(), LOADER) if item)
 
@@ -98,11 +126,23 @@ def _label(labels: dict[str, Any], found: Objects) -> None:
             at.update(copy.deepcopy(labels["pairs"]))
 
 
-def _set_image(image: dict[str, str], found: Objects) -> None:
+def _set_image(image: dict[str, str], found: Objects, places: Places) -> None:
+    containers = ("spec", "template", "spec", "containers", "image")
     for item in found:
-        if item["kind"] == "Deployment":
-            for container in item["spec"]["template"]["spec"]["containers"]:
-                name, _, tag = container["image"].partition(":")
-                if name == image["name"]:
-                    new = (image.get("newName", name), image.get("newTag", tag))
-                    container["image"] = ":".join(part for part in new if part)
+        for kind, path in (("Deployment", containers), *places):
+            if item["kind"] == kind:
+                _rename(image, item, path)
+
+
+def _rename(image: dict[str, str], at: Any, path: Sequence[str]) -> None:
+    """Rename the image at the end of ``path``, which goes through every item of a list."""
+    for each in at if isinstance(at, list) else [at]:
+        if path[0] not in each:
+            continue
+        if len(path) > 1:
+            _rename(image, each[path[0]], path[1:])
+            continue
+        name, _, tag = each[path[0]].partition(":")
+        if name == image["name"]:
+            new = (image.get("newName", name), image.get("newTag", tag))
+            each[path[0]] = ":".join(part for part in new if part)

@@ -12,11 +12,10 @@ import pytest
 
 from install import (
     CONFIG,
-    MANAGER_IMAGE,
     apply_object,
     create_namespace,
+    rendered,
     uninstall_manager,
-    with_image,
 )
 from jobsetpy.admission import _x509 as x509
 from jobsetpy.api.core import Namespace, Pod
@@ -268,12 +267,12 @@ async def test_certificates_may_be_those_of_others(node_client, raw, strict):
     """With the component for cert-manager the manager serves what is mounted, and makes nothing."""
     secret = issued_by_others()
     await apply_object(node_client, secret)
-    documents = render(CONFIG / "default", CONFIG / "components" / "cert-manager")
+    documents = rendered("default", "cert-manager")
     for document in documents:
         for webhook in document.get("webhooks", ()):  # the injector's part
             webhook["clientConfig"]["caBundle"] = secret["data"]["ca.crt"]
         if not document["apiVersion"].startswith("cert-manager.io/"):
-            await apply_object(node_client, with_image(document, MANAGER_IMAGE))
+            await apply_object(node_client, document)
     await manager_ready(node_client)
     for document in documents:  # again, as injectors do: the old manager had its own put back
         if document["kind"].endswith("WebhookConfiguration"):

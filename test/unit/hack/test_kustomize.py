@@ -72,6 +72,29 @@ def test_images_are_set_by_name(base, tmp_path):
     assert [each["image"] for each in containers] == ["new:2", "other:1"]
 
 
+def test_images_are_set_where_a_configuration_says(base, tmp_path):
+    """Also in what is built on it; names within a longer text are left alone."""
+    env = [{"name": "A", "value": "i:1"}, {"name": "B", "value": "--x=i:1"}, {"name": "C"}]
+    add = [{"op": "add", "path": "/spec/template/spec/containers/0/env", "value": env}]
+    fields = {"images": [{"kind": "Deployment", "path": "spec/template/spec/containers/env/value"}]}
+    folder(
+        tmp_path / "more",
+        {"patch.yaml": [add], "fields.yaml": [fields]},
+        patches=[{"path": "patch.yaml", "target": TARGET}],
+        configurations=["fields.yaml"],
+    )
+    low = folder(tmp_path / "low", {}, resources=["../base"], components=["../more"])
+    images = [{"name": "i", "newTag": "2"}]
+    deployment, _ = render(folder(tmp_path / "top", {}, resources=["../low"], images=images))
+    first, other = deployment["spec"]["template"]["spec"]["containers"]
+    assert (first["image"], other["image"]) == ("i:2", "other:1")
+    assert [each.get("value") for each in first["env"]] == ["i:2", "--x=i:1", None]
+
+    deployment, _ = render(low, images={"i": "host:5000/i:3"})
+    (first, _) = deployment["spec"]["template"]["spec"]["containers"]
+    assert first["image"] == first["env"][0]["value"] == "host:5000/i:3"
+
+
 @pytest.mark.parametrize(
     ("words", "kustomization"),
     [
@@ -79,11 +102,13 @@ def test_images_are_set_by_name(base, tmp_path):
         ("target", {"patches": [{"patch": yaml.safe_dump({"spec": {}}), "target": TARGET}]}),
         ("no Deployment other", {"patches": [{"patch": yaml.safe_dump(ADD), "target": {**TARGET, "name": "other"}}]}),
         ("kind and a name", {"patches": [{"patch": yaml.safe_dump(ADD), "target": {"kind": "Deployment"}}]}),
+        ("only images", {"configurations": ["../other.yaml"]}),
         ("includeTemplates", {"labels": [{"includeTemplates": True, "pairs": {}}]}),
     ],
 )  # fmt: skip
 def test_what_it_does_not_know_is_refused(base, tmp_path, words, kustomization):
     """Half of what a kustomization says would be another installation than the users'."""
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump({"nameReference": []}))
     top = folder(tmp_path / "top", {}, resources=["../base"], **kustomization)
     with pytest.raises(ValueError, match=words):
         render(top)
