@@ -78,6 +78,7 @@ class EndpointCertificate:
             source,
             period_s=CHECK_PERIOD_S,
             context=tls.new_context(tls13_only=tls13_only, ciphers=ciphers),
+            server="metrics",
         )
 
     @property

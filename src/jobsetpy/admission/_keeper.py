@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 
 from jobsetpy import aio
 from jobsetpy.admission import _tls as tls
+from jobsetpy.admission import _x509 as x509
 from jobsetpy.admission._sources import Source
 from jobsetpy.admission._x509 import KeyPair
 from jobsetpy.errors import JobSetPyError
+from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 
 RETRY_CAP_S = 10.0
@@ -24,6 +26,8 @@ class CertificateKeeper:
         period_s: how often the source is looked at.
         backoff: waits after failures.
         context: gets the certificates; one of its own when absent.
+        server: what it is for, in metrics.
+        clock: the wall clock tells whether a certificate has ended.
 
     ``loaded`` is set once a certificate is served; ``complete`` once the first renewal succeeded
     as well, so that the API server trusts it.
@@ -36,6 +40,8 @@ class CertificateKeeper:
         period_s: float,
         backoff: Callable[[], aio.Backoff] = lambda: aio.Backoff(base=0.5, cap=RETRY_CAP_S),
         context: ssl.SSLContext | None = None,
+        server: str = "webhooks",
+        clock: aio.Clock | None = None,
     ) -> None:
         self.context = context or tls.new_context()
         self.loaded = asyncio.Event()
@@ -44,13 +50,20 @@ class CertificateKeeper:
         self._period_s = period_s
         self._backoff = backoff()
         self._served: KeyPair | None = None
+        self._life: x509.Lifetime | None = None
+        self._server = server
+        self._clock = clock or aio.LoopClock()
         self._problem = "certificates are not ready yet"
         self._log = get_logger("certificates")
 
     def problems(self) -> Iterable[str]:
-        """Why webhooks cannot be called yet; nothing once they can."""
+        """Why webhooks cannot be called, or not yet; nothing while they can."""
         if not self.complete.is_set():
             yield self._problem
+            return
+        ended = self._out_of_time()
+        if ended:
+            yield ended
 
     async def run(self) -> None:
         """Until cancelled. Failures are logged and tried again; a certificate once loaded stays."""
@@ -64,7 +77,11 @@ class CertificateKeeper:
             self._backoff.reset()
             if self.loaded.is_set():
                 self.complete.set()
-                self._problem = ""
+                ended = self._out_of_time()
+                if ended:
+                    self._complain(ended)
+                else:
+                    self._problem = ""
             await asyncio.sleep(self._period_s)
 
     async def _pass(self) -> None:
@@ -84,8 +101,21 @@ class CertificateKeeper:
             self._complain(f"the certificate cannot be used: {error}")
             return
         self._served = pair
+        self._life = life = x509.lifetime(pair)
+        metrics.certificate_ends(self._server, life.ends)
         self.loaded.set()
-        self._log.info("serving with a new certificate")
+        self._log.info(
+            "serving with a new certificate", server=self._server, ends=life.ends.isoformat()
+        )
+
+    def _out_of_time(self) -> str:
+        """Why nobody believes the certificate that is served; "" while they do."""
+        life, now = self._life, self._clock.now()
+        if life is None or life.begins <= now < life.ends:
+            return ""
+        if now < life.begins:
+            return f"the certificate is not valid before {life.begins.isoformat()}"
+        return f"the certificate ended at {life.ends.isoformat()}"
 
     def _complain(self, problem: str) -> None:
         """Once for each different problem."""

@@ -47,6 +47,24 @@ class KeyPair:
     key: bytes = attrs.field(repr=False)
 
 
+@attrs.frozen
+class Lifetime:
+    """From when until when a certificate is valid."""
+
+    begins: datetime
+    ends: datetime
+
+
+def lifetime(pair: KeyPair) -> Lifetime:
+    """Of the certificate that is the key's.
+
+    Raises:
+        ValueError: the PEM cannot be read.
+    """
+    certificate = x509.load_pem_x509_certificate(pair.certificate)
+    return Lifetime(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+
+
 def new_authority(now: datetime) -> KeyPair:
     """A self-signed certificate authority. Takes a tenth of a second of CPU."""
     key = _new_key()

@@ -121,6 +121,13 @@ class InformerCache:
         for informer in self._informers.values():
             await informer.wait_for_sync()
 
+    def sizes(self) -> dict[str, int]:
+        """How many objects of each kind the stores hold."""
+        counts: dict[str, int] = {}
+        for informer in self._informers.values():
+            counts[informer.kind] = counts.get(informer.kind, 0) + len(informer.store)
+        return counts
+
     def healthy(self, now: float | None = None) -> list[str]:
         """Names of the informers that are *not* well; an empty list means all is.
 

@@ -260,6 +260,7 @@ class Manager:
             await stack.enter_async_context(self._elector.running())
         for component, recorder in self._recorders.items():
             await stack.enter_async_context(_in_background(f"events-{component}", recorder.run))
+        stack.enter_context(metrics.cache_sizes(self._cache.sizes))
         await stack.enter_async_context(self._cache.running())
         async with asyncio.timeout(settings.sync_timeout_s):
             await self._cache.wait_for_sync()

@@ -1,6 +1,6 @@
 """Every metric of jobsetpy and the functions that change them; nothing else touches a metric.
 
-All are declared in the two modules behind this one, in one registry, under these rules:
+All are declared in the modules behind this one, in one registry, under these rules:
 
 * Names, labels and buckets that client-go and controller-runtime have are kept.
 * No label names an object. The exception is two counters that users of JobSet know.
@@ -48,6 +48,7 @@ from jobsetpy.observability._jobset_metrics import (
     jobset_ready,
     restarted,
 )
+from jobsetpy.observability._process_metrics import cache_sizes, certificate_ends
 from jobsetpy.observability._registry import REGISTRY
 from jobsetpy.observability._webhook_metrics import WebhookMetrics
 
@@ -63,6 +64,8 @@ __all__ = [
     "RestartPhase",
     "Result",
     "WebhookMetrics",
+    "cache_sizes",
+    "certificate_ends",
     "expectations_expired",
     "failure_decided",
     "failure_decisions",

@@ -20,6 +20,7 @@ from jobsetpy.admission._settings import WebhookSettings, own_namespace
 from jobsetpy.admission._sources import FileSource
 from jobsetpy.domain.field_errors import invalid, plain
 from jobsetpy.errors import NotSyncedError
+from jobsetpy.observability import metrics
 from jobsetpy.testing import eventually
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -264,3 +265,29 @@ async def test_files_are_reloaded(tmp_path, authority, pair):
                 return await shown(port) == new.certificate
 
             await eventually(exchanged)
+
+
+@pytest.mark.parametrize(
+    ("later", "problem"),
+    [
+        (timedelta(0), ""),
+        (x509.SERVING_LIFETIME - timedelta(minutes=1), ""),
+        (x509.SERVING_LIFETIME + timedelta(minutes=1), "the certificate ended at "),
+        (-timedelta(hours=2), "the certificate is not valid before "),
+    ],
+)
+async def test_a_certificate_out_of_its_time_is_told(tmp_path, pair, later, problem):
+    """Nobody believes it any more, or not yet: readiness says so, until another one is there."""
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    clock = aio.ManualClock(datetime.now(UTC) + later)
+    keeper = CertificateKeeper(FileSource(tmp_path), period_s=0.01, clock=clock)
+    async with aio.supervise() as tasks:
+        tasks.start(keeper.run(), name="keeper")
+        await eventually(keeper.complete.is_set)
+
+        assert "".join(keeper.problems()).startswith(problem)
+        assert bool(problem) is bool(list(keeper.problems()))
+        gauge = "server_certificate_expiration_timestamp_seconds"
+        ends = metrics.REGISTRY.get_sample_value(gauge, {"server": "webhooks"})
+        assert ends == x509.lifetime(pair).ends.timestamp()

@@ -1,0 +1,81 @@
+"""Metrics of what a process holds: tasks, cached objects, the certificates that it serves with.
+
+A leak shows in one of these, or in ``process_resident_memory_bytes`` and ``process_open_fds``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Final
+
+from prometheus_client import Gauge
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from jobsetpy.observability._registry import REGISTRY
+
+_certificate_end = Gauge(
+    "server_certificate_expiration_timestamp_seconds",
+    "When the certificate ends that a server of this process shows now, in Unix time",
+    ["server"],
+    registry=REGISTRY,
+)
+
+
+def certificate_ends(server: str, end: datetime) -> None:
+    """A server goes over to a certificate that is good until ``end``."""
+    _certificate_end.labels(server).set(end.timestamp())
+
+
+class _Held(Collector):
+    """Counted when scraped: nothing that works here pays for it."""
+
+    def __init__(self) -> None:
+        self.caches: list[Callable[[], Mapping[str, int]]] = []
+
+    def describe(self) -> Iterator[Metric]:
+        """The families without samples."""
+        yield from self._families()
+
+    def collect(self) -> Iterator[Metric]:
+        """Tasks of the event loop that asks; objects of each kind over all caches."""
+        tasks, objects = self._families()
+        try:
+            tasks.add_metric([], len(asyncio.all_tasks()))
+        except RuntimeError:  # asked for outside of an event loop
+            tasks.add_metric([], 0)
+        counts: dict[str, int] = {}
+        for sizes in self.caches:
+            for kind, count in sizes().items():
+                counts[kind] = counts.get(kind, 0) + count
+        for kind, count in sorted(counts.items()):
+            objects.add_metric([kind], count)
+        yield from (tasks, objects)
+
+    @staticmethod
+    def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+        return (
+            GaugeMetricFamily("asyncio_tasks", "Tasks of the event loop that have not ended"),
+            GaugeMetricFamily("informer_objects", "Objects in caches by kind", labels=["kind"]),
+        )
+
+
+_held: Final = _Held()
+REGISTRY.register(_held)
+
+
+@contextmanager
+def cache_sizes(sizes: Callable[[], Mapping[str, int]]) -> Iterator[None]:
+    """While inside, scrapes show how many objects a cache holds.
+
+    Args:
+        sizes: gives the number by kind.
+    """
+    _held.caches.append(sizes)
+    try:
+        yield
+    finally:
+        _held.caches.remove(sizes)
