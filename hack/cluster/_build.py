@@ -1,7 +1,8 @@
 """Builds the programs from their Go modules: minutes the first time, but no release files needed.
 
 ``gomod/`` holds go.mod and go.sum for the pinned releases, so Go verifies every module by its sum;
-so does ``gomod_dns/``, apart because CoreDNS wants other versions of the same libraries.
+so do ``gomod_dns/`` and ``gomod_helm/``, apart because CoreDNS and Helm want other versions of the
+same libraries; Helm's is made from the first, so that most of what it needs is compiled already.
 For other releases they are made anew; ``binaries --update-lock`` does that for the folder itself.
 """
 
@@ -21,14 +22,17 @@ from pathlib import Path
 
 from ._errors import ClusterError
 from ._progress import Progress
-from ._versions import COREDNS, ETCD, GO, GO_PACKAGE, KUBERNETES, KUBERNETES_PARTS, Release
+from ._versions import COREDNS, ETCD, GO, GO_PACKAGE, HELM, KUBERNETES, KUBERNETES_PARTS, Release
 
 LOCK = Path(__file__).with_name("gomod")
 DNS_LOCK = Path(__file__).with_name("gomod_dns")
+HELM_LOCK = Path(__file__).with_name("gomod_helm")
+APART = {"coredns": DNS_LOCK, "helm": HELM_LOCK}
 PACKAGES = {
     "etcd": "go.etcd.io/etcd/server/v3",
     **{part: f"k8s.io/kubernetes/cmd/{part}" for part in KUBERNETES_PARTS},
     "coredns": ".",
+    "helm": "helm.sh/helm/v4/cmd/helm",
 }
 BUILD_TIMEOUT_S = 3600.0
 STILL_S = 30.0
@@ -113,11 +117,12 @@ def build(
     """
     go = find_go(cache, progress)
     with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as place:
-        folder, dns = Path(place), Path(place) / "dns"
-        shutil.copytree(DNS_LOCK, dns)
+        folder = Path(place)
+        for part, lock in APART.items():
+            shutil.copytree(lock, folder / part)
         if (release.kubernetes, release.etcd) == (KUBERNETES, ETCD):
             shutil.copytree(LOCK, folder, dirs_exist_ok=True)
-        elif set(parts) != {"coredns"}:
+        elif set(parts) - set(APART):
             write_lock(go, folder, release, progress)
         for number, part in enumerate(parts, 1):
             what = f"{part} ({number} of {len(parts)})"
@@ -125,7 +130,7 @@ def build(
             begun = time.monotonic()
             out = folder / "out" / part
             argv = [str(go), "build", "-o", str(out), "-ldflags", ld_flags(part, release)]
-            module = dns if part == "coredns" else folder
+            module = folder / part if part in APART else folder
             done = _go([*argv, PACKAGES[part]], module, progress, what)
             if done.returncode:
                 raise ClusterError(f"building {part} failed:\n{done.stderr.strip()[-2000:]}")
@@ -135,6 +140,8 @@ def build(
 
 def ld_flags(part: str, release: Release) -> str:
     """Strip symbols, and say which version it is (else it calls itself v0.0.0)."""
+    if part == "helm":
+        return f"-s -w -X helm.sh/helm/v4/internal/version.version=v{HELM}"
     if part in ("etcd", "coredns"):
         return "-s -w"
     major, minor, _ = release.kubernetes.split(".", 2)
@@ -151,7 +158,7 @@ def write_lock(go: Path, folder: Path, release: Release, progress: Progress) -> 
     """
     progress.begin("resolving Go modules")
     folder.mkdir(parents=True, exist_ok=True)
-    packages = sorted(package for package in PACKAGES.values() if package != ".")
+    packages = sorted(package for part, package in PACKAGES.items() if part not in APART)
     imports = "".join(f'\t_ "{package}"\n' for package in packages)
     (folder / "tools.go").write_text(
         f"//go:build tools\n\n// Package tools names what hack/cluster builds.\n"
@@ -183,6 +190,26 @@ def write_dns_lock(go: Path, folder: Path, progress: Progress) -> None:
         done = _go([str(go), *words], folder, progress, "go.mod")
         if done.returncode:
             raise ClusterError(f"go {' '.join(words)}: {done.stderr.strip()[-1500:]}")
+
+
+def write_helm_lock(go: Path, folder: Path, progress: Progress) -> None:
+    """Make Helm's go.mod and go.sum: the servers' versions, where Helm allows them."""
+    progress.begin("resolving Go modules of Helm")
+    text = (LOCK / "go.mod").read_text()
+    library = f"v0.{KUBERNETES.split('.', 1)[1]}"
+    required = re.findall(r"^\t(\S+) (v\S+)", text, re.MULTILINE)
+    staged = set(re.findall(r"^replace (\S+) =>", text, re.MULTILINE))
+    kept = {name: library if name in staged else version for name, version in required}
+    for name in ("k8s.io/kubernetes", "go.etcd.io/etcd/server/v3"):
+        kept.pop(name)
+    kept["helm.sh/helm/v4"] = f"v{HELM}"
+    lines = "".join(f"\t{name} {version}\n" for name, version in sorted(kept.items()))
+    (folder / "go.mod").write_text(
+        f"module clusterhelm\n\ngo {GO[0]}.{GO[1]}.0\n\nrequire (\n{lines})\n"
+    )
+    done = _go([str(go), "mod", "tidy"], folder, progress, "go.mod")
+    if done.returncode:
+        raise ClusterError(f"go mod tidy: {done.stderr.strip()[-1500:]}")
 
 
 def _go(

