@@ -17,6 +17,7 @@ Costs per event do not grow with the group, but for those that release or refuse
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import attrs
@@ -27,6 +28,7 @@ from jobsetpy.domain.coscheduling_state import (
     Action,
     Bind,
     Cause,
+    Census,
     Lift,
     Limits,
     LookUp,
@@ -55,7 +57,20 @@ class GroupPlanner:
         self._ready: dict[PodGroupKey, TrackedGroup] = {}
         self._flying: dict[PodGroupKey, TrackedGroup] = {}
         self._may_lift = False
+        self._paused = False
         self._out: list[Action] = []
+
+    def pause(self) -> None:
+        """Decide nothing while pods are shown that were there before.
+
+        The order of groups, and which of them are large enough, is known when all have been seen.
+        """
+        self._paused = True
+
+    def resume(self, now: float) -> list[Action]:
+        """All have been seen."""
+        self._paused = False
+        return self._done(now)
 
     # -- what happens -------------------------------------------------------------------------
 
@@ -246,6 +261,16 @@ class GroupPlanner:
             group.info(), group.size, group.waiting, group.running, group.in_flight, group.failures
         )
 
+    def census(self) -> Census:
+        """How many groups and pods there are; O(groups)."""
+        groups: Counter[str] = Counter()
+        pods: Counter[str] = Counter()
+        for group in self._groups.values():
+            groups[group.stage] += 1
+            for state, members in group.pods.items():
+                pods[state.value] += len(members)
+        return Census(groups, pods)
+
     def states(self) -> dict[str, PodState]:
         """The state of every pod, by UID."""
         return {uid: pod.state for uid, pod in self._pods.items()}
@@ -281,6 +306,7 @@ class GroupPlanner:
         if self._settling is group:
             self._settling = None
         self._may_lift = True
+        self._observer.forgotten(group.key)
 
     def _refuse(self, pod: TrackedPod, reason: str) -> None:
         self._tickets.pop(pod.ticket, None)
@@ -359,6 +385,8 @@ class GroupPlanner:
     # -- lifting ------------------------------------------------------------------------------
 
     def _done(self, now: float) -> list[Action]:
+        if self._paused:
+            return []
         settling = self._settling
         if settling is not None and (not settling.unsettled or settling.settle_by <= now):
             settling.unsettled.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -141,6 +142,10 @@ class Observer(Protocol):
         """It cannot be complete now: so many held binds are refused."""
         ...
 
+    def forgotten(self, key: PodGroupKey) -> None:
+        """Its last pod is gone."""
+        ...
+
 
 class NoObserver:
     """Wants to know nothing."""
@@ -152,6 +157,9 @@ class NoObserver:
         """Nothing."""
 
     def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
+        """Nothing."""
+
+    def forgotten(self, key: PodGroupKey) -> None:
         """Nothing."""
 
 
@@ -229,10 +237,34 @@ class TrackedGroup:
         return self.running >= self.info().min_available
 
     @property
+    def stage(self) -> str:
+        """How far it is, for people: see :class:`Census`."""
+        if self.complete:
+            return "bound"
+        if self.waiting:
+            return "holding"
+        if self.in_flight:
+            return "lifted"
+        return "queued" if plugin.pre_filter(self.info(), self.size) else "incomplete"
+
+    @property
     def in_flight(self) -> bool:
         """Whether it is lifted, at least in part, and not complete."""
         lifted = self.count(PodState.LIFTED, PodState.UNSCHEDULABLE, PodState.WAITING)
         return lifted > 0 and not self.complete
+
+
+@attrs.frozen
+class Census:
+    """How many groups and pods there are.
+
+    Args:
+        groups: by state: ``incomplete``, ``queued``, ``lifted``, ``holding``, ``bound``.
+        pods: by the values of :class:`PodState`.
+    """
+
+    groups: Mapping[str, int]
+    pods: Mapping[str, int]
 
 
 @attrs.frozen
