@@ -60,11 +60,12 @@ class ChildPodAnnotations:
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
     node_selector: str | None = field(default=None, name=keys.NODE_SELECTOR_ANNOTATION)
     group_attempt: str | None = field(default=None, name=keys.GROUP_ATTEMPT)
+    coscheduling_backend: str = field(default="", name=keys.COSCHEDULING_BACKEND_ANNOTATION)
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
         _intern(self, "epoch", "completion_index", "jobset_uid", "exclusive_topology")
-        _intern(self, "node_selector", "group_attempt")
+        _intern(self, "node_selector", "group_attempt", "coscheduling_backend")
 
     @property
     def placed_topology(self) -> str | None:

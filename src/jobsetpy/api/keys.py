@@ -60,6 +60,10 @@ COSCHEDULING_TIMEOUT_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-timeou
 """On a JobSet, and on the pods of its groups."""
 COSCHEDULING_CREATED_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-created"
 """On pods: when their JobSet was created, which is the age of their group."""
+COSCHEDULING_BACKEND_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-backend"
+"""On Jobs and pods of groups: what they were made for, if it is more than labels."""
+POD_GROUP_MEMBER_RESOURCE: Final = "pod-group.scheduling.x-k8s.io/member"
+"""Resource by which a scheduler's extender is asked about pods of groups, and no others."""
 
 # Node labels and taints of the node-selector strategy.
 NAMESPACED_JOB_LABEL: Final = "alpha.jobset.sigs.k8s.io/namespaced-job"
@@ -140,6 +144,7 @@ POD_GROUPS_SUSPENDED_REASON: Final = "PodGroupsSuspended"
 POD_GROUPS_FINISHED_REASON: Final = "PodGroupsFinished"
 POD_GROUP_PRIORITIES_REASON: Final = "PodGroupPrioritiesDiffer"
 COSCHEDULING_INVALID_REASON: Final = "InvalidCoscheduling"
+POD_GROUPS_NOT_SERVED_REASON: Final = "PodGroupsNotServed"
 
 # The in-place restart agent where admission adds it to a pod.
 AGENT_NAME: Final = "jobset-agent"

@@ -15,7 +15,7 @@ Group names carry the JobSet's UID, so a JobSet made anew never shares a group w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -121,6 +121,16 @@ class Groups:
         return (group for group in every if group.size)
 
     @property
+    def per_job(self) -> bool:
+        """Whether Jobs of one ReplicatedJob are groups of their own."""
+        return self.scope == JOB
+
+    @property
+    def common_name(self) -> str:
+        """A name for what all groups have in common."""
+        return self._name("")
+
+    @property
     def targets(self) -> tuple[ReplicatedJob, ...]:
         """The ReplicatedJobs that take part, in the order of the spec."""
         return tuple(self._targets.values())
@@ -131,9 +141,12 @@ class Groups:
         return self._minimum if own is None else own
 
     def _group(self, title: str, size: int, minimum: int | None) -> Group:
-        digest = hashlib.sha256(f"{self._uid}/{title}".encode()).hexdigest()[:16]
         least = size if minimum is None else min(minimum, size)
-        return Group(f"{self._stem}-{digest}", title, size, max(1, least))
+        return Group(self._name(title), title, size, max(1, least))
+
+    def _name(self, title: str) -> str:
+        digest = hashlib.sha256(f"{self._uid}/{title}".encode()).hexdigest()[:16]
+        return f"{self._stem}-{digest}"
 
 
 def groups_of(jobset: JobSet) -> Groups | None:
@@ -159,12 +172,23 @@ def pod_annotations(jobset: JobSet) -> dict[str, str]:
 
 
 def possible(
-    jobset: JobSet, groups: Groups, jobs: Iterable[Job], features: Features
+    jobset: JobSet,
+    groups: Groups,
+    jobs: Iterable[Job],
+    features: Features,
+    counts: Callable[[Job], bool] = lambda _: True,
 ) -> dict[str, int]:
     """By name of a group, for how many pods at the same time it has work left; O(Jobs).
 
     Pods that have succeeded do not come again, nor do those of Jobs that are complete or stay
     failed. A group must not wait for them.
+
+    Args:
+        jobset: as the cache has it.
+        groups: of it.
+        jobs: of it.
+        features: the feature gates.
+        counts: whether a Job's pods count at all. Those of Jobs that are yet to be made do.
     """
     left = {group.name: group.size for group in groups}
     mine = list(jobs)
@@ -182,7 +206,7 @@ def possible(
             group = groups.of(item.name, index)
             if job is None or group is None or group.name not in left:
                 continue
-            if job.metadata.uid in over:
+            if job.metadata.uid in over or not counts(job):
                 left[group.name] -= full
             elif job.metadata.uid in active and job.status.succeeded:
                 left[group.name] -= full - pods_at_once(

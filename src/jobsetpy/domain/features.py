@@ -1,7 +1,7 @@
 """Feature gates as far as the rules depend on them.
 
-They keep the names that JobSet users know (``RestartJob``, ``ElasticJobSet``, ``InPlaceRestart``),
-and all of them are on unless the configuration says otherwise.
+They keep the names that JobSet users know (``RestartJob``, ``ElasticJobSet``, ``InPlaceRestart``;
+``Coscheduling`` is our own), and all of them are on unless the configuration says otherwise.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ class Features:
             counts a Job's own restarts.
         elastic_jobset: a changed parallelism is carried over to Jobs that are running.
         in_place_restart: restarts in place through the epochs of pods.
+        coscheduling: pods of a JobSet that asks for it are marked as groups for the scheduler.
     """
 
     restart_job: bool = _gate("RestartJob")
     elastic_jobset: bool = _gate("ElasticJobSet")
     in_place_restart: bool = _gate("InPlaceRestart")
+    coscheduling: bool = _gate("Coscheduling")
 
     @classmethod
     def from_gates(cls, gates: Mapping[str, bool]) -> Features:

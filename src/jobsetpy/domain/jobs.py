@@ -13,8 +13,10 @@ from typing import Any, Final
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
+from jobsetpy.domain import coscheduling_backends as backends
 from jobsetpy.domain import coscheduling_groups, group_scheduling
 from jobsetpy.domain.buckets import job_restart_targets
+from jobsetpy.domain.coscheduling_podgroups import pod_group_name
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.names import (
     coordinator_endpoint,
@@ -44,6 +46,8 @@ GENERATED_KEYS: Final = frozenset(
         keys.COORDINATOR,
         keys.EXCLUSIVE_TOPOLOGY_ANNOTATION,
         keys.NODE_SELECTOR_ANNOTATION,
+        keys.COSCHEDULING_BACKEND_ANNOTATION,
+        keys.COSCHEDULING_CREATED_ANNOTATION,
         *group_scheduling.ANNOTATIONS,
     }
 )
@@ -54,6 +58,8 @@ _NO_SCHEDULE_TOLERATION: Final = {
     "operator": "Exists",
     "effect": "NoSchedule",
 }
+
+_NO_MARKS: Final = backends.Marks()
 
 
 class Blueprint:
@@ -68,6 +74,7 @@ class Blueprint:
         group_replicas: sum of the replicas in its group.
         own_attempts: each index's own restarts, or ``None`` to leave that label out.
         pod_groups: of coscheduling, if the JobSet asks for it.
+        marks: what pods of those groups are given beside their labels.
     """
 
     def __init__(
@@ -81,6 +88,7 @@ class Blueprint:
         group_replicas: int,
         own_attempts: tuple[int, ...] | None,
         pod_groups: coscheduling_groups.Groups | None = None,
+        marks: backends.Marks = _NO_MARKS,
     ) -> None:
         meta = jobset.metadata
         self.replicated = replicated
@@ -90,6 +98,8 @@ class Blueprint:
         self._first_in_group = first_in_group
         self._own_attempts = own_attempts
         self._pod_groups = pod_groups
+        self._marks = marks
+        self._attempt = jobset.status.restarts
         self._owner = [owner_reference_to(jobset)]
 
         common = {
@@ -119,7 +129,9 @@ class Blueprint:
         self._pod_labels = {**_part(pod_meta, "labels"), **common}
         self._pod_annotations = {**_part(pod_meta, "annotations"), **common, **placement}
         if pod_groups is not None and pod_groups.of(replicated.name, 0) is not None:
-            self._pod_annotations |= coscheduling_groups.pod_annotations(jobset)
+            told = backends.job_annotations(marks)
+            self._job_annotations |= told
+            self._pod_annotations |= coscheduling_groups.pod_annotations(jobset) | told
 
         pod_spec = dict(_part(pod_template, "spec"))
         if dns_hostnames(jobset):
@@ -166,7 +178,10 @@ class Blueprint:
             None if self._pod_groups is None else self._pod_groups.of(self.replicated.name, index)
         )
         in_group = {} if group is None else group.labels
-        pod_spec = self._pod_spec
+        pod_spec: Mapping[str, Any] = self._pod_spec
+        if group is not None:
+            own_group = pod_group_name(group.name, self._attempt)
+            pod_spec = backends.marked(pod_spec, self._marks, own_group)
         if self._reserves_nodes:
             pod_spec = {
                 **pod_spec,
@@ -200,7 +215,9 @@ class Blueprint:
         }
 
 
-def blueprints(jobset: JobSet, features: Features) -> dict[str, Blueprint]:
+def blueprints(
+    jobset: JobSet, features: Features, marks: backends.Marks = _NO_MARKS
+) -> dict[str, Blueprint]:
     """A blueprint for each ReplicatedJob, by name and in the order of the spec."""
     replicated_jobs = jobset.spec.replicated_jobs
     in_group: dict[str, int] = {}
@@ -208,7 +225,7 @@ def blueprints(jobset: JobSet, features: Features) -> dict[str, Blueprint]:
         in_group[item.group_name] = in_group.get(item.group_name, 0) + item.replicas
     total = sum(item.replicas for item in replicated_jobs)
     own_attempts = job_restart_targets(jobset) if features.restart_job else {}
-    pod_groups = coscheduling_groups.groups_of(jobset)
+    pod_groups = coscheduling_groups.groups_of(jobset) if features.coscheduling else None
     out = {}
     before = 0
     before_in_group = dict.fromkeys(in_group, 0)
@@ -222,6 +239,7 @@ def blueprints(jobset: JobSet, features: Features) -> dict[str, Blueprint]:
             group_replicas=in_group[item.group_name],
             own_attempts=own_attempts.get(item.name),
             pod_groups=pod_groups,
+            marks=marks,
         )
         before += item.replicas
         before_in_group[item.group_name] += item.replicas

@@ -19,6 +19,7 @@ from jobsetpy.api.jobset import JobSet, ReplicatedJob, ReplicatedJobStatus
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import group_scheduling
 from jobsetpy.domain.buckets import Buckets, replicated_job_of, sort_jobs
+from jobsetpy.domain.coscheduling_backends import Marks
 from jobsetpy.domain.elastic import resizes
 from jobsetpy.domain.failure_policy import (
     FAIL_JOB,
@@ -68,6 +69,7 @@ class ObservedJobSet:
         features: the feature gates.
         config_maps: names of the ConfigMaps of its namespace that are known to exist.
         group_rbac: whether pods are given the right to watch their group's ConfigMap.
+        marks: what pods of coscheduling's groups are given.
     """
 
     jobset: JobSet
@@ -77,6 +79,7 @@ class ObservedJobSet:
     features: Features = attrs.field(factory=Features)
     config_maps: AbstractSet[str] = frozenset()
     group_rbac: bool = False
+    marks: Marks = attrs.field(factory=Marks)
 
 
 def plan_jobs(observed: ObservedJobSet, now: datetime) -> JobsPlan:
@@ -258,7 +261,7 @@ class _Pass:
             missing = [index for index in range(item.replicas) if f"{stem}{index}" not in taken]
             if missing and not blocked:
                 # Blueprints are worth their cost only when something has to be built.
-                plans = plans or blueprints(self.jobset, self.features)
+                plans = plans or blueprints(self.jobset, self.features, self.observed.marks)
                 plan = plans[item.name]
                 self.actions += [CreateJob(f"{stem}{i}", plan.body(i)) for i in missing]
             if ordered:

@@ -82,7 +82,7 @@ def validate_create(
         *_coordinator(spec, name),
         *validation_volumes.volume_claims(spec, name, claims or {}),
         *validation_groups.group_scheduling(spec, names),
-        *validation_coscheduling.coscheduling(jobset),
+        *validation_coscheduling.coscheduling(jobset, features),
     ]
 
 

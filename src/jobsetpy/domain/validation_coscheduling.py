@@ -6,8 +6,10 @@ from typing import Any, Final
 
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling import LONGEST_TIMEOUT_S
+from jobsetpy.domain.coscheduling_backends import DEFAULT_SCHEDULER
 from jobsetpy.domain.coscheduling_groups import JOBSET, LABELS, SCOPES, positive, target_names
-from jobsetpy.domain.field_errors import FieldError, forbidden, invalid, required
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.field_errors import FieldError, forbidden, invalid, plain, required
 from jobsetpy.domain.group_scheduling import pods_at_once
 from jobsetpy.domain.injection_options import note_field
 from jobsetpy.domain.json_tree import Json, child, job_spec, number, objects, pod_spec, text
@@ -20,11 +22,14 @@ SETTINGS: Final = (
 _IMMUTABLE: Final = "field is immutable"
 
 
-def coscheduling(jobset: Json) -> list[FieldError]:
+def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
     """What is wrong with the coscheduling of a new JobSet; nothing if it asks for none."""
     notes = child(jobset, "metadata", "annotations")
     spec = child(jobset, "spec")
     scope = notes.get(keys.COSCHEDULING_ANNOTATION)
+    if scope is not None and not features.coscheduling:
+        why = "is not allowed while the feature gate Coscheduling is disabled"
+        return [plain(f"annotation {keys.COSCHEDULING_ANNOTATION} {why}")]
     if scope is None:
         idle = [name for name in SETTINGS if name in notes]
         why = f"{', '.join(idle)} has no effect without it"
@@ -47,7 +52,7 @@ def coscheduling(jobset: Json) -> list[FieldError]:
     problems += _placement(notes, targets)
     if scope == JOBSET:
         problems += _order(spec, targets)
-        problems += _priorities(targets)
+        problems += _alike(targets)
     return problems
 
 
@@ -193,17 +198,23 @@ def _order(spec: Json, targets: list[tuple[int, Json]]) -> list[FieldError]:
     return problems
 
 
-def _priorities(targets: list[tuple[int, Json]]) -> list[FieldError]:
-    if not targets:
-        return []
-    first = text(pod_spec(targets[0][1]), "priorityClassName")
+_ALIKE: Final = (
+    ("priorityClassName", "one priority", ""),
+    ("schedulerName", "one scheduler", DEFAULT_SCHEDULER),
+)
+"""Field, what it stands for, and what the API server fills in."""
+
+
+def _alike(targets: list[tuple[int, Json]]) -> list[FieldError]:
+    """What pods of one group have to have in common, so that a scheduler keeps it together."""
     problems = []
-    for at, job in targets[1:]:
-        own = text(pod_spec(job), "priorityClassName")
-        if own != first:
-            path = f"spec.replicatedJobs[{at}].template.spec.template.spec.priorityClassName"
-            why = f"all pods of a group have to have one priority; others of it have {first!r}"
-            problems.append(invalid(path, own, why))
+    for name, what, default in _ALIKE:
+        values = [(at, text(pod_spec(job), name) or default) for at, job in targets]
+        for at, own in values[1:]:
+            if own != values[0][1]:
+                path = f"spec.replicatedJobs[{at}].template.spec.template.spec.{name}"
+                why = f"all pods of a group have to have {what}; others of it have {values[0][1]!r}"
+                problems.append(invalid(path, own, why))
     return problems
 
 

@@ -21,6 +21,7 @@ from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import plan as p
+from jobsetpy.domain.coscheduling_backends import Marks
 from jobsetpy.domain.failure_policy import DECISIONS
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.names import subdomain
@@ -52,6 +53,7 @@ class JobsSettings:
             seconds after the one before; all others are written at once.
         own_writes_ttl_s: how long to wait for the cache to show own writes.
         group_rbac: whether pods of a group are given the right to watch their ConfigMap.
+        marks: what pods of coscheduling's groups are given.
         rest: a pass over a JobSet comes no sooner after the one before than so many times the time
             that one took to decide. Bounds the share of the event loop that one huge JobSet takes.
     """
@@ -63,6 +65,7 @@ class JobsSettings:
     own_writes_ttl_s: float = 30.0
     rest: float = 8.0
     group_rbac: bool = False
+    marks: Marks = attrs.field(factory=Marks)
 
 
 @attrs.define
@@ -177,6 +180,7 @@ class JobsReconciler:
             self._settings.features,
             frozenset({group.name} if self._config_maps.get(group) is not None else ()),
             self._settings.group_rbac,
+            self._settings.marks,
         )
 
     # -- carrying a plan out ------------------------------------------------------------------

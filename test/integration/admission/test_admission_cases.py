@@ -75,6 +75,12 @@ def in_place(strategy="InPlaceRestart", **spec):
     )
 
 
+def grouped(scope="JobSet"):
+    body = jobset()
+    body["metadata"]["annotations"] = {"jobset.sigs.k8s.io/coscheduling": scope}
+    return body
+
+
 def three(*, second=None, third=None):
     parts = [job("a"), job("b"), job("c")]
     for part, wanted in zip(parts[1:], (second, third), strict=True):
@@ -203,6 +209,7 @@ GATES_OFF = {
     "uncounted": (rules(rule("RestartJobAndIgnoreMaxRestarts")), "while the feature gate RestartJob is disabled"),
     "RestartReplicatedJob": (rules(rule("RestartReplicatedJob")), "while the feature gate RestartJob is disabled"),
     "InPlaceRestart": (in_place(), "while the feature gate InPlaceRestart is disabled"),
+    "Coscheduling": (grouped(), "while the feature gate Coscheduling is disabled"),
 }  # fmt: skip
 
 

@@ -235,15 +235,17 @@ def test_the_state_of_a_condition():
 
 # ---- feature gates
 
+GATES = {"RestartJob", "ElasticJobSet", "InPlaceRestart", "Coscheduling"}
+
 
 @pytest.mark.parametrize(
     ("gates", "on"),
     [
-        ({}, {"RestartJob", "ElasticJobSet", "InPlaceRestart"}),
-        ({"RestartJob": False}, {"ElasticJobSet", "InPlaceRestart"}),
+        ({}, GATES),
+        ({"RestartJob": False}, GATES - {"RestartJob"}),
         ({"AllAlpha": False}, set()),
         ({"AllAlpha": False, "ElasticJobSet": True}, {"ElasticJobSet"}),
-        ({"AllBeta": False, "TLSOptions": True}, {"RestartJob", "ElasticJobSet", "InPlaceRestart"}),
+        ({"AllBeta": False, "TLSOptions": True}, GATES),
     ],
 )
 def test_gates(gates, on):
@@ -251,7 +253,7 @@ def test_gates(gates, on):
     features = Features.from_gates(gates)
     names = dict(zip(gate_names(), attrs.astuple(features), strict=True))
     assert {name for name, value in names.items() if value} >= on
-    assert {name for name in ("RestartJob", "ElasticJobSet", "InPlaceRestart") if names[name]} == on
+    assert {name for name in GATES if names[name]} == on
     assert gate_problems(gates) == []
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling_groups import LABELS
+from jobsetpy.domain.features import Features
 from jobsetpy.domain.validation import validate_create
 from jobsetpy.domain.validation_update import validate_update
 
@@ -106,11 +107,31 @@ def note(name, path=""):
             [f"{TEMPLATE.format(1)}.spec.template.spec.priorityClassName"],
         ),
         (make({SCOPE: "Job"}, job("a"), job("b", pod={"priorityClassName": "high"})), []),
+        (
+            make({SCOPE: "JobSet"}, job("a"), job("b", pod={"schedulerName": "other"})),
+            [f"{TEMPLATE.format(1)}.spec.template.spec.schedulerName"],
+        ),
+        (
+            make({SCOPE: "JobSet"}, job("a"), job("b", pod={"schedulerName": "default-scheduler"})),
+            [],
+        ),
+        (make({SCOPE: "Job"}, job("a"), job("b", pod={"schedulerName": "other"})), []),
     ],
 )
 def test_new_jobsets(jobset, fields):
     """Each problem names its field."""
     assert [problem.field for problem in validate_create(jobset)] == fields
+
+
+@pytest.mark.parametrize("scope", ["JobSet", "nonsense"])
+def test_the_feature_gate_refuses_new_jobsets_only(scope):
+    """Without the gate nobody asks for it anew; JobSets that have asked can still be changed."""
+    off = Features(coscheduling=False)
+    (problem,) = validate_create(make({SCOPE: scope}), features=off)
+    assert "while the feature gate Coscheduling is disabled" in problem.message
+    assert validate_create(make({}), features=off) == []
+    asked = make({SCOPE: "JobSet"})
+    assert validate_update(asked, copy.deepcopy(asked), features=off) == []
 
 
 @pytest.mark.parametrize(

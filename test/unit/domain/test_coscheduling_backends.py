@@ -1,0 +1,188 @@
+"""What pods of groups are given by each backend, and the API server's own groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain.coscheduling_backends import GATE, Marks, marked
+from jobsetpy.domain.coscheduling_groups import groups_of
+from jobsetpy.domain.coscheduling_podgroups import pod_groups, refers, same_spec, workload
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs import blueprints
+from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+
+COSCHEDULER, PODGROUP = Marks(backend="coscheduler"), Marks(backend="podgroup")
+OTHER = {"name": "example.com/quota"}
+MEMBER = keys.POD_GROUP_MEMBER_RESOURCE
+NOTE = keys.COSCHEDULING_BACKEND_ANNOTATION
+
+
+def make(*jobs, scope="JobSet", targets=None, restarts=0):
+    """A JobSet that asks for coscheduling."""
+    body = jobset_json(*(jobs or (replicated_job("w", 2, parallelism=3),)))
+    body["metadata"] |= {"uid": "uid-1", "annotations": {keys.COSCHEDULING_ANNOTATION: scope}}
+    if targets:
+        body["metadata"]["annotations"][keys.COSCHEDULING_TARGETS_ANNOTATION] = targets
+    body["status"] = {"restarts": restarts}
+    return decoded(JobSet, body)
+
+
+@pytest.mark.parametrize(
+    ("spec", "marks", "added"),
+    [
+        ({}, Marks(), {}),
+        ({"schedulerName": "x"}, Marks(scheduler_name="second", member_resource=True), {}),
+        ({}, COSCHEDULER, {"schedulingGates": [GATE]}),
+        ({"schedulingGates": [OTHER]}, COSCHEDULER, {"schedulingGates": [OTHER, GATE]}),
+        ({"schedulingGates": [GATE, OTHER]}, COSCHEDULER, {}),
+        ({"nodeName": "n"}, COSCHEDULER, {}),
+        (
+            {"schedulingGates": [GATE]},
+            Marks(backend="coscheduler", scheduler_name="second"),
+            {"schedulerName": "second"},
+        ),
+        (
+            {"schedulingGates": [GATE], "schedulerName": "default-scheduler"},
+            Marks(backend="coscheduler", scheduler_name="second"),
+            {"schedulerName": "second"},
+        ),
+        (
+            {"schedulingGates": [GATE], "schedulerName": "own"},
+            Marks(backend="coscheduler", scheduler_name="second"),
+            {},
+        ),
+        ({}, PODGROUP, {"schedulingGroup": {"podGroupName": "g-0"}}),
+    ],
+)
+def test_marks(spec, marks, added):
+    """Nothing that is there is lost, and pods of no scheduler are left alone."""
+    before = dict(spec)
+    assert marked(spec, marks, "g-0") == {**spec, **added}
+    assert spec == before
+
+
+@pytest.mark.parametrize("resources", [None, {"requests": {"cpu": "1"}}, {"limits": None}])
+def test_one_container_asks_for_the_member_resource(resources):
+    """Once for each pod, requested and limited, beside what the container asks for."""
+    first = {"name": "a"} | ({} if resources is None else {"resources": resources})
+    spec = {"containers": [first, {"name": "b"}]}
+    found = marked(spec, Marks(backend="coscheduler", member_resource=True), "")["containers"]
+    assert found[0]["resources"]["requests"] == {
+        **(resources or {}).get("requests", {}),
+        MEMBER: "1",
+    }
+    assert found[0]["resources"]["limits"] == {MEMBER: "1"}
+    assert found[1] == {"name": "b"}
+
+
+def bodies(jobset, marks, features=None):
+    """Metadata of the first Job of each ReplicatedJob, and its pod template."""
+    made = blueprints(jobset, features or Features(), marks)
+    first = [plan.body(0) for plan in made.values()]
+    return [(body["metadata"], body["spec"]["template"]) for body in first]
+
+
+def test_jobs_of_targets_are_made_for_the_backend():
+    """Templates have the gate, Jobs and pods say for what they were made; others have neither."""
+    jobset = make(replicated_job("a"), replicated_job("b"), targets="b")
+    (other, plain), (meta, template) = bodies(jobset, COSCHEDULER)
+    assert NOTE not in other["annotations"]
+    assert "schedulingGates" not in plain["spec"]
+    assert meta["annotations"][NOTE] == template["metadata"]["annotations"][NOTE] == "coscheduler"
+    assert template["spec"]["schedulingGates"] == [GATE]
+
+
+def test_labels_alone_leave_no_trace_of_a_backend():
+    """As it was before there were others."""
+    ((meta, template),) = bodies(make(), Marks())
+    assert NOTE not in meta["annotations"] | template["metadata"]["annotations"]
+    assert template["metadata"]["labels"][keys.POD_GROUP_MIN_AVAILABLE] == "6"
+
+
+def test_without_the_feature_gate_nothing_is_marked():
+    """Neither label nor gate."""
+    ((meta, template),) = bodies(make(), COSCHEDULER, Features(coscheduling=False))
+    assert keys.POD_GROUP_NAME not in template["metadata"]["labels"]
+    assert NOTE not in meta["annotations"]
+    assert "schedulingGates" not in template["spec"]
+
+
+@pytest.mark.parametrize("restarts", [0, 3])
+@pytest.mark.parametrize("scope", ["JobSet", "ReplicatedJob", "Job"])
+def test_pods_name_the_pod_groups_that_are_made(scope, restarts):
+    """Each template's group is one of those, and each attempt has groups of its own."""
+    jobset = make(replicated_job("a", 2), replicated_job("b"), scope=scope, restarts=restarts)
+    groups = groups_of(jobset)
+    made = blueprints(jobset, Features(), PODGROUP)
+    named = {
+        plan.body(index)["spec"]["template"]["spec"]["schedulingGroup"]["podGroupName"]
+        for plan in made.values()
+        for index, _ in plan.names()
+    }
+    wanted = pod_groups(jobset, groups, {g.name: g.min_available for g in groups}, None)
+    assert named == {each.name for each in wanted}
+    assert all(name.endswith(f"-{restarts}") for name in named)
+    assert len(named) == {"JobSet": 1, "ReplicatedJob": 2, "Job": 3}[scope]
+
+
+def test_objects_are_the_jobsets_own():
+    """Owner, label, minimum, priority class, and the template a group was made from."""
+    high = replicated_job("b", 3, parallelism=4, pod_spec={"priorityClassName": "high"})
+    jobset = make(replicated_job("a", 1), high, scope="Job", targets="b")
+    groups = groups_of(jobset)
+    above = workload(jobset, groups)
+    minima = {group.name: 2 for group in groups}
+    found = pod_groups(jobset, groups, minima, above)
+    assert len(found) == 3
+    policy = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": "high"}
+    reference = {"workload": {"workloadName": above.name, "podGroupTemplateName": "b"}}
+    assert found[0].spec == policy | {"podGroupTemplateRef": reference}
+    assert [each["name"] for each in above.spec["podGroupTemplates"]] == ["b"]
+    assert above.spec["podGroupTemplates"][0]["schedulingPolicy"]["gang"] == {"minCount": 4}
+    for body in (found[0].body, above.body):
+        meta = body["metadata"]
+        assert meta["ownerReferences"][0]["uid"] == "uid-1"
+        assert meta["labels"][keys.JOBSET_NAME] == jobset.metadata.name
+
+
+@pytest.mark.parametrize(("count", "has_one"), [(8, True), (9, False)])
+def test_a_workload_has_no_more_than_eight_templates(count, has_one):
+    """With more ReplicatedJobs the groups stand for themselves."""
+    jobset = make(*(replicated_job(f"r{n}") for n in range(count)), scope="ReplicatedJob")
+    assert (workload(jobset, groups_of(jobset)) is not None) == has_one
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "same"),
+    [
+        (3, 3, True),
+        (3, 4, False),
+        (None, 1, False),
+    ],
+)
+def test_only_the_minimum_is_compared(there, wanted, same):
+    """The API server drops and fills in other fields."""
+
+    def spec(least):
+        return {"schedulingPolicy": {"gang": None if least is None else {"minCount": least}}}
+
+    extra = {"priorityClassName": "high"}
+    assert same_spec({**spec(there), "disruptionMode": "Pod"}, {**spec(wanted), **extra}) == same
+    theirs, ours = (
+        {"podGroupTemplates": [{"name": "a", **spec(each)}]} for each in (there, wanted)
+    )
+    assert same_spec(theirs, ours) == same
+
+
+@pytest.mark.parametrize(
+    ("note", "attempt", "expected"),
+    [("podgroup", "2", True), ("podgroup", "1", False), ("coscheduler", "2", False), (None, "2", False)],
+)  # fmt: skip
+def test_which_jobs_refer_to_the_present_groups(note, attempt, expected):
+    """Only those that were made for them, in this attempt."""
+    metadata = {"name": "j", "labels": {keys.RESTART_ATTEMPT: attempt}}
+    metadata["annotations"] = {} if note is None else {NOTE: note}
+    assert refers(make(restarts=2), decoded(Job, {"metadata": metadata})) == expected
