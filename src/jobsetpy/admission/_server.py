@@ -40,10 +40,25 @@ def deadline(asked: str, limit_s: float) -> float:
 
 
 def application(
-    handlers: Mapping[str, Handler], *, body_limit: int, deadline_s: float
+    handlers: Mapping[str, Handler],
+    *,
+    body_limit: int,
+    deadline_s: float,
+    leaving: Callable[[], bool] = lambda: False,
 ) -> web.Application:
-    """The routes: POST only, bodies up to ``body_limit`` bytes, every answer in time."""
+    """The routes: POST only, bodies up to ``body_limit`` bytes, every answer in time.
+
+    While ``leaving()``, each answer is its connection's last, so that the next call of that API
+    server goes to whom the Service names then.
+    """
+
+    async def end_connection(_: web.Request, response: web.StreamResponse) -> None:
+        if leaving():
+            response.headers["Connection"] = "close"
+            response.force_close()
+
     app = web.Application(client_max_size=body_limit, middlewares=[_under_guard])
+    app.on_response_prepare.append(end_connection)
     for path, handler in handlers.items():
         app.router.add_post(path, _endpoint(path, handler, deadline_s))
     return app

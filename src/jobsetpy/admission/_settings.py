@@ -37,6 +37,7 @@ class WebhookSettings:
         check_period_s: how often Secret, configurations or files are looked at again.
         body_limit: longest request body in bytes: an update carries an object twice.
         deadline_s: longest time for one answer, if the API server asks for no less.
+        drain_s: how long to serve on when the process is asked to end, in seconds.
         features: which gates are on.
         gate_followers: whether a pod under exclusive placement whose leader has no node yet is held
             by a scheduling gate; else it is refused, and the Job controller tries again.
@@ -59,6 +60,7 @@ class WebhookSettings:
     check_period_s: float = 10.0
     body_limit: int = 16 * 1024 * 1024
     deadline_s: float = 9.0
+    drain_s: float = 0.0
     features: Features = attrs.field(factory=Features)
     gate_followers: bool = True
     agent_image: str = ""

@@ -25,19 +25,26 @@ class Webhooks:
     """The webhook server and its certificates, while ``running()``.
 
     It listens as soon as there is a certificate; until then, and until the API server was told to
-    trust it, ``problems()`` says why the process is not ready. Every replica serves.
+    trust it, ``problems()`` says why the process is not ready; so it does when the certificate has
+    ended. Every replica serves.
 
     Args:
         handlers: by path.
         source: of the certificate.
         settings: see there.
+        clock: for the certificate's dates.
     """
 
     name = "webhooks"
     on_every_replica = True
 
     def __init__(
-        self, handlers: Mapping[str, Handler], source: Source, settings: WebhookSettings
+        self,
+        handlers: Mapping[str, Handler],
+        source: Source,
+        settings: WebhookSettings,
+        *,
+        clock: aio.Clock | None = None,
     ) -> None:
         address = parse_address(settings.bind_address)
         if address is None:
@@ -50,7 +57,9 @@ class Webhooks:
             source,
             period_s=settings.check_period_s,
             context=tls.new_context(tls13_only=settings.tls13_only, ciphers=settings.ciphers),
+            clock=clock,
         )
+        self._leaving = False
         self.port: int | None = None
 
     def problems(self) -> Iterable[str]:
@@ -58,6 +67,15 @@ class Webhooks:
         yield from self._keeper.problems()
         if self.port is None:
             yield "the webhook server does not listen"
+
+    def drain(self) -> float:
+        """The process ends soon: callers are sent elsewhere. How long to go on meanwhile, seconds.
+
+        A pod that is deleted is still called until all API servers, or all nodes' proxies, know
+        that its Service has lost it; and API servers keep connections for their next calls.
+        """
+        self._leaving = True
+        return self._settings.drain_s
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -71,7 +89,10 @@ class Webhooks:
         await self._keeper.loaded.wait()
         settings = self._settings
         app = application(
-            self._handlers, body_limit=settings.body_limit, deadline_s=settings.deadline_s
+            self._handlers,
+            body_limit=settings.body_limit,
+            deadline_s=settings.deadline_s,
+            leaving=lambda: self._leaving,
         )
         async with serving(app, self._address, self._keeper.context) as self.port:
             try:
@@ -109,7 +130,7 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
         source = FileSource(settings.certificate_dir)
     else:
         source = SecretSource(manager.replica_client, settings, clock=manager.clock)
-    webhooks = Webhooks(handlers, source, settings)
+    webhooks = Webhooks(handlers, source, settings, clock=manager.clock)
     manager.add(webhooks)
     manager.add_ready_check("webhooks", webhooks.problems)
     return webhooks

@@ -16,6 +16,7 @@ import attrs
 from jobsetpy.app import _tls_names as tls_names
 from jobsetpy.app import configuration as file
 from jobsetpy.app.configuration import Configuration
+from jobsetpy.app.election import NAMESPACE_FILE
 from jobsetpy.domain.features import gate_names, gate_problems
 from jobsetpy.observability.logging import Format, get_logger
 
@@ -37,6 +38,9 @@ _OVERRIDES: Final = {
 """Flag → section and field of the file that it overrides."""
 
 METRICS_SERVICE: Final = "jobset-controller-manager-metrics-service"
+
+IN_POD_DRAIN_S: Final = 5.0
+"""How long all API servers and proxies may take to hear that a pod ends."""
 
 _ZAP_LEVELS: Final = {"debug": "debug", "info": "info", "error": "error", "panic": "error"}
 
@@ -91,6 +95,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="BOOL",
         help="have a Role made that lets them watch their group's ConfigMap; default false",
     )
+    parser.add_argument(
+        "--webhook-shutdown-delay",
+        type=_duration,
+        metavar="DURATION",
+        help="webhooks are served for so long after SIGTERM; default 5s in a pod, else 0s",
+    )
     # Manifests made for today's controller may have these; they are taken in their sense, or for
     # nothing where they have none here.
     parser.add_argument("--zap-log-level", choices=[*_ZAP_LEVELS, "1", "2"], help=argparse.SUPPRESS)
@@ -100,11 +110,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, help=argparse.SUPPRESS)
 
 
-def _positive_duration(text: str) -> float:
+def _duration(text: str) -> float:
     try:
-        seconds = file.parse_duration(text)
+        return file.parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _positive_duration(text: str) -> float:
+    seconds = _duration(text)
     if seconds <= 0:
         msg = f"{text!r} must be longer than 0s"
         raise argparse.ArgumentTypeError(msg)
@@ -216,6 +230,7 @@ def webhook_settings(
     host = f"[{webhook.host}]" if ":" in webhook.host else webhook.host
     out: dict[str, Any] = {
         "bind_address": options.webhook_bind_address or f"{host}:{webhook.port}",
+        "drain_s": _drain_s(options.webhook_shutdown_delay),
         "features": configuration.features,
         "agent_image": configuration.in_place_restart.agent_image,
         "group_image": configuration.group_scheduling.image,
@@ -231,6 +246,13 @@ def webhook_settings(
     if options.webhook_cert_dir is not None:
         out["certificate_dir"] = Path(options.webhook_cert_dir)
     return out
+
+
+def _drain_s(asked: float | None) -> float:
+    """Seconds of webhooks after SIGTERM: a pod's Service is left only when all have heard of it."""
+    if asked is not None:
+        return asked
+    return IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0
 
 
 def metrics_tls(

@@ -2,20 +2,21 @@
 
 The nesting in :meth:`Manager.run` *is* the start order, and leaving it is the stop order:
 
-    endpoints → election → event senders → caches, synced → what every replica runs
+    endpoints → caches, synced → what every replica runs → election → event senders
     → (until elected) → controllers → (until stopped)
 
 Endpoints come first, so that a process that waits for its caches can say so; controllers come
 last, so that none sees a cache that is not complete; and on the way out controllers finish what
 they have in hand while caches, event senders and endpoints still work. The lease is given back
-after the last write.
+after the last write, and at once: what every replica runs may have to serve for some seconds more,
+until all who call it have heard that it ends, and the next leader need not wait for that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -36,6 +37,7 @@ from jobsetpy.manager._servers import (
     health_routes,
     metrics_route,
     parse_address,
+    problems,
     serving,
 )
 from jobsetpy.manager._signals import stop_on_signals
@@ -95,6 +97,9 @@ class Runnable(Protocol):
 
     With leader election it runs while this process leads, unless it says otherwise by an attribute
     ``on_every_replica`` that is true; such ones start before those that need leadership.
+
+    One that others call may have a method ``drain()``: it is told that way of an orderly stop, and
+    returns for how many seconds it has to go on.
     """
 
     @property
@@ -205,6 +210,10 @@ class Manager:
         """Have ``/readyz`` fail with what ``check`` yields."""
         self._ready_checks[name] = check
 
+    def problems(self) -> list[str]:
+        """Why this process is not ready, a line for each reason: what ``/readyz`` answers."""
+        return problems(self._ready_checks)
+
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Run until ``stop`` is set, or until SIGTERM or SIGINT when there is none.
 
@@ -229,14 +238,12 @@ class Manager:
         limit = self._limit = asyncio.timeout(None)
         try:
             async with limit, AsyncExitStack() as stack:
-                await self._start(stack)
-                if await self._elected(stop):
-                    await self._start_controllers(stack)
-                    await stop.wait()
-                self.ready.clear()
-                self.leading.clear()
-                self._log.info("manager stopping")
-                self._hurry()
+                if await self._start(stack, stop):
+                    ends = await self._work(stop)
+                    # Calls may come until all have heard that this process ends.
+                    await asyncio.sleep(ends - asyncio.get_running_loop().time())
+                else:
+                    self._stopping()
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -244,7 +251,8 @@ class Manager:
             raise StopTimedOutError(msg) from None
         self._log.info("manager stopped")
 
-    async def _start(self, stack: AsyncExitStack) -> None:
+    async def _start(self, stack: AsyncExitStack, stop: asyncio.Event) -> bool:
+        """Start what needs no leadership; ``False`` if the stop came before the caches synced."""
         settings = self.settings
         self.health_port = await stack.enter_async_context(
             serving(
@@ -256,19 +264,43 @@ class Manager:
         )
         self.metrics_port = await self._serve_metrics(stack)
         await stack.enter_async_context(_in_background("loop-lag", self._measure_loop_lag))
-        if self._elector is not None:
-            await stack.enter_async_context(self._elector.running())
-        for component, recorder in self._recorders.items():
-            await stack.enter_async_context(_in_background(f"events-{component}", recorder.run))
-        stack.enter_context(metrics.cache_sizes(self._cache.sizes))
         await stack.enter_async_context(self._cache.running())
         async with asyncio.timeout(settings.sync_timeout_s):
-            await self._cache.wait_for_sync()
+            await _first_of(stop.wait(), self._cache.wait_for_sync())
+        if stop.is_set():
+            return False
         for runnable in self._runnables:
             if _on_every_replica(runnable):
                 await stack.enter_async_context(runnable.running())
-        if self._elector is not None:
-            self.ready.set()
+        return True
+
+    async def _work(self, stop: asyncio.Event) -> float:
+        """Do what needs leadership, once it is there, until the stop.
+
+        Returns:
+            When what every replica runs may end: loop time.
+        """
+        async with AsyncExitStack() as stack:
+            if self._elector is not None:
+                await stack.enter_async_context(self._elector.running())
+            for component, recorder in self._recorders.items():
+                await stack.enter_async_context(_in_background(f"events-{component}", recorder.run))
+            if self._elector is not None:
+                self.ready.set()
+            if await self._elected(stop):
+                await self._start_controllers(stack)
+                await stop.wait()
+            return self._stopping()
+
+    def _stopping(self) -> float:
+        """The stop begins; until when what others call has to go on: loop time."""
+        self.ready.clear()
+        self.leading.clear()
+        self._log.info("manager stopping")
+        self._hurry()
+        now = asyncio.get_running_loop().time()
+        drains = (getattr(runnable, "drain", None) for runnable in self._runnables)
+        return max((now + drain() for drain in drains if drain is not None), default=now)
 
     async def _serve_metrics(self, stack: AsyncExitStack) -> int | None:
         address = parse_address(self.settings.metrics_bind_address)
@@ -289,12 +321,7 @@ class Manager:
         if self._elector is None:
             return True
         self._elector.contend()
-        async with aio.supervise() as tasks:
-            ends = [
-                tasks.start(event.wait(), name="until-elected")
-                for event in (stop, self._elector.leading)
-            ]
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await _first_of(stop.wait(), self._elector.leading.wait())
         return not stop.is_set()
 
     async def _start_controllers(self, stack: AsyncExitStack) -> None:
@@ -333,7 +360,8 @@ class Manager:
     def _cache_problems(self) -> Iterable[str]:
         if not self.ready.is_set():
             yield "not started yet, or stopping"
-        yield from self._cache.healthy()
+        for kind in self._cache.healthy():
+            yield f"the watch of {kind} has not begun, or the API server has been silent for long"
 
     def _before_start(self, what: str) -> None:
         if self._started:
@@ -350,6 +378,13 @@ class Manager:
 
 def _on_every_replica(runnable: Runnable | Controller) -> bool:
     return bool(getattr(runnable, "on_every_replica", False))
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Return when one of them has; the others are cancelled."""
+    async with aio.supervise() as tasks:
+        ends = [tasks.start(wait, name="first-of") for wait in waits]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
 
 @asynccontextmanager

@@ -48,6 +48,11 @@ def parse_address(text: str) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
+def problems(checks: Mapping[str, Check]) -> list[str]:
+    """What the checks find now, a line for each problem with the check's name in front."""
+    return [f"{name}: {line}" for name, check in checks.items() for line in check()]
+
+
 def health_routes(
     live: Mapping[str, Check],
     ready: Mapping[str, Check],
@@ -63,9 +68,8 @@ def health_routes(
 
     def answer(checks: Mapping[str, Check]) -> _Handler:
         async def handle(_: web.Request) -> web.StreamResponse:
-            problems = [f"{name}: {line}" for name, check in checks.items() for line in check()]
-            if problems:
-                return web.Response(status=500, text="\n".join(problems) + "\n")
+            if found := problems(checks):
+                return web.Response(status=500, text="\n".join(found) + "\n")
             return web.Response(text="ok")
 
         return handle
