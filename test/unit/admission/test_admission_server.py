@@ -291,3 +291,32 @@ async def test_a_certificate_out_of_its_time_is_told(tmp_path, pair, later, prob
         gauge = "server_certificate_expiration_timestamp_seconds"
         ends = metrics.REGISTRY.get_sample_value(gauge, {"server": "webhooks"})
         assert ends == x509.lifetime(pair).ends.timestamp()
+
+
+async def test_a_server_that_leaves_ends_its_connections_one_by_one(authority, pair):
+    """Each answer is complete, and the last on its connection: the next call may go elsewhere."""
+    context = tls.new_context()
+    tls.load(context, pair)
+    leaving = asyncio.Event()
+    app = application({"/ok": allow}, body_limit=2000, deadline_s=1, leaving=leaving.is_set)
+    trust = ssl.create_default_context(cadata=authority.certificate.decode())
+    made, found = [], []
+
+    async def count(*_):
+        made.append(1)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(count)
+    async with (
+        serving(app, ("127.0.0.1", 0), context) as port,
+        aiohttp.ClientSession(trace_configs=[trace]) as session,
+    ):
+        for leaves in (False, False, True, True):
+            if leaves:
+                leaving.set()
+            url = f"https://127.0.0.1:{port}/ok"
+            async with session.post(url, data=body(), ssl=trust) as answer:
+                assert answer.status == 200
+                found.append((answer.headers.get("Connection"), len(made)))
+
+    assert found == [(None, 1), (None, 1), ("close", 1), ("close", 2)]
