@@ -84,6 +84,11 @@ demo: binaries ## A real cluster, a JobSet, one worker killed, the group restart
 bench: binaries ## All benchmarks, one after the other
 	@$(BIN)/python bench/run.py $(ARGS)
 
+SECONDS ?= 1800
+.PHONY: soak
+soak: binaries ## JobSets at random for half an hour: leaks, stuck objects (SECONDS=1800, ARGS=--help)
+	@$(BIN)/python hack/soak.py --seconds $(SECONDS) $(ARGS)
+
 .PHONY: image
 image: $(STAMP) ## Container images as tar archives, without a container engine
 	@$(BIN)/python hack/images/build.py all --out build/images

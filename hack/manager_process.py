@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 CLOCK_TICK = os.sysconf("SC_CLK_TCK")
@@ -26,13 +26,29 @@ class ManagerProcess:
         kubeconfig: which cluster.
         log: file that its log lines are appended to.
         arguments: further flags.
+        metrics: whether it serves metrics, in plain, for ``scrape``.
+        environ: variables besides those of this process.
+        prefix: a command that the manager's is given to.
     """
 
-    def __init__(self, kubeconfig: str | Path, log: Path, *arguments: str) -> None:
+    COMMAND = "manager"
+
+    def __init__(
+        self,
+        kubeconfig: str | Path,
+        log: Path,
+        *arguments: str,
+        metrics: bool = False,
+        environ: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.kubeconfig = str(kubeconfig)
         self.log = log
         self.arguments = arguments
         self.health_port = free_port()
+        self.metrics_port = free_port() if metrics else 0
+        self._environ = {**os.environ, **(environ or {})}
+        self._prefix = prefix
         self.process: asyncio.subprocess.Process | None = None
         self._cpu = 0.0
 
@@ -40,12 +56,14 @@ class ManagerProcess:
         """Start it; with ``wait``, return when it is ready."""
         with self.log.open("ab") as out:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "jobsetpy.app.main", "manager",
+                *self._prefix, sys.executable, "-m", "jobsetpy.app.main", self.COMMAND,
                 "--kubeconfig", self.kubeconfig,
-                "--metrics-bind-address", "0",
+                "--metrics-bind-address",
+                f"127.0.0.1:{self.metrics_port}" if self.metrics_port else "0",
+                "--metrics-secure=false",
                 "--health-probe-bind-address", f"127.0.0.1:{self.health_port}",
                 "--log-format", "json", *self.arguments,
-                stdout=out, stderr=out,
+                stdout=out, stderr=out, env=self._environ,
             )  # fmt: skip
         self._cpu = 0.0
         if wait:
@@ -62,12 +80,27 @@ class ManagerProcess:
 
     def ready(self) -> bool:
         """Whether ``/readyz`` answers 200 now."""
+        return self.readiness()[0] == 200
+
+    def readiness(self) -> tuple[int, str]:
+        """Status and text of ``/readyz``; 0 where nobody answers."""
         url = f"http://127.0.0.1:{self.health_port}/readyz"
         try:
             with urllib.request.urlopen(url, timeout=1) as answer:
-                return answer.status == 200
-        except (urllib.error.URLError, OSError):
-            return False
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read().decode()
+        except OSError:
+            return 0, ""
+
+    def scrape(self) -> dict[str, float]:
+        """Its metrics by name and labels, as they are written."""
+        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return {series: float(value) for series, _, value in pairs}
 
     async def kill(self) -> None:
         """End it with SIGKILL, as a crash or a lost node does."""

@@ -18,13 +18,21 @@ _NAMES: Final[tuple[tuple[type[Any], str], ...]] = (
 )
 
 
-async def apply_webhooks(client: KubeClient, port: int) -> None:
-    """Have the API server call a manager that listens on ``port`` of loopback."""
+async def apply_webhooks(client: KubeClient, port: int, bundle: str = "") -> None:
+    """Have the API server call a manager that listens on ``port`` of loopback.
+
+    Args:
+        client: an administrator's.
+        port: of the webhook server.
+        bundle: base64 of the authorities to trust, where no manager fills them in.
+    """
     text = (CONFIG / "webhook/configurations.yaml").read_text()
     for document in yaml.safe_load_all(text):
         for webhook in document["webhooks"]:
             path = webhook["clientConfig"].pop("service")["path"]
             webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
+            if bundle:
+                webhook["clientConfig"]["caBundle"] = bundle
         await apply_object(client, document)
 
 

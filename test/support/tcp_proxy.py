@@ -35,6 +35,10 @@ class TcpProxy:
             self.cut()
             await asyncio.sleep(0)
 
+    def retarget(self, host: str, port: int) -> None:
+        """Have connections from now on lead elsewhere."""
+        self._target = (host, port)
+
     def cut(self) -> int:
         """Reset every connection that is open; how many."""
         pairs = list(self._pairs)
