@@ -51,10 +51,16 @@ lint: $(STAMP) ## Formatting, lint rules, types, import contracts
 .PHONY: verify
 verify: $(STAMP) ## Generated files are what their generators make
 	@$(BIN)/python hack/update_crds.py --verify
+	@$(BIN)/python hack/update_chart.py --verify
 
 .PHONY: generate
 generate: $(STAMP) ## Make generated files anew
 	@$(BIN)/python hack/update_crds.py
+	@$(BIN)/python hack/update_chart.py
+
+.PHONY: helm-lint
+helm-lint: $(STAMP) ## Look the Helm chart over
+	@$$($(BIN)/python hack/cluster binaries helm) lint --strict charts/jobsetpy
 
 # ---- tests ----------------------------------------------------------------------------------------
 

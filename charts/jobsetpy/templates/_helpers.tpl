@@ -1,0 +1,102 @@
+{{/* What the names and labels of objects call this, whatever the chart is called. */}}
+{{- define "jobset.name" -}}
+{{- default "jobset" .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/*
+Prefix of all names. Releases may have names that no Service may have: with dots, or a digit in front.
+*/}}
+{{- define "jobset.fullname" -}}
+{{- $name := include "jobset.name" . -}}
+{{- $full := .Values.fullnameOverride -}}
+{{- if not $full -}}
+{{- $full = .Release.Name | replace "." "-" -}}
+{{- if not (contains $name $full) -}}
+{{- $full = printf "%s-%s" $full $name -}}
+{{- end -}}
+{{- if not (regexMatch "^[a-z]" $full) -}}
+{{- $full = printf "%s-%s" $name $full -}}
+{{- end -}}
+{{- end -}}
+{{- $full | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Name of an object, of at most 63 characters: (list . "webhook-service"). */}}
+{{- define "jobset.object" -}}
+{{- $suffix := index . 1 -}}
+{{- $room := sub 62 (len $suffix) | int -}}
+{{- printf "%s-%s" (include "jobset.fullname" (index . 0) | trunc $room | trimSuffix "-") $suffix -}}
+{{- end -}}
+
+{{- define "jobset.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "jobset.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+control-plane: controller-manager
+{{- end -}}
+
+{{/* Labels of an object, with further ones: (list . (dict "key" "value")). */}}
+{{- define "jobset.labels" -}}
+{{- $root := index . 0 -}}
+{{- $own := dict
+  "app.kubernetes.io/name" (include "jobset.name" $root)
+  "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/version" ($root.Chart.AppVersion | replace "+" "_" | trunc 63)
+  "app.kubernetes.io/managed-by" $root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63)
+-}}
+{{- toYaml (merge $own (index . 1) $root.Values.commonLabels) -}}
+{{- end -}}
+
+{{- define "jobset.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (include "jobset.object" (list . "controller")) -}}
+{{- end -}}
+
+{{/* Reference of an image: (list image defaultRegistry defaultTag). */}}
+{{- define "jobset.imageReference" -}}
+{{- $image := index . 0 -}}
+{{- $registry := $image.registry | default (index . 1) -}}
+{{- $reference := $image.repository -}}
+{{- if $registry -}}
+{{- $reference = printf "%s/%s" $registry $reference -}}
+{{- end -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $reference $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $reference ($image.tag | default (index . 2)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "jobset.image" -}}
+{{- include "jobset.imageReference" (list .Values.image "" .Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "jobset.agentImage" -}}
+{{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
+{{- include "jobset.imageReference" (list .Values.agent.image .Values.image.registry $tag) -}}
+{{- end -}}
+
+{{/* Subject of a binding: the manager's account. */}}
+{{- define "jobset.subjects" -}}
+subjects:
+- kind: ServiceAccount
+  name: {{ include "jobset.serviceAccountName" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end -}}
+
+{{/* Where cert-manager's certificate for webhooks is: not the Secret that managers fill, which is of another type. */}}
+{{- define "jobset.servingSecret" -}}
+{{- include "jobset.object" (list . "webhook-serving-cert") -}}
+{{- end -}}
+
+{{/* Values that each are allowed, but not together. */}}
+{{- define "jobset.check" -}}
+{{- if and (gt (int .Values.controller.replicas) 1) (not .Values.controller.leaderElection.enable) -}}
+{{- fail "controller.leaderElection.enable: must be true with more than one of controller.replicas" -}}
+{{- end -}}
+{{- if and (eq .Values.tls.minVersion "VersionTLS13") .Values.tls.cipherSuites -}}
+{{- fail "tls.cipherSuites: must be empty with tls.minVersion VersionTLS13, which leaves none to choose" -}}
+{{- end -}}
+{{- if and .Values.prometheus.enable (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor")) -}}
+{{- fail "prometheus.enable: the cluster has no kind ServiceMonitor (monitoring.coreos.com/v1); install the Prometheus operator first" -}}
+{{- end -}}
+{{- end -}}
