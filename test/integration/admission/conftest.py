@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import sys
 import uuid
 from pathlib import Path
@@ -65,23 +64,11 @@ async def delete_configurations(client, suffix: str = "") -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def manager_client(cluster, shared_client, tmp_path_factory):
     """A client with the rights of the manager's own account, and no others."""
-    from install import apply_manifest, create_namespace
+    from account import manager_kubeconfig
     from jobsetpy.client import connect
-    from jobsetpy.client._protocol import HttpRequest
 
-    await create_namespace(shared_client, NAMESPACE)
-    for name in ("rbac/service_account", "rbac/manager_role", "webhook/role"):
-        await apply_manifest(shared_client, REPOSITORY / f"config/{name}.yaml")
-    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/jobset-controller-manager"
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = await shared_client.raw(
-        HttpRequest(method="POST", path=f"{account}/token", body=json.dumps(body).encode())
-    )
-    config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
-    config["users"][0]["user"] = {"token": json.loads(answer.body)["status"]["token"]}
-    own = tmp_path_factory.mktemp("account") / "kubeconfig"
-    own.touch(mode=0o600)
-    own.write_text(yaml.safe_dump(config))
+    folder = tmp_path_factory.mktemp("account")
+    own = await manager_kubeconfig(shared_client, cluster.kubeconfig, folder)
     client = await connect(kubeconfig=str(own), qps=0)
     yield client
     await client.aclose()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from account import manager_kubeconfig, token_of
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, connect
 from manager_process import ManagerProcess
@@ -54,9 +55,8 @@ async def agent_environ(client, kubeconfig, folder):
     await post(client, f"{core}/serviceaccounts", ACCOUNT)
     await post(client, f"{rbac}/namespaces/{NAMESPACE}/roles", ROLE)
     await post(client, f"{rbac}/namespaces/{NAMESPACE}/rolebindings", BINDING)
-    token = await post(client, f"{core}/serviceaccounts/default/token", {"spec": {}})
     config = yaml.safe_load(Path(kubeconfig).read_text())["clusters"][0]["cluster"]
-    (folder / "token").write_text(token["status"]["token"])
+    (folder / "token").write_text(await token_of(client, NAMESPACE, "default"))
     (folder / "ca.crt").write_bytes(base64.b64decode(config["certificate-authority-data"]))
     host, _, port = config["server"].removeprefix("https://").rpartition(":")
     return {
@@ -113,9 +113,10 @@ async def test_a_thousand_agents_at_once(tmp_path, record_property):
         max_requests_inflight=30, max_mutating_requests_inflight=20,
     ) as tight:  # fmt: skip
         client = await connect(kubeconfig=str(tight.kubeconfig), qps=0)
-        manager = ManagerProcess(tight.kubeconfig, tmp_path / "manager.log")
+        await install_crd(client)
+        own = await manager_kubeconfig(client, tight.kubeconfig, tmp_path)
+        manager = ManagerProcess(own, tmp_path / "manager.log")
         try:
-            await install_crd(client)
             await create_namespace(client, NAMESPACE)
             environ = await agent_environ(client, tight.kubeconfig, tmp_path)
             await manager.start()

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import sys
 import uuid
 from pathlib import Path
@@ -23,42 +22,22 @@ AGENT = "test.invalid/agent:1"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def admin(cluster):
     """An administrator's client, with all that the manager needs."""
-    from install import apply_manifest, create_namespace, install_crd
+    from account import install_roles
+    from install import install_crd
     from jobsetpy.client import connect
 
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_crd(client)
-    await create_namespace(client, SYSTEM)
-    for name in ("rbac/service_account", "rbac/manager_role", "webhook/role", "webhook/secret"):
-        await apply_manifest(client, REPOSITORY / f"config/{name}.yaml")
-    await apply_manifest(client, REPOSITORY / "config/group-scheduling/manager_role.yaml")
+    await install_roles(client)
     yield client
     await client.aclose()
 
 
 async def kubeconfig_of(admin, cluster, folder, namespace, account):
     """A kubeconfig with the rights of a service account."""
-    from jobsetpy.client import HttpRequest
-    from jobsetpy.errors import NotFoundError
-    from jobsetpy.testing import eventually
+    from account import account_kubeconfig
 
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    request = HttpRequest(method="POST", path=path, body=json.dumps(body).encode())
-
-    async def ask():
-        try:
-            return await admin.raw(request)
-        except NotFoundError:
-            return None
-
-    answer = await eventually(ask, 20)  # a new namespace has its default account after a moment
-    config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
-    config["users"][0]["user"] = {"token": json.loads(answer.body)["status"]["token"]}
-    own = folder / f"{namespace}-{account}.kubeconfig"
-    own.touch(mode=0o600)
-    own.write_text(yaml.safe_dump(config))
-    return str(own)
+    return str(await account_kubeconfig(admin, cluster.kubeconfig, folder, namespace, account))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from account import manager_kubeconfig
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
@@ -117,8 +118,9 @@ async def group(cluster, client, namespace, tmp_path, **settings):
     spec["template"]["spec"]["containers"][0]["restartPolicyRules"] = RULES
     spec["template"]["spec"]["containers"][0]["restartPolicy"] = "Never"
     spec["podFailurePolicy"] = {"rules": [FAIL_ON_20]}
+    own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
     manager = ManagerProcess(
-        cluster.kubeconfig, tmp_path / "manager.log", "--in-place-restart-stalled-after", "3s"
+        own, tmp_path / "manager.log", "--in-place-restart-stalled-after", "3s"
     )
     await manager.start()
     try:

@@ -11,25 +11,15 @@ import sys
 from pathlib import Path
 
 import aiohttp
-import msgspec
 import pytest
 import yaml
 
-from jobsetpy.client import HttpRequest
+from account import token_of
 from manager_process import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(90)]
 
 HOME = "jobset-system"
-
-
-async def token_of(client, namespace, account):
-    body = msgspec.json.encode(
-        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    )
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-    answer = await client.raw(HttpRequest(method="POST", path=path, body=body))
-    return msgspec.json.decode(answer.body)["status"]["token"]
 
 
 async def account(client, namespace, name):

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from account import manager_kubeconfig
 from jobsetpy.api.jobset import ChildPod, JobSet
 from manager_process import ManagerProcess
 
@@ -64,7 +65,8 @@ async def gang(cluster, client, namespace, kubeconfig_at, tmp_path):
     ]
     port = urlsplit(server).port
     async with TcpProxy("127.0.0.1", port).serving() as proxy, asyncio.TaskGroup() as group:
-        manager = ManagerProcess(kubeconfig_at(proxy.port), tmp_path / "manager.log")
+        own = await manager_kubeconfig(client, kubeconfig_at(proxy.port), tmp_path)
+        manager = ManagerProcess(own, tmp_path / "manager.log")
         serving = None
         try:
             await manager.start()

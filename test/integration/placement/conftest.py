@@ -5,14 +5,12 @@ end on. Each test has a namespace, a pool of nodes and a topology label of its o
 """
 
 import asyncio
-import json
 import sys
 import uuid
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 for folder in (str(REPOSITORY / "hack"), str(Path(__file__).parent)):
@@ -37,14 +35,11 @@ def kubeconfig():
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def admin(kubeconfig):
     """An administrator's client, with everything installed but the webhook configurations."""
-    from install import apply_manifest, create_namespace, install_crd
+    from install import install_crd
     from jobsetpy.client import connect
 
     client = await connect(kubeconfig=str(kubeconfig), qps=0)
     await install_crd(client)
-    await create_namespace(client, SYSTEM)
-    for name in ("rbac/service_account", "rbac/manager_role", "webhook/role", "webhook/secret"):
-        await apply_manifest(client, REPOSITORY / f"config/{name}.yaml")
     yield client
     await client.aclose()
 
@@ -54,18 +49,10 @@ async def manager_client(admin, kubeconfig, tmp_path_factory):
     """A client with the rights of the manager's own account, which counts its requests."""
     from placement_kit import Requests
 
-    from jobsetpy.client import HttpRequest, connect
+    from account import manager_kubeconfig
+    from jobsetpy.client import connect
 
-    account = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/jobset-controller-manager"
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = await admin.raw(
-        HttpRequest(method="POST", path=f"{account}/token", body=json.dumps(body).encode())
-    )
-    config = yaml.safe_load(kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": json.loads(answer.body)["status"]["token"]}
-    own = tmp_path_factory.mktemp("account") / "kubeconfig"
-    own.touch(mode=0o600)
-    own.write_text(yaml.safe_dump(config))
+    own = await manager_kubeconfig(admin, kubeconfig, tmp_path_factory.mktemp("account"))
     requests = Requests()
     client = await connect(kubeconfig=str(own), qps=0, observer=requests)
     yield client, requests
