@@ -11,6 +11,9 @@ requests, writes to the API server, and calls :meth:`GroupPlanner.tick` by :meth
   again and again gives its place to others, since it may never fit; of such there is a bound too.
 * **A group is bound as a whole or not at all**: binds are held until there are enough of them.
   When that cannot become true, all are refused, and the scheduler gives up their reservations.
+* **A group for which there is no room stays gated**, if it is known how much room there is.
+* **Groups that ran out of time take turns**: while one of them has its turn, the others' binds are
+  refused. So one that fits gets on even if nothing is ever heard of unschedulable pods.
 
 Costs per event do not grow with the group, but for those that release or refuse all of it.
 """
@@ -36,6 +39,7 @@ from jobsetpy.domain.coscheduling_state import (
     Observer,
     PodState,
     Refuse,
+    Room,
     SeenPod,
     Standing,
     TrackedGroup,
@@ -46,8 +50,15 @@ from jobsetpy.domain.coscheduling_state import (
 class GroupPlanner:
     """All groups of a cluster. ``now`` is a monotonic time in seconds everywhere."""
 
-    def __init__(self, limits: Limits | None = None, *, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        observer: Observer | None = None,
+        room: Room | None = None,
+    ) -> None:
         self._limits = limits or Limits()
+        self._room = room
         self._observer: Observer = observer or NoObserver()
         self._groups: dict[PodGroupKey, TrackedGroup] = {}
         self._pods: dict[str, TrackedPod] = {}
@@ -56,6 +67,8 @@ class GroupPlanner:
         self._holding: dict[PodGroupKey, TrackedGroup] = {}
         self._ready: dict[PodGroupKey, TrackedGroup] = {}
         self._flying: dict[PodGroupKey, TrackedGroup] = {}
+        self._turn: TrackedGroup | None = None
+        self._turn_ends = 0.0
         self._may_lift = False
         self._paused = False
         self._out: list[Action] = []
@@ -175,6 +188,9 @@ class GroupPlanner:
             self._move(pod, PodState.LIFTED)
             why = f"{group.key} has {group.size} of {info.min_available} pods"
             self._out.append(Refuse(ticket, uid, why))
+        elif self._has_to_wait(group):
+            self._move(pod, PodState.LIFTED)
+            self._out.append(Refuse(ticket, uid, f"{group.key} waits for its turn"))
         else:
             permitted = plugin.permit(info, running=group.running, waiting=group.waiting)
             pod.ticket = ticket
@@ -203,21 +219,41 @@ class GroupPlanner:
             self._review(pod.group)
         return self._done(now)
 
+    def room_grew(self, now: float, *, freed: bool = True) -> list[Action]:
+        """There may be more room than before.
+
+        Args:
+            now: the time.
+            freed: pods or nodes have changed; not only reservations were given up. A group that
+                backs off need not any longer if there may be room for it now.
+        """
+        if freed:
+            for group in self._flying.values():
+                if group.not_before > now and self._may_fit(group):
+                    group.not_before = now
+        self._may_lift = True
+        return self._done(now)
+
     def preempt(
-        self, victims: Mapping[str, Iterable[str]], now: float
+        self, victims: Mapping[str, Iterable[str]], now: float, *, preemptor: str = ""
     ) -> tuple[dict[str, list[str]], list[Action]]:
         """Keep pods that only wait from being deleted for a pod of higher priority.
 
         Their groups are refused instead, which frees the room as well. Where another node offers no
-        waiting pods as victims, and none offers only such, the choice is left to it.
+        waiting pods as victims, and none offers only such, the choice is left to it. Nothing is
+        deleted for a member of a group that cannot be complete even so.
 
         Args:
             victims: by node, the UIDs of those that would be deleted there.
             now: the time.
+            preemptor: UID of the pod that needs the room.
 
         Returns:
             The nodes that remain, each with all its victims, and what is to be done.
         """
+        pod = self._pods.get(preemptor)
+        if pod is not None and not pod.group.complete and not self._may_fit(pod.group):
+            return {}, self._done(now)
         nodes = {node: list(uids) for node, uids in victims.items()}
         waiting = {node: [u for u in uids if self._waits(u)] for node, uids in nodes.items()}
         free = [node for node, uids in nodes.items() if uids and len(waiting[node]) == len(uids)]
@@ -235,17 +271,25 @@ class GroupPlanner:
 
     def tick(self, now: float) -> list[Action]:
         """Time has passed."""
-        for group in [g for g in self._holding.values() if g.deadline is not None]:
-            if group.deadline is not None and group.deadline <= now:
-                have, want = group.running + group.waiting, group.info().min_available
-                why = f"{group.key}: {have} of {want} pods in time"
-                self._reject(group, Cause.TIMEOUT, why, now)
+        late = [g for g in self._holding.values() if g.deadline is not None and g.deadline <= now]
+        turn = self._turn
+        if turn is not None and self._turn_ends <= now and turn not in late:
+            late.append(turn)
+        for group in late:
+            have, want = group.running + group.waiting, group.info().min_available
+            why = f"{group.key}: {have} of {want} pods in time"
+            group.timeouts += 1
+            self._reject(group, Cause.TIMEOUT, why, now)
+        if late and self._turn is None:
+            self._give_turn(late, now)
         self._may_lift = True
         return self._done(now)
 
     def next_wake(self, now: float) -> float | None:
         """When :meth:`tick` is due; ``None`` if nothing waits for time to pass."""
         moments = [g.deadline for g in self._holding.values() if g.deadline is not None]
+        if self._turn is not None:
+            moments.append(self._turn_ends)
         if self._settling is not None:
             moments.append(self._settling.settle_by)
         else:
@@ -270,6 +314,12 @@ class GroupPlanner:
             for state, members in group.pods.items():
                 pods[state.value] += len(members)
         return Census(groups, pods)
+
+    def members(self, key: PodGroupKey) -> list[tuple[str, str]]:
+        """Names and UIDs of a group's pods."""
+        group = self._groups.get(key)
+        pods = group.pods.values() if group is not None else ()
+        return [(pod.name, pod.uid) for members in pods for pod in members.values()]
 
     def states(self) -> dict[str, PodState]:
         """The state of every pod, by UID."""
@@ -305,6 +355,8 @@ class GroupPlanner:
             groups.pop(group.key, None)
         if self._settling is group:
             self._settling = None
+        if self._turn is group:
+            self._turn = None
         self._may_lift = True
         self._observer.forgotten(group.key)
 
@@ -336,6 +388,8 @@ class GroupPlanner:
         pause_s = min(limits.first_backoff_s * 2**group.failures, limits.longest_backoff_s)
         group.not_before = now + pause_s
         group.failures = min(group.failures + 1, 30)
+        if self._turn is group:
+            self._turn = None
         self._may_lift = True  # its place may be another's now
         self._review(group)
 
@@ -362,8 +416,10 @@ class GroupPlanner:
                 for pod in list(group.pods[PodState.WAITING].values()):
                     self._refuse(pod, why)
         complete = group.complete
-        if complete and group.failures:
-            group.failures, group.not_before = 0, 0.0
+        if complete:
+            group.failures, group.timeouts, group.not_before = 0, 0, 0.0
+        if self._turn is group and not group.in_flight:
+            self._turn = None
         if not group.waiting or complete:
             group.deadline = None
         self._put(self._holding, group, wanted=group.waiting > 0)
@@ -374,6 +430,39 @@ class GroupPlanner:
         if ready:
             self._may_lift = True
         self._put(self._ready, group, wanted=ready)
+
+    # -- turns --------------------------------------------------------------------------------
+
+    def _give_turn(self, late: list[TrackedGroup], now: float) -> None:
+        """Let one group try alone, of those that wait the one that has failed the least often.
+
+        The others that have failed in this way give up what they hold. A turn lasts until each of
+        the group's pods can have come back from the scheduler's back-off.
+        """
+        waiting = [group for group in self._flying.values() if group not in late] or [
+            group for group in late if group.in_flight
+        ]
+        if len(self._flying) < 2 or not waiting:
+            return
+        turn = min(waiting, key=lambda g: (g.timeouts, plugin.group_queue_key(g.info())))
+        limits = self._limits
+        self._turn, turn.not_before = turn, now
+        pause_s = limits.settle_s + limits.settle_per_pod_s * turn.size
+        self._turn_ends = now + limits.longest_backoff_s + pause_s
+        for group in [g for g in self._holding.values() if self._has_to_wait(g)]:
+            self._reject(group, Cause.YIELDED, f"it is the turn of {turn.key}", now)
+
+    def _has_to_wait(self, group: TrackedGroup) -> bool:
+        turn = self._turn
+        return turn is not None and turn is not group and group.timeouts > 0 and not group.complete
+
+    # -- room ---------------------------------------------------------------------------------
+
+    def _may_fit(self, group: TrackedGroup) -> bool:
+        if self._room is None:
+            return True
+        wanted = group.info().min_available - group.running - group.waiting
+        return self._room.fits(group.key, wanted)
 
     @staticmethod
     def _put(groups: dict[PodGroupKey, TrackedGroup], group: TrackedGroup, *, wanted: bool) -> None:
@@ -408,21 +497,23 @@ class GroupPlanner:
         stuck = sum(group.failures >= limits.stuck_after for group in self._flying.values())
         fresh = len(self._flying) - stuck
         # Stuck groups beyond their bound take up the places of others.
-        room = fresh + max(0, stuck - limits.stuck) < limits.in_flight
+        place = fresh + max(0, stuck - limits.stuck) < limits.in_flight
         ready = [
             group
             for group in self._ready.values()
-            if group.not_before <= now and (room or group.complete or group.key in self._flying)
+            if group.not_before <= now and (place or group.complete or group.key in self._flying)
         ]
         # One that is lifted in part is finished first: its pods are in the scheduler's queue.
-        return min(
-            ready,
+        ready.sort(
             key=lambda group: (
                 group.key not in self._flying,
                 plugin.group_queue_key(group.info()),
-            ),
-            default=None,
+            )
         )
+        for group in ready:
+            if group.complete or group.key in self._flying or self._may_fit(group):
+                return group
+        return None
 
     def _lift(self, group: TrackedGroup, now: float) -> None:
         limits = self._limits

@@ -147,6 +147,17 @@ class Observer(Protocol):
         ...
 
 
+class Room(Protocol):
+    """Knows how much room there is."""
+
+    def fits(self, group: PodGroupKey, wanted: int) -> bool:
+        """Whether there may be room for so many of a group's pods that have no node yet.
+
+        ``False`` only if there certainly is none.
+        """
+        ...
+
+
 class NoObserver:
     """Wants to know nothing."""
 
@@ -190,6 +201,7 @@ class TrackedGroup:
         self.settle_by = 0.0
         self.deadline: float | None = None
         self.failures = 0
+        self.timeouts = 0
         self.not_before = 0.0
         self._info: PodGroupInfo | None = None
 
