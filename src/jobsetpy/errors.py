@@ -183,5 +183,9 @@ class LeadershipLostError(LifecycleError):
     """The lease went to someone else, or could not be renewed in time."""
 
 
+class NotLeadingError(LifecycleError):
+    """Another replica does this; ask that one."""
+
+
 class StopTimedOutError(LifecycleError):
     """A graceful stop took longer than its limit."""

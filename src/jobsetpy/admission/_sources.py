@@ -80,7 +80,7 @@ class SecretSource:
         Raises:
             ApiError: the Secret cannot be read; ``NotFoundError`` if it is missing.
         """
-        stored = _decoded(await self._get())
+        stored = decoded(await self._get())
         if not stored.get(TLS_CERT) or not stored.get(TLS_KEY):
             return None
         return KeyPair(stored[TLS_CERT], stored[TLS_KEY])
@@ -104,7 +104,7 @@ class SecretSource:
 
     async def _step(self, secret: Secret) -> bool:
         """Write at most one thing to the Secret; whether there may be more to do."""
-        stored, now = _decoded(secret), self._clock.now()
+        stored, now = decoded(secret), self._clock.now()
         authority = KeyPair(stored.get(CA_CERT, b""), stored.get(CA_KEY, b""))
         if not x509.authority_usable(authority, now):
             made = await asyncio.to_thread(x509.new_authority, now)
@@ -167,7 +167,7 @@ class SecretSource:
         return injected
 
 
-def _decoded(secret: Secret) -> dict[str, bytes]:
+def decoded(secret: Secret) -> dict[str, bytes]:
     """The Secret's values; one that is no base64 counts as missing."""
     out = {}
     for name, value in (secret.data or {}).items():

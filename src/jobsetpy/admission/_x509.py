@@ -91,23 +91,43 @@ def new_serving(authority: KeyPair, names: Sequence[str], now: datetime) -> KeyP
     Raises:
         ValueError: the authority's PEM cannot be read.
     """
+    alternative = x509.SubjectAlternativeName([_name(n) for n in names])
+    return _issued(authority, names[0], ExtendedKeyUsageOID.SERVER_AUTH, now, alternative)
+
+
+def new_client(authority: KeyPair, name: str, now: datetime) -> KeyPair:
+    """A client's certificate with the common name ``name``, issued by ``authority``.
+
+    Raises:
+        ValueError: the authority's PEM cannot be read.
+    """
+    return _issued(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, now)
+
+
+def _issued(
+    authority: KeyPair,
+    name: str,
+    usage: x509.ObjectIdentifier,
+    now: datetime,
+    *more: x509.ExtensionType,
+) -> KeyPair:
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = _load_key(authority.key)
     key = _new_key()
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
-    certificate = (
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+    builder = (
         _builder(subject, issuer.subject, key.public_key(), now, SERVING_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_name(n) for n in names]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
             critical=False,
         )
-        .sign(issuer_key, hashes.SHA256())
     )
-    return _pair(certificate, key)
+    for extension in more:
+        builder = builder.add_extension(extension, critical=False)
+    return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
 
 
 def authority_usable(pair: KeyPair, now: datetime) -> bool:
@@ -132,6 +152,21 @@ def serving_usable(pair: KeyPair, authority: bytes, names: Sequence[str], now: d
             and _lasts(certificate, now)
         )
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound):
+        return False
+
+
+def client_usable(pair: KeyPair, authority: bytes, name: str, now: datetime) -> bool:
+    """Whether it is a client's named ``name`` for some time to come, issued by ``authority``."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pair.certificate)
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return (
+            [each.value for each in names] == [name[:64]]
+            and _matches(certificate, pair.key)
+            and _lasts(certificate, now)
+        )
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
 
 

@@ -1,4 +1,10 @@
-"""What stands around the planner of coscheduling: the pods it sees, and the writes it asks for.
+"""Coscheduling beside the stock kube-scheduler: gates are lifted, and binds held, by groups.
 
-Its servers, and the command that runs it, are not here yet.
+The rules are in ``jobsetpy.domain.coscheduling*``; this package watches pods, writes gates and
+binds, and answers the scheduler over mutual TLS. Certificates are handled as the webhooks' are.
 """
+
+from jobsetpy.coscheduler._settings import LEASE_NAME, CoschedulerSettings
+from jobsetpy.coscheduler._setup import Coscheduler, setup
+
+__all__ = ["LEASE_NAME", "Coscheduler", "CoschedulerSettings", "setup"]

@@ -20,13 +20,19 @@ from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.client import HttpRequest
-from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod, new_failure, seen_pod
+from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod, group_of, new_failure, seen_pod
+from jobsetpy.coscheduler._report import Events, Reporter
+from jobsetpy.domain.coscheduling import PodGroupKey
 from jobsetpy.domain.coscheduling_planner import GroupPlanner
-from jobsetpy.domain.coscheduling_state import Action, Bind, Lift, LookUp, Refuse
-from jobsetpy.errors import JobSetPyError, NotFoundError
+from jobsetpy.domain.coscheduling_state import Action, Bind, Lift, Limits, LookUp, Refuse
+from jobsetpy.errors import JobSetPyError, LeadershipLostError, NotFoundError
+from jobsetpy.informers import Registration
 
 _LIFT_AGAIN_S: Final = 1.0
 """After a gate could not be taken off; the client has tried several times by then."""
+
+ENDING: Final = "this coscheduler is ending: ask again"
+_NO_GROUP: Final = "the pod is of no group, and only pods of groups are bound here"
 
 
 @attrs.frozen(kw_only=True)
@@ -53,6 +59,14 @@ class _Held:
 
 
 @attrs.frozen
+class _Timed:
+    """A gate to lift, and since when."""
+
+    lift: Lift
+    since: float
+
+
+@attrs.frozen
 class _Mark:
     """Have the scheduler's next message be a new one."""
 
@@ -61,33 +75,51 @@ class _Mark:
     message: str
 
 
+_Work = _Timed | Bind | _Mark
+_ORDER: Final = {Bind: 0, _Timed: 1, _Mark: 2}
+"""A group that is complete holds room; what is to be lifted can wait."""
+
+
 class Engine:
     """The planner, its pods and its requests.
 
     Args:
         client: writes.
-        planner: decides.
+        limits: times and bounds of groups.
         clock: time.
         workers: so many writes are in progress at once.
+        max_held: so many requests may wait for their answer.
+        ordinary_pods: whether pods of no group are bound.
+        events: where events about groups go.
     """
 
     def __init__(
         self,
         client: rt.Client,
         *,
-        planner: GroupPlanner | None = None,
+        limits: Limits | None = None,
         clock: Clock | None = None,
         workers: int = 32,
+        max_held: int = 100_000,
+        ordinary_pods: bool = True,
+        events: Events | None = None,
     ) -> None:
         self._client = client
-        self._planner = planner or GroupPlanner()
         self._clock = clock or LoopClock()
         self._workers = workers
+        self._max_held = max_held
+        self._ordinary_pods = ordinary_pods
+        self._report = Reporter(self._clock, self._pod_of, events)
+        self._planner = GroupPlanner(limits, observer=self._report)
         self._pods: dict[str, GroupPod] = {}
         self._held: dict[int, _Held] = {}
+        self._releasing: set[int] = set()
         self._tickets = 0
-        self._work: asyncio.Queue[Lift | Bind | _Mark] = asyncio.Queue()
+        self._work: asyncio.PriorityQueue[tuple[int, int, _Work]] = asyncio.PriorityQueue()
+        self._works = 0
         self._poked = asyncio.Event()
+        self._closed = ""
+        self._idle = asyncio.Event()
 
     @property
     def planner(self) -> GroupPlanner:
@@ -98,6 +130,13 @@ class Engine:
     def held(self) -> int:
         """How many requests wait for their answer."""
         return len(self._held)
+
+    def listen(self, pods: rt.SharedInformer[GroupPod]) -> Registration:
+        """Follow the pods of an informer that is synced; those that are there are seen first."""
+        self._planner.pause()
+        registration = pods.add_handler(self)
+        self._act(self._planner.resume(self._now()))
+        return registration
 
     # -- pods, as an informer's handler -------------------------------------------------------
 
@@ -124,7 +163,7 @@ class Engine:
         self._act(self._planner.seen(told, self._now()))
         failure = None if told.ended else new_failure(pod)
         if failure is not None:
-            self._work.put_nowait(_Mark(pod, *failure))
+            self._put(_Mark(pod, *failure))
             self._act(self._planner.unschedulable(pod.metadata.uid, self._now()))
 
     def _gone(self, uid: str) -> None:
@@ -142,29 +181,61 @@ class Engine:
             "" if the pod is bound, else why it is not.
         """
         for _ in range(2):
-            self._tickets += 1
-            ticket = self._tickets
-            held = _Held(request, asyncio.get_running_loop().create_future())
-            self._held[ticket] = held
-            try:
-                actions = self._planner.bind_asked(ticket, request.uid, self._now())
-                unknown = any(isinstance(each, LookUp) for each in actions)
-                self._act(actions)
-                if not unknown:
-                    return await held.answer
-            finally:
-                if self._held.pop(ticket, None) is not None:
-                    self._act(self._planner.bind_cancelled(ticket, self._now()))
+            problem = self._obstacle(request)
+            if problem:
+                return problem
+            answer = await self._ask(request)
+            if answer is not None:
+                return answer
             try:
                 pod = await self._client.get(GroupPod, request.namespace, request.name)
             except JobSetPyError as error:
                 return str(error)
+            if self._closed:
+                return self._closed
             if pod.metadata.uid != request.uid:
                 return "another pod has its name now"
             if seen_pod(pod) is None:
-                return await self._bind(request)  # an ordinary pod: none of our business
+                # An ordinary pod: none of our business.
+                return await self._bind(request) if self._ordinary_pods else _NO_GROUP
             self._seen(pod)
         return "the pod has ended"
+
+    def _obstacle(self, request: BindRequest) -> str:
+        """Why a request is not even looked at; "" if it is."""
+        if self._closed:
+            return self._closed
+        pod = self._pods.get(request.uid)
+        if pod is None:
+            return ""
+        if (pod.metadata.namespace, pod.metadata.name) != (request.namespace, request.name):
+            self._report.quick_reject("other")
+            return "that pod has another name"
+        if len(self._held) >= self._max_held:
+            self._report.quick_reject("limit")
+            return f"{len(self._held)} binds are held already"
+        return ""
+
+    async def _ask(self, request: BindRequest) -> str | None:
+        """The answer to a request; ``None`` if its pod is not known."""
+        self._tickets += 1
+        ticket = self._tickets
+        held = _Held(request, asyncio.get_running_loop().create_future())
+        self._held[ticket] = held
+        try:
+            actions = self._planner.bind_asked(ticket, request.uid, self._now())
+            if any(isinstance(each, LookUp) for each in actions):
+                self._act(actions)
+                return None
+            for each in actions:
+                if isinstance(each, Refuse) and each.ticket == ticket:
+                    why = each.reason.endswith("backs off")
+                    self._report.quick_reject("backoff" if why else "other")
+            self._act(actions)
+            return await held.answer
+        finally:
+            if self._held.pop(ticket, None) is not None:
+                self._act(self._planner.bind_cancelled(ticket, self._now()))
 
     def preempt(self, victims: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
         """The nodes on which pods may be deleted for another one, with the UIDs of all of them."""
@@ -189,11 +260,43 @@ class Engine:
                 pause = 60.0 if wake is None else max(0.005, wake - self._now())
                 await aio.sleep_or(self._poked, pause)
 
+    def close(self, reason: str = ENDING) -> None:
+        """Refuse what is held, and whatever comes; nothing more is lifted.
+
+        Binds of groups that are complete are still carried out, as long as :meth:`run` runs:
+        without that a group would be left bound in part.
+        """
+        self._closed = self._closed or reason
+        for ticket in list(self._held):
+            if ticket not in self._releasing:
+                self._answer(ticket, self._closed)
+        self._check_idle()
+
+    async def finish(self, grace_s: float, reason: str = ENDING) -> None:
+        """Close, and wait until the binds of complete groups are done, at most ``grace_s``."""
+        self.close(reason)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self._idle.wait()
+        self.abandon(reason)
+
+    def abandon(self, reason: str) -> None:
+        """Answer everything that is held; nothing is waited for."""
+        self._releasing.clear()
+        self.close(reason)
+
+    def _check_idle(self) -> None:
+        if self._closed and not self._releasing:
+            self._idle.set()
+
     def _act(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case Lift() | Bind():
-                    self._work.put_nowait(action)
+                case Lift():
+                    self._put(_Timed(action, self._now()))
+                case Bind(ticket, _):
+                    self._releasing.add(ticket)
+                    self._put(action)
                 case Refuse(ticket, _, reason):
                     self._answer(ticket, reason)
                 case LookUp():
@@ -202,6 +305,10 @@ class Engine:
                     assert_never(action)
         self._poked.set()
 
+    def _put(self, work: _Work) -> None:
+        self._works += 1
+        self._work.put_nowait((_ORDER[type(work)], self._works, work))
+
     def _answer(self, ticket: int, text: str) -> None:
         held = self._held.pop(ticket, None)
         if held is not None and not held.answer.done():
@@ -209,26 +316,30 @@ class Engine:
 
     async def _write(self) -> None:
         while True:
-            work = await self._work.get()
+            _, _, work = await self._work.get()
             match work:
-                case Lift():
-                    await self._lift(work)
+                case _Timed(lift, since):
+                    if not self._closed and await self._lift(lift):
+                        self._report.gate_lifted(self._now() - since)
                 case Bind(ticket, uid):
                     held = self._held.get(ticket)
                     # Without the request the reservation is gone: the node may be another's.
                     error = "cancelled" if held is None else await self._bind(held.request)
                     done = self._planner.bind_done(uid, ok=not error, now=self._now())
+                    self._releasing.discard(ticket)
                     self._answer(ticket, error)
                     self._act(done)
+                    self._check_idle()
                 case _Mark():
-                    await self._mark(work)
+                    if not self._closed:
+                        await self._mark(work)
                 case _:
                     assert_never(work)
 
-    async def _lift(self, lift: Lift) -> None:
+    async def _lift(self, lift: Lift) -> bool:
         pod = self._pods.get(lift.uid)
         if pod is None:
-            return
+            return False
         others = [g.name for g in pod.spec.scheduling_gates if g.name != keys.COSCHEDULING_GATE]
         # The UID keeps it from any other pod; gates that are gone meanwhile cannot come back.
         body: dict[str, Any] = {
@@ -237,11 +348,14 @@ class Engine:
         }
         try:
             await self._client.merge_patch(GroupPod, pod.metadata.namespace, lift.name, body)
-        except NotFoundError:
-            return
-        except JobSetPyError:
+        except (NotFoundError, LeadershipLostError):
+            return False
+        except JobSetPyError as error:
+            self._report.lift_failed(lift.group, error)
             await asyncio.sleep(_LIFT_AGAIN_S)
             self._act(self._planner.lift_failed(lift.uid, self._now()))
+            return False
+        return True
 
     async def _bind(self, request: BindRequest) -> str:
         body = {
@@ -251,6 +365,7 @@ class Engine:
             "target": {"apiVersion": "v1", "kind": "Node", "name": request.node},
         }
         pods = f"/api/v1/namespaces/{request.namespace}/pods"
+        began, error_text = self._now(), ""
         try:
             await self._client.raw(
                 HttpRequest(
@@ -260,8 +375,11 @@ class Engine:
                 )
             )
         except JobSetPyError as error:
-            return str(error)
-        return ""
+            error_text = str(error)
+        pod = self._pods.get(request.uid)
+        group = None if pod is None else group_of(pod)
+        self._report.bind_done(group, self._now() - began, error=error_text)
+        return error_text
 
     async def _mark(self, mark: _Mark) -> None:
         meta = mark.pod.metadata
@@ -277,6 +395,10 @@ class Engine:
             await self._client.json_patch(
                 GroupPod, meta.namespace, meta.name, operations, subresource="status"
             )
+
+    def _pod_of(self, key: PodGroupKey) -> GroupPod | None:
+        _, uid = min(self._planner.members(key), default=("", ""))
+        return self._pods.get(uid)
 
     def _now(self) -> float:
         return self._clock.monotonic()

@@ -30,6 +30,8 @@ class GroupLabels:
 
     name: str = field(default="", name=keys.POD_GROUP_NAME)
     minimum: str = field(default="", name=keys.POD_GROUP_MIN_AVAILABLE)
+    jobset: str = field(default="", name=keys.JOBSET_NAME)
+    jobset_uid: str = field(default="", name=keys.JOBSET_UID)
 
 
 @wire
@@ -93,15 +95,22 @@ class GroupPod:
     status: GroupPodStatus = GroupPodStatus()
 
 
+def group_of(pod: GroupPod) -> PodGroupKey | None:
+    """Its group; ``None`` if it is of none."""
+    name = pod.metadata.labels.name
+    return PodGroupKey(pod.metadata.namespace, name) if name else None
+
+
 def seen_pod(pod: GroupPod) -> SeenPod | None:
     """What the planner is told of a pod; ``None`` if it is of no group."""
     meta, spec = pod.metadata, pod.spec
-    if not meta.labels.name:
+    group = group_of(pod)
+    if group is None:
         return None
     timeout = positive(meta.annotations.timeout)
     created = meta.creation_timestamp
     return SeenPod(
-        group=PodGroupKey(meta.namespace, meta.labels.name),
+        group=group,
         name=meta.name,
         member=Member(
             uid=meta.uid,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
-from datetime import UTC, datetime
+import asyncio
 
 import aiohttp
 import pytest
 
-from jobsetpy.admission import _x509 as x509
 from jobsetpy.coscheduler._engine import Engine
-from jobsetpy.coscheduler._server import bind_request, mutual_tls, serving
+from jobsetpy.coscheduler._server import BIND_BODY_LIMIT, bind_request, listening, serving
+from jobsetpy.errors import NotLeadingError
 from jobsetpy.testing import RecordingClient, World, make_pod
 
 ARGS = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
@@ -18,7 +17,14 @@ ARGS = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
 
 @pytest.mark.parametrize(
     "change",
-    [{"PodName": ""}, {"Node": None}, {"PodUID": 7}, {"PodNamespace": "../x"}, {"PodName": ".."}],
+    [
+        {"PodName": ""},
+        {"Node": None},
+        {"PodUID": 7},
+        {"PodNamespace": "../x"},
+        {"PodName": ".."},
+        {"PodName": "p?x=y"},
+    ],
 )
 def test_requests_that_name_no_pod_are_refused(change):
     """Names become parts of a path."""
@@ -37,13 +43,13 @@ def test_field_names_are_read_as_go_does():
     )
 
 
-async def ask(port, path, body):
+async def ask(port, path, body, *, plain=False):
     """Status and answer of one request."""
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"http://127.0.0.1:{port}/{path}", json=body) as answer,
     ):
-        return answer.status, await answer.json()
+        return answer.status, None if plain else await answer.json()
 
 
 async def test_binds_and_preemption():
@@ -66,17 +72,48 @@ async def test_binds_and_preemption():
         assert (await ask(port, "preempt", {"NodeNameToVictims": {}}))[0] == 400
 
 
-async def test_a_client_without_a_certificate_is_not_let_in(tmp_path):
-    """Whoever can reach this could have pods bound."""
-    now = datetime.now(UTC)
-    authority = x509.new_authority(now)
-    pair = x509.new_serving(authority, ("127.0.0.1",), now)
-    files = {"crt": pair.certificate, "key": pair.key, "ca": authority.certificate}
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    context = mutual_tls(*(tmp_path / name for name in ("crt", "key", "ca")))
-    engine = Engine(RecordingClient(World(), qps=0))
-    own = ssl.create_default_context(cadata=authority.certificate.decode())
-    async with serving(engine, "127.0.0.1", 0, context) as port, aiohttp.ClientSession() as session:
-        with pytest.raises(aiohttp.ClientError):
-            await session.post(f"https://127.0.0.1:{port}/bind", json=ARGS, ssl=own)
+async def test_long_and_deep_bodies_are_refused():
+    """Neither memory nor the parser's stack is at a client's mercy."""
+    async with serving(Engine(RecordingClient(World(), qps=0)), "127.0.0.1", 0, None) as port:
+        status, _ = await ask(port, "bind", {**ARGS, "Filler": "x" * BIND_BODY_LIMIT}, plain=True)
+        assert status == 413
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"http://127.0.0.1:{port}/bind", data=b"[" * 9000) as answer,
+        ):
+            assert answer.status == 400
+
+
+class Standby:
+    """Does not lead."""
+
+    async def bind(self, _):
+        """Refuses."""
+        raise NotLeadingError("not here")
+
+    def preempt(self, _):
+        """Refuses."""
+        raise NotLeadingError("not here")
+
+
+async def test_a_standby_sends_the_scheduler_away():
+    """With an error, so that it tries again, and on a connection that it cannot use again."""
+    async with listening(Standby(), ("127.0.0.1", 0), prefix="/ext") as server:
+        await server.use(None)
+        async with aiohttp.ClientSession() as session:
+            for path, body in (("bind", ARGS), ("preempt", {"NodeNameToMetaVictims": {}})):
+                url = f"http://127.0.0.1:{server.port}/ext/{path}"
+                async with session.post(url, json=body) as answer:
+                    assert answer.status == 503
+                    assert answer.headers["Connection"] == "close"
+                    assert (await answer.json())["Error"] == "not here"
+
+
+async def test_the_socket_outlives_its_servers():
+    """While one server takes over from another, nobody is refused."""
+    async with listening(Standby(), ("127.0.0.1", 0)) as server:
+        assert not server.serves
+        for _ in range(3):
+            await server.use(None)
+            async with asyncio.timeout(10):
+                assert (await ask(server.port, "bind", ARGS))[0] == 503

@@ -1,0 +1,132 @@
+"""A coscheduler in a process of its own, and the scheduler's configuration to go with it.
+
+site = ExtenderSite(folder)                     # a port, certificates for both sides
+with Cluster(scheduler_config=site.scheduler_config()) as cluster:
+    async with coscheduler_process(cluster.kubeconfig, log, site) as coscheduler:
+        ...                                     # .kill(), .start(), .stop(), .scrape()
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jobsetpy.admission import _x509 as x509
+from manager_process import ManagerProcess, free_port
+
+SCHEDULER = "system:kube-scheduler"
+MEMBER_RESOURCE = "pod-group.scheduling.x-k8s.io/member"
+HOST = "127.0.0.1"
+
+
+class ExtenderSite:
+    """Where the extender listens, and the certificates of both sides.
+
+    Args:
+        folder: gets the certificates.
+        port: of loopback; a free one when absent.
+        plain: no TLS at all.
+    """
+
+    def __init__(self, folder: Path, *, port: int | None = None, plain: bool = False) -> None:
+        self.folder = folder
+        self.port = port or free_port()
+        self.plain = plain
+        self.authority = x509.new_authority(datetime.now(UTC))
+        self.write_server()
+        self.write_client()
+
+    def write_server(self, authority: x509.KeyPair | None = None) -> None:
+        """A new certificate for the server; also another authority's."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        pair = x509.new_serving(authority or self.authority, (HOST,), datetime.now(UTC))
+        self._write("tls", pair)
+        (self.folder / "ca.crt").write_bytes(self.authority.certificate)
+
+    def write_client(
+        self, name: str = SCHEDULER, *, file: str = "client", now: datetime | None = None
+    ) -> None:
+        """A certificate for the scheduler, or for one that calls itself something else."""
+        self._write(file, x509.new_client(self.authority, name, now or datetime.now(UTC)))
+
+    def _write(self, name: str, pair: x509.KeyPair) -> None:
+        (self.folder / f"{name}.crt").write_bytes(pair.certificate)
+        (self.folder / f"{name}.key").write_bytes(pair.key)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Flags of the process."""
+        where = ["--bind-address", f"{HOST}:{self.port}"]
+        return where + (
+            ["--insecure-plain-http"] if self.plain else ["--cert-dir", str(self.folder)]
+        )
+
+    def extender(self, *, marked_only: bool = False, http_timeout: str = "90s") -> dict[str, Any]:
+        """The entry of the scheduler's configuration.
+
+        Args:
+            marked_only: pods without the marker resource do not come here.
+            http_timeout: how long the scheduler waits.
+        """
+        entry: dict[str, Any] = {
+            "urlPrefix": f"{'http' if self.plain else 'https'}://{HOST}:{self.port}/ext",
+            "bindVerb": "bind",
+            "preemptVerb": "preempt",
+            "httpTimeout": http_timeout,
+            "nodeCacheCapable": True,
+            "ignorable": False,
+        }
+        if not self.plain:
+            entry["enableHTTPS"] = True
+            entry["tlsConfig"] = {
+                "caFile": str(self.folder / "ca.crt"),
+                "certFile": str(self.folder / "client.crt"),
+                "keyFile": str(self.folder / "client.key"),
+            }
+        if marked_only:
+            entry["managedResources"] = [{"name": MEMBER_RESOURCE, "ignoredByScheduler": True}]
+        return entry
+
+    def scheduler_config(self, **extender: Any) -> dict[str, Any]:
+        """For ``Cluster(scheduler_config=...)``; see :meth:`extender`."""
+        return {
+            "extenders": [self.extender(**extender)],
+            "podInitialBackoffSeconds": 1,
+            "podMaxBackoffSeconds": 10,
+        }
+
+
+class CoschedulerProcess(ManagerProcess):
+    """``jobsetpy coscheduler`` against the cluster of a kubeconfig, for a site's scheduler.
+
+    Args:
+        kubeconfig: which cluster.
+        log: file that its log lines are appended to.
+        site: where it listens.
+        arguments: further flags, such as ``--leader-elect=false`` or ``--config``.
+        given: see ``ManagerProcess``.
+    """
+
+    COMMAND = "coscheduler"
+
+    def __init__(
+        self, kubeconfig: str | Path, log: Path, site: ExtenderSite, *arguments: str, **given: Any
+    ) -> None:
+        super().__init__(kubeconfig, log, *site.arguments, *arguments, **given)
+
+
+@contextlib.asynccontextmanager
+async def coscheduler_process(
+    kubeconfig: str | Path, log: Path, site: ExtenderSite, *arguments: str, **given: Any
+) -> AsyncIterator[CoschedulerProcess]:
+    """A coscheduler that is ready (hence leads) on entry and stopped on exit."""
+    process = CoschedulerProcess(kubeconfig, log, site, *arguments, **given)
+    try:
+        await process.start()
+        yield process
+    finally:
+        if process.process is not None:
+            await process.stop()

@@ -1,0 +1,174 @@
+"""What the coscheduler tells of its decisions: metrics, one log line each, and events.
+
+Events are about the JobSet that a group belongs to, or about one pod of a group without; repeats of
+one are counted in it, not written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Final, Literal, Protocol
+
+import attrs
+
+from jobsetpy.aio import Clock
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.meta import KubeObject, ResourceInfo
+from jobsetpy.coscheduler._pods import GroupPod
+from jobsetpy.domain.coscheduling import PodGroupInfo, PodGroupKey
+from jobsetpy.domain.coscheduling_state import Cause
+from jobsetpy.observability import coscheduler_metrics as metrics
+from jobsetpy.observability.logging import get_logger
+
+SCHEDULED_REASON: Final = "PodGroupScheduled"
+REJECTED_REASON: Final = "PodGroupRejected"
+TIMED_OUT_REASON: Final = "PodGroupTimedOut"
+
+_ACTION: Final = "Coscheduling"
+
+
+class Events(Protocol):
+    """What an event recorder does."""
+
+    def event(
+        self, obj: KubeObject, type_: str, reason: str, message: str, *, action: str = ...
+    ) -> None:
+        """Record something."""
+        ...
+
+
+@attrs.frozen
+class _OwnerMeta:
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str = ""
+
+
+@attrs.frozen
+class _Owner:
+    """A JobSet, as far as an event is about one."""
+
+    RESOURCE: ClassVar[ResourceInfo] = JobSet.RESOURCE
+    metadata: _OwnerMeta
+
+
+@attrs.define
+class _Course:
+    """One group between its first gate lifted and its last bind."""
+
+    lifted_at: float | None = None
+    released_at: float = 0.0
+    binding: int = 0
+    refused: int = 0
+
+
+class Reporter:
+    """An observer of the planner, and told by the engine of what it has written.
+
+    Args:
+        clock: time.
+        pod_of: any pod of a group that is known, always the same one while it is there.
+        events: where events go; nowhere when absent.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        pod_of: Callable[[PodGroupKey], GroupPod | None],
+        events: Events | None = None,
+    ) -> None:
+        self._clock = clock
+        self._pod_of = pod_of
+        self._events = events
+        self._courses: dict[PodGroupKey, _Course] = {}
+        self._log = get_logger("coscheduler")
+
+    def lifted(self, group: PodGroupInfo, pods: int) -> None:
+        """See ``Observer``."""
+        course = self._courses.setdefault(group.key, _Course())
+        if course.lifted_at is None:
+            course.lifted_at = self._clock.monotonic()
+        self._log.info("group lifted", **_about(group), pods=pods)
+
+    def released(self, group: PodGroupInfo, pods: int) -> None:
+        """See ``Observer``."""
+        now = self._clock.monotonic()
+        course = self._courses.setdefault(group.key, _Course())
+        course.binding += pods
+        course.released_at = now
+        first, waited_s = course.lifted_at is not None, None
+        if course.lifted_at is not None:
+            waited_s = round(now - course.lifted_at, 3)
+            metrics.group_complete(now - course.lifted_at)
+            course.lifted_at = None
+        self._log.info(
+            "group released", **_about(group), pods=pods, waited_s=waited_s, refusals=course.refused
+        )
+        if first:
+            message = f"{group.min_available} pods of the group {group.key.name} have found nodes"
+            self._tell(group.key, "Normal", SCHEDULED_REASON, message)
+        course.refused = 0
+
+    def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
+        """See ``Observer``."""
+        course = self._courses.setdefault(group.key, _Course())
+        course.refused += 1
+        metrics.group_rejected(cause.value)
+        self._log.info(
+            "group rejected",
+            **_about(group),
+            pods=pods,
+            cause=cause.value,
+            why=why,
+            refusals=course.refused,
+        )
+        reason = TIMED_OUT_REASON if cause is Cause.TIMEOUT else REJECTED_REASON
+        message = f"no pod of the group {group.key.name} is bound for now: {why}"
+        self._tell(group.key, "Warning", reason, message)
+
+    def forgotten(self, key: PodGroupKey) -> None:
+        """See ``Observer``."""
+        self._courses.pop(key, None)
+
+    def gate_lifted(self, seconds: float) -> None:
+        """A gate was taken off so long after it was decided."""
+        metrics.lifted(seconds)
+
+    def bind_done(self, key: PodGroupKey | None, seconds: float, *, error: str) -> None:
+        """The API server has answered a bind; ``key`` is ``None`` for a pod of no group."""
+        metrics.bound(seconds, ok=not error)
+        if error:
+            self._log.warning("a bind failed", group=str(key or ""), error=error)
+        course = None if key is None else self._courses.get(key)
+        if course is None or not course.binding:
+            return
+        course.binding -= 1
+        if not course.binding:
+            metrics.group_bound(self._clock.monotonic() - course.released_at)
+
+    def lift_failed(self, key: PodGroupKey, error: Exception) -> None:
+        """A gate could not be taken off, and will be tried again."""
+        self._log.warning("a gate could not be lifted", group=str(key), error=str(error))
+
+    def quick_reject(self, reason: Literal["backoff", "limit", "other"]) -> None:
+        """A bind was refused at once."""
+        metrics.quick_reject(reason)
+
+    def _tell(self, key: PodGroupKey, type_: str, reason: str, message: str) -> None:
+        pod = None if self._events is None else self._pod_of(key)
+        if pod is None or self._events is None:
+            return
+        labels, meta = pod.metadata.labels, pod.metadata
+        about: KubeObject = pod
+        if labels.jobset and labels.jobset_uid:
+            about = _Owner(_OwnerMeta(labels.jobset, meta.namespace, labels.jobset_uid))
+        self._events.event(about, type_, reason, message, action=_ACTION)
+
+
+def _about(group: PodGroupInfo) -> dict[str, object]:
+    return {
+        "group": str(group.key),
+        "min_available": group.min_available,
+        "priority": group.priority,
+    }

@@ -1,0 +1,211 @@
+"""The coscheduler as a part of a manager: the extender on every replica, the engine on the leader.
+
+A replica that does not lead keeps its cache of pods warm and its certificate good, but is not
+ready, so that no Service sends the scheduler to it; if a request comes all the same, it is answered
+with 503, which has the scheduler try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+from jobsetpy import aio, runtime
+from jobsetpy.api import keys
+from jobsetpy.coscheduler._engine import BindRequest, Engine
+from jobsetpy.coscheduler._open_files import check
+from jobsetpy.coscheduler._pods import GroupPod
+from jobsetpy.coscheduler._secrets import Secrets
+from jobsetpy.coscheduler._server import ExtenderServer, listening
+from jobsetpy.coscheduler._settings import CoschedulerSettings
+from jobsetpy.coscheduler._tls import Credentials, Files, Source
+from jobsetpy.errors import NotLeadingError
+from jobsetpy.manager import parse_address
+from jobsetpy.observability import coscheduler_metrics as metrics
+from jobsetpy.observability.logging import get_logger
+
+CENSUS_S = 2.0
+"""How often groups are counted for the metrics."""
+LOST = "this coscheduler does not lead any more: ask again"
+
+
+class Coscheduler:
+    """Leads: follows the pods, lifts gates, answers. While ``running()``, that is.
+
+    Args:
+        manager: whose client and cache it uses.
+        settings: see there.
+    """
+
+    name = "coscheduler"
+
+    def __init__(self, manager: runtime.Manager, settings: CoschedulerSettings) -> None:
+        self._manager = manager
+        self._settings = settings
+        self._pods = manager.informer(GroupPod, label_selector=keys.POD_GROUP_NAME)
+        self._events = manager.recorder("jobset-coscheduler")
+        self._max_held = check(settings.max_held, settings.concurrent_writes, settings.backlog)
+        metrics.held_limit(self._max_held)
+        self.engine: Engine | None = None
+
+    def problems(self) -> Iterable[str]:
+        """Lines for ``/readyz``."""
+        if self.engine is None:
+            yield "stands by: this replica does not lead"
+
+    async def bind(self, request: BindRequest) -> str:
+        """See ``Extender``."""
+        return await self._leading().bind(request)
+
+    def preempt(self, victims: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+        """See ``Extender``."""
+        return self._leading().preempt(victims)
+
+    def _leading(self) -> Engine:
+        if self.engine is None:
+            msg = "this replica of the coscheduler does not lead"
+            raise NotLeadingError(msg)
+        return self.engine
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Lead within the block. All that is held is answered when it is left, in either way."""
+        settings = self._settings
+        engine = Engine(
+            self._manager.client,
+            limits=settings.limits,
+            clock=self._manager.clock,
+            workers=settings.concurrent_writes,
+            max_held=self._max_held,
+            ordinary_pods=settings.ordinary_pods,
+            events=self._events,
+        )
+        # What an earlier leader had decided shows in the pods.
+        registration = engine.listen(self._pods)
+        try:
+            async with aio.supervise() as tasks:
+                tasks.start(engine.run(), name="coscheduler")
+                tasks.start(_count(engine), name="coscheduler-census")
+                self.engine = engine
+                yield
+                await engine.finish(settings.grace_s)
+        finally:
+            self.engine = None
+            registration.remove()
+            engine.abandon(LOST)
+            metrics.census({}, {}, held=0)
+
+
+async def _count(engine: Engine) -> None:
+    while True:
+        census = engine.planner.census()
+        metrics.census(census.groups, census.pods, held=engine.held)
+        await asyncio.sleep(CENSUS_S)
+
+
+class ExtenderEndpoint:
+    """The extender's server and its certificate, on every replica, while ``running()``.
+
+    Args:
+        coscheduler: answers.
+        source: of the certificate; ``None`` serves plain HTTP.
+        settings: see there.
+        clock: time.
+
+    Raises:
+        ValueError: the address cannot be used.
+    """
+
+    name = "extender"
+    on_every_replica = True
+
+    def __init__(
+        self,
+        coscheduler: Coscheduler,
+        source: Source | None,
+        settings: CoschedulerSettings,
+        clock: aio.Clock,
+    ) -> None:
+        address = parse_address(settings.bind_address)
+        if address is None:
+            msg = "the extender needs an address: host:port or :port"
+            raise ValueError(msg)
+        self._address = address
+        self._coscheduler = coscheduler
+        self._settings = settings
+        self._server: ExtenderServer | None = None
+        self._credentials = (
+            None
+            if source is None
+            else Credentials(source, period_s=settings.check_period_s, clock=clock, use=self._use)
+        )
+
+    @property
+    def port(self) -> int | None:
+        """What is listened on; ``None`` before there is a certificate."""
+        server = self._server
+        return server.port if server is not None and server.serves else None
+
+    def problems(self) -> Iterable[str]:
+        """Lines for ``/readyz``."""
+        if self._credentials is not None:
+            yield from self._credentials.problems()
+        if self.port is None:
+            yield "the extender does not listen"
+
+    async def _use(self, context: ssl.SSLContext) -> None:
+        assert self._server is not None
+        await self._server.use(context)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve within the block."""
+        settings = self._settings
+        async with listening(
+            self._coscheduler,
+            self._address,
+            prefix=settings.path_prefix.rstrip("/"),
+            names=None if self._credentials is None else settings.client_names,
+            backlog=settings.backlog,
+        ) as server:
+            self._server = server
+            try:
+                if self._credentials is None:
+                    get_logger("coscheduler").warning("plain HTTP: whoever connects can bind pods")
+                    await server.use(None)
+                    yield
+                    return
+                async with aio.supervise() as tasks:
+                    tasks.start(self._credentials.run(), name="extender-certificates")
+                    yield
+            finally:
+                self._server = None
+
+
+def setup(manager: runtime.Manager, settings: CoschedulerSettings | None = None) -> Coscheduler:
+    """Have ``manager`` run the coscheduler, and be ready only while it leads.
+
+    Args:
+        manager: not started yet; with leader election, unless there is only one.
+        settings: see there.
+
+    Raises:
+        ValueError: the address cannot be used.
+    """
+    settings = settings or CoschedulerSettings()
+    coscheduler = Coscheduler(manager, settings)
+    source: Source | None
+    if settings.plain_http:
+        source = None
+    elif settings.certificate_dir is not None:
+        source = Files(settings.certificate_dir, settings.client_ca_file)
+    else:
+        source = Secrets(manager.replica_client, settings, clock=manager.clock)
+    endpoint = ExtenderEndpoint(coscheduler, source, settings, manager.clock)
+    manager.add(endpoint)
+    manager.add(coscheduler)
+    manager.add_ready_check("extender", endpoint.problems)
+    manager.add_ready_check("coscheduler", coscheduler.problems)
+    return coscheduler

@@ -1,0 +1,179 @@
+"""Metrics of the coscheduler.
+
+A module of its own, which only the coscheduler imports: a manager's ``/metrics`` would otherwise
+have series that nothing ever changes. No label names a group or a pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from jobsetpy.observability._registry import REGISTRY
+
+_FAST: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_LONG: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
+
+GROUP_STATES: Final = ("incomplete", "queued", "lifted", "holding", "bound")
+POD_STATES: Final = ("gated", "lifted", "unschedulable", "waiting", "binding", "bound")
+CAUSES: Final = ("unschedulable", "yielded", "timeout", "preempted", "too_small")
+VERBS: Final = ("bind", "preempt")
+
+_groups = Gauge(
+    "jobset_coscheduler_groups",
+    "Groups by state: incomplete (fewer pods than needed), queued (behind their gates until it is "
+    "their turn), lifted (the scheduler looks for nodes), holding (some pods have a node reserved),"
+    " bound",
+    ["state"],
+    registry=REGISTRY,
+)
+_pods = Gauge("jobset_coscheduler_pods", "Pods of groups by state", ["state"], registry=REGISTRY)
+_held = Gauge(
+    "jobset_coscheduler_held_binds",
+    "Requests of the scheduler that wait for their answer",
+    registry=REGISTRY,
+)
+_held_limit = Gauge(
+    "jobset_coscheduler_held_binds_limit",
+    "So many requests may wait at a time; the limit on open files may make it less than configured",
+    registry=REGISTRY,
+)
+_lift_seconds = Histogram(
+    "jobset_coscheduler_lift_seconds",
+    "From the decision to lift a pod's gate until the API server has done it",
+    buckets=_FAST,
+    registry=REGISTRY,
+)
+_bind_seconds = Histogram(
+    "jobset_coscheduler_bind_seconds",
+    "Duration of binds at the API server",
+    buckets=_FAST,
+    registry=REGISTRY,
+)
+_bind_failures = Counter(
+    "jobset_coscheduler_bind_failures_total",
+    "Binds that the API server did not carry out",
+    registry=REGISTRY,
+)
+_rejections = Counter(
+    "jobset_coscheduler_group_rejections_total",
+    "Groups whose held binds were refused: unschedulable (a pod found no node), yielded (to an "
+    "older group), timeout, preempted (a pod of higher priority needs the room), too_small (pods "
+    "went away)",
+    ["cause"],
+    registry=REGISTRY,
+)
+_quick_rejects = Counter(
+    "jobset_coscheduler_quick_rejects_total",
+    "Binds refused at once: backoff (the group was refused a moment ago), limit (too many are "
+    "held), other (such as a pod that is not known under its name)",
+    ["reason"],
+    registry=REGISTRY,
+)
+_group_seconds = Histogram(
+    "jobset_coscheduler_group_bind_seconds",
+    "From the first gate lifted of a group until it was complete",
+    buckets=_LONG,
+    registry=REGISTRY,
+)
+_spread_seconds = Histogram(
+    "jobset_coscheduler_group_spread_seconds",
+    "From a group's completeness until the last of its held binds was done",
+    buckets=_FAST,
+    registry=REGISTRY,
+)
+_requests = Counter(
+    "jobset_coscheduler_requests_total",
+    "Requests to the extender by verb and HTTP status code",
+    ["verb", "code"],
+    registry=REGISTRY,
+)
+_refused_clients = Counter(
+    "jobset_coscheduler_refused_clients_total",
+    "Requests of clients whose certificate has a name that is not allowed",
+    registry=REGISTRY,
+)
+_preemptions = Counter(
+    "jobset_coscheduler_preemptions_total",
+    "The scheduler's questions about preemption: allowed, spared (waiting pods were kept from "
+    "deletion, their group gave up its room), refused (a group that could not fit anyway)",
+    ["outcome"],
+    registry=REGISTRY,
+)
+
+for _state in GROUP_STATES:
+    _groups.labels(_state)
+for _state in POD_STATES:
+    _pods.labels(_state)
+for _cause in CAUSES:
+    _rejections.labels(_cause)
+for _reason in ("backoff", "limit", "other"):
+    _quick_rejects.labels(_reason)
+for _verb in VERBS:
+    for _code in ("200", "503"):
+        _requests.labels(_verb, _code)
+for _outcome in ("allowed", "spared", "refused"):
+    _preemptions.labels(_outcome)
+
+
+def census(groups: Mapping[str, int], pods: Mapping[str, int], *, held: int) -> None:
+    """Set how many groups and pods are in each state, and how many requests are held."""
+    for state in GROUP_STATES:
+        _groups.labels(state).set(groups.get(state, 0))
+    for state in POD_STATES:
+        _pods.labels(state).set(pods.get(state, 0))
+    _held.set(held)
+
+
+def held_limit(number: int) -> None:
+    """Set how many requests may be held."""
+    _held_limit.set(number)
+
+
+def lifted(seconds: float) -> None:
+    """A pod's gate was lifted."""
+    _lift_seconds.observe(seconds)
+
+
+def bound(seconds: float, *, ok: bool) -> None:
+    """A bind was answered by the API server."""
+    _bind_seconds.observe(seconds)
+    if not ok:
+        _bind_failures.inc()
+
+
+def group_rejected(cause: str) -> None:
+    """A group's held binds were refused; ``cause`` is one of ``CAUSES``."""
+    _rejections.labels(cause).inc()
+
+
+def quick_reject(reason: str) -> None:
+    """A bind was refused at once."""
+    _quick_rejects.labels(reason).inc()
+
+
+def group_complete(seconds: float) -> None:
+    """A group was complete so long after its first gate was lifted."""
+    _group_seconds.observe(seconds)
+
+
+def group_bound(seconds: float) -> None:
+    """The last bind of a group was done so long after it was complete."""
+    _spread_seconds.observe(seconds)
+
+
+def request(verb: str, code: int) -> None:
+    """A request was answered; ``verb`` is one of ``VERBS``."""
+    _requests.labels(verb, str(code)).inc()
+
+
+def client_refused() -> None:
+    """A client's certificate has a name that is not allowed."""
+    _refused_clients.inc()
+
+
+def preemption(outcome: str) -> None:
+    """A question about preemption was answered."""
+    _preemptions.labels(outcome).inc()

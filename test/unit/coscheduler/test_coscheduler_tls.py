@@ -1,0 +1,245 @@
+"""Who may call the extender, and how its certificates change while it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import pytest
+
+from jobsetpy import aio
+from jobsetpy.admission import _x509 as x509
+from jobsetpy.aio import ManualClock
+from jobsetpy.coscheduler import CoschedulerSettings
+from jobsetpy.coscheduler._engine import Engine
+from jobsetpy.coscheduler._secrets import Secrets
+from jobsetpy.coscheduler._server import listening
+from jobsetpy.coscheduler._tls import Credentials, Files
+from jobsetpy.testing import RecordingClient, World, eventually
+
+ARGS = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
+SCHEDULER = "system:kube-scheduler"
+
+
+class CountedFiles(Files):
+    """Counts the looks at them."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.looks = 0
+
+    async def material(self):
+        """One more look."""
+        self.looks += 1
+        return await super().material()
+
+    async def seen(self):
+        """Wait for a look that begins from now on, and has an end."""
+        before = self.looks
+        await eventually(lambda: self.looks > before + 1, 30.0)
+
+
+class Site:
+    """Certificates of both sides, in files."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.now = datetime.now(UTC)
+        self.authority = x509.new_authority(self.now)
+        self.serve(self.authority)
+        self.trust(self.authority)
+
+    def serve(self, authority):
+        """Write another server's certificate."""
+        self.pair = x509.new_serving(authority, ("127.0.0.1",), self.now)
+        (self.folder / "tls.crt").write_bytes(self.pair.certificate)
+        (self.folder / "tls.key").write_bytes(self.pair.key)
+
+    def trust(self, *authorities):
+        """Write whose clients are let in."""
+        (self.folder / "ca.crt").write_bytes(b"".join(a.certificate for a in authorities))
+
+    def client(self, name=SCHEDULER, *, authority=None, days_ago=0):
+        """A client's TLS; with no name it shows no certificate."""
+        context = ssl.create_default_context(cadata=self.authority.certificate.decode())
+        if name:
+            when = self.now - timedelta(days=days_ago)
+            pair = x509.new_client(authority or self.authority, name, when)
+            file = self.folder / "client.pem"
+            file.write_bytes(pair.certificate + pair.key)
+            context.load_cert_chain(file)
+        return context
+
+    @asynccontextmanager
+    async def serving(self):
+        """The extender; yields its server and what keeps its certificate."""
+        engine = Engine(RecordingClient(World(), qps=0))
+        async with listening(engine, ("127.0.0.1", 0), names=(SCHEDULER,)) as server:
+            self.files = CountedFiles(self.folder)
+            keeper = Credentials(self.files, period_s=0.05, clock=aio.LoopClock(), use=server.use)
+            async with aio.supervise() as tasks:
+                tasks.start(keeper.run(), name="credentials")
+                await eventually(lambda: server.serves, 30.0)
+                yield server, keeper
+
+
+@pytest.fixture
+def site(tmp_path):
+    """An authority, a server's certificate and trust in the authority's clients."""
+    return Site(tmp_path)
+
+
+async def status(server, context):
+    """Of a request; 0 if there is no connection."""
+    url = f"https://127.0.0.1:{server.port}/bind"
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json=ARGS, ssl=context) as answer,
+        ):
+            return answer.status
+    except aiohttp.ClientError:
+        return 0
+
+
+async def test_who_is_let_in(site):
+    """Those with a certificate of the authority that is valid now and has an allowed name."""
+    stranger = x509.new_authority(site.now)
+    async with site.serving() as (server, keeper):
+        assert list(keeper.problems()) == []
+        assert await status(server, site.client()) == 200
+        assert await status(server, site.client("somebody")) == 403
+        assert await status(server, site.client("")) == 0
+        assert await status(server, site.client(authority=stranger)) == 0
+        assert await status(server, site.client(days_ago=400)) == 0
+
+
+async def test_http2_is_not_offered(site):
+    """Its streams would let one connection hold any number of requests."""
+    async with site.serving() as (server, _):
+        context = site.client()
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+        writer.close()
+
+
+async def served(server, context):
+    """The certificate that is shown."""
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+    der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return der
+
+
+async def test_certificates_are_read_again_as_they_change(site):
+    """The server's own, and the authorities: one that is taken back lets nobody in any more."""
+    async with site.serving() as (server, _):
+        context = site.client()
+        before = await served(server, context)
+        site.serve(site.authority)
+        await eventually(lambda: _differs(server, context, before), 30.0)
+
+        successor = x509.new_authority(site.now)
+        newer = site.client(authority=successor)
+        assert await status(server, newer) == 0
+        site.trust(site.authority, successor)
+        await eventually(lambda: _has(server, newer, 200), 30.0)
+        assert await status(server, context) == 200
+        site.trust(successor)
+        await eventually(lambda: _has(server, context, 0), 30.0)
+        assert await status(server, newer) == 200
+
+
+async def _differs(server, context, before):
+    return await served(server, context) != before
+
+
+async def _has(server, context, wanted):
+    return await status(server, context) == wanted
+
+
+async def test_files_that_cannot_be_used_change_nothing(site):
+    """A key that does not belong to the certificate, in the middle of an exchange."""
+    async with site.serving() as (server, keeper):
+        other = x509.new_serving(site.authority, ("127.0.0.1",), site.now)
+        (site.folder / "tls.key").write_bytes(other.key)
+        await site.files.seen()
+        assert await status(server, site.client()) == 200
+        (site.folder / "tls.crt").write_bytes(b"nonsense")
+        await site.files.seen()
+        assert await status(server, site.client()) == 200
+        assert list(keeper.problems()) == []
+
+
+async def test_a_certificate_that_has_ended_is_told(site):
+    """By readiness: no scheduler would accept it."""
+    clock = ManualClock(site.now)
+
+    async def use(_):
+        return None
+
+    keeper = Credentials(Files(site.folder), period_s=9.0, clock=clock, use=use)
+    assert list(keeper.problems()) == ["there is no certificate yet"]
+    async with aio.supervise() as tasks:
+        tasks.start(keeper.run(), name="credentials")
+        await eventually(lambda: not list(keeper.problems()), 30.0)
+        clock.advance(366 * 86400)
+        (problem,) = keeper.problems()
+        assert problem.startswith("the certificate ended at ")
+
+
+class Stored:
+    """Two Secrets, empty at first, and two replicas that share them."""
+
+    def __init__(self):
+        self.world = World()
+        self.settings = CoschedulerSettings(namespace="default")
+        for name in (self.settings.server_secret, self.settings.client_secret):
+            self.world.create(
+                "secrets", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
+            )
+        self.clock = ManualClock(datetime.now(UTC))
+        self.replicas = [
+            Secrets(RecordingClient(self.world, qps=0), self.settings, clock=self.clock)
+            for _ in range(2)
+        ]
+
+    def data(self, name):
+        """A Secret's values."""
+        data = self.world.get("secrets", name).get("data", {})
+        return {key: base64.b64decode(value) for key, value in data.items()}
+
+
+async def test_certificates_of_its_own():
+    """Both replicas serve one certificate; the scheduler's Secret holds no key but its own."""
+    stored = Stored()
+    first, second = stored.replicas
+    assert await first.material() is None
+    async with aio.supervise() as tasks:
+        both = [tasks.start(each.renew(), name="renew") for each in stored.replicas]
+        await asyncio.wait(both)
+    material = await first.material()
+    assert material == await second.material()
+
+    server = stored.data(stored.settings.server_secret)
+    client = stored.data(stored.settings.client_secret)
+    assert set(server) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    assert set(client) == {"ca.crt", "tls.crt", "tls.key"}
+    assert material.authorities == client["ca.crt"] == server["ca.crt"]
+    now = stored.clock.now()
+    pair = x509.KeyPair(client["tls.crt"], client["tls.key"])
+    assert x509.client_usable(pair, server["ca.crt"], SCHEDULER, now)
+    assert not x509.client_usable(pair, server["ca.crt"], "somebody", now)
+    assert not x509.client_usable(pair, x509.new_authority(now).certificate, SCHEDULER, now)
+
+    assert await first.renew() is False
+    stored.clock.advance(300 * 86400)
+    assert await first.renew() is True
+    renewed = stored.data(stored.settings.client_secret)
+    assert renewed["tls.crt"] != client["tls.crt"]
+    assert renewed["ca.crt"] == client["ca.crt"]
