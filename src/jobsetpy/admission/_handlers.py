@@ -21,6 +21,8 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import Client
 from jobsetpy.domain import pod_placement
+from jobsetpy.domain.coscheduling_admission import add_marks, member_problem
+from jobsetpy.domain.coscheduling_backends import Marks
 from jobsetpy.domain.defaulting import default_jobset
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.group_injection import Barrier, add_barrier
@@ -162,6 +164,7 @@ class PodHandlers:
         jobs: child Jobs; ``None`` if followers are refused, not held, until their leader has a
             node.
         barrier: what pods wait by that start as a group.
+        marks: what pods of coscheduling's groups are given.
     """
 
     def __init__(
@@ -171,14 +174,16 @@ class PodHandlers:
         nodes: Store[LabelledNode],
         jobs: Store[Job] | None = None,
         barrier: Barrier | None = None,
+        marks: Marks | None = None,
     ) -> None:
         self._barrier = barrier or Barrier()
+        self._marks = marks or Marks()
         self._pods = pods
         self._nodes = nodes
         self._jobs = jobs
 
     async def mutate(self, request: ReviewRequest) -> Answer:
-        """Affinity for a leader, the leader's domain for a follower; and the group's barrier."""
+        """Affinity for a leader, the leader's domain for a follower; the marks of its groups."""
         if request.operation != "CREATE":
             return ALLOWED
         if not isinstance(request.object, Mapping):
@@ -194,7 +199,8 @@ class PodHandlers:
             return review.node_not_found(mutation.missing_node)
         if mutation.denied:
             return review.forbidden(mutation.denied)
-        return Answer(patch=[*mutation.patch, *add_barrier(request.object, self._barrier)])
+        patch = [*mutation.patch, *add_barrier(request.object, self._barrier)]
+        return Answer(patch=[*patch, *add_marks(request.object, self._marks, before=patch)])
 
     async def validate(self, request: ReviewRequest) -> Answer:
         """Whether a pod may be created now."""
@@ -202,6 +208,9 @@ class PodHandlers:
             return ALLOWED
         if not isinstance(request.object, Mapping):
             return review.undecodable("the request's object is no Pod")
+        problem = member_problem(request.object) if self._marks.gates else None
+        if problem is not None:
+            return review.forbidden(str(problem))
         refusal = pod_placement.refusal(
             request.object, self._leaders(request.namespace), gate=self._jobs is not None
         )

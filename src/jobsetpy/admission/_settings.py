@@ -6,6 +6,7 @@ from pathlib import Path
 
 import attrs
 
+from jobsetpy.domain.coscheduling_backends import Marks
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.group_injection import SHELL_IMAGE
 
@@ -45,6 +46,7 @@ class WebhookSettings:
             them refused.
         group_image: with a shell, in which pods of a group wait for each other (KEP-498).
         group_agent_image: the agent, by which they wait in its place; "" for the shell.
+        marks: what new pods of coscheduling's groups are given; others may have made them.
         tls13_only: whether clients have to speak TLS 1.3; else 1.2 will do.
         ciphers: OpenSSL's names of the TLS 1.2 suites to offer; () leaves it to the library.
     """
@@ -66,6 +68,7 @@ class WebhookSettings:
     agent_image: str = ""
     group_image: str = SHELL_IMAGE
     group_agent_image: str = ""
+    marks: Marks = attrs.field(factory=Marks)
     tls13_only: bool = False
     ciphers: tuple[str, ...] = ()
 

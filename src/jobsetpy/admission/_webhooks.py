@@ -123,6 +123,7 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
             barrier=Barrier(
                 shell_image=settings.group_image, agent_image=settings.group_agent_image
             ),
+            marks=settings.marks if settings.features.coscheduling else None,
         ),
     )
     source: Source

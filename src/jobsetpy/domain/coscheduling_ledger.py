@@ -15,7 +15,8 @@ from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.meta import ObjectKey
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-_GATED: Final = "SchedulingGated"
+GATED: Final = "SchedulingGated"
+"""Why a pod waits that some scheduling gate holds back."""
 _UNSCHEDULABLE: Final = "Unschedulable"
 
 
@@ -94,7 +95,7 @@ class PodGroupLedger:
         counts = self._groups.setdefault(state.group, Counts())
         counts.members += number
         counts.bound += number * state.bound
-        counts.gated += number * (state.why == _GATED)
+        counts.gated += number * (state.why == GATED)
         counts.unschedulable += number * (state.why == _UNSCHEDULABLE)
         if state.priority is not None:
             left = counts.priorities.get(state.priority, 0) + number

@@ -6,6 +6,9 @@ edits them, and pods that end and do not come again, for which a group must not 
 
 A pod's event costs the same however large its group is: some counts, a comparison of its labels,
 and a pass only if they are wrong or the group has just become, or ceased to be, complete.
+
+With the backend ``podgroup`` the API server's own groups are made and kept as well. Pods that were
+made for the coscheduler are let go when another backend is chosen: nobody else might.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -22,16 +25,29 @@ from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import coscheduling_groups as domain
 from jobsetpy.domain import coscheduling_status as told
-from jobsetpy.domain.coscheduling_ledger import PodGroup, PodGroupLedger, is_live
+from jobsetpy.domain.coscheduling_backends import COSCHEDULER, PODGROUP, Marks
+from jobsetpy.domain.coscheduling_ledger import GATED, PodGroup, PodGroupLedger, is_live
+from jobsetpy.domain.coscheduling_podgroups import refers
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.planner import is_ours
 from jobsetpy.errors import NotFoundError
 from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._group_writer import GroupWriter
+from jobsetpy.reconcilers._kinds import ListedPod
 from jobsetpy.reconcilers._parallel import in_parallel
+from jobsetpy.reconcilers._pod_groups import PodGroupWriter
+from jobsetpy.reconcilers._pod_groups import are_served as pod_groups_are_served
+
+__all__ = [
+    "CoschedulingReconciler",
+    "CoschedulingSettings",
+    "pod_groups_are_served",
+    "setup",
+]
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of child Jobs and pods: the label exists."""
@@ -49,11 +65,15 @@ class CoschedulingSettings:
         features: the feature gates.
         workers: so many JobSets are handled at the same time.
         parallel_writes: so many labels of one JobSet are written at once.
+        marks: what pods of groups are given.
+        not_served: why pods are only labelled, if more was asked for; JobSets are told.
     """
 
     features: Features = attrs.field(factory=Features)
     workers: int = 4
     parallel_writes: int = 16
+    marks: Marks = attrs.field(factory=Marks)
+    not_served: str = ""
 
 
 @attrs.define
@@ -89,6 +109,7 @@ class CoschedulingReconciler:
         events: receives events about JobSets.
         settings: see there.
         clock: time.
+        pod_groups: keeps the API server's own groups, with the backend of that name.
     """
 
     def __init__(
@@ -101,8 +122,10 @@ class CoschedulingReconciler:
         events: rt.EventRecorder,
         settings: CoschedulingSettings | None = None,
         clock: Clock | None = None,
+        pod_groups: PodGroupWriter | None = None,
     ) -> None:
         self._client = client
+        self._pod_groups = pod_groups
         self._jobsets = jobsets
         self._jobs = jobs
         self._pods = pods
@@ -131,7 +154,9 @@ class CoschedulingReconciler:
         if memory is None:
             return None  # it takes no part, or its first pass is yet to come and sees everything
         due = any(self._turned(memory, group) for group in groups if group.jobset == key)
-        if new is not None and self._wanted_labels(memory, new) is not None:
+        if new is not None and (
+            self._wanted_labels(memory, new) is not None or self._is_stranded(memory, new)
+        ):
             memory.suspects.add(new.metadata.name)
             due = True
         return key if due else None
@@ -168,6 +193,18 @@ class CoschedulingReconciler:
             return None
         return {keys.POD_GROUP_NAME: group.name, keys.POD_GROUP_MIN_AVAILABLE: str(least)}
 
+    def _is_stranded(self, memory: _Memory, pod: ChildPod) -> bool:
+        """Whether a pod may wait for a coscheduler that is not in charge any more."""
+        meta = pod.metadata
+        return (
+            meta.annotations.coscheduling_backend == COSCHEDULER
+            and self._settings.marks.backend != COSCHEDULER
+            and pod.status.waiting == GATED
+            and not pod.spec.node_name
+            and is_live(pod)
+            and memory.groups.of(meta.labels.replicated_job_name, meta.labels.job_index) is not None
+        )
+
     # -- the pass -----------------------------------------------------------------------------
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
@@ -190,9 +227,13 @@ class CoschedulingReconciler:
         finished = cond.finished(jobset.status.conditions) is not None
         if finished or jobset.spec.suspend is True:
             self._memory.pop(key, None)
+            if finished and self._pod_groups is not None:
+                await self._pod_groups.remove(jobset)
             await self._writer.condition(jobset, told.FINISHED if finished else told.SUSPENDED)
             return rt.Result.done()
         memory = self._remember(jobset, groups)
+        if self._pod_groups is not None:
+            await self._pod_groups.sync(jobset, groups, self._minima(jobset, groups))
         mended = await self._mend(jobset, memory)
         standings = self._standings(jobset, memory)
         self._tell_priorities(jobset, memory, standings)
@@ -206,6 +247,9 @@ class CoschedulingReconciler:
         if memory is None or memory.uid != meta.uid:
             by_name = {group.name: group for group in groups}
             memory = self._memory[meta.key] = _Memory(meta.uid, stamp, groups, by_name)
+            if self._settings.not_served:
+                reason = keys.POD_GROUPS_NOT_SERVED_REASON
+                self._events.event(jobset, cond.WARNING, reason, self._settings.not_served)
         elif memory.stamp != stamp:
             memory.stamp, memory.groups = stamp, groups
             memory.by_name = {group.name: group for group in groups}
@@ -232,25 +276,59 @@ class CoschedulingReconciler:
             named = [self._pods.get(rt.ObjectKey(namespace, name)) for name in memory.suspects]
             pods = [pod for pod in named if pod is not None]
         todo = [
-            (pod, labels)
+            (pod, labels, stranded)
             for pod in pods
-            if (labels := self._wanted_labels(memory, pod)) is not None
+            for labels in (self._wanted_labels(memory, pod),)
+            for stranded in (self._is_stranded(memory, pod),)
+            if labels is not None or stranded
         ]
 
-        async def write(item: tuple[ChildPod, dict[str, str]]) -> None:
-            pod, labels = item
+        async def write(item: tuple[ChildPod, dict[str, str] | None, bool]) -> None:
+            pod, labels, stranded = item
             # The UID keeps it from another pod of that name.
             body = {"metadata": {"uid": pod.metadata.uid, "labels": labels}}
             with suppress(NotFoundError):
-                await self._client.merge_patch(ChildPod, namespace, pod.metadata.name, body)
+                if labels is not None:
+                    await self._client.merge_patch(ChildPod, namespace, pod.metadata.name, body)
+                if stranded:
+                    await self._let_go(pod)
 
         before, memory.suspects, memory.all_suspect = memory.suspects, set(), False
         failed = await in_parallel(self._settings.parallel_writes, todo, write)
         if failed:
-            memory.suspects |= before | {pod.metadata.name for (pod, _), _ in failed}
-            msg = f"labels of {len(failed)} pods could not be written: {failed[0][1]}"
+            memory.suspects |= before | {pod.metadata.name for (pod, *_), _ in failed}
+            msg = f"{len(failed)} pods could not be written: {failed[0][1]}"
             raise ExceptionGroup(msg, [error for _, error in failed[:_SHOWN_ERRORS]])
         return len(todo)
+
+    async def _let_go(self, pod: ChildPod) -> None:
+        """Take the coscheduler's gate off; gates of others stay, so they are read first."""
+        meta = pod.metadata
+        page = await self._client.list_page(
+            ListedPod, meta.namespace, field_selector=f"metadata.name={meta.name}"
+        )
+        for found in page.items:
+            gates = [gate.name for gate in found.spec.scheduling_gates]
+            if found.metadata.uid != meta.uid or keys.COSCHEDULING_GATE not in gates:
+                continue
+            others = [{"name": name} for name in gates if name != keys.COSCHEDULING_GATE]
+            version = found.metadata.resource_version
+            body = {
+                "metadata": {"uid": meta.uid, "resourceVersion": version},
+                "spec": {"schedulingGates": others or None},
+            }
+            await self._client.merge_patch(ChildPod, meta.namespace, meta.name, body)
+
+    def _minima(self, jobset: JobSet, groups: domain.Groups) -> dict[str, int]:
+        """Minima of the API server's groups: no more than there are pods that name them.
+
+        Jobs that were made for another backend are none of these until they are made anew.
+        """
+        jobs = self._jobs.by_index(rt.OWNER_UID, jobset.metadata.uid)
+        left = domain.possible(
+            jobset, groups, jobs, self._settings.features, lambda job: refers(jobset, job)
+        )
+        return {group.name: domain.minimum(group, left[group.name]) for group in groups}
 
     # -- what users hear ----------------------------------------------------------------------
 
@@ -366,6 +444,30 @@ def _asks(event: rt.Event[JobSet]) -> bool:
     )
 
 
+def _own_groups(
+    manager: rt.Manager, settings: CoschedulingSettings
+) -> tuple[PodGroupWriter, list[rt.Watch[Any]]]:
+    """The caches of the API server's own groups; who loses one has it made again."""
+    pod_groups = manager.informer(
+        SchedulingPodGroup, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID]
+    )
+    workloads = manager.informer(
+        SchedulingWorkload, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID]
+    )
+    writer = PodGroupWriter(
+        manager.client,
+        pod_groups=pod_groups.store,
+        workloads=workloads.store,
+        parallel=settings.parallel_writes,
+    )
+    of_owner = rt.enqueue_owner(JobSet)
+    return writer, [rt.Watch(each, of_owner, when=_goes) for each in (pod_groups, workloads)]
+
+
+def _goes(event: rt.Event[Any]) -> bool:
+    return event.new is None
+
+
 def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> rt.Controller:
     """Wire the coscheduling reconciler: its caches and controller.
 
@@ -377,6 +479,11 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
     jobsets = manager.informer(JobSet)
     jobs = manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
     pods = manager.informer(ChildPod, label_selector=CHILD_SELECTOR)
+    watches = [rt.Watch(jobsets, rt.enqueue_self, when=_asks)]
+    writer = None
+    if settings.marks.backend == PODGROUP:
+        writer, more = _own_groups(manager, settings)
+        watches += more
     reconciler = CoschedulingReconciler(
         manager.client,
         jobsets=jobsets.store,
@@ -385,12 +492,13 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
         events=manager.recorder("jobset"),
         settings=settings,
         clock=manager.clock,
+        pod_groups=writer,
     )
     controller = rt.Controller(
         name="coscheduling",
         reconciler=reconciler,
         workers=settings.workers,
-        watches=(rt.Watch(jobsets, rt.enqueue_self, when=_asks),),
+        watches=tuple(watches),
         clock=manager.clock,
     )
     jobs.add_handler(_Handler(reconciler.job_changed, controller))
