@@ -28,19 +28,19 @@ def main() -> int:
     parser.add_argument("--python", type=Path, help="the interpreter to put in; same minor version")
     parser.add_argument("--entrypoint", help="in place of the Containerfile's, as a shell would")
     arguments = parser.parse_args()
-    interpreter = Interpreter.of(arguments.python) if arguments.python else None
-    entrypoint = shlex.split(arguments.entrypoint) if arguments.entrypoint else None
+    source = project.Source(
+        interpreter=Interpreter.of(arguments.python) if arguments.python else None,
+        entrypoint=shlex.split(arguments.entrypoint) if arguments.entrypoint else None,
+    )
     names = [*project.NAMES, *BASIC] if arguments.which == "all" else [arguments.which]
     for name in names:
         begun = time.monotonic()
         try:
             if name in BASIC:
                 image, path = BASIC[name](), arguments.out / f"{name}.tar"
-                image_id = image.write(path)
+                image_id = image.write(path).image_id
             else:
-                built = project.build(
-                    name, arguments.out, interpreter=interpreter, entrypoint=entrypoint
-                )
+                built = project.build(name, arguments.out, source)
                 image_id, path = built.image_id, built.path
         except (FileNotFoundError, ValueError) as error:
             print(f"build.py: {error}", file=sys.stderr)

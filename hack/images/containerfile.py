@@ -21,6 +21,7 @@ class Target:
     command: Sequence[str] = ()
     user: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     packages: Sequence[str] | None = None  # parts of our package; None means all of it
 
     @property
@@ -29,55 +30,92 @@ class Target:
         return next((len(word) - 1 for word in self.entrypoint if re.fullmatch("-O+", word)), 0)
 
 
-def read_target(path: Path, name: str) -> Target:
-    """The stage `name`; what it carries is said by the stage ``name-files``.
+@dataclass(frozen=True)
+class Stage:
+    """The instructions of one stage, as (word, rest), and what it starts from."""
+
+    parent: str
+    instructions: list[tuple[str, str]] = field(default_factory=list)
+
+
+def read_target(path: Path, name: str, arguments: Mapping[str, str] | None = None) -> Target:
+    """The stage `name`, with what it has from the stages below; its files: stage ``name-files``.
+
+    Args:
+        path: the Containerfile.
+        name: of the target.
+        arguments: values of build arguments, in place of their defaults.
 
     Raises:
         ValueError: there is no such stage, or no entry point in it.
     """
-    stages = _stages(path.read_text())
-    if name not in stages:
+    found = stages(path.read_text())
+    if name not in found:
         raise ValueError(f"{path} has no target {name!r}")
+    chain = [name]
+    while (parent := found[chain[-1]].parent) in found:
+        chain.append(parent)
     env: dict[str, str] = {}
+    labels: dict[str, str] = {}
     values: dict[str, Sequence[str]] = {}
+    known: dict[str, str] = {}
     user = ""
-    for word, rest in stages[name]:
+    for word, rest in (pair for each in reversed(chain) for pair in found[each].instructions):
         match word:
+            case "ARG":
+                argument, _, default = rest.partition("=")
+                known[argument] = (arguments or {}).get(argument, default)
             case "ENV":
-                env.update(pair.partition("=")[::2] for pair in shlex.split(rest))
-            case "ENTRYPOINT" | "CMD":
+                env.update(_pairs(rest, {}))
+            case "LABEL":
+                labels.update(_pairs(rest, known))
+            case "ENTRYPOINT":
+                values = {
+                    word: json.loads(rest)
+                }  # another entry point's arguments are no use to it
+            case "CMD":
                 values[word] = json.loads(rest)
             case "USER":
                 user = rest
     if "ENTRYPOINT" not in values:
         raise ValueError(f"{path}: target {name!r} has no ENTRYPOINT")
+    files = next((found[f"{each}-files"] for each in chain if f"{each}-files" in found), Stage(""))
     return Target(
         entrypoint=values["ENTRYPOINT"],
         command=values.get("CMD", ()),
         user=user,
         env=env,
-        packages=_packages(stages.get(f"{name}-files", [])),
+        labels={key: value for key, value in labels.items() if value},
+        packages=_packages(files.instructions),
     )
 
 
-def _stages(text: str) -> dict[str, list[tuple[str, str]]]:
-    stages: dict[str, list[tuple[str, str]]] = {}
-    current: list[tuple[str, str]] = []
+def stages(text: str) -> dict[str, Stage]:
+    """The stages of a Containerfile by name, in their order."""
+    found: dict[str, Stage] = {}
+    current = Stage("")
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     for line in re.sub(r"\\\n", " ", "\n".join(lines)).splitlines():
         word, _, rest = line.strip().partition(" ")
         if word.upper() == "FROM":
-            found = re.search(r"\sAS\s+(\S+)", line, re.IGNORECASE)
-            current = stages.setdefault(found[1] if found else "", [])
+            parts = rest.split()
+            current = found.setdefault(parts[2] if len(parts) == 3 else "", Stage(parts[0]))
         elif word:
-            current.append((word.upper(), rest.strip()))
-    return stages
+            current.instructions.append((word.upper(), rest.strip()))
+    return found
+
+
+def _pairs(text: str, arguments: Mapping[str, str]) -> dict[str, str]:
+    values = dict(pair.partition("=")[::2] for pair in shlex.split(text))
+    for key, value in values.items():
+        values[key] = re.sub(r"\$\{(\w+)\}", lambda name: arguments[name[1]], value)
+    return values
 
 
 def _packages(instructions: Sequence[tuple[str, str]]) -> Sequence[str] | None:
     """The parts that a ``cp -r PART ... /app/jobsetpy/`` takes over."""
     for word, rest in instructions:
-        found = re.search(r"\bcp -r (.+?) /app/jobsetpy/", rest) if word == "RUN" else None
+        found = re.search(r"\bcp -r (\S[^&]*?) /app/jobsetpy/", rest) if word == "RUN" else None
         if found:
             return found[1].split()
     return None

@@ -1,34 +1,40 @@
-"""The project's own images: the manager's and the agent's."""
+"""The project's own images: the manager's and the agent's, as the Containerfile describes them.
+
+An image is what is installed here, copied: an interpreter, the libraries that ``requirements``
+pins, and our own wheel, built from the sources. Three layers, from what changes seldom to what
+every release changes, so that a node that has the last release fetches a megabyte for the next.
+"""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from . import trim
 from .archive import Image, Layer
 from .basic import base_files
 from .containerfile import Target, read_target
 from .python_root import (
     NOT_FOR_AGENT,
     Interpreter,
-    compile_all,
+    compile_library,
     copy_libraries,
     copy_python,
-    keep_source,
-    strip_symbols,
+    run_python,
 )
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGE = "jobsetpy"
-AGENT_DISTRIBUTIONS = ("msgspec", "h11")
-NAMES = ("manager", "agent")
+PINS: Mapping[str, str] = {"manager": "runtime.txt", "agent": "agent.txt"}
+NAMES = tuple(PINS)
 APP = "app"
 SUPERVISE_SOURCE = Path(__file__).with_name("supervise.c")
 # The same switches as in the Containerfile.
@@ -40,73 +46,154 @@ FREESTANDING = (
 
 @dataclass(frozen=True)
 class Built:
-    """A written image."""
+    """A written image; what names it is explained at `archive.Written`."""
 
     name: str
+    reference: str
     path: Path
     image_id: str
+    digest: str
     bytes: int
+    files: int
+    file_bytes: int
 
 
-def reference(name: str) -> str:
-    return f"localhost/jobsetpy-{name}:dev"
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What images are made of; the defaults are for use on this machine."""
+
+    project: Path = PROJECT
+    wheel: Path | None = None  # None: it is built
+    interpreter: Interpreter | None = None  # None: the default is explained there
+    entrypoint: Sequence[str] | None = None  # in place of the Containerfile's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """What a release says of itself, and images for use on this machine do not."""
+
+    prefix: str = "localhost/"
+    tag: str = "dev"
+    revision: str = ""
+    created: int = 0  # Unix time
+    compress: bool = False
+
+    def reference(self, name: str) -> str:
+        """Such as ``localhost/jobsetpy-manager:dev``."""
+        return f"{self.prefix}{PACKAGE}-{name}:{self.tag}"
 
 
 def build(
-    name: str,
-    out: Path,
-    *,
-    interpreter: Interpreter | None = None,
-    entrypoint: Sequence[str] | None = None,
-    project: Path = PROJECT,
+    name: str, out: Path, source: Source | None = None, release: Release | None = None
 ) -> Built:
     """Write ``out/jobsetpy-NAME.tar``.
 
     Args:
         name: ``manager`` or ``agent``.
         out: the folder for it.
-        interpreter: the Python that is copied; the default is explained there.
-        entrypoint: in place of the Containerfile's.
-        project: where the sources and the Containerfile are.
+        source: what it is made of.
+        release: how it is called.
 
     Raises:
-        ValueError: no such image.
+        ValueError: no such image, or something is installed in another version than is pinned.
         FileNotFoundError: something to be copied is not installed here.
     """
-    if name not in NAMES:
+    if name not in PINS:
         raise ValueError(f"no image {name!r}; there are {', '.join(NAMES)}")
-    target = read_target(project / "Containerfile", name)
-    python = interpreter or Interpreter.default()
-    agent = name == "agent"
+    source, release = source or Source(), release or Release()
+    python = source.interpreter or Interpreter.default()
     with tempfile.TemporaryDirectory(prefix="image-") as place:
-        root = Path(place) / "root"
-        copy_python(python, root, not_needed=NOT_FOR_AGENT if agent else ())
-        distributions = AGENT_DISTRIBUTIONS if agent else requirements_of(PACKAGE)
-        for distribution in distributions:
-            copy_distribution(distribution, root / APP)
-        copy_package(project / "src" / PACKAGE, root / APP / PACKAGE, target)
-        if agent:
-            (root / APP / "supervise").write_bytes(compiled(SUPERVISE_SOURCE))
-            (root / APP / "supervise").chmod(0o755)
-        copy_libraries(root)
-        strip_symbols(root)
-        library = f"usr/local/lib/{python.version}"
-        compile_all(python, root, [library, APP], target.optimize)
-        base, app = Layer(), Layer()
-        base_files(base)
-        base.tree(root, "", keep=lambda path: path.parts[0] != APP and keep_source(path))
-        app.tree(root / APP, APP, keep=keep_source)
+        wheel = source.wheel or build_wheel(source.project, Path(place))
+        version = wheel.name.split("-")[1]
+        said = {"VERSION": version, "REVISION": release.revision}
+        target = read_target(source.project / "Containerfile", name, said)
+        layers = _Making(Path(place), source.project, wheel, python, target).layers(name)
         path = out / f"{PACKAGE}-{name}.tar"
         image = Image(
-            reference=reference(name),
-            layers=[base, app],
-            entrypoint=entrypoint or target.entrypoint,
+            reference=release.reference(name),
+            layers=layers,
+            entrypoint=source.entrypoint or target.entrypoint,
             command=target.command,
             user=target.user,
             env=target.env,
+            labels=target.labels,
+            created=release.created,
+            compress=release.compress,
         )
-        image_id = image.write(path)
-    return Built(name, path, image_id, path.stat().st_size)
+        written = image.write(path)
+        return Built(
+            name=name,
+            reference=image.reference,
+            path=path,
+            image_id=written.image_id,
+            digest=written.digest,
+            bytes=path.stat().st_size,
+            files=sum(len(layer.entries) for layer in layers),
+            file_bytes=sum(layer.size() for layer in layers),
+        )
+
+
+@dataclass(frozen=True)
+class _Making:
+    """An image in the making."""
+
+    place: Path
+    project: Path
+    wheel: Path
+    python: Interpreter
+    target: Target
+
+    def layers(self, name: str) -> list[Layer]:
+        """The interpreter and the system's libraries; what we depend on; our own package."""
+        folders = [self.place / each for each in ("root", "libraries", "own")]
+        root, libraries, own = folders
+        copy_python(self.python, root, not_needed=NOT_FOR_AGENT if name == "agent" else ())
+        for distribution in pinned(self.project / "requirements" / PINS[name]):
+            copy_distribution(distribution, libraries)
+        unpack_wheel(self.wheel, own, self.target.packages)
+        if name == "agent":
+            (own / "supervise").write_bytes(compiled(SUPERVISE_SOURCE))
+            (own / "supervise").chmod(0o755)
+        for folder in (libraries, own):
+            self._trim(folder)
+        # Those of compiled modules belong to the lowest layer, too.
+        copy_libraries(root, [root, libraries])
+        trim.strip_symbols(root)
+        compile_library(self.python, root, self.target.optimize)
+        layers = [Layer(), Layer(), Layer()]
+        base_files(layers[0])
+        for layer, folder, at in zip(layers, folders, ("", APP, APP), strict=True):
+            layer.tree(folder, at)
+        return layers
+
+    def _trim(self, folder: Path) -> None:
+        """As the Containerfile does: with the image's interpreter, at the entry point's level."""
+        switches = [f"-{'O' * self.target.optimize}"] if self.target.optimize else []
+        run_python(self.python, [*switches, trim.__file__, str(folder), "--at", f"/{APP}"])
+
+
+def build_wheel(project: Path, out: Path) -> Path:
+    """Our own package as a wheel, built by the backend that ``pyproject.toml`` names.
+
+    Raises:
+        FileNotFoundError: the backend is not installed.
+    """
+    try:
+        from hatchling.builders.wheel import WheelBuilder
+    except ModuleNotFoundError as error:
+        raise FileNotFoundError("hatchling is not installed; make setup installs it") from error
+    builder = WheelBuilder(str(project))
+    return Path(next(builder.build(directory=str(out), versions=["standard"])))
+
+
+def unpack_wheel(wheel: Path, folder: Path, parts: Sequence[str] | None) -> None:
+    """Unpack our own wheel with its metadata, or those parts of the package that a target names."""
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            inner = name.removeprefix(f"{PACKAGE}/")
+            wanted = parts is None or inner == name or inner.split("/")[0] in parts
+            if wanted:
+                archive.extract(name, folder)
 
 
 def compiled(source: Path) -> bytes:
@@ -129,45 +216,43 @@ def compiled(source: Path) -> bytes:
         return out.read_bytes()
 
 
-def requirements_of(name: str) -> list[str]:
-    """The distributions `name` needs at run time, itself not included, from what is installed.
+def pinned(requirements: Path) -> list[metadata.Distribution]:
+    """What a file of pinned requirements names for this machine, as it is installed here.
 
     Raises:
-        metadata.PackageNotFoundError: one of them is not installed.
+        FileNotFoundError: something is not installed, or in another version.
     """
-    found: set[str] = set()
-    ahead = [Requirement(name)]
-    while ahead:
-        for text in metadata.requires(ahead.pop().name) or []:
-            need = Requirement(text)
-            wanted = need.marker is None or need.marker.evaluate({"extra": ""})
-            if wanted and need.name.lower() not in found:
-                found.add(need.name.lower())
-                ahead.append(need)
-    return sorted(found)
+    found = []
+    for need in pins(requirements):
+        wanted = str(need.specifier).removeprefix("==")
+        try:
+            distribution = metadata.distribution(need.name)
+        except metadata.PackageNotFoundError:
+            have = "nothing"
+        else:
+            have = distribution.version
+        if have != wanted:
+            raise FileNotFoundError(
+                f"{requirements.name} pins {need.name} {wanted}, installed is {have}: make setup"
+            )
+        found.append(distribution)
+    return found
 
 
-def copy_distribution(name: str, target: Path) -> None:
-    """Copy an installed distribution's modules, by its own list of files."""
-    distribution = metadata.distribution(name)
+def pins(requirements: Path) -> Iterator[Requirement]:
+    """The requirements of a file that hold on this machine, without their hashes."""
+    for line in requirements.read_text().splitlines():
+        if line and not line.startswith((" ", "#")):
+            need = Requirement(line.removesuffix("\\").strip())
+            if need.marker is None or need.marker.evaluate():
+                yield need
+
+
+def copy_distribution(distribution: metadata.Distribution, target: Path) -> None:
+    """Copy an installed distribution's files, by its own list of them."""
     for file in distribution.files or []:
-        skip = {"__pycache__", "test", "tests"} & set(file.parts)
-        if skip or file.parts[0] == ".." or not keep_source(file):
+        if file.parts[0] == ".." or "__pycache__" in file.parts:
             continue  # ".." is a script outside of site-packages
         place = target / Path(*file.parts)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(str(distribution.locate_file(file)), place)
-
-
-def copy_package(source: Path, place: Path, target: Target) -> None:
-    """Copy our own package, or the parts of it that the target says."""
-    ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
-    if target.packages is None:
-        shutil.copytree(source, place, ignore=ignore)
-        return
-    place.mkdir(parents=True)
-    for part in target.packages:
-        if (source / part).is_dir():
-            shutil.copytree(source / part, place / part, ignore=ignore)
-        else:
-            shutil.copyfile(source / part, place / part)

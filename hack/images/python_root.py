@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+
+from .trim import elf_files
 
 PREFIX = "usr/local"
 # Folders and files of the library that no program of ours imports.
@@ -36,7 +37,6 @@ NO_EXTENSION = re.compile(
     r"(_test\w*|_ctypes_test|xx\w*|_tkinter|_curses\w*|_dbm|_gdbm|_sqlite3|audioop|nis|ossaudiodev"
     r"|readline|_xx\w*)\."
 )
-ELF = b"\x7fELF"
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,21 @@ def copy_python(interpreter: Interpreter, root: Path, *, not_needed: Iterable[st
         (programs / name).symlink_to(version)
 
 
-def copy_libraries(root: Path) -> None:
-    """Add the shared libraries of every program and compiled module under `root`."""
+def copy_libraries(root: Path, folders: Sequence[Path] = ()) -> None:
+    """Add to `root` the shared libraries of every program and compiled module under `folders`.
+
+    Args:
+        root: the root folder; looked through itself if there are no folders.
+        folders: what has such modules.
+    """
     wanted: set[Path] = set()
-    for file in elf_files(root):
+    places = folders or [root]
+    for file in (file for folder in places for file in elf_files(folder)):
         done = subprocess.run(
             ["ldd", str(file)], capture_output=True, text=True, check=False, timeout=60
         )
-        wanted.update(Path(p) for p in parse_ldd(done.stdout) if not p.startswith(str(root)))
+        own = tuple(map(str, places))
+        wanted.update(Path(p) for p in parse_ldd(done.stdout) if not p.startswith(own))
     for library in sorted(wanted):
         target = root / library.relative_to("/")
         if not target.exists():
@@ -133,54 +140,29 @@ def parse_ldd(text: str) -> list[str]:
     return found
 
 
-def elf_files(root: Path) -> list[Path]:
-    """Programs and shared libraries below `root`, by their first bytes."""
-    found = []
-    for folder, _, files in os.walk(root):
-        for name in sorted(files):
-            path = Path(folder) / name
-            if path.is_symlink() or not (".so" in name or path.stat().st_mode & stat.S_IXUSR):
-                continue
-            with path.open("rb") as file:
-                if file.read(4) == ELF:
-                    found.append(path)
-    return found
-
-
-def strip_symbols(root: Path) -> None:
-    """Drop debugging symbols, most of some compiled modules; nothing is done without binutils."""
-    if strip := shutil.which("strip"):
-        files = [str(file) for file in elf_files(root) if ".so" in file.name]
-        subprocess.run(
-            [strip, "--strip-unneeded", *files], capture_output=True, check=False, timeout=300
-        )
-
-
-def compile_all(
-    interpreter: Interpreter, root: Path, folders: Sequence[str], optimize: int
-) -> None:
-    """Add bytecode that is never compared with its source: the root file system is read-only."""
-    switches = ["-" + "O" * optimize] if optimize else []
+def compile_library(interpreter: Interpreter, root: Path, optimize: int) -> None:
+    """Add bytecode to the standard library, at the entry point's level of optimisation."""
+    switches = [f"-{'O' * optimize}"] if optimize else []
     words = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
-    # Tracebacks and reproducibility want the path in the image, not the one it is built at.
-    words += ["-s", str(root), "-p", "/"]
-    env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": ""}
-    for folder in folders:
-        done = subprocess.run(
-            [interpreter.program, "-s", *switches, *words, str(root / folder)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-            env=env,
-            cwd="/",
-        )
-        if done.returncode:
-            raise RuntimeError(f"compileall {folder}: {(done.stdout or done.stderr)[-2000:]}")
+    library = str(root / PREFIX / "lib" / interpreter.version)
+    run_python(interpreter, [*switches, *words, "-s", str(root), "-p", "/", library])
 
 
-def keep_source(path: PurePosixPath) -> bool:
-    """What goes into an image: no leftovers of building, but every licence."""
-    if any(part.endswith(".dist-info") for part in path.parts):
-        return True
-    return path.suffix not in {".pyi", ".c", ".h", ".pyx", ".pxd", ".pxi", ".a", ".md", ".rst"}
+def run_python(interpreter: Interpreter, words: Sequence[str]) -> None:
+    """Run the image's interpreter, here, for bytecode that is the same every time.
+
+    Raises:
+        RuntimeError: it failed; with the end of what it said.
+    """
+    done = subprocess.run(
+        [interpreter.program, "-s", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": ""},
+        cwd="/",
+    )
+    if done.returncode:
+        said = (done.stdout or done.stderr)[-2000:]
+        raise RuntimeError(f"{interpreter.program} {' '.join(words[:2])}: {said}")

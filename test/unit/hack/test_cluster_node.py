@@ -80,7 +80,7 @@ def test_a_pod_reaches_the_api_server_with_its_service_account(cluster):
         cluster,
         "caller",
         ["python", "-S", "-c", CALL_API],
-        image=project.reference("agent"),
+        image=project.Release().reference("agent"),
         runAsNonRoot=True,
         readOnlyRootFilesystem=True,
         allowPrivilegeEscalation=False,

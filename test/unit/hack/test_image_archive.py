@@ -1,9 +1,12 @@
 """Images as tar files: the same input gives the same bytes, and a runtime finds what it needs."""
 
+import gzip
+import hashlib
 import json
 import os
 import struct
 import tarfile
+from dataclasses import replace
 
 import pytest
 
@@ -20,49 +23,101 @@ def layer_of(folder):
     return layer
 
 
-def test_the_same_files_give_the_same_image(tmp_path):
+def read(archive, path):
+    with tarfile.open(archive) as tar:
+        return json.load(tar.extractfile(path))
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_the_same_files_give_the_same_image(tmp_path, compress):
     """Neither the order of making, nor times, nor the folder's name show."""
-    ids = []
+    written = []
     for number, names in enumerate((["a", "b"], ["b", "a"])):
         source = tmp_path / f"source{number}"
         source.mkdir()
         for name in names:
             (source / name).write_text(name)
             os.utime(source / name, (number, number))
-        image = Image(reference="localhost/x:1", layers=[layer_of(source)], env={"A": "1"})
-        ids.append(image.write(tmp_path / f"{number}.tar"))
-    assert ids[0] == ids[1]
+        image = Image(
+            reference="localhost/x:1",
+            layers=[layer_of(source)],
+            env={"A": "1"},
+            created=1,
+            compress=compress,
+        )
+        written.append(image.write(tmp_path / f"{number}.tar"))
+    assert written[0] == written[1]
     assert (tmp_path / "0.tar").read_bytes() == (tmp_path / "1.tar").read_bytes()
     assert sorted(p.name for p in tmp_path.glob("*.tar*")) == ["0.tar", "1.tar"]
 
 
 def test_archive_holds_what_a_runtime_reads(tmp_path):
-    """The manifest names configuration and layers; the configuration says how to run it."""
+    """Docker's manifest names configuration and layers; the configuration says how to run it."""
     image = Image(
         reference="localhost/x:1",
         layers=[layer_of(tmp_path), Layer()],
         entrypoint=["/x"],
         command=["y"],
         user="65532:65532",
+        labels={"a": "b"},
+        created=1700000000,
     )
     out = tmp_path / "out" / "x.tar"
-    image_id = image.write(out)
-    with tarfile.open(out) as tar:
-        (manifest,) = json.load(tar.extractfile("manifest.json"))
-        config = json.load(tar.extractfile(manifest["Config"]))
-        with tarfile.open(fileobj=tar.extractfile(manifest["Layers"][0])) as layer:
-            members = {member.name: member for member in layer.getmembers()}
+    written = image.write(out)
+    (manifest,) = read(out, "manifest.json")
+    config = read(out, manifest["Config"])
+    with (
+        tarfile.open(out) as tar,
+        tarfile.open(fileobj=tar.extractfile(manifest["Layers"][0])) as layer,
+    ):
+        members = {member.name: member for member in layer.getmembers()}
     assert manifest["RepoTags"] == ["localhost/x:1"]
-    assert manifest["Config"] == f"{image_id.removeprefix('sha256:')}.json"
+    assert manifest["Config"] == f"blobs/sha256/{written.image_id.removeprefix('sha256:')}"
     assert len(config["rootfs"]["diff_ids"]) == len(manifest["Layers"]) == 2
+    assert config["created"] == "2023-11-14T22:13:20Z"
     assert config["config"]["Entrypoint"] == ["/x"]
     assert config["config"]["Cmd"] == ["y"]
     assert config["config"]["User"] == "65532:65532"
+    assert config["config"]["Labels"] == {"a": "b"}
     assert members["tmp"].mode == 0o1777
     assert members["bin"].isdir()
     assert members["bin/sh"].linkname == "busybox"
     assert {member.uid for member in members.values()} == {0}
     assert {member.mtime for member in members.values()} == {0}
+
+
+def test_archive_is_a_layout_whose_digests_hold(tmp_path):
+    """From the index down, every blob is named by its digest and size, and layers by their tar's."""
+    blobs, ids = {}, set()
+    for compress in (False, True):
+        image = Image(reference="localhost/x:1", layers=[layer_of(tmp_path)], compress=compress)
+        out = tmp_path.parent / f"{tmp_path.name}-{compress}.tar"
+        written = image.write(out)
+        ids.add(written.image_id)
+        assert read(out, "oci-layout") == {"imageLayoutVersion": "1.0.0"}
+        with tarfile.open(out) as tar:
+            blobs = {m.name: tar.extractfile(m).read() for m in tar if m.name.startswith("blobs")}
+        for name, data in blobs.items():
+            assert name == f"blobs/sha256/{hashlib.sha256(data).hexdigest()}"
+        (entry,) = read(out, "index.json")["manifests"]
+        assert entry["digest"] == written.digest
+        assert entry["annotations"]["io.containerd.image.name"] == "localhost/x:1"
+        assert entry["annotations"]["org.opencontainers.image.ref.name"] == "1"
+        manifest = json.loads(blob_of(blobs, entry))
+        config = json.loads(blob_of(blobs, manifest["config"]))
+        (layer,) = manifest["layers"]
+        assert layer["mediaType"].endswith("+gzip") is compress
+        data = blob_of(blobs, layer)
+        tar_bytes = gzip.decompress(data) if compress else data
+        assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(tar_bytes).hexdigest()}"]
+        assert len(blobs) == 3
+    assert len(ids) == 1, "compressing a layer makes no other image"
+
+
+def blob_of(blobs, descriptor):
+    data = blobs["blobs/sha256/" + descriptor["digest"].removeprefix("sha256:")]
+    assert len(data) == descriptor["size"]
+    return data
 
 
 def test_tree_keeps_links_and_modes_and_leaves_out_what_it_is_told(tmp_path):
@@ -95,22 +150,31 @@ ARG PYTHON=x
 FROM ${PYTHON} AS agent-files
 # comment
 RUN true \\
+ && cp -r /all/x-*.dist-info /app/ \\
  && cp -r __init__.py aio /app/jobsetpy/ \\
  && true
 FROM scratch AS agent
+ARG VERSION=none
+ARG REVISION=
+LABEL a="${VERSION}" b="${REVISION}" \\
+  c="two words"
 ENV PYTHONPATH=/app B="two words"
 USER 1:1
 ENTRYPOINT ["python", "-s", "-OO", "-m", "x"]
 FROM scratch AS other
 ENTRYPOINT ["python"]
 CMD ["run"]
+FROM agent AS child
+CMD ["walk"]
+FROM other AS heir
+ENTRYPOINT ["perl"]
 FROM scratch AS broken
 USER 1
 """
 
 
 def test_containerfile_says_how_to_run_each_target(tmp_path):
-    """Entry point, environment, user, and the parts of the package come from one file."""
+    """Entry point, environment, user, labels and the parts of the package come from one file."""
     path = tmp_path / "Containerfile"
     path.write_text(CONTAINERFILE)
     agent = containerfile.read_target(path, "agent")
@@ -118,7 +182,10 @@ def test_containerfile_says_how_to_run_each_target(tmp_path):
     assert agent.optimize == 2
     assert agent.env == {"PYTHONPATH": "/app", "B": "two words"}
     assert agent.user == "1:1"
+    assert agent.labels == {"a": "none", "c": "two words"}
     assert agent.packages == ["__init__.py", "aio"]
+    labels = containerfile.read_target(path, "agent", {"VERSION": "1", "REVISION": "f"}).labels
+    assert labels == {"a": "1", "b": "f", "c": "two words"}
     other = containerfile.read_target(path, "other")
     assert (other.optimize, other.command, other.packages) == (0, ["run"], None)
     for name in ("broken", "none"):
@@ -126,14 +193,14 @@ def test_containerfile_says_how_to_run_each_target(tmp_path):
             containerfile.read_target(path, name)
 
 
-def test_the_projects_containerfile_is_understood():
-    """Both targets can be read, and the agent's parts of the package exist."""
-    project = containerfile.Path(__file__).resolve().parents[3]
-    agent = containerfile.read_target(project / "Containerfile", "agent")
-    assert agent.packages
-    for part in agent.packages:
-        assert (project / "src" / "jobsetpy" / part).exists()
-    assert containerfile.read_target(project / "Containerfile", "manager").packages is None
+def test_a_stage_has_what_the_stage_below_says(tmp_path):
+    """All but what it says itself; a new entry point does without the old one's arguments."""
+    path = tmp_path / "Containerfile"
+    path.write_text(CONTAINERFILE)
+    agent = containerfile.read_target(path, "agent")
+    assert containerfile.read_target(path, "child") == replace(agent, command=["walk"])
+    heir = containerfile.read_target(path, "heir")
+    assert (heir.entrypoint, heir.command) == (["perl"], ())
 
 
 def test_ldd_output_is_read():

@@ -1,0 +1,103 @@
+"""``python hack/images/compare.py OURS.tar BUILT.tar``: do two archives carry the same image?
+
+For an image of ``build.py`` and one that an engine built from the Containerfile, written by
+
+    buildah push IMAGE docker-archive:BUILT.tar
+
+
+
+
+
+
+
+from __future__ import annotations
+
+import json
+import marshal
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+APP = "app/"
+PYC_HEADER = 16
+BASE_ENV = {"PATH", "LANG", "GPG_KEY", "PYTHON_VERSION", "PYTHON_SHA256", "container"}
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """An archive's configuration, and its files below ``/app`` as the layers make them."""
+    found: dict[str, bytes] = {}
+    with tarfile.open(path) as archive:
+
+        def blob(name: str) -> Any:
+            file = archive.extractfile(name)
+            assert file is not None, f"{path}: {name} is no file"
+            return file
+
+        (manifest,) = json.load(blob("manifest.json"))
+        config = json.load(blob(manifest["Config"]))["config"]
+        for name in manifest["Layers"]:
+            with tarfile.open(fileobj=blob(name)) as layer:
+                for member in layer:
+                    inner = member.name.removeprefix("./")
+                    if member.isfile() and inner.startswith(APP):
+                        file = layer.extractfile(member)
+                        assert file is not None
+                        found[inner] = file.read()
+    return config, found
+
+
+def differences(ours: Path, built: Path) -> Iterator[str]:
+    """What is not the same, one line each."""
+    (config, files), (other_config, other_files) = read(ours), read(built)
+    for key in ("Entrypoint", "Cmd", "User", "Labels", "Env"):
+        here, there = _said(config, key), _said(other_config, key)
+        if here != there:
+            yield f"{key}: {here} here, {there} there"
+    for path in sorted(files.keys() | other_files.keys()):
+        if path not in other_files:
+            yield f"{path}: only here"
+        elif path not in files:
+            yield f"{path}: only there"
+        elif not _same(path, files[path], other_files[path]):
+            yield f"{path}: other contents"
+
+
+def _said(config: dict[str, Any], key: str) -> object:
+    value = config.get(key) or []
+    if key == "Env":
+        return sorted(pair for pair in value if pair.partition("=")[0] not in BASE_ENV)
+    if key == "Labels":  # engines add their own
+        return {k: v for k, v in dict(value).items() if k.startswith("org.opencontainers.")}
+    return value
+
+
+def _same(path: str, here: bytes, there: bytes) -> bool:
+    if here == there:
+        return True
+    if path.endswith(".pyc") and here[:PYC_HEADER] == there[:PYC_HEADER]:
+        return _code(here) == _code(there)
+    return False
+
+
+def _code(pyc: bytes) -> CodeType:
+    loaded: CodeType = marshal.loads(pyc[PYC_HEADER:])
+    return loaded
+
+
+def main() -> int:
+    """Compare the two files of the command line; the exit status."""
+    if len(sys.argv) != 3:
+        print("usage: compare.py OURS.tar BUILT.tar", file=sys.stderr)
+        return 2
+    found = list(differences(Path(sys.argv[1]), Path(sys.argv[2])))
+    for line in found:
+        print(line)
+    print(f"{len(found)} differences")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
