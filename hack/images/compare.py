@@ -4,11 +4,11 @@ For an image of ``build.py`` and one that an engine built from the Containerfile
 
     buildah push IMAGE docker-archive:BUILT.tar
 
-
-
-
-
-
+What is compared is what the Containerfile says: how the image is run, and the files in ``/app``.
+The system below is the base image's there and this machine's here. Bytecode is compared as code:
+its bytes depend on the order in which modules were compiled. Give ``build.py --python`` the
+interpreter of the base image where that is not of the same patch release.
+"""
 
 from __future__ import annotations
 
