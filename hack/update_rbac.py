@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import get_args, get_origin
 
 from jobsetpy.api.meta import ResourceInfo
 from update_crds import differences
@@ -39,6 +40,7 @@ METHODS = {
     "delete": ("delete",),
     "informer": ("list", "watch"),
 }
+DISCOVERY = re.compile(r"path = f'/apis/\{\w+\}/\{\w+\}'")
 ORDER = ("get", "list", "watch", "create", "update", "patch", "delete")
 EMPTY = '""'
 MAKES_NEW = {"list", "watch", "create"}  # cannot be limited to objects of a name
@@ -165,12 +167,20 @@ def resource_of(value: object) -> ResourceInfo | None:
     return found if isinstance(found, ResourceInfo) else None
 
 
+def resources_in(annotation: object) -> Iterator[ResourceInfo]:
+    """Those of all classes that a type speaks of as classes, such as ``type[Job] | type[Pod]``."""
+    for part in get_args(annotation):
+        if get_origin(annotation) is type and (kind := resource_of(part)):
+            yield kind
+        yield from resources_in(part)
+
+
 class Reader:
     """Reads the requests out of one module's source."""
 
     def __init__(self, module: ModuleType, path: Path) -> None:
         self.module = module
-        self.where = str(path.relative_to(REPOSITORY))
+        self.where = module.__name__
         self.tree = ast.parse(path.read_text())
         self.inside: dict[ast.AST, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
         self._note_functions(self.tree, [])
@@ -198,7 +208,7 @@ class Reader:
             receiver = ast.unparse(call.func.value)
             if method == "informer" or receiver.endswith("client"):
                 if method == "raw":
-                    yield self._raw(call)
+                    yield from self._raw(call)
                 elif method in METHODS:
                     yield from self._typed(method, call)
 
@@ -211,12 +221,14 @@ class Reader:
             for verb in METHODS[method]:
                 yield Need(kind.group, kind.plural + subresource, verb, self.module.__name__)
 
-    def _raw(self, call: ast.Call) -> Need:
-        """A request without a class: those to a pod's ``binding`` are the only ones known."""
+    def _raw(self, call: ast.Call) -> Iterator[Need]:
+        """A request without a class: a pod's ``binding``, or a question of what is served."""
         text = ast.unparse(call)
-        if "/binding" in text and "method='POST'" in text:
-            return Need("", "pods/binding", "create", self.module.__name__)
-        raise UntoldError(f"{self.where}:{call.lineno}: {text}")
+        function = ast.unparse(self.inside[call][-1]) if self.inside[call] else ""
+        if "method='POST'" in text and "/binding" in text:
+            yield Need("", "pods/binding", "create", self.module.__name__)
+        elif not ("method='GET'" in text and DISCOVERY.search(function)):  # open to every account
+            raise UntoldError(f"{self.where}:{call.lineno}: {text}")
 
     def _kinds(self, argument: ast.expr, call: ast.Call) -> set[ResourceInfo]:
         if isinstance(argument, ast.Subscript):  # a table of classes, by kind
@@ -254,6 +266,15 @@ class Reader:
                     name_of = part.id if isinstance(part, ast.Name) else ""
                     if kind := resource_of(getattr(self.module, name_of, None)):
                         found.add(kind)
+        return found or self._annotated(function)
+
+    def _annotated(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[ResourceInfo]:
+        """The classes that the types of a function's arguments speak of."""
+        found: set[ResourceInfo] = set()
+        for argument in function.args.args:
+            for part in ast.walk(argument.annotation or ast.Pass()):
+                if isinstance(part, ast.Name):
+                    found |= set(resources_in(getattr(self.module, part.id, None)))
         return found
 
 
