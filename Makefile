@@ -51,11 +51,13 @@ lint: $(STAMP) ## Formatting, lint rules, types, import contracts
 .PHONY: verify
 verify: $(STAMP) ## Generated files are what their generators make
 	@$(BIN)/python hack/update_crds.py --verify
+	@$(BIN)/python hack/update_rbac.py --verify
 	@$(BIN)/python hack/update_chart.py --verify
 
 .PHONY: generate
 generate: $(STAMP) ## Make generated files anew
 	@$(BIN)/python hack/update_crds.py
+	@$(BIN)/python hack/update_rbac.py
 	@$(BIN)/python hack/update_chart.py
 
 .PHONY: helm-lint
