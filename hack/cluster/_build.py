@@ -1,7 +1,7 @@
 """Builds the programs from their Go modules: minutes the first time, but no release files needed.
 
 ``gomod/`` holds go.mod and go.sum for the pinned releases, so Go verifies every module by its sum;
-so do ``gomod_dns/`` and ``gomod_helm/``, apart because CoreDNS and Helm want other versions of the
+so do the other ``gomod_*``, apart because CoreDNS, Helm and promtool want other versions of the
 same libraries; Helm's is made from the first, so that most of what it needs is compiled already.
 For other releases they are made anew; ``binaries --update-lock`` does that for the folder itself.
 """
@@ -22,18 +22,32 @@ from pathlib import Path
 
 from ._errors import ClusterError
 from ._progress import Progress
-from ._versions import COREDNS, ETCD, GO, GO_PACKAGE, HELM, KUBERNETES, KUBERNETES_PARTS, Release
+from ._versions import (
+    COREDNS,
+    ETCD,
+    GO,
+    GO_PACKAGE,
+    HELM,
+    KUBERNETES,
+    KUBERNETES_PARTS,
+    PROMETHEUS,
+    Release,
+)
 
 LOCK = Path(__file__).with_name("gomod")
 DNS_LOCK = Path(__file__).with_name("gomod_dns")
 HELM_LOCK = Path(__file__).with_name("gomod_helm")
-APART = {"coredns": DNS_LOCK, "helm": HELM_LOCK}
+PROMTOOL_LOCK = Path(__file__).with_name("gomod_promtool")
+APART = {"coredns": DNS_LOCK, "helm": HELM_LOCK, "promtool": PROMTOOL_LOCK}
 PACKAGES = {
     "etcd": "go.etcd.io/etcd/server/v3",
     **{part: f"k8s.io/kubernetes/cmd/{part}" for part in KUBERNETES_PARTS},
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
     "coredns": ".",
     "helm": "helm.sh/helm/v4/cmd/helm",
+    "promtool": "github.com/prometheus/prometheus/cmd/promtool",
 }
+TAGS = {"promtool": "remove_all_sd"}  # what finds targets in clouds is most of its libraries
 BUILD_TIMEOUT_S = 3600.0
 STILL_S = 30.0
 
@@ -130,6 +144,7 @@ def build(
             begun = time.monotonic()
             out = folder / "out" / part
             argv = [str(go), "build", "-o", str(out), "-ldflags", ld_flags(part, release)]
+            argv += ["-tags", TAGS.get(part, "")]
             module = folder / part if part in APART else folder
             done = _go([*argv, PACKAGES[part]], module, progress, what)
             if done.returncode:
@@ -142,6 +157,8 @@ def ld_flags(part: str, release: Release) -> str:
     """Strip symbols, and say which version it is (else it calls itself v0.0.0)."""
     if part == "helm":
         return f"-s -w -X helm.sh/helm/v4/internal/version.version=v{HELM}"
+    if part == "promtool":
+        return f"-s -w -X github.com/prometheus/common/version.Version={PROMETHEUS}"
     if part in ("etcd", "coredns"):
         return "-s -w"
     major, minor, _ = release.kubernetes.split(".", 2)
@@ -184,8 +201,17 @@ def write_lock(go: Path, folder: Path, release: Release, progress: Progress) -> 
 
 def write_dns_lock(go: Path, folder: Path, progress: Progress) -> None:
     """Have go.mod and go.sum of the DNS server's module ask for the pinned release."""
-    progress.begin("resolving Go modules of the DNS server")
-    wanted = f"github.com/coredns/coredns@v{COREDNS}"
+    _pin(go, folder, f"github.com/coredns/coredns@v{COREDNS}", progress)
+
+
+def write_promtool_lock(go: Path, folder: Path, progress: Progress) -> None:
+    """Have go.mod and go.sum of promtool's module ask for the pinned release."""
+    version = "v0.{}{:0>2}.{}".format(*PROMETHEUS.split("."))  # of 3.13.5: v0.313.5
+    _pin(go, folder, f"github.com/prometheus/prometheus@{version}", progress)
+
+
+def _pin(go: Path, folder: Path, wanted: str, progress: Progress) -> None:
+    progress.begin(f"resolving Go modules of {wanted}")
     for words in (("mod", "edit", f"-require={wanted}"), ("mod", "tidy")):
         done = _go([str(go), *words], folder, progress, "go.mod")
         if done.returncode:

@@ -226,6 +226,7 @@ def _get_binaries(arguments: argparse.Namespace) -> None:
             _build.write_lock(go, _build.LOCK, Release(), progress)
             _build.write_dns_lock(go, _build.DNS_LOCK, progress)
             _build.write_helm_lock(go, _build.HELM_LOCK, progress)
+            _build.write_promtool_lock(go, _build.PROMTOOL_LOCK, progress)
             return
         unknown = set(arguments.part) - set(ALL_PARTS)
         if unknown:

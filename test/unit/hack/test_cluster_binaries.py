@@ -14,7 +14,7 @@ from cluster._download import Sources, UnreachableError
 from cluster._errors import ClusterError
 from cluster._progress import Progress
 from cluster._state import file_lock
-from cluster._versions import COREDNS, HELM, KUBERNETES, Release
+from cluster._versions import COREDNS, HELM, KUBERNETES, PROMETHEUS, Release
 
 RELEASE = Release(kubernetes="1.36.3", etcd="3.6.8")
 
@@ -148,7 +148,7 @@ def site():
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         base = f"http://127.0.0.1:{server.server_address[1]}"
-        yield files, Sources(kubernetes=base, etcd=base, coredns=base, helm=base)
+        yield files, Sources(kubernetes=base, etcd=base, coredns=base, helm=base, prometheus=base)
         server.shutdown()
         thread.join()
 
@@ -206,6 +206,27 @@ def test_coredns_is_taken_out_of_its_archive(site, tmp_path):
     assert (tmp_path / "coredns").read_bytes() == b"dns"
 
 
+def test_promtool_is_taken_out_of_its_archive(site, tmp_path):
+    """The sum of the whole archive is checked."""
+    files, sources = site
+    name = f"prometheus-{PROMETHEUS}.linux-amd64"
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        info = tarfile.TarInfo(f"{name}/promtool")
+        info.size = 8
+        tar.addfile(info, io.BytesIO(b"promtool"))
+    path = f"/v{PROMETHEUS}/{name}.tar.gz"
+    digest = hashlib.sha256(archive.getvalue()).hexdigest()
+    files[path] = archive.getvalue()
+    files[f"/v{PROMETHEUS}/sha256sums.txt"] = f"{digest}  {name}.tar.gz\n".encode()
+    _download.download("promtool", RELEASE, tmp_path / "promtool", Progress(), sources)
+    assert (tmp_path / "promtool").read_bytes() == b"promtool"
+
+    files[path] = b"something else"
+    with pytest.raises(ClusterError, match="sha256"):
+        _download.download("promtool", RELEASE, tmp_path / "other", Progress(), sources)
+
+
 def test_helm_is_taken_out_of_its_archive(site, tmp_path):
     """Helm is published as an archive with a folder named after the machine."""
     files, sources = site
@@ -245,3 +266,9 @@ def test_lock_files_are_of_the_pinned_releases():
     helm = (_build.HELM_LOCK / "go.mod").read_text()
     assert f"helm.sh/helm/v4 v{HELM}" in helm
     assert f"k8s.io/client-go v0.{KUBERNETES.split('.', 1)[1]}" in helm
+    release = "0.{}{:0>2}.{}".format(*PROMETHEUS.split("."))
+    promtool = (_build.PROMTOOL_LOCK / "go.mod").read_text()
+    assert f"github.com/prometheus/prometheus v{release}" in promtool
+    for part, package in _build.PACKAGES.items():
+        lock = _build.APART.get(part, _build.LOCK)
+        assert package == "." or f'_ "{package}"' in (lock / "tools.go").read_text()
