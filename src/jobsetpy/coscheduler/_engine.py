@@ -8,12 +8,12 @@ handlers, requests and timers, always synchronously, hence one at a time.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, assert_never
 
 import attrs
+import msgspec
 
 from jobsetpy import aio
 from jobsetpy import runtime as rt
@@ -22,6 +22,7 @@ from jobsetpy.api import keys
 from jobsetpy.client import HttpRequest
 from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod, group_of, new_failure, seen_pod
 from jobsetpy.coscheduler._report import Events, Reporter
+from jobsetpy.coscheduler._room import RoomKeeper, RoomNode
 from jobsetpy.domain.coscheduling import PodGroupKey
 from jobsetpy.domain.coscheduling_planner import GroupPlanner
 from jobsetpy.domain.coscheduling_state import Action, Bind, Lift, Limits, LookUp, Refuse
@@ -30,6 +31,13 @@ from jobsetpy.informers import Registration
 
 _LIFT_AGAIN_S: Final = 1.0
 """After a gate could not be taken off; the client has tried several times by then."""
+
+_GREW_S: Final = 0.05
+"""So long after room has grown it is looked at: a whole group's pods go one after the other."""
+
+_STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
+_PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+"""What is asked for where the answer is not read: the cheapest to make for the API server."""
 
 ENDING: Final = "this coscheduler is ending: ask again"
 _NO_GROUP: Final = "the pod is of no group, and only pods of groups are bound here"
@@ -91,6 +99,8 @@ class Engine:
         max_held: so many requests may wait for their answer.
         ordinary_pods: whether pods of no group are bound.
         events: where events about groups go.
+        capacity: whether groups are lifted only when there may be room for them. Then
+            :meth:`listen` has to be given all pods, and nodes.
     """
 
     def __init__(
@@ -103,6 +113,7 @@ class Engine:
         max_held: int = 100_000,
         ordinary_pods: bool = True,
         events: Events | None = None,
+        capacity: bool = False,
     ) -> None:
         self._client = client
         self._clock = clock or LoopClock()
@@ -110,7 +121,9 @@ class Engine:
         self._max_held = max_held
         self._ordinary_pods = ordinary_pods
         self._report = Reporter(self._clock, self._pod_of, events)
-        self._planner = GroupPlanner(limits, observer=self._report)
+        self._room = RoomKeeper(self._grew) if capacity else None
+        self._grew_at: float | None = None
+        self._planner = GroupPlanner(limits, observer=self._report, room=self._room)
         self._pods: dict[str, GroupPod] = {}
         self._held: dict[int, _Held] = {}
         self._releasing: set[int] = set()
@@ -131,12 +144,17 @@ class Engine:
         """How many requests wait for their answer."""
         return len(self._held)
 
-    def listen(self, pods: rt.SharedInformer[GroupPod]) -> Registration:
-        """Follow the pods of an informer that is synced; those that are there are seen first."""
+    def listen(
+        self, pods: rt.SharedInformer[GroupPod], nodes: rt.SharedInformer[RoomNode] | None = None
+    ) -> list[Registration]:
+        """Follow the objects of informers that are synced; those that are there are seen first."""
         self._planner.pause()
-        registration = pods.add_handler(self)
+        registrations = []
+        if self._room is not None and nodes is not None:
+            registrations.append(self._room.listen(nodes))
+        registrations.append(pods.add_handler(self))
         self._act(self._planner.resume(self._now()))
-        return registration
+        return registrations
 
     # -- pods, as an informer's handler -------------------------------------------------------
 
@@ -156,8 +174,11 @@ class Engine:
 
     def _seen(self, pod: GroupPod) -> None:
         told = seen_pod(pod)
+        if self._room is not None:
+            self._room.pod(pod)
         if told is None:
-            self._gone(pod.metadata.uid)
+            if pod.metadata.uid in self._pods:
+                self._forget(pod.metadata.uid)
             return
         self._pods[pod.metadata.uid] = pod
         self._act(self._planner.seen(told, self._now()))
@@ -167,8 +188,18 @@ class Engine:
             self._act(self._planner.unschedulable(pod.metadata.uid, self._now()))
 
     def _gone(self, uid: str) -> None:
+        if self._room is not None:
+            self._room.gone(uid)
+        self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
         self._pods.pop(uid, None)
         self._act(self._planner.gone(uid, self._now()))
+
+    def _grew(self) -> None:
+        if self._grew_at is None:
+            self._grew_at = self._now() + _GREW_S
+            self._poked.set()
 
     # -- the scheduler's requests -------------------------------------------------------------
 
@@ -184,9 +215,13 @@ class Engine:
             problem = self._obstacle(request)
             if problem:
                 return problem
-            answer = await self._ask(request)
-            if answer is not None:
-                return answer
+            if self._room is None or request.uid in self._pods or request.uid not in self._room:
+                answer = await self._ask(request)
+                if answer is not None:
+                    return answer
+            else:
+                # An ordinary pod that is known: it need not be read.
+                return await self._bind(request) if self._ordinary_pods else _NO_GROUP
             try:
                 pod = await self._client.get(GroupPod, request.namespace, request.name)
             except JobSetPyError as error:
@@ -222,6 +257,7 @@ class Engine:
         ticket = self._tickets
         held = _Held(request, asyncio.get_running_loop().create_future())
         self._held[ticket] = held
+        self._reserve(request)
         try:
             actions = self._planner.bind_asked(ticket, request.uid, self._now())
             if any(isinstance(each, LookUp) for each in actions):
@@ -232,14 +268,32 @@ class Engine:
                     why = each.reason.endswith("backs off")
                     self._report.quick_reject("backoff" if why else "other")
             self._act(actions)
+            if ticket in self._held:
+                self._reserve(request)  # an earlier request for the same pod may have been refused
             return await held.answer
         finally:
             if self._held.pop(ticket, None) is not None:
+                self._release(request.uid)
                 self._act(self._planner.bind_cancelled(ticket, self._now()))
 
-    def preempt(self, victims: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-        """The nodes on which pods may be deleted for another one, with the UIDs of all of them."""
-        nodes, actions = self._planner.preempt(victims, self._now())
+    def _reserve(self, request: BindRequest) -> None:
+        if self._room is not None:
+            self._room.reserve(request.uid, request.node)
+
+    def _release(self, uid: str) -> None:
+        if self._room is not None:
+            self._room.release(uid)
+
+    def preempt(
+        self, victims: Mapping[str, Iterable[str]], preemptor: str = ""
+    ) -> dict[str, list[str]]:
+        """The nodes on which pods may be deleted for another one, with the UIDs of all of them.
+
+        Args:
+            victims: by node, the UIDs of those that would be deleted there.
+            preemptor: UID of the pod that needs the room.
+        """
+        nodes, actions = self._planner.preempt(victims, self._now(), preemptor=preemptor)
         self._act(actions)
         return nodes
 
@@ -257,8 +311,20 @@ class Engine:
                 if wake is not None and wake <= now:
                     self._act(self._planner.tick(now))
                     wake = self._planner.next_wake(self._now())
+                if self._grew_at is not None:
+                    wake = self._look_at_room(self._grew_at, wake)
                 pause = 60.0 if wake is None else max(0.005, wake - self._now())
                 await aio.sleep_or(self._poked, pause)
+
+    def _look_at_room(self, due: float, wake: float | None) -> float | None:
+        """Tell the planner of more room, if that is due; when to wake up next."""
+        now = self._now()
+        if now < due:
+            return due if wake is None else min(wake, due)
+        self._grew_at = None
+        freed = self._room is not None and self._room.freed()
+        self._act(self._planner.room_grew(now, freed=freed))
+        return self._planner.next_wake(now)
 
     def close(self, reason: str = ENDING) -> None:
         """Refuse what is held, and whatever comes; nothing more is lifted.
@@ -311,7 +377,11 @@ class Engine:
 
     def _answer(self, ticket: int, text: str) -> None:
         held = self._held.pop(ticket, None)
-        if held is not None and not held.answer.done():
+        if held is None:
+            return
+        if text:
+            self._release(held.request.uid)
+        if not held.answer.done():
             held.answer.set_result(text)
 
     async def _write(self) -> None:
@@ -340,14 +410,21 @@ class Engine:
         pod = self._pods.get(lift.uid)
         if pod is None:
             return False
-        others = [g.name for g in pod.spec.scheduling_gates if g.name != keys.COSCHEDULING_GATE]
-        # The UID keeps it from any other pod; gates that are gone meanwhile cannot come back.
+        # The UID keeps it from any other pod; other gates are left alone.
         body: dict[str, Any] = {
             "metadata": {"uid": lift.uid},
-            "spec": {"schedulingGates": [{"name": name} for name in others] or None},
+            "spec": {"schedulingGates": [{"$patch": "delete", "name": keys.COSCHEDULING_GATE}]},
         }
         try:
-            await self._client.merge_patch(GroupPod, pod.metadata.namespace, lift.name, body)
+            await self._client.raw(
+                HttpRequest(
+                    method="PATCH",
+                    path=f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{lift.name}",
+                    body=msgspec.json.encode(body),
+                    content_type=_STRATEGIC_MERGE,
+                    accept=_PROTOBUF,
+                )
+            )
         except (NotFoundError, LeadershipLostError):
             return False
         except JobSetPyError as error:
@@ -371,7 +448,7 @@ class Engine:
                 HttpRequest(
                     method="POST",
                     path=f"{pods}/{request.name}/binding",
-                    body=json.dumps(body).encode(),
+                    body=msgspec.json.encode(body),
                 )
             )
         except JobSetPyError as error:

@@ -5,6 +5,7 @@ Any pod with the two labels counts, whether of a JobSet or not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import ClassVar, Final
 
@@ -57,12 +58,44 @@ class GroupPodMeta:
 
 
 @wire
+class Asked:
+    """What is requested."""
+
+    requests: Mapping[str, str] | None = None
+
+
+@wire
+class GroupContainer:
+    """A container's share of the pod's room."""
+
+    restart_policy: str = ""
+    resources: Asked = Asked()
+
+
+@wire
+class GroupToleration:
+    """A taint that the pod's node may have."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+@wire
 class GroupPodSpec:
-    """What scheduling has made of the pod."""
+    """What scheduling has made of the pod, and what it goes by."""
 
     node_name: str = ""
     priority: int | None = None
+    preemption_policy: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    containers: tuple[GroupContainer, ...] = ()
+    init_containers: tuple[GroupContainer, ...] = ()
+    resources: Asked | None = None
+    overhead: Mapping[str, str] | None = None
+    node_selector: Mapping[str, str] | None = None
+    tolerations: tuple[GroupToleration, ...] = ()
 
 
 @wire

@@ -50,8 +50,10 @@ class Extender(Protocol):
         """
         ...
 
-    def preempt(self, victims: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-        """The nodes that remain.
+    def preempt(
+        self, victims: Mapping[str, Iterable[str]], preemptor: str = ""
+    ) -> dict[str, list[str]]:
+        """The nodes that remain, for the pod with the UID ``preemptor``.
 
         Raises:
             NotLeadingError: another replica answers.
@@ -75,8 +77,9 @@ def application(
         return web.json_response({"Error": await extender.bind(request)})
 
     async def preempt(http: web.Request) -> web.Response:
-        victims, whole = _victims(await _body(http, PREEMPT_BODY_LIMIT))
-        kept = extender.preempt(victims)
+        body = await _body(http, PREEMPT_BODY_LIMIT)
+        victims, whole = _victims(body)
+        kept = extender.preempt(victims, _preemptor(body))
         return web.json_response({"NodeNameToMetaVictims": {node: whole[node] for node in kept}})
 
     app = web.Application(middlewares=[_guarded])
@@ -194,6 +197,13 @@ def _victims(body: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, Any]]
             "NumPDBViolations": fields.get("numpdbviolations", 0),
         }
     return uids, whole
+
+
+def _preemptor(body: Any) -> str:
+    """UID of the pod of ``ExtenderPreemptionArgs``; "" if it is missing."""
+    pod = _lower(body).get("pod")
+    meta = pod.get("metadata") if isinstance(pod, Mapping) else None
+    return str(meta.get("uid", "")) if isinstance(meta, Mapping) else ""
 
 
 def _lower(value: Any) -> dict[str, Any]:

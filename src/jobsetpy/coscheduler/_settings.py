@@ -39,6 +39,8 @@ class CoschedulerSettings:
             many files open.
         backlog: so many connections may wait to be accepted; the kernel may allow fewer.
         ordinary_pods: whether pods of no group are bound when the scheduler asks for it.
+        capacity_check: lift a group only when there may be room for it. Needs all pods and nodes in
+            the cache. Not where a cluster autoscaler is to make room: it does not see gated pods.
         grace_s: how long binds of a complete group may take when the process ends.
     """
 
@@ -59,6 +61,7 @@ class CoschedulerSettings:
     max_held: int = 8000
     backlog: int = 4096
     ordinary_pods: bool = True
+    capacity_check: bool = True
     grace_s: float = 5.0
 
     @property

@@ -17,6 +17,7 @@ from jobsetpy.api import keys
 from jobsetpy.coscheduler._engine import BindRequest, Engine
 from jobsetpy.coscheduler._open_files import check
 from jobsetpy.coscheduler._pods import GroupPod
+from jobsetpy.coscheduler._room import RoomNode
 from jobsetpy.coscheduler._secrets import Secrets
 from jobsetpy.coscheduler._server import ExtenderServer, listening
 from jobsetpy.coscheduler._settings import CoschedulerSettings
@@ -44,7 +45,11 @@ class Coscheduler:
     def __init__(self, manager: runtime.Manager, settings: CoschedulerSettings) -> None:
         self._manager = manager
         self._settings = settings
-        self._pods = manager.informer(GroupPod, label_selector=keys.POD_GROUP_NAME)
+        check_room = settings.capacity_check
+        self._pods = manager.informer(
+            GroupPod, label_selector="" if check_room else keys.POD_GROUP_NAME
+        )
+        self._nodes = manager.informer(RoomNode) if check_room else None
         self._events = manager.recorder("jobset-coscheduler")
         self._max_held = check(settings.max_held, settings.concurrent_writes, settings.backlog)
         metrics.held_limit(self._max_held)
@@ -59,9 +64,11 @@ class Coscheduler:
         """See ``Extender``."""
         return await self._leading().bind(request)
 
-    def preempt(self, victims: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    def preempt(
+        self, victims: Mapping[str, Iterable[str]], preemptor: str = ""
+    ) -> dict[str, list[str]]:
         """See ``Extender``."""
-        return self._leading().preempt(victims)
+        return self._leading().preempt(victims, preemptor)
 
     def _leading(self) -> Engine:
         if self.engine is None:
@@ -81,9 +88,10 @@ class Coscheduler:
             max_held=self._max_held,
             ordinary_pods=settings.ordinary_pods,
             events=self._events,
+            capacity=settings.capacity_check,
         )
         # What an earlier leader had decided shows in the pods.
-        registration = engine.listen(self._pods)
+        registrations = engine.listen(self._pods, self._nodes)
         try:
             async with aio.supervise() as tasks:
                 tasks.start(engine.run(), name="coscheduler")
@@ -93,7 +101,8 @@ class Coscheduler:
                 await engine.finish(settings.grace_s)
         finally:
             self.engine = None
-            registration.remove()
+            for registration in registrations:
+                registration.remove()
             engine.abandon(LOST)
             metrics.census({}, {}, held=0)
 

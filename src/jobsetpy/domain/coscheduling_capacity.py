@@ -124,11 +124,21 @@ class Capacity:
         self._free: dict[tuple[int, bool], Counter[str]] = {}
         self._offered: frozenset[str] | None = None
         self._growth = 0
+        self._released = 0
 
     @property
     def growth(self) -> int:
-        """Goes up each time that there may be more room than before."""
+        """Goes up each time that pods or nodes change so that there may be more room."""
         return self._growth
+
+    @property
+    def released(self) -> int:
+        """Goes up each time that a reservation is given up."""
+        return self._released
+
+    def __contains__(self, uid: str) -> bool:
+        """Whether a pod is known."""
+        return uid in self._pods
 
     # -- what changes -------------------------------------------------------------------------
 
@@ -152,18 +162,22 @@ class Capacity:
         elif (known.node or known.reserved, known.shape) == (node, shape) and node:
             known.node, known.group = node, group  # bound where its room was reserved
         elif (known.node, known.shape, known.group) != (node, shape, group):
+            self._growth += bool(known.place)
             self._take(uid)
             self._put(uid, _Load(node, shape, group, known.reserved))
 
     def gone(self, uid: str) -> None:
         """A pod has ended, or was deleted."""
-        if uid in self._pods:
+        known = self._pods.get(uid)
+        if known is not None:
+            self._growth += bool(known.place)
             self._take(uid)
 
     def reserve(self, uid: str, node: str) -> None:
         """The scheduler has given a pod a node, and waits for it to be bound."""
         known = self._pods.get(uid)
         if known is not None and known.reserved != node:
+            self._released += not known.node and bool(known.reserved)
             self._take(uid)
             self._put(uid, attrs.evolve(known, reserved=node))
 
@@ -259,10 +273,7 @@ class Capacity:
         self._account(load, 1)
 
     def _take(self, uid: str) -> None:
-        load = self._pods.pop(uid)
-        self._account(load, -1)
-        if load.place:
-            self._growth += 1
+        self._account(self._pods.pop(uid), -1)
 
     def _account(self, load: _Load, sign: int) -> None:
         self._forget()

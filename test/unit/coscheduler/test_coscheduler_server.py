@@ -91,7 +91,7 @@ class Standby:
         """Refuses."""
         raise NotLeadingError("not here")
 
-    def preempt(self, _):
+    def preempt(self, _, preemptor=""):
         """Refuses."""
         raise NotLeadingError("not here")
 

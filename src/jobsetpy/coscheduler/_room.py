@@ -1,0 +1,221 @@
+"""How much room there is, from the cache of pods and nodes: what the planner asks before it lifts.
+
+Nodes and pods are told of as informers see them; what the scheduler has given to pods that wait is
+told by the engine, since nobody else can see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import ClassVar
+
+from jobsetpy import runtime as rt
+from jobsetpy.api._wire import field, wire
+from jobsetpy.api.meta import ResourceInfo, resource
+from jobsetpy.coscheduler._pods import GroupPod, GroupPodSpec, group_of
+from jobsetpy.domain.coscheduling import PodGroupKey
+from jobsetpy.domain.coscheduling_capacity import (
+    UNSCHEDULABLE_TAINT,
+    Amounts,
+    Capacity,
+    NodeRoom,
+    Shape,
+    Taint,
+    Toleration,
+    amounts,
+    pod_requests,
+)
+from jobsetpy.informers import Registration
+
+
+@wire
+class RoomNodeMeta:
+    """Identity and labels."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: Mapping[str, str] = field(factory=dict)
+
+
+@wire
+class NodeTaint:
+    """Keeps pods away."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+@wire
+class RoomNodeSpec:
+    """Who may come."""
+
+    unschedulable: bool = False
+    taints: tuple[NodeTaint, ...] = ()
+
+
+@wire
+class RoomNodeStatus:
+    """What there is."""
+
+    allocatable: Mapping[str, str] = field(factory=dict)
+
+
+@resource("", "v1", "Node", "nodes", namespaced=False)
+@wire
+class RoomNode:
+    """A node, as far as its room is concerned."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: RoomNodeMeta = RoomNodeMeta()
+    spec: RoomNodeSpec = RoomNodeSpec()
+    status: RoomNodeStatus = RoomNodeStatus()
+
+
+class RoomKeeper:
+    """Keeps the account of all nodes; a :class:`~jobsetpy.domain.coscheduling_state.Room`.
+
+    Args:
+        grew: called when there may be more room than before; must not take long.
+    """
+
+    def __init__(self, grew: Callable[[], None]) -> None:
+        self._capacity = Capacity()
+        self._grew = grew
+        self._told = (0, 0)
+        self._growth = 0
+
+    def listen(self, nodes: rt.SharedInformer[RoomNode]) -> Registration:
+        """Follow the nodes of an informer that is synced."""
+        return nodes.add_handler(self)
+
+    def fits(self, group: PodGroupKey, wanted: int) -> bool:
+        """See ``Room``."""
+        return self._capacity.fits(group, wanted)
+
+    def __contains__(self, uid: str) -> bool:
+        """Whether a pod is known, of a group or not."""
+        return uid in self._capacity
+
+    def freed(self) -> bool:
+        """Whether pods or nodes have made room since this was asked last."""
+        before, self._growth = self._growth, self._capacity.growth
+        return before != self._growth
+
+    # -- nodes, as an informer's handler ------------------------------------------------------
+
+    def on_add(self, obj: RoomNode, *, initial: bool) -> None:  # noqa: ARG002 - protocol
+        """A node is new."""
+        self._node(obj)
+
+    def on_update(self, old: RoomNode, new: RoomNode) -> None:  # noqa: ARG002 - protocol
+        """A node has changed."""
+        self._node(new)
+
+    def on_delete(self, obj: RoomNode, *, final_state_known: bool) -> None:  # noqa: ARG002
+        """A node is gone."""
+        self._capacity.node(obj.metadata.name, None)
+
+    def _node(self, node: RoomNode) -> None:
+        self._capacity.node(node.metadata.name, node_room(node))
+        self._tell()
+
+    # -- pods ---------------------------------------------------------------------------------
+
+    def pod(self, pod: GroupPod) -> None:
+        """A pod is new, or has changed."""
+        if pod.status.phase in {"Succeeded", "Failed"}:
+            self.gone(pod.metadata.uid)
+            return
+        # One that is being deleted has its room until it is gone, but waits for none.
+        group = None if pod.metadata.deletion_timestamp is not None else group_of(pod)
+        self._capacity.pod(
+            pod.metadata.uid, shape_of(pod.spec), node=pod.spec.node_name, group=group
+        )
+        self._tell()
+
+    def gone(self, uid: str) -> None:
+        """A pod has ended, or is deleted."""
+        self._capacity.gone(uid)
+        self._tell()
+
+    def reserve(self, uid: str, node: str) -> None:
+        """The scheduler has given it a node."""
+        self._capacity.reserve(uid, node)
+
+    def release(self, uid: str) -> None:
+        """It does not get it."""
+        self._capacity.release(uid)
+        self._tell()
+
+    def _tell(self) -> None:
+        now = (self._capacity.growth, self._capacity.released)
+        if now != self._told:
+            self._told = now
+            self._grew()
+
+
+def node_room(node: RoomNode) -> NodeRoom:
+    """What a node has to offer."""
+    taints = [Taint(each.key, each.value, each.effect) for each in node.spec.taints]
+    if node.spec.unschedulable:
+        taints.append(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"))
+    return NodeRoom(amounts(node.status.allocatable), node.metadata.labels, tuple(taints))
+
+
+def shape_of(spec: GroupPodSpec) -> Shape:
+    """What of a pod decides where it fits; pods that are alike have it in common."""
+    tolerations = spec.tolerations
+    return _shape(
+        _requests(
+            tuple(_pairs(each.resources.requests) for each in spec.containers),
+            tuple(
+                (_pairs(each.resources.requests), each.restart_policy == "Always")
+                for each in spec.init_containers
+            ),
+            _pairs(spec.resources.requests if spec.resources is not None else None),
+            _pairs(spec.overhead),
+        ),
+        _pairs(spec.node_selector),
+        tuple((each.key, each.operator, each.value, each.effect) for each in tolerations),
+        spec.priority or 0,
+        spec.preemption_policy != "Never",
+    )
+
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+def _pairs(mapping: Mapping[str, str] | None) -> Pairs:
+    return tuple(sorted(mapping.items())) if mapping else ()
+
+
+@lru_cache(maxsize=4096)
+def _requests(
+    containers: tuple[Pairs, ...],
+    init_containers: tuple[tuple[Pairs, bool], ...],
+    pod_level: Pairs,
+    overhead: Pairs,
+) -> Amounts:
+    return pod_requests(
+        [dict(each) for each in containers],
+        [(dict(each), stays) for each, stays in init_containers],
+        pod_level=dict(pod_level),
+        overhead=dict(overhead),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _shape(
+    requests: Amounts,
+    selector: Pairs,
+    tolerations: tuple[tuple[str, str, str, str], ...],
+    priority: int,
+    preempts: bool,
+) -> Shape:
+    return Shape(
+        requests, selector, tuple(Toleration(*each) for each in tolerations), priority, preempts
+    )
