@@ -1,0 +1,103 @@
+"""The chart in a real API server: every object is valid, Helm installs, upgrades and removes it."""
+
+import copy
+
+import pytest
+import yaml
+from chart_kit import CHART, EVERYTHING, LOADER, Kube, namespaced
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+SPACE = "training-control"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+GROUP = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+MUTATING = f"{WEBHOOKS}/mutatingwebhookconfigurations/jobset-mutating-webhook-configuration"
+BUNDLE = "Y2VydGlmaWNhdGU="
+
+
+@pytest.fixture(scope="module")
+def space(kube):
+    """A namespace of an unusual name, which allows restricted pods only."""
+    labels = {"name": SPACE, "labels": RESTRICTED}
+    kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": labels})
+    return SPACE
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        EVERYTHING,
+        {**EVERYTHING, "certManager": {"enable": False}},
+        {"webhook": {"enable": False}, "controller": {"leaderElection": {"enable": False}}},
+    ],
+    ids=["defaults", "everything", "everything-internal", "nothing"],
+)
+def test_every_object_is_valid(online, kube, space, values):
+    """The API server takes each object as it is, into a namespace that is not the usual one."""
+    for document in online.render(values, release="r", namespace=space).values():
+        if namespaced(document):
+            assert document["metadata"]["namespace"] in {space, "default"}
+        kube.apply(document, dryRun="All")
+
+
+def test_pods_fit_the_restricted_profile(online, kube, space):
+    """A namespace that enforces the profile takes the pods, with all options that touch them."""
+    rendered = online.render(EVERYTHING, release="r", namespace=space)
+    kube.apply(rendered["ServiceAccount", "r-jobset-controller"])
+    template = rendered["Deployment", "r-jobset-controller"]["spec"]["template"]
+    pod = copy.deepcopy({"apiVersion": "v1", "kind": "Pod", **template})
+    pod["metadata"] |= {"name": "manager", "namespace": space}
+    kube.apply(pod, dryRun="All")
+    pod["spec"]["hostNetwork"] = True
+    status, _, _ = kube.send("POST", f"/api/v1/namespaces/{space}/pods", pod, dryRun="All")
+    assert status == 403
+    kube.delete(rendered["ServiceAccount", "r-jobset-controller"])
+
+
+def objects_of(online, release, space):
+    """What Helm says that it installed."""
+    text = online.ok("get", "manifest", release, "--namespace", space)
+    return [item for item in yaml.load_all(text, LOADER) if item]
+
+
+def test_install_upgrade_uninstall(online, kube, space):
+    """All objects come, change and go; what managers write stays, and so does the definition."""
+    where = ("--namespace", space)
+    online.ok("install", "gangs", str(CHART), *where)
+    installed = objects_of(online, "gangs", space)
+    assert len(installed) > 20
+    for document in installed:
+        assert kube.get(Kube.path(document, space)), document["metadata"]
+    kube.served(GROUP)
+
+    secret = f"/api/v1/namespaces/{space}/secrets/gangs-jobset-webhook-server-cert"
+    kube.merge(secret, {"data": {"tls.crt": BUNDLE}})  # as managers do
+    found = kube.get(MUTATING)
+    for webhook in found["webhooks"]:
+        webhook["clientConfig"]["caBundle"] = BUNDLE
+    kube.merge(MUTATING, {"webhooks": found["webhooks"]})
+
+    values = {"controller": {"replicas": 2, "clientConnection": {"qps": 50}}}
+    deployment = f"/apis/apps/v1/namespaces/{space}/deployments/gangs-jobset-controller"
+    before = kube.get(deployment)["spec"]["template"]
+    online.ok("upgrade", "gangs", str(CHART), *where, values=values)
+    spec = kube.get(deployment)["spec"]
+    assert spec["replicas"] == 2
+    assert spec["template"]["metadata"]["annotations"] != before["metadata"]["annotations"]
+    assert kube.get(secret)["data"] == {"tls.crt": BUNDLE}
+    bundles = [webhook["clientConfig"]["caBundle"] for webhook in kube.get(MUTATING)["webhooks"]]
+    assert bundles == [BUNDLE] * len(found["webhooks"])
+
+    message = online.refused("install", "second", str(CHART), "--namespace", "default")
+    assert 'must equal "second"' in message  # webhook configurations are one release's
+
+    online.ok("upgrade", "gangs", str(CHART), *where, values=EVERYTHING)
+    everything = objects_of(online, "gangs", space)
+    assert len(everything) > len(installed)
+    assert kube.get(secret) is None
+    online.ok("uninstall", "gangs", *where)
+    for document in (*installed, *everything):
+        assert kube.get(Kube.path(document, space)) is None, document["metadata"]
+    assert kube.get(GROUP)

@@ -1,0 +1,202 @@
+"""The chart with default values makes what config/default makes; every difference is listed here."""
+
+import argparse
+import copy
+
+import pytest
+import yaml
+from chart_kit import CHART, REPOSITORY
+
+from jobsetpy.app import settings
+from jobsetpy.app.main import _parser
+from kustomize import render
+
+pytestmark = pytest.mark.cluster  # for Helm, which is got with the cluster's programs
+
+CONFIG = REPOSITORY / "config"
+CHART_NAMES = {
+    # the chart's name: that in config/
+    "jobset-agent": "jobset-agent",
+    "jobset-controller": "jobset-controller-manager",
+    "jobset-jobset-editor-role": "jobset-editor-role",
+    "jobset-jobset-viewer-role": "jobset-viewer-role",
+    "jobset-metrics-service": "jobset-controller-manager-metrics-service",
+}
+"""Where the two are not of the same name; names of today's chart and today's kustomization."""
+ROLE_NAMES = {"jobset-controller": "jobset-manager-role"}
+BINDING_NAMES = {"jobset-controller": "jobset-manager-rolebinding"}
+WEBHOOK_NAMES = {
+    "mutate-jobset-x-k8s-io-v1alpha2-jobset.x-k8s.io": "mjobset.kb.io",
+    "mutate--v1-pod.x-k8s.io": "mpod.kb.io",
+    "validate-jobset-x-k8s-io-v1alpha2-jobset.x-k8s.io": "vjobset.kb.io",
+    "validate--v1-pod.x-k8s.io": "vpod.kb.io",
+}
+ONLY_IN_CONFIG = {
+    ("Namespace", "jobset-system"),  # Helm's --create-namespace makes it
+    ("CustomResourceDefinition", "jobsets.jobset.x-k8s.io"),  # in the chart's folder crds/
+}
+ONLY_IN_CHART = {("ConfigMap", "jobset-controller-config")}  # config/default has flags in its place
+OWN_LABELS = ("app.kubernetes.io/", "helm.sh/chart")
+PORT_NAMES = {"webhook": "webhook-server"}
+
+
+def without_own_labels(node):
+    """Labels that say by whom an object is installed are left out, in selectors as well."""
+    if isinstance(node, dict):
+        return {
+            key: without_own_labels(value)
+            for key, value in node.items()
+            if not key.startswith(OWN_LABELS)
+        }
+    return [without_own_labels(item) for item in node] if isinstance(node, list) else node
+
+
+def comparable(document):
+    """An object without what is its installation's business."""
+    document = without_own_labels(copy.deepcopy(document))
+    if not document["metadata"].get("labels", True):
+        del document["metadata"]["labels"]
+    return document
+
+
+def as_in_config(document):
+    """An object of the chart with the names of config/."""
+    document = comparable(document)
+    kind = document["kind"]
+    names = CHART_NAMES
+    if kind == "ClusterRole":
+        names = names | ROLE_NAMES
+    if kind == "ClusterRoleBinding":
+        names = names | BINDING_NAMES
+    document["metadata"]["name"] = names.get(
+        document["metadata"]["name"], document["metadata"]["name"]
+    )
+    if role := document.get("roleRef"):
+        role["name"] = ROLE_NAMES.get(role["name"], role["name"])
+    for subject in document.get("subjects", ()):
+        subject["name"] = CHART_NAMES.get(subject["name"], subject["name"])
+    for webhook in document.get("webhooks", ()):
+        webhook["name"] = WEBHOOK_NAMES[webhook["name"]]
+    if kind == "Service":
+        for port in document["spec"]["ports"]:
+            # config/ says the number in one place, the chart the name: it lets the number be chosen
+            port["targetPort"] = {"webhook": 9443}.get(port["targetPort"], port["targetPort"])
+        document["metadata"]["labels"] = document["metadata"].get("labels", {})
+    return document
+
+
+@pytest.fixture(scope="module")
+def chart(offline):
+    """What the chart makes, by kind and name of the chart."""
+    return offline.render()
+
+
+@pytest.fixture(scope="module")
+def config():
+    """What config/default makes, by kind and name."""
+    return {(item["kind"], item["metadata"]["name"]): item for item in render(CONFIG / "default")}
+
+
+def test_the_same_objects(chart, config):
+    """But for the Deployment, which is compared below, all are equal."""
+    renamed = {}
+    for key, document in chart.items():
+        if key not in ONLY_IN_CHART and document["kind"] != "Deployment":
+            changed = as_in_config(document)
+            renamed[changed["kind"], changed["metadata"]["name"]] = changed
+    expected = {
+        key: comparable(document)
+        for key, document in config.items()
+        if key not in ONLY_IN_CONFIG and document["kind"] != "Deployment"
+    }
+    for document in expected.values():
+        if document["kind"] == "Service":
+            document["metadata"].setdefault("labels", {})
+    assert sorted(renamed) == sorted(expected)
+    for key, document in expected.items():
+        assert renamed[key] == document, key
+    assert {kind for kind, _ in chart} >= {"Deployment", "ConfigMap"}
+
+
+def test_the_definition_is_the_same(config):
+    """Helm installs what is in crds/, as it is."""
+    (path,) = (CHART / "crds").iterdir()
+    definition = config["CustomResourceDefinition", "jobsets.jobset.x-k8s.io"]
+    assert comparable(yaml.safe_load(path.read_text())) == comparable(definition)
+
+
+def test_the_same_deployment(chart, config):
+    """The pods differ in how the manager is told its configuration, and in the limit of CPU."""
+    made = as_in_config(chart["Deployment", "jobset-controller"])
+    expected = comparable(config["Deployment", "jobset-controller-manager"])
+    template, other = (each["spec"]["template"] for each in (made, expected))
+    annotations = template["metadata"]["annotations"]
+    assert annotations.pop("jobset.x-k8s.io/config-hash")
+    assert annotations.pop("kubectl.kubernetes.io/default-container") == "controller"
+    assert other["metadata"]["annotations"].pop("kubectl.kubernetes.io/default-container")
+
+    pod = template["spec"]
+    assert pod.pop("volumes") == [
+        {"name": "config", "configMap": {"name": "jobset-controller-config"}}
+    ]
+    pod["serviceAccountName"] = CHART_NAMES[pod["serviceAccountName"]]
+    (container,), (kept,) = pod["containers"], other["spec"]["containers"]
+    assert container.pop("name") == "controller"
+    assert container.pop("image") == "jobsetpy-manager:0.1.0"  # the chart's appVersion
+    assert container["resources"]["limits"].pop("cpu") == "2"
+    assert len(container.pop("volumeMounts")) == 1
+    assert [kept.pop("name"), kept.pop("image")] == ["manager", "jobsetpy-manager:latest"]
+    for each in (container, kept):
+        for part in ("args", "env"):
+            each.pop(part, None)
+        each["ports"] = {
+            PORT_NAMES.get(port["name"], port["name"]): port["containerPort"]
+            for port in each["ports"]
+        }
+    assert made == expected
+
+
+def effective(document, folder, configuration=None):
+    """Flags of a Deployment's container, and the configuration that the manager makes of them."""
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    arguments = []
+    for argument in container["args"]:
+        for entry in container.get("env", ()):
+            argument = argument.replace(f"$({entry['name']})", entry["value"])
+        arguments.append(argument)
+    if configuration is not None:
+        file = folder / "configuration.yaml"
+        file.write_text(configuration["data"]["controller_manager_config.yaml"])
+        arguments = [
+            f"--config={file}"
+            if argument == "--config=/controller_manager_config.yaml"
+            else argument
+            for argument in arguments
+        ]
+    options = _parser().parse_args(arguments)
+    return options, settings.read(options)
+
+
+def test_the_same_configuration(chart, config, tmp_path):
+    """The manager runs with the same settings, but for the tag of the agent's image."""
+    configuration = chart["ConfigMap", "jobset-controller-config"]
+    options, made = effective(chart["Deployment", "jobset-controller"], tmp_path, configuration)
+    expected_options, expected = effective(
+        config["Deployment", "jobset-controller-manager"], tmp_path
+    )
+    import attrs
+
+    assert made.in_place_restart.agent_image == "jobsetpy-agent:0.1.0"
+    assert expected.in_place_restart.agent_image == "jobsetpy-agent:latest"
+    same_agent = attrs.evolve(made.in_place_restart, agent_image="jobsetpy-agent:latest")
+    made_same = attrs.evolve(made, in_place_restart=same_agent, given=expected.given)
+    assert made_same == expected
+    assert settings.without_effect(made, webhooks=True) == []
+    assert settings.log_options(options) == settings.log_options(expected_options)
+    assert flags(options) == flags(expected_options)
+
+
+def flags(options: argparse.Namespace) -> dict:
+    """Those that the configuration does not have."""
+    replaced = {"config", "agent_image", "log_level", "log_format"}
+    return {name: value for name, value in vars(options).items() if name not in replaced}

@@ -1,0 +1,403 @@
+"""What each value does to the objects, and which values are refused."""
+
+import json
+
+import pytest
+import yaml
+from chart_kit import CHART, EVERYTHING, SERVICE_MONITOR
+
+from jobsetpy.app import configuration
+from jobsetpy.domain.features import gate_names
+
+pytestmark = pytest.mark.cluster  # for Helm, which is got with the cluster's programs
+
+DEPLOYMENT = ("Deployment", "jobset-controller")
+CONFIG_MAP = ("ConfigMap", "jobset-controller-config")
+
+
+@pytest.fixture(scope="module")
+def everything(offline):
+    """Every object that can be made with cert-manager."""
+    return offline.render(EVERYTHING)
+
+
+def parsed(rendered):
+    """The manager's configuration, by its own strict parser."""
+    (text,) = (
+        item["data"]["controller_manager_config.yaml"]
+        for (kind, _), item in rendered.items()
+        if kind == "ConfigMap"
+    )
+    made = configuration.parse(text)
+    assert configuration.validate(made) == []
+
+    return made
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+def test_lint(offline, values):
+    """Helm has nothing against the chart."""
+    assert "0 chart(s) failed" in offline.ok("lint", "--strict", str(CHART), values=values)
+
+
+def test_values_reach_the_pods(offline):
+    """What is about pods is where Kubernetes looks for it."""
+    values = {**EVERYTHING, "image": {**EVERYTHING["image"], "digest": f"sha256:{'0' * 64}"}}
+    values["controller"] = {**values["controller"], "hostNetwork": True}
+    controller = values["controller"]
+    made = offline.render(values)[DEPLOYMENT]
+    template = made["spec"]["template"]
+    pod, (container,) = template["spec"], template["spec"]["containers"]
+    assert made["metadata"]["annotations"] == controller["annotations"]
+    assert controller["podAnnotations"].items() <= template["metadata"]["annotations"].items()
+    assert controller["podLabels"].items() <= template["metadata"]["labels"].items()
+    for name in ("affinity", "nodeSelector", "priorityClassName", "tolerations"):
+        assert controller[name] == pod[name]
+    assert pod["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert pod["imagePullSecrets"] == [{"name": "more"}, {"name": "pull"}]
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["labelSelector"] == made["spec"]["selector"]
+    assert container["env"] == controller["env"]
+    assert container["envFrom"] == controller["envFrom"]
+    assert container["args"][-1] == "--kube-api-burst=7"
+    repository = "images.test.invalid:5000/jobsetpy-manager"
+    assert container["image"] == f"{repository}@sha256:{'0' * 64}"
+    assert container["volumeMounts"][-1:] == controller["volumeMounts"]
+    assert pod["volumes"][-1:] == controller["volumes"]
+
+
+def test_values_reach_the_manager(offline):
+    """What is about the manager is in its configuration, which rolls the pods when it changes."""
+    values = {
+        "controller": {
+            "clientConnection": {"qps": 1000000, "burst": 2000000},
+            "leaderElection": {"leaseDuration": "1m", "renewDeadline": "40s", "retryPeriod": "5s"},
+        },
+        "webhook": {"port": 10443},
+        "metrics": {"port": 18443},
+        "health": {"port": 18081},
+        "featureGates": {"RestartJob": False},
+        "tls": {"minVersion": "VersionTLS13"},
+        "inPlaceRestart": {"stalledAfter": "1m30s"},
+        "image": {"registry": "images.test.invalid"},
+        "agent": {"image": {"repository": "other/agent", "tag": "v2"}},
+        "groupScheduling": {"image": "shell:1", "useAgent": True, "manageRbac": True},
+        "coscheduling": {"backend": "coscheduler", "schedulerName": "gangs"},
+    }
+    rendered = offline.render(values)
+    made = parsed(rendered)
+    agent = "images.test.invalid/other/agent:v2"
+    assert made.client_connection == configuration.ClientConnection(qps=1e6, burst=2000000)
+    assert made.leader_election == configuration.LeaderElection(
+        lease_duration=60.0, renew_deadline=40.0, retry_period=5.0
+    )
+    assert made.webhook.port == 10443
+    assert made.metrics.bind_address == ":18443"
+    assert made.health.health_probe_bind_address == ":18081"
+    assert made.feature_gates == {"RestartJob": False}
+    assert made.tls == configuration.Tls(min_version="VersionTLS13")
+    assert made.in_place_restart.agent_image == agent
+    assert made.in_place_restart.stalled_after == 90.0
+    assert made.group_scheduling == configuration.GroupScheduling(
+        image="shell:1", agent_image=agent, manage_rbac=True
+    )
+    assert made.coscheduling.backend == "coscheduler"
+    assert made.coscheduling.scheduler_name == "gangs"
+    assert ("ClusterRole", "jobset-manager-group-role") in rendered
+    template = rendered[DEPLOYMENT]["spec"]["template"]
+    ports = {p["name"]: p["containerPort"] for p in template["spec"]["containers"][0]["ports"]}
+    assert ports == {"health-probe": 18081, "metrics": 18443, "webhook": 10443}
+
+    def config_hash(objects):
+        annotations = objects[DEPLOYMENT]["spec"]["template"]["metadata"]["annotations"]
+        return annotations["jobset.x-k8s.io/config-hash"]
+
+    values["inPlaceRestart"]["stalledAfter"] = "2m"
+    assert config_hash(offline.render(values)) != config_hash(rendered)
+    assert config_hash(offline.render({"controller": {"replicas": 2}})) == config_hash(
+        offline.render({"controller": {"replicas": 3}})
+    )
+
+
+def test_with_cert_manager(everything):
+    """Certificates are asked for, injected and mounted, and the manager makes none."""
+    made = parsed(everything)
+    assert not made.internal_cert_management.enable
+    assert ("Secret", "jobset-webhook-server-cert") not in everything
+    assert ("Role", "jobset-manager-secrets-role") not in everything
+    issuer = {"kind": "Issuer", "name": "jobset-selfsigned-issuer"}
+    assert everything["Issuer", issuer["name"]]["spec"] == {"selfSigned": {}}
+    pod = everything[DEPLOYMENT]["spec"]["template"]["spec"]
+    folders = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    secrets = {
+        folders[each["name"]]: each["secret"]["secretName"]
+        for each in pod["volumes"]
+        if "secret" in each
+    }
+    assert set(secrets) == {made.webhook.cert_dir, made.metrics.cert_dir}
+    for name, service, folder in (
+        ("jobset-serving-cert", "jobset-webhook-service", made.webhook.cert_dir),
+        ("jobset-metrics-cert", "jobset-metrics-service", made.metrics.cert_dir),
+    ):
+        spec = everything["Certificate", name]["spec"]
+        host = f"{service}.jobset-system.svc"
+        assert spec["dnsNames"] == [host, f"{host}.cluster.local"]
+        assert spec["issuerRef"] == issuer
+        assert spec["secretName"] == secrets[folder]
+        assert ("Service", service) in everything
+    for kind in ("mutating", "validating"):
+        found = everything[
+            f"{kind.title()}WebhookConfiguration", f"jobset-{kind}-webhook-configuration"
+        ]
+        assert found["metadata"]["annotations"] == {
+            "cert-manager.io/inject-ca-from": "jobset-system/jobset-serving-cert"
+        }
+
+
+def test_an_issuer_of_ones_own(offline):
+    """It is used, and none is made."""
+    issuer = {"name": "company", "kind": "ClusterIssuer", "group": "cert-manager.io"}
+    rendered = offline.render({"certManager": {"enable": True, "issuerRef": issuer}})
+    assert {kind for kind, _ in rendered} & {"Issuer"} == set()
+    assert rendered["Certificate", "jobset-serving-cert"]["spec"]["issuerRef"] == issuer
+
+
+def test_prometheus(offline, everything):
+    """It is let in, finds the metrics' Service only, and checks the certificate if it can."""
+    monitor = everything["ServiceMonitor", "jobset-metrics-service-monitor"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    selector = monitor["spec"]["selector"]["matchLabels"].items()
+    chosen = [
+        name
+        for (kind, name), item in everything.items()
+        if kind == "Service" and selector <= item["metadata"]["labels"].items()
+    ]
+    assert chosen == ["jobset-metrics-service"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    ports = everything["Service", "jobset-metrics-service"]["spec"]["ports"]
+    assert [endpoint["port"]] == [port["name"] for port in ports]
+    assert endpoint["tlsConfig"] == {
+        "serverName": "jobset-metrics-service.jobset-system.svc",
+        "ca": {"secret": {"name": "jobset-metrics-server-cert", "key": "ca.crt"}},
+    }
+    (bound,) = everything["ClusterRoleBinding", "jobset-prometheus-metrics-reader"]["subjects"]
+    assert (bound["name"], bound["namespace"]) == ("prometheus-k8s", "monitoring")
+    own = offline.render({"prometheus": {"enable": True}})
+    (endpoint,) = own["ServiceMonitor", "jobset-metrics-service-monitor"]["spec"]["endpoints"]
+    assert endpoint["tlsConfig"] == {"insecureSkipVerify": True}
+
+
+BUDGET = ("PodDisruptionBudget", "jobset-controller-pdb")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"enabled": True}, {"minAvailable": 1}),
+        ({"enabled": True, "minAvailable": 0}, {"minAvailable": 0}),
+        ({"enabled": True, "minAvailable": "50%"}, {"minAvailable": "50%"}),
+        ({"enabled": True, "minAvailable": 2, "maxUnavailable": 1}, {"maxUnavailable": 1}),
+        ({"enabled": True, "maxUnavailable": 0}, {"maxUnavailable": 0}),
+    ],
+)
+def test_disruption_budget(offline, values, expected):
+    """The most that may be missing wins over the least that stays, 0 included."""
+    spec = offline.render({"controller": {"podDisruptionBudget": values}})[BUDGET]["spec"]
+    assert expected == {
+        key: value for key, value in spec.items() if key.endswith(("Available", "Unavailable"))
+    }
+
+
+def test_what_can_be_left_out(offline):
+    """Neither webhooks, nor elections, nor the policy, nor the account have to be there."""
+    rendered = offline.render(
+        {
+            "webhook": {"enable": False},
+            "controller": {"leaderElection": {"enable": False}},
+            "agent": {"policy": {"enable": False}},
+            "serviceAccount": {"create": False, "name": "own"},
+        }
+    )
+    assert sorted(rendered) == [
+        ("ClusterRole", "jobset-controller"),
+        ("ClusterRole", "jobset-jobset-editor-role"),
+        ("ClusterRole", "jobset-jobset-viewer-role"),
+        ("ClusterRole", "jobset-metrics-reader"),
+        ("ClusterRole", "jobset-proxy-role"),
+        ("ClusterRoleBinding", "jobset-controller"),
+        ("ClusterRoleBinding", "jobset-proxy-rolebinding"),
+        CONFIG_MAP,
+        DEPLOYMENT,
+        ("Service", "jobset-metrics-service"),
+    ]
+    (subject,) = rendered["ClusterRoleBinding", "jobset-controller"]["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": "own", "namespace": "jobset-system"}
+    made = parsed(rendered)
+    assert not made.leader_election.leader_elect
+    (container,) = rendered[DEPLOYMENT]["spec"]["template"]["spec"]["containers"]
+    assert "--webhooks" not in container["args"]
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "prefix"),
+    [
+        ("jobset", {}, "jobset"),
+        ("my-jobset-2", {}, "my-jobset-2"),
+        ("gangs", {}, "gangs-jobset"),
+        ("gangs", {"nameOverride": "groups"}, "gangs-groups"),
+        ("gangs", {"fullnameOverride": "x"}, "x"),
+        ("9.lives", {}, "jobset-9-lives-jobset"),
+        ("r" * 53, {}, "r" * 20),
+    ],
+)
+def test_names(offline, release, values, prefix):
+    """Any release's name makes names and labels that all kinds of objects may have."""
+    rendered = offline.render({**EVERYTHING, **values}, release=release, namespace="elsewhere")
+    fixed = ("jobset-mutating-webhook", "jobset-validating-webhook", "jobset-agent")
+    for (kind, name), document in rendered.items():
+        assert name.startswith((prefix, *fixed)), kind
+        assert len(name) <= 63
+        labels = document["metadata"]["labels"]
+        assert labels["app.kubernetes.io/instance"] == release
+        assert labels["team"] == "training"
+    made = rendered[next(key for key in rendered if key[0] == "Deployment")]
+    selector = made["spec"]["selector"]["matchLabels"]
+    labels = made["spec"]["template"]["metadata"]["labels"]
+    assert selector.items() <= labels.items()
+    assert labels["team"] == "training"
+    for (kind, _), document in rendered.items():
+        if kind == "Service":
+            assert document["spec"]["selector"] == selector
+        if kind in {"PodDisruptionBudget", "NetworkPolicy"}:
+            spec = document["spec"]
+            assert (spec.get("selector") or spec["podSelector"])["matchLabels"] == selector
+    services = {name for kind, name in rendered if kind == "Service"}
+    for kind in ("Mutating", "Validating"):
+        found = rendered[
+            f"{kind}WebhookConfiguration", f"jobset-{kind.lower()}-webhook-configuration"
+        ]
+        for webhook in found["webhooks"]:
+            service = webhook["clientConfig"]["service"]
+            assert service["name"] in services
+            assert service["namespace"] == "elsewhere"
+
+
+def test_own_labels_win(offline):
+    """Common labels cannot take away what selectors go by."""
+    rendered = offline.render({"commonLabels": {"app.kubernetes.io/name": "x", "a": "b"}})
+    for document in rendered.values():
+        assert document["metadata"]["labels"]["app.kubernetes.io/name"] == "jobset"
+        assert document["metadata"]["labels"]["a"] == "b"
+
+
+def test_flow_control_is_of_this_release(everything):
+    """The schema leads to the release's own priority level."""
+    spec = everything["FlowSchema", "jobset-agents"]["spec"]
+    assert spec["priorityLevelConfiguration"]["name"] == "jobset-agents"
+    assert ("PriorityLevelConfiguration", "jobset-agents") in everything
+
+
+REFUSED = [
+    ({"controller": {"replicas": "two"}}, "/controller/replicas"),
+    ({"controller": {"replica": 2}}, "'replica' not allowed"),
+    (
+        {"controller": {"resources": {"limits": {"cpu": "many"}}}},
+        "/controller/resources/limits/cpu",
+    ),
+    ({"controller": {"leaderElection": {"leaseDuration": 15}}}, "/leaderElection/leaseDuration"),
+    ({"controller": {"podDisruptionBudget": {"maxUnavailable": -1}}}, "/maxUnavailable"),
+    ({"controller": {"logLevel": "loud"}}, "/controller/logLevel"),
+    (
+        {"controller": {"topologySpreadConstraints": [{"maxSkew": 1}]}},
+        "/topologySpreadConstraints/0",
+    ),
+    ({"image": {"tag": "a:b"}}, "/image/tag"),
+    ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
+    ({"imagePullSecrets": ["name"]}, "/imagePullSecrets/0"),
+    ({"featureGates": {"Flying": True}}, "'Flying' not allowed"),
+    ({"featureGates": {"TLSOptions": False}}, "/featureGates/TLSOptions"),
+    ({"tls": {"minVersion": "VersionTLS11"}}, "/tls/minVersion"),
+    ({"certManager": {"issuerRef": {"kind": "ClusterIssuer"}}}, "/certManager/issuerRef"),
+    ({"commonLabels": {"a": 1}}, "/commonLabels/a"),
+    ({"agent": {"namespaces": ["Not_A_Name"]}}, "/agent/namespaces/0"),
+    ({"webhook": {"port": 0}}, "/webhook/port"),
+    ({"coscheduling": {"backend": "magic"}}, "/coscheduling/backend"),
+    (
+        {"controller": {"replicas": 2, "leaderElection": {"enable": False}}},
+        "controller.leaderElection.enable: must be true",
+    ),
+    (
+        {"tls": {"minVersion": "VersionTLS13", "cipherSuites": ["TLS_AES_128_GCM_SHA256"]}},
+        "tls.cipherSuites: must be empty",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), REFUSED, ids=[m for _, m in REFUSED])
+def test_wrong_values_are_refused(offline, values, message):
+    """The message says where it is, whatever else is wrong."""
+    assert message in offline.refused("template", "r", str(CHART), values=values)
+
+
+def test_no_monitor_without_the_operator(offline):
+    """Rendering fails where the cluster has no such kind."""
+    values = {"prometheus": {"enable": True}}
+    message = offline.refused("template", "r", str(CHART), values=values)
+    assert "prometheus.enable: the cluster has no kind ServiceMonitor" in message
+    assert offline.ok("template", "r", str(CHART), "--api-versions", SERVICE_MONITOR, values=values)
+
+
+def test_notes_tell_what_to_do(offline):
+    """They name the objects of this release, and nothing that is not so."""
+    render = ("install", "gangs", str(CHART), "-n", "there", "--dry-run=client")
+    notes = offline.ok(*render).split("NOTES:")[1]
+    assert "kubectl rollout status -n there deployment/gangs-jobset-controller" in notes
+    assert "agent.namespaces" in notes
+    assert "cert-manager" not in notes
+    values = {"certManager": {"enable": True}, "agent": {"namespaces": ["default"]}}
+    notes = offline.ok(*render, values=values).split("NOTES:")[1]
+    assert "gangs-jobset-webhook-serving-cert" in notes
+    assert "agent.namespaces" not in notes
+
+
+# -- the schema --------------------------------------------------------------------------------------
+
+
+def resolved(schema, node):
+    """A node, or what it refers to."""
+    name = node.get("$ref")
+    return schema["definitions"][name.rpartition("/")[2]] if name else node
+
+
+def disagreements(schema, node, values, path=""):
+    """Values that have no schema, and the reverse; parts that are left to Kubernetes are not looked at."""
+    node = resolved(schema, node)
+    properties = node.get("properties")
+    if properties is None or not isinstance(values, dict) or not values:
+        return []
+    optional = {"global", "claims", "timeoutSeconds", "failureThreshold", "successThreshold"}
+    optional |= {"nodeAffinity", "podAffinity", "podAntiAffinity"}
+    found = [f"{path}/{name}" for name in (properties.keys() ^ values.keys()) - optional]
+    for name in properties.keys() & values.keys():
+        found += disagreements(schema, properties[name], values[name], f"{path}/{name}")
+    return found
+
+
+def test_schema_has_all_values_and_no_others():
+    """Every value of values.yaml is described, and nothing is that is not a value."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert disagreements(schema, schema, values) == []
+
+
+def test_schema_knows_the_gates():
+    """A new gate is a value at once, and one that is gone is none."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    gates = schema["properties"]["featureGates"]["properties"]
+    assert gates.keys() == {*gate_names(), "AllAlpha", "AllBeta", "TLSOptions"}
+    about = next(
+        line
+        for line in (CHART / "values.yaml").read_text().splitlines()
+        if "Feature gates by name" in line
+    )
+    assert all(f"`{name}`" in about for name in gate_names())
