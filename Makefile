@@ -101,6 +101,10 @@ soak: binaries ## JobSets at random for half an hour: leaks, stuck objects (SECO
 image: $(STAMP) ## Container images as tar archives, without a container engine
 	@$(BIN)/python hack/images/build.py all --out build/images
 
+.PHONY: release
+release: $(STAMP) ## Everything a version consists of, in dist/ (IMAGE_PREFIX=..., ALLOW_DIRTY=1)
+	@$(BIN)/python hack/release.py $(ARGS)
+
 .PHONY: requirements
 requirements: ## Pin dependencies anew (needs uv)
 	@for g in runtime test lint build; do \
