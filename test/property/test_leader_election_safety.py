@@ -1,12 +1,14 @@
 """Whatever the network does, two never lead at the same time, and in the end one does.
 
 Contenders run in virtual time against one Lease. Their requests, and the answers, are late, lost or
-refused at random; their clocks run at different speeds; some stop, or are cut off for a while.
+refused at random; their clocks run at different speeds; some stop, or are cut off for a while. All
+were given the same name, and their wall clocks jump by years.
 """
 
 import asyncio
 import random
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -72,16 +74,20 @@ class Contender:
     def clock(self):
         return asyncio.get_running_loop().time() * self.speed
 
+    def now(self):
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=self.chance.uniform(-1e5, 1e5))
+
     async def run(self):
         while True:
             self.lives += 1
             settings = LeaderElectionSettings(
-                namespace="default", name="x", identity=f"{self.number}.{self.lives}", **TIMES
+                namespace="default", name="x", identity="manager", **TIMES
             )
             self.elector = LeaderElector(
                 KubeClient(self.network).apart(),
                 settings,
                 clock=self.clock,
+                now=self.now,
                 rand=self.chance.random,
             )
             self.elector.contend()

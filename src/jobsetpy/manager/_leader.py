@@ -11,6 +11,8 @@ Why two can never write at the same time, whatever the network and the processes
   for ``leaseDurationSeconds`` of the record, which is longer.
 * Each reads its own monotonic clock only. The times in the record are for people: wall clocks of
   two machines differ, and jump.
+* No two bear the same name: each elector adds a random part to its own. Two managers that were
+  given one name by mistake, or one pod's process and the one before it, exclude each other.
 
 What is left to luck is a request that the API server received in time and carries out more than
 ``lease_duration_s - renew_deadline_s`` later, and clocks that run at speeds so different.
@@ -48,18 +50,13 @@ _RELEASED_S = 1
 """``leaseDurationSeconds`` of a Lease that was given back, as client-go writes it."""
 
 
-def new_identity() -> str:
-    """A name that no other process has had: host and a random part."""
-    return f"{socket.gethostname()}_{uuid.uuid4()}"
-
-
 @attrs.frozen(kw_only=True)
 class LeaderElectionSettings:
     """Which Lease is contended for, and how fast.
 
     Args:
         namespace, name: of the Lease; made if it is missing.
-        identity: of this process, different from every other's.
+        identity: of this process, for people who read the Lease; the elector makes it unique.
         lease_duration_s: how long others wait after the last renewal that they saw.
         renew_deadline_s: how long a leader writes after the last renewal that succeeded.
         retry_period_s: pause between two tries.
@@ -70,7 +67,7 @@ class LeaderElectionSettings:
 
     namespace: str
     name: str
-    identity: str = attrs.field(factory=new_identity)
+    identity: str = attrs.field(factory=socket.gethostname)
     lease_duration_s: float = 15.0
     renew_deadline_s: float = 10.0
     retry_period_s: float = 2.0
@@ -97,8 +94,9 @@ class _Seen:
 class LeaderElector:
     """One contender.
 
-    ``leading`` is set while it leads; ``fence`` is open for as long as it may write. Use
-    :meth:`running` around everything that writes, and :meth:`contend` when ready to lead.
+    ``leading`` is set while it leads; ``fence`` is open for as long as it may write. ``identity``
+    is its name in the Lease, which no other elector has. Use :meth:`running` around everything that
+    writes, and :meth:`contend` when ready to lead.
 
     Args:
         client: not behind the fence, and with a lane of its own (``KubeClient.apart``).
@@ -120,6 +118,7 @@ class LeaderElector:
         rand: Callable[[], float] = random.random,
     ) -> None:
         self.settings = settings
+        self.identity = f"{settings.identity}_{uuid.uuid4()}"
         self.leading = asyncio.Event()
         self.fence = WriteFence(clock)
         self._client = client
@@ -176,7 +175,7 @@ class LeaderElector:
     async def _run(self) -> None:
         await self._ready.wait()
         await self._acquire()
-        self._log.info("leading", lease=self._target, identity=self.settings.identity)
+        self._log.info("leading", lease=self._target, identity=self.identity)
         metrics.leader(self.settings.name, leading=True)
         self.leading.set()
         try:
@@ -188,7 +187,7 @@ class LeaderElector:
 
     async def _acquire(self) -> None:
         """Return when the Lease is held."""
-        self._log.info("standing by", lease=self._target, identity=self.settings.identity)
+        self._log.info("standing by", lease=self._target, identity=self.identity)
         while not await self._try():
             self._news.clear()
             await aio.sleep_or(self._news, self._pause_s())
@@ -200,13 +199,14 @@ class LeaderElector:
         while True:
             # Sooner after a failure: a second chance costs little, the end of leadership much.
             pause_s = period_s * (0.25 if failed else 1.0) * (0.8 + 0.2 * self._rand())
-            await asyncio.sleep(max(0.0, min(pause_s, self.fence.remaining_s())))
+            # A clock's ticks are not endlessly fine: never sleep for less than one.
+            await asyncio.sleep(max(0.001, min(pause_s, self.fence.remaining_s())))
             if self.fence.remaining_s() <= 0:
                 msg = f"not renewed for {self.settings.renew_deadline_s:g} s: {self._complaint}"
                 raise LeadershipLostError(msg)
             failed = not await self._try()
             holder = self._holder()
-            if failed and holder != self.settings.identity:
+            if failed and holder != self.identity:
                 msg = f"the Lease is held by {holder!r}"
                 raise LeadershipLostError(msg)
 
@@ -236,7 +236,7 @@ class LeaderElector:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 if self._unsure or not await self._released(spec):
                     lease = await self._get()
-                    if _holder(lease) == self.settings.identity:
+                    if _holder(lease) == self.identity:
                         await self._patch(lease, spec, RELEASE_TIMEOUT_S)
         except (JobSetPyError, TimeoutError) as error:
             self._log.warning("the Lease could not be given back", error=str(error))
@@ -277,7 +277,7 @@ class LeaderElector:
     async def _renew(self, limit_s: float) -> bool:
         """Renew what was seen last, without a look at it; whether nobody has changed it."""
         seen = self._seen
-        if seen is None or _holder(seen.lease) != self.settings.identity:
+        if seen is None or _holder(seen.lease) != self.identity:
             return False
         try:
             await self._claim(seen.lease, limit_s)
@@ -287,16 +287,15 @@ class LeaderElector:
 
     async def _take(self, limit_s: float) -> bool:
         """Look, and take it if nobody else holds it."""
-        settings = self.settings
         try:
             lease = await self._get(limit_s)
         except NotFoundError:
             return await self._make(limit_s)
         self._observe(lease)
         holder = _holder(lease)
-        if holder not in {"", settings.identity} and self._lapses_in_s() > 0:
+        if holder not in {"", self.identity} and self._lapses_in_s() > 0:
             return False
-        if self.leading.is_set() and holder != settings.identity:
+        if self.leading.is_set() and holder != self.identity:
             return False  # given to nobody, or lapsed: we are not the one any more
         try:
             await self._claim(lease, limit_s)
@@ -332,12 +331,12 @@ class LeaderElector:
     def _record(self, old: LeaseSpec) -> dict[str, object]:
         settings, stamp = self.settings, _micro_time(self._now())
         record: dict[str, object] = {
-            "holderIdentity": settings.identity,
+            "holderIdentity": self.identity,
             # Whole seconds, rounded so that others wait rather too long.
             "leaseDurationSeconds": math.ceil(settings.lease_duration_s),
             "renewTime": stamp,
         }
-        if old.holder_identity != settings.identity:
+        if old.holder_identity != self.identity:
             record["acquireTime"] = stamp
             record["leaseTransitions"] = (old.lease_transitions or 0) + 1
         return record

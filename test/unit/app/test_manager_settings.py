@@ -64,7 +64,9 @@ def test_feature_gates_of_flag_and_file_are_joined(options):
         restart_job=True, elastic_jobset=False, in_place_restart=False
     )
     assert settings.read(options("--feature-gates=")).features == Features()
-    everything_off = Features(restart_job=False, elastic_jobset=False, in_place_restart=True)
+    everything_off = Features(
+        restart_job=False, elastic_jobset=False, in_place_restart=True, coscheduling=False
+    )
     gates = {"AllAlpha": False, "InPlaceRestart": True, "AllBeta": True, "TLSOptions": True}
     assert Features.from_gates(gates) == everything_off
 
@@ -122,6 +124,9 @@ def test_a_controller_of_ones_own_serves_nothing_unasked():
         ("", [], {"agent_image": ""}),
         ("inPlaceRestart: {agentImage: a}", [], {"agent_image": "a"}),
         ("inPlaceRestart: {agentImage: a}", ["--agent-image=b"], {"agent_image": "b"}),
+        ("", [], {"drain_s": 0.0}),  # this is no pod
+        ("", ["--webhook-shutdown-delay=1m30s"], {"drain_s": 90.0}),
+        ("", ["--webhook-shutdown-delay=0"], {"drain_s": 0.0}),
         ("", [], {"group_image": "bash", "group_agent_image": ""}),
         ("groupScheduling: {image: s, agentImage: a}", ["--group-scheduling-agent-image=b"],
          {"group_image": "s", "group_agent_image": "b"}),
@@ -134,6 +139,15 @@ def test_webhook_settings(options, text, flags, wanted):
 
     assert {key: made.get(key) for key in wanted} == wanted
     assert ("secret_name" in made) == ("enable: false" not in text)
+
+
+def test_pods_serve_webhooks_on_for_a_while(options, tmp_path, monkeypatch):
+    """Unless told otherwise: those who call a Service do not hear at once that a pod ends."""
+    monkeypatch.setattr(settings, "NAMESPACE_FILE", tmp_path)
+    for flags, wanted in ([], 5.0), (["--webhook-shutdown-delay=2s"], 2.0):
+        parsed = options(*flags, text="")
+        made = settings.webhook_settings(settings.read(parsed), parsed)
+        assert made["drain_s"] == wanted
 
 
 @pytest.mark.parametrize(

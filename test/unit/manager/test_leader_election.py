@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import structlog
@@ -83,7 +84,8 @@ async def test_the_first_one_makes_the_lease_and_leads():
         await within(1, lambda: a.leads)
 
         spec = record(world)
-        assert spec["holderIdentity"] == "a"
+        assert spec["holderIdentity"] == a.elector.identity
+        assert spec["holderIdentity"].startswith("a_")
         assert spec["leaseDurationSeconds"] == 15
         assert spec["leaseTransitions"] == 0
         assert spec["acquireTime"] == spec["renewTime"]
@@ -261,6 +263,41 @@ async def test_the_times_in_the_record_count_for_nothing():
         assert record(world)["leaseTransitions"] == 8
 
 
+async def test_two_of_one_name_exclude_each_other():
+    """A name given twice by mistake makes no second leader, at no time of its leader's life."""
+    world = World()
+    async with contenders(world, "same", "same") as pair:
+        await within(3, lambda: any(one.leads for one in pair))
+        first, other = sorted(pair, key=lambda one: not one.leads)
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            assert not other.leads
+        first.stop.set()
+        await within(5, lambda: other.leads)
+
+        assert not first.leads
+        assert first.lost is None
+
+
+@pytest.mark.parametrize("hours", [5, -5, 100_000])
+async def test_wall_clocks_that_jump_change_nothing(hours):
+    """Neither a leader's nor a follower's: no leadership is lost, and none is taken early."""
+    world = World()
+    async with contenders(world, "a", "b") as pair:
+        await within(3, lambda: any(one.leads for one in pair))
+        first, other = sorted(pair, key=lambda one: not one.leads)
+        for one in pair:
+            await asyncio.sleep(10)
+            one.elector._now = lambda: datetime.now(UTC) + timedelta(hours=hours)
+        await asyncio.sleep(60)
+        assert first.leads
+        assert record(world)["leaseTransitions"] == 0
+        first.elector._try = asyncio.Event().wait  # hangs: as good as dead
+        seconds = await within(20, lambda: other.leads)
+
+        assert 12 <= seconds <= 18
+
+
 async def test_a_lease_that_is_deleted_is_made_again():
     """The leader makes its Lease anew and goes on."""
     world = World()
@@ -270,7 +307,7 @@ async def test_a_lease_that_is_deleted_is_made_again():
         await asyncio.sleep(5)
 
         assert a.leads
-        assert record(world)["holderIdentity"] == "a"
+        assert record(world)["holderIdentity"] == a.elector.identity
 
 
 async def test_a_claim_cut_short_is_given_back():
@@ -281,7 +318,10 @@ async def test_a_claim_cut_short_is_given_back():
         await asyncio.sleep(0.5)
         world.create(
             "leases.coordination.k8s.io",
-            {"metadata": {"name": NAME, "namespace": "default"}, "spec": {"holderIdentity": "a"}},
+            {
+                "metadata": {"name": NAME, "namespace": "default"},
+                "spec": {"holderIdentity": a.elector.identity},
+            },
         )  # as if the API server had got it
         a.stop.set()
         await asyncio.sleep(1)
@@ -437,7 +477,9 @@ async def test_a_manager_that_loses_leadership_ends_with_that():
     assert isinstance(error, LeadershipLostError)
     assert not worker.runs
     assert not manager.ready.is_set()
-    assert record(world)["holderIdentity"] == "a"  # not given back: it was not his any more
+    assert record(world)["holderIdentity"].startswith(
+        "a_"
+    )  # not given back: it was not his any more
 
 
 async def _ended(manager):

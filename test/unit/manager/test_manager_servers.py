@@ -1,5 +1,7 @@
 """Health, readiness and metrics over real loopback sockets."""
 
+import asyncio
+
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -62,6 +64,44 @@ async def test_metrics_are_served_in_text_format():
 
     assert status == 200
     assert "things_total 3.0" in text
+
+
+@pytest.mark.parametrize(
+    "path", ["/debug/pprof/", "/debug/pprof/heap", "/debug/", "/metrics/", "/", "/configz"]
+)
+async def test_nothing_else_is_served(path):
+    """There is no profiling, nor anything else that tells of the process's inside."""
+    routes = health_routes({}, {}) | metrics_route(CollectorRegistry())
+    async with serving(("127.0.0.1", 0), routes) as port:
+        assert await get(port, path) == (404, "404: Not Found")
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",  # RFC 9113, 3.3
+        b"\r\n".join(  # RFC 7540, 3.2
+            (
+                b"GET /healthz HTTP/1.1",
+                b"Host: x",
+                b"Connection: Upgrade, HTTP2-Settings",
+                b"Upgrade: h2c",
+                b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA",
+                b"\r\n",
+            )
+        ),
+    ],
+)
+async def test_http2_is_not_spoken(opening):
+    """Neither to those who begin with it, nor to those who ask for it."""
+    async with serving(("127.0.0.1", 0), health_routes({}, {})) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(opening)
+        async with asyncio.timeout(10):
+            answer = await reader.read(7)
+        writer.transport.abort()
+
+    assert answer == b"HTTP/1."
 
 
 async def test_no_address_serves_nothing():
