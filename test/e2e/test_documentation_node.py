@@ -1,0 +1,56 @@
+"""What the how-to pages tell readers to type works: run where pods run.
+
+The marks are explained in CONTRIBUTING.md. Names of images are those of the manifests; the node has
+what was built here under these names too.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
+if SUPPORT not in sys.path:
+    sys.path.append(SUPPORT)
+
+import docs_kit  # noqa: E402 - found by the lines above
+from docs_surroundings import Surroundings, pages  # noqa: E402
+
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def surroundings(node_cluster, tmp_path_factory):
+    """The cluster without a manager, and the images under the names of the manifests."""
+    from install import AGENT_IMAGE, MANAGER_IMAGE
+
+    if node_cluster.is_existing:
+        pytest.skip("the existing cluster is not ours to install things in")
+    folder = tmp_path_factory.mktemp("images")
+    built = docs_kit.ROOT / "build/images"
+    for image in (MANAGER_IMAGE, AGENT_IMAGE):
+        name = image.partition("/")[2].partition(":")[0]
+        archive = next(
+            path for path in built.glob("*.tar") if name.removeprefix("jobsetpy-") in path.name
+        )
+        node_cluster.load_images(
+            docs_kit.renamed(archive, f"{name}:latest", folder / f"{name}.tar")
+        )
+    env = docs_kit.environment(node_cluster.kubeconfig, "kubectl")
+    found = Surroundings(env)
+    found.uninstall()
+    return found
+
+
+@pytest.mark.parametrize("page", pages("node"))
+def test_commands(page, surroundings, node_cluster, tmp_path):
+    """All commands of a page, in their order, as one reader would type them."""
+    blocks = page.at("node")
+    env = docs_kit.environment(node_cluster.kubeconfig, *docs_kit.tools_of(blocks))
+    try:
+        if page.installed:
+            surroundings.install("default")
+            surroundings.wait_until_installed()
+        docs_kit.run(blocks, docs_kit.checkout(tmp_path), env)
+    finally:
+        surroundings.restore()
