@@ -1,4 +1,4 @@
-"""``make release``: all that a version consists of, in ``dist/``; one commit, always the same bytes.
+"""``make release``: all of a version, in ``dist/``; the same commit gives the same bytes.
 
 Wheel and source archive, the images, the manifests as single files with the images' tags, the Helm
 chart, the notes, and SHA256SUMS over all of them. Everything is made from an export of the commit,
