@@ -1,0 +1,95 @@
+"""Groups that compete for room, with the real kube-scheduler and the coscheduler beside it."""
+
+import asyncio
+import time
+
+import pytest
+
+from gangs import create_all, pod_body
+from gangs_kit import LIMIT_S
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
+
+SIZE, ROOM = 10, 12
+
+
+@pytest.mark.parametrize("check", [False, True], ids=["as the scheduler finds", "by capacity"])
+async def test_two_groups_that_do_not_fit_together(gangs, check):
+    """One is bound as a whole, then the other; plain pods share the room and are stuck."""
+    async with gangs(f"--capacity-check={check}") as rig:
+        await rig.node("n", ROOM)
+        await rig.create(rig.bodies("a", SIZE), rig.bodies("b", SIZE))
+        await rig.binds.wait(lambda: rig.some_group("ab"), LIMIT_S)
+        first = rig.some_group("ab")
+        second = "b" if first == "a" else "a"
+        if not check:  # it tries, holds what there is, and gives it back
+            series = 'jobset_coscheduler_group_rejections_total{cause="unschedulable"}'
+            while rig.metric(series) < 2:
+                await asyncio.sleep(0.1)
+        assert rig.binds.counts(first, second) == [SIZE, 0]
+        await rig.delete(first)
+        await rig.bound(second)
+        assert rig.in_part() == set()
+        await rig.delete(second)
+        await rig.binds.wait(lambda: not rig.binds.there)
+        if check:
+            return
+        plain = [
+            pod_body(f"{group}-{at}", group=group) for at in range(SIZE) for group in ("c", "d")
+        ]
+        await create_all(rig.client, plain)
+        await rig.binds.wait(lambda: len(rig.binds.bound) == ROOM)
+        await rig.nothing_changes(2.0)
+        assert max(rig.binds.counts("c", "d")) < SIZE
+
+
+async def test_ten_groups_beside_regular_pods(gangs):
+    """As room gets free all get on, each as a whole, one after the other; regular pods pass."""
+    groups = [f"g{at}" for at in range(10)]
+    async with gangs() as rig:
+        await rig.node("n", 14)
+        waits = []
+
+        async def regular(at):
+            began = time.monotonic()
+            name = f"r-{at}"
+            await create_all(rig.client, [pod_body(name, group="r", cpu="10m")])
+            await rig.binds.wait(lambda: name in rig.binds.bound, LIMIT_S)
+            waits.append(time.monotonic() - began)
+
+        await rig.create(*(rig.bodies(group, 6) for group in groups))
+        left = list(groups)
+        for at in range(len(groups)):
+            await regular(at)
+            await rig.binds.wait(lambda: rig.some_group(left), LIMIT_S)
+            assert sum(rig.binds.counts(*groups)) <= 13
+            # At most two fit; a third is never begun.
+            order = rig.back_to_back()
+            assert len(order) == len(set(order))
+            done = rig.some_group(left)
+            left.remove(done)
+            await rig.delete(done)
+        assert left == []
+        assert rig.in_part() == set()
+        assert rig.longest_partial < 10.0
+        assert len(waits) == len(groups)
+        assert max(waits) < 20.0
+
+
+async def test_room_that_comes_later(gangs):
+    """A node is added, or gets its label: what waits there is bound at once, the older one first."""
+    async with gangs() as rig:
+        pool = {"pool": "big"}
+        await rig.node("small", 3)
+        await rig.create(rig.bodies("a", 5, nodeSelector=pool))
+        await asyncio.sleep(1.1)  # creation times are whole seconds
+        await rig.create(rig.bodies("b", 4, nodeSelector=pool), rig.bodies("c", 3))
+        await rig.bound("c")
+        await rig.nothing_changes(1.0)
+        assert rig.binds.counts("a", "b", "c") == [0, 0, 3]
+        assert not {name for name in rig.binds.lifted if name[0] in "ab"}
+        await rig.node("big", 6, **pool)
+        await rig.bound("a")
+        assert rig.binds.counts("b") == [0]
+        await rig.node("big2", 4, **pool)
+        await rig.bound("b")
