@@ -1,0 +1,99 @@
+"""What the pinned requirements promise, as far as it can be seen without asking an index."""
+
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from images.project import pins
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "requirements"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+RUNTIME = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+GROUPS = {
+    name: [Requirement(text) for text in texts]
+    for name, texts in PROJECT["dependency-groups"].items()
+}
+AGENT = [
+    Requirement(line)
+    for line in (FOLDER / "agent.in").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+WANTED = {
+    "runtime": RUNTIME,
+    "agent": AGENT,
+    **{name: [*RUNTIME, *group] for name, group in GROUPS.items()},
+}
+
+
+def versions(name):
+    """What a file pins on this machine: versions by canonical name."""
+    return {
+        canonicalize_name(need.name): str(need.specifier).removeprefix("==")
+        for need in pins(FOLDER / f"{name}.txt")
+    }
+
+
+def closure(needs):
+    """Canonical names of what is needed, directly or not, by what is installed here."""
+    found = set()
+    ahead = list(needs)
+    while ahead:
+        need = ahead.pop()
+        if need.marker is not None and not need.marker.evaluate({"extra": ""}):
+            continue
+        name = canonicalize_name(need.name)
+        if name not in found:
+            found.add(name)
+            extras = [Requirement(text) for text in metadata.requires(name) or []]
+            ahead += [r for r in extras if "extra ==" not in str(r.marker)]
+    return found
+
+
+def test_there_is_a_file_for_each_group():
+    """No group without its pins, no pins without a group."""
+    assert {path.stem for path in FOLDER.glob("*.txt")} == set(WANTED)
+
+
+@pytest.mark.parametrize("name", sorted(WANTED))
+def test_every_requirement_is_pinned_by_hashes_and_names_no_host(name):
+    """``--require-hashes`` takes the file, and it comes from whatever index the user has."""
+    text = (FOLDER / f"{name}.txt").read_text()
+    assert not re.search(r"https?:|--(index|extra-index|find-links|trusted)|@", text)
+    entries = re.split(r"\n(?=\S)", text.strip())
+    for entry in entries:
+        assert re.match(r"[a-z0-9.-]+==[\w.]+( ; .+?)? \\\n", entry), entry.splitlines()[0]
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry.splitlines()[0]
+
+
+@pytest.mark.parametrize("name", sorted(WANTED))
+def test_pins_are_those_of_the_project_file(name):
+    """Every dependency is pinned within its bounds, and so is what it needs; nothing else is."""
+    pinned = versions(name)
+    for need in WANTED[name]:
+        version = pinned.get(canonicalize_name(need.name))
+        assert version is not None, f"{need.name} is not pinned: make requirements"
+        assert need.specifier.contains(version), f"{need}: {version} is pinned: make requirements"
+    assert set(pinned) == closure(WANTED[name])
+
+
+def test_all_files_pin_the_same_versions():
+    """Tests, images and the agent run with the same libraries."""
+    every = {}
+    for name in WANTED:
+        for package, version in versions(name).items():
+            every.setdefault(package, set()).add(version)
+    assert {package: found for package, found in every.items() if len(found) > 1} == {}
+
+
+def test_the_agent_needs_nothing_that_the_project_does_not():
+    """With the same bounds, so that one image's agent may run in the other."""
+    bounds = {need.name: need.specifier for need in RUNTIME}
+    assert {need.name: need.specifier for need in AGENT} == {
+        need.name: bounds[need.name] for need in AGENT
+    }
