@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 HERE = Path(__file__).parent
-HACK = HERE.parents[2] / "hack"
-for folder in (str(HERE), str(HACK)):
+REPOSITORY = HERE.parents[2]
+for folder in (str(REPOSITORY / "hack"), str(REPOSITORY / "test/support")):
     if folder not in sys.path:
         sys.path.append(folder)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "charts" / "jobsetpy"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PATIENCE_S = 60.0
@@ -194,6 +194,14 @@ class Kube:
         assert status in {200, 404}, body
 
         return body if status == 200 else None
+
+    def text(self, path):
+        """What is there, as it is."""
+        request = urllib.request.Request(
+            f"{self.server}{path}", headers={"Authorization": f"Bearer {self.token}"}
+        )
+        with urllib.request.urlopen(request, timeout=30, context=self.tls) as response:
+            return response.read().decode()
 
     def merge(self, path, body):
         """The object after a merge patch."""

@@ -1,0 +1,158 @@
+"""The chart on a real node, by Helm: another namespace, another name, restarts in place, removal."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
+if SUPPORT not in sys.path:
+    sys.path.append(SUPPORT)
+
+from chart_kit import CHART, Helm, Kube  # noqa: E402 - found by the lines above
+
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
+
+RELEASE, SPACE, TEAM = "gangs", "training-control", "charted"
+SELECTOR = f"app.kubernetes.io/instance={RELEASE}"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{TEAM}/jobsets"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+IMAGE = {"repository": "jobsetpy-manager", "tag": "dev"}
+VALUES = {
+    "image": {"registry": "localhost", **IMAGE},
+    "agent": {"image": {"repository": "jobsetpy-agent"}, "namespaces": [TEAM]},
+    "controller": {"replicas": 2, "resources": {"requests": {"cpu": "50m"}}},
+}
+LABELLED = (
+    f"/apis/apps/v1/namespaces/{SPACE}/deployments",
+    *(f"/api/v1/namespaces/{SPACE}/{kind}" for kind in ("configmaps", "secrets", "services")),
+    *(f"/api/v1/namespaces/{each}/serviceaccounts" for each in (SPACE, TEAM)),
+    *(f"{RBAC}/namespaces/{each}/roles" for each in (SPACE, TEAM)),
+    *(f"{RBAC}/{kind}" for kind in ("clusterroles", "clusterrolebindings")),
+    *(f"{WEBHOOKS}/{kind}webhookconfigurations" for kind in ("mutating", "validating")),
+    f"{WEBHOOKS}/validatingadmissionpolicies",
+)
+
+
+def wait_for(look, seconds=90.0):
+    """The first result that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, look.__name__
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture
+def kube(node_cluster):
+    """The cluster without a manager, and with two namespaces that allow restricted pods only."""
+    from install import CONFIG
+    from kustomize import render
+
+    kube = Kube(node_cluster.kubeconfig)
+    for document in reversed(render(CONFIG / "default")):  # which other tests may have installed
+        if document["kind"] != "CustomResourceDefinition":
+            kube.delete(document)
+    wait_for(lambda: kube.get("/api/v1/namespaces/jobset-system") is None)
+    for name in (SPACE, TEAM):
+        metadata = {"name": name, "labels": RESTRICTED}
+        kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    yield kube
+    for name in (SPACE, TEAM):
+        kube.send("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def helm(node_cluster, tmp_path):
+    """Helm; what it installed is gone in the end."""
+    from cluster._binaries import Binaries
+    from cluster._progress import Progress
+
+    program = Binaries.find(["helm"], Progress())["helm"]
+    helm = Helm(program, tmp_path, node_cluster.kubeconfig)
+    yield helm
+    helm.run("uninstall", RELEASE, "--namespace", SPACE, "--ignore-not-found")
+
+
+def gang() -> dict:
+    """Two workers that fit the profile; the webhook adds the agent."""
+    from scenario import SHELL_IMAGE, WORKER_SCRIPT
+
+    contained = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    worker = {
+        "name": "worker",
+        "image": SHELL_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", WORKER_SCRIPT],
+        "securityContext": contained,
+    }
+    pod = {
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [worker],
+    }
+    job = {"parallelism": 2, "completions": 2, "template": {"spec": pod}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": "gang",
+            "annotations": {"jobset.sigs.k8s.io/in-place-restart-agent": "supervisor"},
+        },
+        "spec": {
+            "failurePolicy": {"restartStrategy": "InPlaceRestart", "maxRestarts": 3},
+            "replicatedJobs": [{"name": "w", "template": {"spec": job}}],
+        },
+    }
+
+
+def test_installed_by_helm(kube, helm):
+    """Certificates, agents and rights are right under these names; nothing is left but JobSets."""
+    where = ("--namespace", SPACE)
+    helm.ok("install", RELEASE, str(CHART), *where, "--wait", "--timeout=50s", values=VALUES)
+
+    secret = kube.get(f"/api/v1/namespaces/{SPACE}/secrets/gangs-jobset-webhook-server-cert")
+    assert set(secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    status, body, _ = kube.send("POST", JOBSETS, gang())
+    assert status == 201, body
+    assert body["spec"]["network"]["enableDNSHostnames"] is True  # a webhook answered
+
+    def synced():
+        return kube.get(f"{JOBSETS}/gang").get("status", {}).get("syncedEpoch") == 1
+
+    wait_for(synced)  # both agents have reported, with the account that the chart made
+    pods = kube.get(f"/api/v1/namespaces/{TEAM}/pods")["items"]
+    (agent,) = {pod["spec"]["initContainers"][0]["image"] for pod in pods}
+    assert agent == "localhost/jobsetpy-agent:dev"
+
+    managers = kube.get(f"/api/v1/namespaces/{SPACE}/pods")["items"]
+    assert len(managers) == 2
+    for manager in managers:
+        log = kube.text(f"/api/v1/namespaces/{SPACE}/pods/{manager['metadata']['name']}/log")
+        lines = [json.loads(line) for line in log.splitlines()]
+        assert [line for line in lines if line["level"] == "error"] == []
+        assert "forbidden" not in log.lower()
+
+    helm.ok("uninstall", RELEASE, *where)
+
+    def gone():
+        return not [
+            (path, item["metadata"]["name"])
+            for path in LABELLED
+            for item in kube.get(f"{path}?labelSelector={SELECTOR}")["items"]
+        ]
+
+    wait_for(gone)
+    phases = {
+        pod["status"]["phase"] for pod in kube.get(f"/api/v1/namespaces/{TEAM}/pods")["items"]
+    }
+    assert phases == {"Running"}  # without a manager, the JobSet runs on
+    status, _, _ = kube.send("DELETE", f"{JOBSETS}/gang")
+    assert status == 200
