@@ -64,6 +64,7 @@ class Settings:
         seed: of everything that is chosen.
         kills: how often the leader is killed.
         outages: how often the API server is killed.
+        lease_s: of the managers' leader election; less than by default is for short ones.
     """
 
     seconds: float = 1800.0
@@ -72,6 +73,7 @@ class Settings:
     seed: int = 1
     kills: int = 6
     outages: int = 2
+    lease_s: float = 15.0
 
 
 @attrs.define
@@ -97,6 +99,7 @@ class Outcome:
     refused: int
     kills: int
     outages: int
+    lost: int
     problems: list[str]
 
 
@@ -111,7 +114,8 @@ async def soak(cluster: Cluster, folder: Path, settings: Settings) -> Outcome:
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     try:
         await create_namespace(client, NAMESPACE)
-        async with Managers(cluster, client, NAMESPACE, folder).running() as managers:
+        made = Managers(cluster, client, NAMESPACE, folder, lease_s=settings.lease_s)
+        async with made.running() as managers:
             return await _soak(cluster, client, managers, settings)
     finally:
         await client.aclose()
@@ -166,6 +170,7 @@ async def _soak(
         refused=lives.refused,
         kills=int(counts["kills"]),
         outages=int(counts["outages"]),
+        lost=managers.lost,
         problems=problems,
     )
 
@@ -271,6 +276,7 @@ def report(outcome: Outcome) -> None:
         f"{sum(outcome.lived.values())} JobSets lived: {_listed(outcome.lived)}",
         f"{sum(outcome.steps.values())} steps: {_listed(outcome.steps)}",
         f"killed: {outcome.kills} leaders, {outcome.outages} API servers",
+        f"leadership was lost {outcome.lost} times besides",
         f"refused while no webhook answered, and sent again: {outcome.refused} requests",
         f"stuck objects and broken rules: {len(outcome.problems)}",
     ]

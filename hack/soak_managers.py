@@ -16,6 +16,7 @@ from tcp_proxy import TcpProxy
 
 from cluster import Cluster
 from jobsetpy.admission import _x509 as x509
+from jobsetpy.app.main import EXIT_LEADERSHIP_LOST
 from jobsetpy.client import KubeClient
 from manager_process import ManagerProcess, free_port
 from webhooks import apply_webhooks, delete_webhooks
@@ -25,8 +26,8 @@ CACHED: Final = ("JobSet", "Job", "ChildPod", "Pod")
 CONFIGURATION: Final = """
 apiVersion: config.jobset.x-k8s.io/v1alpha1
 kind: Configuration
-leaderElection: {{leaseDuration: 4s, renewDeadline: 3s, retryPeriod: 500ms,
-                  resourceNamespace: {namespace}}}
+leaderElection: {{leaseDuration: {lease_s:g}s, renewDeadline: {renew_s:g}s,
+                  retryPeriod: 1s, resourceNamespace: {namespace}}}
 featureGates: {{AllAlpha: true}}
 """
 
@@ -52,17 +53,29 @@ class Managers:
         client: an administrator's.
         namespace: of the Lease.
         folder: for logs, certificate and configuration.
+        lease_s: how long after its leader was killed another one leads.
     """
 
-    def __init__(self, cluster: Cluster, client: KubeClient, namespace: str, folder: Path) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: KubeClient,
+        namespace: str,
+        folder: Path,
+        *,
+        lease_s: float = 15.0,
+    ) -> None:
         self.samples: dict[str, list[Sample]] = {}
         self.alive: dict[str, ManagerProcess] = {}
         self.ended: list[str] = []
+        self.lost = 0
         self._cluster = cluster
         self._client = client
         self._folder = folder
         self._configuration = folder / "configuration.yaml"
-        self._configuration.write_text(CONFIGURATION.format(namespace=namespace))
+        self._configuration.write_text(
+            CONFIGURATION.format(namespace=namespace, lease_s=lease_s, renew_s=lease_s * 2 / 3)
+        )
         self._webhook_ports: dict[str, int] = {}
         self._serial = 0
         self._proxy = TcpProxy("127.0.0.1", 0)
@@ -168,7 +181,11 @@ class Managers:
                     continue
                 if one.process.returncode is not None and name in self.alive:
                     del self.alive[name]
-                    self.ended.append(f"{name} with code {one.process.returncode}")
+                    code = one.process.returncode
+                    if code == EXIT_LEADERSHIP_LOST:  # as it should, without the API server
+                        self.lost += 1
+                    else:
+                        self.ended.append(f"{name} with code {code}")
                     await self._start()
                     continue
                 with contextlib.suppress(OSError, KeyError):

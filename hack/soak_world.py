@@ -159,7 +159,7 @@ class World:
                 f"epochs went back from {story.synced}, {story.deprecated} to "
                 f"{status.synced_epoch}, {status.deprecated_epoch}"
             )
-        if not status.deprecated_epoch <= status.synced_epoch <= status.deprecated_epoch + 1:
+        if status.deprecated_epoch > status.synced_epoch:
             problems.append(f"epochs are {status.synced_epoch}, {status.deprecated_epoch}")
         if story.terminal not in {"", status.terminal_state}:
             problems.append(f"{story.terminal} became {status.terminal_state!r}")
@@ -215,13 +215,14 @@ class World:
                 attempt=int(meta.labels.get(keys.RESTART_ATTEMPT, 0)),
                 in_place=jobset in self.in_place,
             )
-            self._start(self._join(played) if played.in_place else self._run(played))
+            self.start(self._join(played) if played.in_place else self._run(played))
         played = self.pods.get(meta.uid)
         if played is not None and meta.deletion_timestamp is not None:
             played.ended = True
         self._news.set()
 
-    def _start(self, coro: Any) -> None:
+    def start(self, coro: Any) -> None:
+        """Have something go on in the background; it ends with ``playing``."""
         assert self._tasks is not None
         self._tasks.start(coro, name="played")
 
@@ -258,9 +259,9 @@ class World:
         for action in actions:
             match action:
                 case PatchEpoch(epoch):
-                    self._start(self._store(pod, pod.barrier, epoch))
+                    self.start(self._store(pod, pod.barrier, epoch))
                 case Lift():
-                    self._start(self._run(pod))
+                    self.start(self._run(pod))
                 case Restart():
                     self._restart(pod)
 
@@ -268,7 +269,7 @@ class World:
         """All containers of the pod restart in place, the agent first."""
         pod.running = False
         pod.barrier = Barrier(uid=pod.jobset_uid)
-        self._start(self._join(pod))
+        self.start(self._join(pod))
 
     async def _store(self, pod: PlayedPod, barrier: Barrier, epoch: int) -> None:
         body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}

@@ -22,7 +22,7 @@ async def test_a_short_soak(cluster, tmp_path):
     """JobSets of all kinds live and go; the leader is killed once; nothing is left or leaks."""
     import soak
 
-    settings = soak.Settings(seconds=10, lives=6, pace_s=0.1, seed=7, kills=1, outages=0)
+    settings = soak.Settings(seconds=10, lives=6, pace_s=0.1, seed=7, kills=1, outages=0, lease_s=6)
     outcome = await soak.soak(cluster, tmp_path, settings)
     soak.report(outcome)
 

@@ -1,0 +1,188 @@
+"""API server gone, etcd slow, two managers by mistake, a manager that stalls: real servers.
+
+Kubelets and agents are played. ``JOBSETPY_OUTAGE_S=60 JOBSETPY_ETCD_S=30`` has the outages last as
+long as they do on a bad day (``make faults``); here they are short.
+"""
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from manager_process import ManagerProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
+
+OUTAGE_S = float(os.environ.get("JOBSETPY_OUTAGE_S", "3"))
+ETCD_S = float(os.environ.get("JOBSETPY_ETCD_S", "3"))
+LEADERSHIP_LOST = 3
+KINDS = 14
+"""At least as many as the manager watches."""
+CONFIGURATION = """
+apiVersion: config.jobset.x-k8s.io/v1alpha1
+kind: Configuration
+leaderElection: {{resourceNamespace: {namespace}}}
+"""
+
+
+async def ready(process) -> tuple[int, str]:
+    return await asyncio.to_thread(process.readiness)
+
+
+async def scraped(process) -> dict[str, float]:
+    return await asyncio.to_thread(process.scrape)
+
+
+async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
+    """A leader goes on where it was, or ends in time; one that starts meanwhile waits; no burst."""
+    from fault_kit import group_of, requests_of
+
+    configuration = tmp_path / "configuration.yaml"
+    configuration.write_text(CONFIGURATION.format(namespace=namespace))
+    flags = "--config", str(configuration)
+    leader = ManagerProcess(cluster.kubeconfig, tmp_path / "leader.log", *flags, metrics=True)
+    late = ManagerProcess(cluster.kubeconfig, tmp_path / "late.log", *flags, metrics=True)
+    try:
+        await leader.start()
+        async with group_of(client, namespace) as group:
+            await group.create("recreate", "in-place")
+            before = await scraped(leader)
+            group.fail_soon("recreate", "in-place")
+            await asyncio.to_thread(cluster.stop_apiserver, kill=True)
+            began = time.monotonic()
+            await late.start(wait=False)
+            # The new one may take its time to start, on a busy machine.
+            while time.monotonic() < began + OUTAGE_S or (await ready(late))[0] == 0:
+                assert time.monotonic() < began + OUTAGE_S + 60
+                await asyncio.sleep(0.5)
+                if leader.process.returncode is None:
+                    during = await scraped(leader)
+                    status, told = await ready(leader)
+            outage_s = time.monotonic() - began
+            if outage_s > 15:  # it could not renew its Lease for 10 s
+                assert leader.process.returncode == LEADERSHIP_LOST
+            elif outage_s < 8:
+                # Nobody restarts it, nor takes its webhooks out of service, for a short outage.
+                assert (leader.process.returncode, status, told) == (None, 200, "ok")
+            lost = requests_of(during, code="<error>") - requests_of(before, code="<error>")
+            assert lost <= KINDS * (10 + outage_s)
+            status, told = await ready(late)
+            assert late.process.returncode is None
+            assert (status, "not started yet" in told) == (500, True)
+
+            await asyncio.to_thread(cluster.start_apiserver)
+            back = time.monotonic()
+            lost_it = leader.process.returncode is not None
+            if lost_it:
+                await leader.start(wait=False)  # as the kubelet does
+            await leader.wait_ready()
+            await late.wait_ready()
+            await group.running("recreate", restarts=1)
+            await group.running("in-place", epoch=2)
+            print(f"caught up {time.monotonic() - back:.1f} s after the API server was back")
+            await group.create("single")
+            await asyncio.sleep(1.0)
+            after = await scraped(leader)
+            sent = requests_of(after) - (0 if lost_it else requests_of(during))
+            print(f"{lost:.0f} requests during {outage_s:.0f} s, {sent:.0f} after them")
+
+            assert (group.restarts("recreate"), group.epochs("in-place")) == (1, (2, 1))
+            assert group.world.violations == []
+            await group.check_no_duplicates()
+            # Lists (some twice), watches, and what the three JobSets ask for.
+            assert sent <= KINDS * 8 + 100
+    finally:
+        for one in (leader, late):
+            if one.process is not None:
+                await one.stop()
+        await asyncio.to_thread(cluster.start_apiserver)
+
+
+async def test_etcd_is_slow(cluster, client, namespace, tmp_path):
+    """Requests that take seconds or time out double nothing: no Job, pod, Service, event, restart."""
+    from fault_kit import group_of
+
+    manager = ManagerProcess(cluster.kubeconfig, tmp_path / "log")
+    etcd = cluster.component_pid("etcd")
+
+    async def stutter():
+        """It gets a fifth of the time, in turns of 50 ms."""
+        while True:
+            os.kill(etcd, signal.SIGSTOP)
+            await asyncio.sleep(0.2)
+            os.kill(etcd, signal.SIGCONT)
+            await asyncio.sleep(0.05)
+
+    try:
+        await manager.start()
+        async with group_of(client, namespace) as group:
+            stuttering = asyncio.create_task(stutter())
+            await group.create("recreate", "single", "in-place")
+            group.fail_soon("recreate", "in-place")
+            await asyncio.sleep(0.3)
+            stuttering.cancel()
+            os.kill(etcd, signal.SIGSTOP)  # and then it hangs
+            await asyncio.sleep(ETCD_S)
+            assert manager.process.returncode is None
+            os.kill(etcd, signal.SIGCONT)
+            await group.running("recreate", restarts=1)
+            await group.running("in-place", epoch=2)
+            await asyncio.sleep(0.5)
+
+            assert (group.restarts("recreate"), group.epochs("in-place")) == (1, (2, 1))
+            assert group.world.violations == []
+            await group.check_no_duplicates()
+    finally:
+        os.kill(etcd, signal.SIGCONT)
+        if manager.process is not None:
+            await manager.stop()
+
+
+async def test_two_managers_by_mistake(cluster, client, namespace, tmp_path):
+    """Both work, neither knows of the other, one is stopped for a while: all comes out as with one."""
+    from fault_kit import group_of, requests_of
+
+    both = [
+        ManagerProcess(cluster.kubeconfig, tmp_path / f"log-{n}", metrics=True) for n in range(2)
+    ]
+    writes = ("POST", "PATCH", "PUT", "DELETE")
+
+    async def written() -> float:
+        return sum([requests_of(await scraped(one), *writes) for one in both])
+
+    try:
+        async with asyncio.TaskGroup() as starts:
+            for one in both:
+                starts.create_task(one.start())
+        async with group_of(client, namespace) as group:
+            begun = await written()
+            await group.create("recreate", "single", "in-place")
+            for name in ("recreate", "in-place"):
+                await group.fail(name)
+            await group.running("recreate", restarts=1)
+            await group.running("in-place", epoch=2)
+
+            # One sees nothing of the next restarts until they are over.
+            os.kill(both[0].pid, signal.SIGSTOP)
+            for name in ("recreate", "in-place"):
+                await group.fail(name)
+            await group.running("recreate", restarts=2)
+            await group.running("in-place", epoch=3)
+            os.kill(both[0].pid, signal.SIGCONT)
+            await asyncio.sleep(1.5)
+            settled = await written()
+            await asyncio.sleep(1.0)
+            print(f"{settled - begun:.0f} writes by both")
+
+            assert (group.restarts("recreate"), group.epochs("in-place")) == (2, (3, 2))
+            assert group.world.violations == []
+            await group.check_no_duplicates(restarts=2)
+            assert await written() == settled  # they do not quarrel
+            assert settled - begun <= 250
+    finally:
+        for one in both:
+            if one.process is not None:
+                os.kill(one.pid, signal.SIGCONT)
+                await one.stop()
