@@ -284,6 +284,7 @@ class _Pass:
         for job in self.buckets.active:
             if job.spec.suspend is True:
                 suspended.setdefault(replicated_job_of(job), []).append(job)
+        self._recall_suspension()
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
                 continue
@@ -295,6 +296,17 @@ class _Pass:
                 self.draft.set(cond.STARTUP_IN_PROGRESS)
                 return
         self.draft.set(cond.RESUMED)
+
+    def _recall_suspension(self) -> None:
+        """Write down a suspension that was over before that could be done.
+
+        A JobSet that is resumed while its status is written refuses that write; when it was last
+        resumed is read off this condition (``domain.epoch_accounts``).
+        """
+        all_stopped = all(job.spec.suspend is True for job in self.buckets.active)
+        waits = any(item.depends_on for item in self.spec.replicated_jobs)
+        if self.buckets.active and all_stopped and not waits:
+            self.draft.set(cond.SUSPENDED)
 
     def _dependencies_reached(self, item: ReplicatedJob) -> bool:
         return not item.depends_on or dependencies_reached(

@@ -696,6 +696,22 @@ class TestSuspension:
         pod_spec = cluster.jobs["test-js-a-0"]["spec"]["template"]["spec"]
         assert [{"key": "t"}] == pod_spec["tolerations"]
 
+    def test_a_suspension_whose_write_was_refused(self, started):
+        """It is written down when it is over, if all Jobs were stopped by it."""
+        for job in started.jobs.values():
+            job["spec"]["suspend"] = True
+        started.reconcile()
+        assert {False} == {job["spec"]["suspend"] for job in started.jobs.values()}
+        assert ("False", "ResumeJobs") == started.condition("Suspended")
+
+    def test_somebody_suspends_one_job(self, started):
+        """It is resumed; nobody says that the JobSet was suspended."""
+        first = next(iter(started.jobs.values()))
+        first["spec"]["suspend"] = True
+        started.reconcile()
+        assert first["spec"]["suspend"] is False
+        assert started.condition("Suspended") is None
+
     def test_never_suspended_has_no_condition(self, started):
         """A condition never appears as False."""
         assert started.condition("Suspended") is None
