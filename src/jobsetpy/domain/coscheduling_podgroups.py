@@ -4,6 +4,9 @@ A ``PodGroup`` stands for one group in one attempt of the JobSet: the scheduler 
 are still ending, and those of the attempt before must not help the next one over its minimum. Its
 spec cannot change, so a group whose minimum changes is replaced (``reconcilers._pod_groups``).
 
+The API server refuses another parallelism for a Job whose group is there. So while a Job has yet to
+be resized its group is not: pods that have a node keep it, and the others wait for the group.
+
 A ``Workload`` has the templates that the groups were made from, for tools that look from the
 JobSet at what it asks of the scheduler. It has at most 8; JobSets with more go without.
 """
@@ -19,9 +22,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
-from jobsetpy.domain.buckets import parse_count
+from jobsetpy.domain.buckets import parse_count, replicated_job_of
 from jobsetpy.domain.coscheduling_backends import PODGROUP
 from jobsetpy.domain.coscheduling_groups import JOBSET, Group, Groups
+from jobsetpy.domain.elastic import resizes
 
 API_VERSION: Final = "scheduling.k8s.io/v1alpha2"
 MAX_TEMPLATES: Final = 8
@@ -63,6 +67,24 @@ def refers(jobset: JobSet, job: Job) -> bool:
     )
 
 
+def resizing(jobset: JobSet, groups: Groups, jobs: Iterable[Job]) -> set[str]:
+    """Names of the groups that have to be away for a moment, as Jobs of theirs are resized.
+
+    Args:
+        jobset: as the cache has it.
+        groups: of it.
+        jobs: of it, those only that are at work.
+    """
+    mine = {job.metadata.name: job for job in jobs if refers(jobset, job)}
+    out = set()
+    for resize in resizes(jobset.spec, mine.values()):
+        job = mine[resize.name]
+        group = groups.of(replicated_job_of(job), job.metadata.labels.get(keys.JOB_INDEX, ""))
+        if group is not None:
+            out.add(group.name)
+    return out
+
+
 def workload(jobset: JobSet, groups: Groups) -> WantedObject | None:
     """The ``Workload`` of a JobSet; ``None`` if it would have too many templates."""
     minima: dict[str, tuple[int, ReplicatedJob]] = {}
@@ -94,12 +116,12 @@ def pod_groups(
     Args:
         jobset: their owner.
         groups: of it.
-        minima: by name of a group, how many pods it has to have together.
+        minima: by name of a group, how many pods it has to have together; 0 if it is to be away.
         template_of: the ``Workload``, if there is one.
     """
     out: dict[str, WantedObject] = {}
     for item, group in _each(groups):
-        if group.name in out or group.name not in minima:
+        if group.name in out or not minima.get(group.name):
             continue
         spec: dict[str, Any] = _policy(minima[group.name], item)
         if template_of is not None:

@@ -1,17 +1,19 @@
 """Writes the API server's own groups (``scheduling.k8s.io``) for JobSets.
 
 The spec of a ``PodGroup`` cannot change, so another minimum takes another object. The API server
-keeps one that pods name by a finalizer; when a group is replaced, that is taken off together with
-the deletion, and the successor has the same name a moment later. The scheduler counts a group's
-pods by that name, whatever object stands behind it, so those that have a node stay in the group.
+keeps one that pods name by a finalizer; when a group is replaced, or has to be away while a Job is
+resized, that is taken off with the deletion. The successor has the same name. The scheduler
+counts pods of a group by that name, whatever object stands behind it, so those that have a node
+stay in the group, and those that have none wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
 
+import attrs
 import msgspec
 
 from jobsetpy import runtime as rt
@@ -27,6 +29,7 @@ from jobsetpy.client import HttpRequest
 from jobsetpy.domain.coscheduling_groups import Groups
 from jobsetpy.domain.coscheduling_podgroups import (
     WantedObject,
+    pod_group_name,
     pod_groups,
     same_spec,
     workload,
@@ -38,8 +41,18 @@ _SHOWN_ERRORS: Final = 5
 
 _Object: TypeAlias = SchedulingPodGroup | SchedulingWorkload
 _Kind: TypeAlias = type[SchedulingPodGroup] | type[SchedulingWorkload]
-_Change: TypeAlias = tuple[_Kind, _Object | None, WantedObject | None]
-"""What is there and has to go, and what has to come in its place."""
+
+
+@attrs.frozen
+class _Change:
+    """What is there and has to go, and what has to come in its place.
+
+    With ``now``, what goes does not wait for the pods that name it.
+    """
+
+    old: _Object | None
+    new: WantedObject | None
+    now: bool = True
 
 
 class _Resource(msgspec.Struct):
@@ -94,7 +107,8 @@ class PodGroupWriter:
         Args:
             jobset: their owner.
             groups: of it.
-            minima: by name of a group, how many of its pods have to be there together.
+            minima: by name of a group, how many of its pods have to be there together; 0 if it has
+                to be away for now.
 
         Returns:
             How many objects were written.
@@ -104,10 +118,12 @@ class PodGroupWriter:
         """
         above = workload(jobset, groups)
         wanted = pod_groups(jobset, groups, minima, above)
+        attempt = jobset.status.restarts
+        away = {pod_group_name(name, attempt) for name, least in minima.items() if not least}
         # A group is refused while the template that it names is not there.
         return await self._bring_about(
             jobset, SchedulingWorkload, self._workloads, [] if above is None else [above]
-        ) + await self._bring_about(jobset, SchedulingPodGroup, self._pod_groups, wanted)
+        ) + await self._bring_about(jobset, SchedulingPodGroup, self._pod_groups, wanted, away)
 
     async def remove(self, jobset: JobSet) -> None:
         """Delete all; groups stay as long as pods name them.
@@ -124,23 +140,24 @@ class PodGroupWriter:
         kind: _Kind,
         store: rt.Store[SchedulingPodGroup] | rt.Store[SchedulingWorkload],
         wanted: Sequence[WantedObject],
+        away: Collection[str] = (),
     ) -> int:
         found: Iterable[_Object] = store.by_index(rt.OWNER_UID, jobset.metadata.uid)
         there = {each.metadata.name: each for each in found}
-        changes: list[_Change] = [
-            (kind, there.get(each.name), each)
+        changes = [
+            _Change(there.get(each.name), each)
             for each in wanted
             if each.name not in there or not same_spec(there[each.name].spec, each.spec)
         ]
         names = {each.name for each in wanted}
         changes += [
-            (kind, each, None)
+            _Change(each, None, now=name in away)
             for name, each in there.items()
-            if name not in names and each.metadata.deletion_timestamp is None
+            if name not in names and (name in away or each.metadata.deletion_timestamp is None)
         ]
 
         async def write(change: _Change) -> None:
-            await self._change(jobset, change)
+            await self._change(jobset, kind, change)
 
         failed = await in_parallel(self._parallel, changes, write)
         if failed:
@@ -148,12 +165,12 @@ class PodGroupWriter:
             raise ExceptionGroup(msg, [error for _, error in failed[:_SHOWN_ERRORS]])
         return len(changes)
 
-    async def _change(self, jobset: JobSet, change: _Change) -> None:
-        kind, old, new = change
+    async def _change(self, jobset: JobSet, kind: _Kind, change: _Change) -> None:
+        old, new = change.old, change.new
         if old is not None:
             await self._delete(kind, old)
-        if old is not None and new is not None and POD_GROUP_FINALIZER in old.metadata.finalizers:
-            await self._let_go(kind, old)
+            if change.now and POD_GROUP_FINALIZER in old.metadata.finalizers:
+                await self._let_go(kind, old)
         if new is not None:
             await self._create(jobset, kind, new)
 

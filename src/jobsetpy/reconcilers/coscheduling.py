@@ -29,9 +29,10 @@ from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import coscheduling_groups as domain
 from jobsetpy.domain import coscheduling_status as told
+from jobsetpy.domain.buckets import sort_jobs
 from jobsetpy.domain.coscheduling_backends import COSCHEDULER, PODGROUP, Marks
 from jobsetpy.domain.coscheduling_ledger import GATED, PodGroup, PodGroupLedger, is_live
-from jobsetpy.domain.coscheduling_podgroups import refers
+from jobsetpy.domain.coscheduling_podgroups import refers, resizing
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.planner import is_ours
 from jobsetpy.errors import NotFoundError
@@ -320,15 +321,23 @@ class CoschedulingReconciler:
             await self._client.merge_patch(ChildPod, meta.namespace, meta.name, body)
 
     def _minima(self, jobset: JobSet, groups: domain.Groups) -> dict[str, int]:
-        """Minima of the API server's groups: no more than there are pods that name them.
+        """Minima of the API server's groups; 0 for those that have to be away just now.
 
-        Jobs that were made for another backend are none of these until they are made anew.
+        A minimum is no more than there are pods that name the group: Jobs that were made for
+        another backend have none of these until they are made anew.
         """
-        jobs = self._jobs.by_index(rt.OWNER_UID, jobset.metadata.uid)
+        jobs = list(self._jobs.by_index(rt.OWNER_UID, jobset.metadata.uid))
         left = domain.possible(
             jobset, groups, jobs, self._settings.features, lambda job: refers(jobset, job)
         )
-        return {group.name: domain.minimum(group, left[group.name]) for group in groups}
+        away: set[str] = set()
+        if self._settings.features.elastic_jobset:
+            active = sort_jobs(jobset, jobs, self._settings.features).active
+            away = resizing(jobset, groups, active)
+        return {
+            group.name: 0 if group.name in away else domain.minimum(group, left[group.name])
+            for group in groups
+        }
 
     # -- what users hear ----------------------------------------------------------------------
 
@@ -416,11 +425,13 @@ def _notes(jobset: JobSet) -> tuple[str | None, ...]:
 
 
 def _progress(job: Job | None) -> object:
-    """What of a Job decides for how many pods it has work left."""
+    """What of a Job decides for how many pods it has work left, and whether it is resized."""
     if job is None:
         return None
     finished = job.status.finished
-    return job.metadata.uid, job.status.succeeded, None if finished is None else finished.type
+    size = job.spec.parallelism, job.spec.completions
+    end = None if finished is None else finished.type
+    return job.metadata.uid, job.status.succeeded, size, end
 
 
 @attrs.frozen

@@ -1,0 +1,233 @@
+"""Backends of coscheduling on an API server and a scheduler with gang scheduling of their own.
+
+The manager is a process, as it is deployed: it finds out by itself what the cluster has. One node
+without a kubelet has room for four pods.
+"""
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Node
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
+from jobsetpy.client import HttpRequest
+from jobsetpy.errors import NotFoundError
+from jobsetpy.testing import eventually
+
+HACK = str(Path(__file__).resolve().parents[3] / "hack")
+if HACK not in sys.path:
+    sys.path.append(HACK)
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(180),
+]
+
+LIMIT_S = 90.0  # the scheduler's own back-off goes up to 10 s; machines may be busy
+ROOM = 4
+GATES = {"GenericWorkload": True, "GangScheduling": True}
+DONE = keys.COSCHEDULING_COMPLETED_CONDITION
+
+
+class Site:
+    """The cluster, and a test in the role of its users and operator."""
+
+    def __init__(self, client, kubeconfig, log):
+        self.client = client
+        self.kubeconfig = kubeconfig
+        self.log = log
+
+    @contextlib.asynccontextmanager
+    async def manager(self, backend):
+        """A manager with that backend, until the block is left."""
+        from manager_process import manager_process
+
+        flags = ["--leader-elect=false", f"--coscheduling-backend={backend}"]
+        async with manager_process(self.kubeconfig, self.log, *flags):
+            yield
+
+    async def create(self, name, *, pods, replicas=1, scope="JobSet", **spec):
+        """A JobSet of that many Jobs, each with so many pods of one CPU."""
+        container = {"name": "w", "image": "test.invalid/w:1"}
+        container["resources"] = {"requests": {"cpu": "1"}}
+        pod = {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container],
+        }
+        job = {"completionMode": "Indexed", "backoffLimit": 6} | elastic(pods)
+        template = {"spec": {**job, "template": {"spec": pod}}}
+        metadata = {"name": name, "annotations": {keys.COSCHEDULING_ANNOTATION: scope}}
+        jobs = [{"name": "w", "replicas": replicas, "template": template}]
+        kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+        body = {**kind, "metadata": metadata, "spec": {"replicatedJobs": jobs, **spec}}
+        return await self.client.create(JobSet, "default", body)
+
+    async def resize(self, name, pods):
+        """Another number of pods for the first ReplicatedJob's Jobs."""
+        path = "/spec/replicatedJobs/0/template/spec"
+        patch = [
+            {"op": "replace", "path": f"{path}/{field}", "value": value}
+            for field, value in elastic(pods).items()
+        ]
+        await self.client.json_patch(JobSet, "default", name, patch)
+
+    async def pods(self, jobset):
+        """Its pods that are not being deleted, as JSON."""
+        answer = await self.client.raw(
+            HttpRequest(
+                method="GET",
+                path="/api/v1/namespaces/default/pods",
+                query=(("labelSelector", f"{keys.JOBSET_NAME}={jobset}"),),
+            )
+        )
+        found = json.loads(answer.body)["items"]
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    async def bound(self, jobset):
+        """How many of its pods have a node, and how many there are."""
+        pods = await self.pods(jobset)
+        return sum("nodeName" in pod["spec"] for pod in pods), len(pods)
+
+    async def has_bound(self, jobset, *wanted):
+        """Wait until so many of so many pods have a node."""
+
+        async def there():
+            return await self.bound(jobset) == wanted
+
+        await eventually(there, LIMIT_S, poll_s=0.1)
+
+    async def is_unschedulable(self, jobset):
+        """Wait until the scheduler has tried all of its pods, and found no room."""
+
+        async def there():
+            reasons = [
+                condition.get("reason")
+                for pod in await self.pods(jobset)
+                for condition in pod["status"].get("conditions", ())
+                if condition["type"] == "PodScheduled"
+            ]
+            return reasons and set(reasons) == {"Unschedulable"}
+
+        await eventually(there, LIMIT_S, poll_s=0.1)
+
+    async def minima(self, jobset):
+        """What its PodGroups have as their minimum, by name."""
+        selector = f"{keys.JOBSET_NAME}={jobset}"
+        page = await self.client.list_page(SchedulingPodGroup, "default", label_selector=selector)
+        return {
+            each.metadata.name: each.spec["schedulingPolicy"]["gang"]["minCount"]
+            for each in page.items
+        }
+
+    async def has_minimum(self, jobset, wanted):
+        """Wait until it has one PodGroup, with that minimum; its name."""
+
+        async def there():
+            found = await self.minima(jobset)
+            return next(iter(found)) if list(found.values()) == [wanted] else None
+
+        return await eventually(there, LIMIT_S, poll_s=0.1)
+
+    async def delete(self, jobset):
+        """Delete it, and wait until nothing is left of it."""
+        await self.client.delete(JobSet, "default", jobset, propagation="Foreground")
+
+        async def gone():
+            with contextlib.suppress(NotFoundError):
+                await self.client.get(JobSet, "default", jobset)
+                return False
+            return not await self.minima(jobset) and not await self.pods(jobset)
+
+        await eventually(gone, LIMIT_S, poll_s=0.1)
+        selector = f"{keys.JOBSET_NAME}={jobset}"
+        for kind in (Job, SchedulingWorkload):
+            page = await self.client.list_page(kind, "default", label_selector=selector)
+            assert page.items == []
+
+    async def delete_pod(self, pod):
+        """Delete one pod at once."""
+        path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+        query = (("gracePeriodSeconds", "0"),)
+        await self.client.raw(HttpRequest(method="DELETE", path=path, query=query))
+
+
+def elastic(pods):
+    return {"parallelism": pods, "completions": pods}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(tmp_path_factory):
+    """A cluster with the API on, and its node."""
+    from cluster import Cluster
+    from jobsetpy.client import connect
+
+    root = Path(HACK).parent
+    log = tmp_path_factory.mktemp("podgroup") / "manager.log"
+    with Cluster(
+        feature_gates=GATES,
+        runtime_config={"scheduling.k8s.io/v1alpha2": True},
+        crds=[root / "config/crd/jobset.x-k8s.io_jobsets.yaml"],
+        controller_manager_args=["--controllers=*,-node-lifecycle-controller"],
+    ) as running:
+        if running.is_existing:
+            pytest.skip("needs feature gates that the existing cluster may not have")
+        client = await connect(kubeconfig=str(running.kubeconfig), qps=0)
+        room = {"cpu": str(ROOM), "memory": "64Gi", "pods": "110"}
+        conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+        await client.create(Node, "", body)
+        status = {"capacity": room, "allocatable": room, "conditions": conditions}
+        await client.merge_patch(Node, "", "n", {"status": status}, subresource="status")
+        yield Site(client, running.kubeconfig, log)
+        await client.aclose()
+
+
+async def test_gangs_of_the_api_server(site):
+    """One that does not fit is wholly pending, one that fits runs; resizes reach the scheduler."""
+    async with site.manager("podgroup"):
+        await site.create("large", pods=3, replicas=2)
+        await site.is_unschedulable("large")
+        assert await site.bound("large") == (0, 6)
+        large = await site.has_minimum("large", 6)
+        spec = (await site.pods("large"))[0]["spec"]
+        assert spec["schedulingGroup"] == {"podGroupName": large}
+        assert "schedulingGates" not in spec
+
+        # Another one fits, beside the one that waits.
+        await site.create("small", pods=1, replicas=3, scope="ReplicatedJob")
+        await site.has_bound("small", 3, 3)
+        assert await site.bound("large") == (0, 6)
+        await site.delete("small")
+
+        # With a lower minimum it fits: its PodGroup, whose spec cannot change, is another one.
+        note = {keys.COSCHEDULING_MIN_ANNOTATION: "4"}
+        await site.client.merge_patch(
+            JobSet, "default", "large", {"metadata": {"annotations": note}}
+        )
+        assert await site.has_minimum("large", 4) == large
+        await site.has_bound("large", 4, 6)
+
+        # The API server resizes no Job whose PodGroup is there.
+        await site.resize("large", 2)
+        assert await site.has_minimum("large", 4) == large
+        await site.has_bound("large", 4, 4)
+
+        # One of it dies when others have gone for good: the rest is enough.
+        await site.resize("large", 1)
+        await site.has_minimum("large", 2)
+        await site.has_bound("large", 2, 2)
+        first, _ = await site.pods("large")
+        await site.delete_pod(first)
+        await site.has_bound("large", 2, 2)
+        await site.delete("large")
