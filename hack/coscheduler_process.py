@@ -14,12 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from install import CONFIG
 from jobsetpy.admission import _x509 as x509
 from manager_process import ManagerProcess, free_port
 
 SCHEDULER = "system:kube-scheduler"
-MEMBER_RESOURCE = "pod-group.scheduling.x-k8s.io/member"
 HOST = "127.0.0.1"
+SERVICE = "jobset-coscheduler.jobset-system.svc"
 
 
 class ExtenderSite:
@@ -42,7 +45,7 @@ class ExtenderSite:
     def write_server(self, authority: x509.KeyPair | None = None) -> None:
         """A new certificate for the server; also another authority's."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        pair = x509.new_serving(authority or self.authority, (HOST,), datetime.now(UTC))
+        pair = x509.new_serving(authority or self.authority, (SERVICE, HOST), datetime.now(UTC))
         self._write("tls", pair)
         (self.folder / "ca.crt").write_bytes(self.authority.certificate)
 
@@ -64,39 +67,42 @@ class ExtenderSite:
             ["--insecure-plain-http"] if self.plain else ["--cert-dir", str(self.folder)]
         )
 
-    def extender(self, *, marked_only: bool = False, http_timeout: str = "90s") -> dict[str, Any]:
-        """The entry of the scheduler's configuration.
+    def extender(self, folder: str = "cluster-scheduler", **changes: Any) -> dict[str, Any]:
+        """The entry of the scheduler's configuration, as an installation ships it, for this site.
 
         Args:
-            marked_only: pods without the marker resource do not come here.
-            http_timeout: how long the scheduler waits.
+            folder: of ``config/coscheduler``; with ``marked-pods`` only those with the marker
+                resource come here.
+            changes: fields put over it, such as ``httpTimeout``.
         """
-        entry: dict[str, Any] = {
-            "urlPrefix": f"{'http' if self.plain else 'https'}://{HOST}:{self.port}/ext",
-            "bindVerb": "bind",
-            "preemptVerb": "preempt",
-            "httpTimeout": http_timeout,
-            "nodeCacheCapable": True,
-            "ignorable": False,
-        }
-        if not self.plain:
-            entry["enableHTTPS"] = True
-            entry["tlsConfig"] = {
+        (entry,) = shipped(folder)["extenders"]
+        entry["urlPrefix"] = f"{'http' if self.plain else 'https'}://{HOST}:{self.port}/ext"
+        if self.plain:
+            del entry["enableHTTPS"], entry["tlsConfig"]
+        else:
+            entry["tlsConfig"] |= {
                 "caFile": str(self.folder / "ca.crt"),
                 "certFile": str(self.folder / "client.crt"),
                 "keyFile": str(self.folder / "client.key"),
             }
-        if marked_only:
-            entry["managedResources"] = [{"name": MEMBER_RESOURCE, "ignoredByScheduler": True}]
-        return entry
+        return entry | changes
 
-    def scheduler_config(self, **extender: Any) -> dict[str, Any]:
+    def scheduler_config(self, folder: str = "cluster-scheduler", **changes: Any) -> dict[str, Any]:
         """For ``Cluster(scheduler_config=...)``; see :meth:`extender`."""
-        return {
-            "extenders": [self.extender(**extender)],
-            "podInitialBackoffSeconds": 1,
-            "podMaxBackoffSeconds": 10,
-        }
+        config = shipped(folder)
+        for name in ("apiVersion", "kind", "clientConnection", "leaderElection"):
+            config.pop(name, None)  # those of the test's cluster
+        return config | {"extenders": [self.extender(folder, **changes)]}
+
+
+def shipped(folder: str) -> dict[str, Any]:
+    """The scheduler's configuration of an installation."""
+    at = CONFIG / "coscheduler" / folder
+    file = at / "kube-scheduler.yaml"
+    if not file.exists():
+        manifest = yaml.safe_load((at / "scheduler_config.yaml").read_text())
+        return dict(yaml.safe_load(manifest["data"]["kube-scheduler.yaml"]))
+    return dict(yaml.safe_load(file.read_text()))
 
 
 class CoschedulerProcess(ManagerProcess):

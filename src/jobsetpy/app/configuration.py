@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from jobsetpy.app import _tls_names as tls_names
+from jobsetpy.domain.coscheduling_backends import BACKENDS, LABELS
 from jobsetpy.domain.features import Features, gate_problems
 from jobsetpy.domain.name_rules import dns1035_label, dns1123_subdomain
 
@@ -134,6 +135,53 @@ class GroupScheduling:
 
 
 @attrs.frozen(kw_only=True)
+class Coscheduling:
+    """What schedules the groups of JobSets that ask for coscheduling.
+
+    ``backend`` is ``labels``, ``coscheduler`` or ``podgroup`` (``domain.coscheduling_backends``).
+    With the coscheduler, pods that name no scheduler go to the one of ``scheduler_name``, and with
+    ``member_resource`` they ask for the resource by which a scheduler can tell them from others.
+
+    Not a field of today's controller, which knows no coscheduling.
+    """
+
+    backend: str = LABELS
+    scheduler_name: str = ""
+    member_resource: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Coscheduler:
+    """The command ``coscheduler``; the manager does not look at it. Durations in seconds.
+
+    Not a field of today's controller.
+    """
+
+    bind_address: str = ":9443"
+    path_prefix: str = "/ext"
+    cert_dir: str = ""
+    client_ca_file: str = ""
+    client_names: tuple[str, ...] = ("system:kube-scheduler",)
+    service_name: str = "jobset-coscheduler"
+    extra_dns_names: tuple[str, ...] = ()
+    server_secret_name: str = "jobset-coscheduler-server-cert"  # noqa: S105 - a name, not a secret
+    client_secret_name: str = "jobset-coscheduler-client-cert"  # noqa: S105 - a name, not a secret
+    permit_timeout: float = 30.0
+    permit_timeout_per_pod: float = 0.05
+    max_permit_timeout: float = 80.0
+    first_backoff: float = 1.0
+    max_backoff: float = 10.0
+    shutdown_grace: float = 5.0
+    groups_in_flight: int = 4
+    stuck_groups: int = 32
+    concurrent_writes: int = 32
+    max_held_binds: int = 8000
+    backlog: int = 4096
+    ordinary_pods: bool = True
+    capacity_check: bool = True
+
+
+@attrs.frozen(kw_only=True)
 class Configuration:
     """A configuration file with its defaults filled in.
 
@@ -149,6 +197,8 @@ class Configuration:
     client_connection: ClientConnection = ClientConnection()
     in_place_restart: InPlaceRestart = InPlaceRestart()
     group_scheduling: GroupScheduling = GroupScheduling()
+    coscheduler: Coscheduler = Coscheduler()
+    coscheduling: Coscheduling = Coscheduling()
     feature_gates: Mapping[str, bool] = attrs.field(factory=dict)
     given: frozenset[str] = attrs.field(default=frozenset(), eq=False)
 
@@ -200,7 +250,7 @@ def parse(text: str) -> Configuration:
 
 def validate(configuration: Configuration) -> list[str]:
     """What is wrong with the values; a line for each problem, with the field's path in front."""
-    problems = []
+    problems = coscheduler_problems(configuration.coscheduler)
     internal = configuration.internal_cert_management
     if internal.enable:
         for field, value, check in (
@@ -211,11 +261,48 @@ def validate(configuration: Configuration) -> list[str]:
             problems += [f"{path}: Invalid value: {value!r}: {why}" for why in check(value)]
     if configuration.in_place_restart.stalled_after <= 0:
         problems.append("inPlaceRestart.stalledAfter: Invalid value: must be longer than 0s")
+    problems += _coscheduling_problems(configuration.coscheduling)
     if configuration.tls is not None:
         problems += tls_names.problems(
             configuration.tls.min_version, configuration.tls.cipher_suites
         )
     return problems + [f"featureGates: {why}" for why in gate_problems(configuration.feature_gates)]
+
+
+def _coscheduling_problems(wanted: Coscheduling) -> list[str]:
+    problems = []
+    if wanted.backend not in BACKENDS:
+        why = f"must be one of {', '.join(BACKENDS)}"
+        problems.append(f"coscheduling.backend: Invalid value: {wanted.backend!r}: {why}")
+    if wanted.scheduler_name:
+        problems += [
+            f"coscheduling.schedulerName: Invalid value: {wanted.scheduler_name!r}: {why}"
+            for why in dns1123_subdomain(wanted.scheduler_name)
+        ]
+    return problems
+
+
+def coscheduler_problems(section: Coscheduler) -> list[str]:
+    """What is wrong with the section of the coscheduler; a line for each problem."""
+    wrong = {
+        "bindAddress": None if ":" in section.bind_address else "expected host:port or :port",
+        "pathPrefix": None
+        if not section.path_prefix or section.path_prefix.startswith("/")
+        else "must begin with /",
+        "clientNames": None if all(section.client_names or ("",)) else "must name clients",
+        "maxPermitTimeout": None
+        if section.max_permit_timeout >= section.permit_timeout > 0
+        else "must not be shorter than permitTimeout, and both longer than 0s",
+        "maxBackoff": None
+        if section.max_backoff >= section.first_backoff > 0
+        else "must not be shorter than firstBackoff, and both longer than 0s",
+    }
+    for field in ("groupsInFlight", "concurrentWrites", "maxHeldBinds", "backlog"):
+        if getattr(section, re.sub(r"([A-Z])", r"_\1", field).lower()) < 1:
+            wrong[field] = "must be at least 1"
+    if section.stuck_groups < 0:
+        wrong["stuckGroups"] = "must not be negative"
+    return [f"coscheduler.{field}: Invalid value: {why}" for field, why in wrong.items() if why]
 
 
 # -- decoding -------------------------------------------------------------------------------------
@@ -297,7 +384,8 @@ def _structured(content: Mapping[str, Any]) -> Configuration:
     converter.register_structure_hook(float, _number)
     for cls in (
         *(Webhook, LeaderElection, Metrics, Health, Tls, InternalCertManagement),
-        *(ClientConnection, InPlaceRestart, GroupScheduling, Configuration),
+        *(ClientConnection, InPlaceRestart, GroupScheduling, Coscheduling, Coscheduler),
+        Configuration,
     ):
         names: dict[str, Any] = {
             each.name: override(
@@ -323,7 +411,13 @@ def _structured(content: Mapping[str, Any]) -> Configuration:
         ) from None
 
 
-_DURATIONS: Final = frozenset({"lease_duration", "renew_deadline", "retry_period", "stalled_after"})
+_DURATIONS: Final = frozenset(
+    {
+        *("lease_duration", "renew_deadline", "retry_period", "stalled_after"),
+        *("permit_timeout", "permit_timeout_per_pod", "max_permit_timeout"),
+        *("first_backoff", "max_backoff", "shutdown_grace"),
+    }
+)
 _UNKNOWN: Final = "unknown fields "
 
 

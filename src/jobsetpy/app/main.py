@@ -1,4 +1,4 @@
-"""The command line: ``jobsetpy manager | agent | run MODULE:setup | crds | version``.
+"""The command line: ``jobsetpy manager | coscheduler | agent | run MODULE:setup | crds``.
 
 Subcommands import what they need only when they are chosen: the agent's start-up time is part of
 every restart.
@@ -7,7 +7,7 @@ every restart.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from jobsetpy.agent.main import main as agent_main
 
         return agent_main(arguments[1:])
-    if arguments[:1] == ["manager"]:
+    if arguments[:1] in (["manager"], ["coscheduler"]):
         from jobsetpy.app.settings import with_double_dashes
 
         arguments = with_double_dashes(arguments)
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     import argparse
 
     from jobsetpy import __version__
-    from jobsetpy.app import settings
+    from jobsetpy.app import coscheduler, settings
 
     parser = argparse.ArgumentParser(prog="jobsetpy", description="JobSet for Kubernetes.")
     parser.add_argument("--version", action="version", version=f"jobsetpy {__version__}")
@@ -70,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
         help="in-place restart agent that the webhooks add to JobSets that ask for it",
     )
     manager.set_defaults(run=_manager)
+
+    scheduling = coscheduler.add_parser(commands)
+    _add_manager_flags(scheduling, metrics_address=":8443", health_address=":8081")
 
     # For --help only: main() hands "agent" over before it gets here.
     commands.add_parser("agent", help="run the in-place restart agent of a pod", add_help=False)
@@ -110,11 +113,12 @@ def _add_manager_flags(
 
 def _manager(options: argparse.Namespace) -> int:
     from jobsetpy.app import settings
+    from jobsetpy.app.backend import choose_backend
     from jobsetpy.app.configuration import ConfigurationError
     from jobsetpy.app.election import election_settings
     from jobsetpy.app.wiring import add_jobset_controllers, add_webhooks
 
-    _configure_logging(options)
+    configure_logging(options)
     try:
         configuration = settings.read(options)
         election = election_settings(configuration)
@@ -125,18 +129,21 @@ def _manager(options: argparse.Namespace) -> int:
         return EXIT_CONFIGURATION
     settings.log(configuration, webhooks=options.webhooks)
 
-    def setup(manager: Manager) -> None:
+    async def setup(manager: Manager) -> None:
+        backend = await choose_backend(manager.replica_client, configuration.coscheduling)
         add_jobset_controllers(
             manager,
             configuration.features,
             webhooks=options.webhooks,
             group_rbac=configuration.group_scheduling.manage_rbac,
             stalled_after_s=configuration.in_place_restart.stalled_after,
+            backend=backend,
         )
         if options.webhooks:
-            add_webhooks(manager, **settings.webhook_settings(configuration, options))
+            given = settings.webhook_settings(configuration, options)
+            add_webhooks(manager, marks=backend.marks, **given)
 
-    return _serve(configuration, options, setup, election, metrics_tls)
+    return serve(configuration, options, setup, election, metrics_tls)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -152,11 +159,12 @@ def _run(options: argparse.Namespace) -> int:
         setup = getattr(setup, part)
     from jobsetpy.app import settings
 
-    _configure_logging(options)
-    return _serve(settings.without_file(options), options, setup)  # type: ignore[arg-type]
+    configure_logging(options)
+    return serve(settings.without_file(options), options, setup)  # type: ignore[arg-type]
 
 
-def _configure_logging(options: argparse.Namespace) -> None:
+def configure_logging(options: argparse.Namespace) -> None:
+    """Log as the flags say."""
     from jobsetpy.app import settings
     from jobsetpy.observability import logging
 
@@ -164,13 +172,14 @@ def _configure_logging(options: argparse.Namespace) -> None:
     logging.configure(format=log_format, level=level)
 
 
-def _serve(
+def serve(
     configuration: Configuration,
     options: argparse.Namespace,
-    setup: Callable[[Manager], None],
+    setup: Callable[[Manager], Awaitable[None] | None],
     election: LeaderElectionSettings | None = None,
     metrics_tls: EndpointCertificate | None = None,
 ) -> int:
+    """Run a manager until it is told to stop; the exit code."""
     import asyncio
 
     import uvloop
@@ -182,7 +191,7 @@ def _serve(
 async def _manage(
     configuration: Configuration,
     options: argparse.Namespace,
-    setup: Callable[[Manager], None],
+    setup: Callable[[Manager], Awaitable[None] | None],
     election: LeaderElectionSettings | None,
     metrics_tls: EndpointCertificate | None,
 ) -> int:
@@ -212,7 +221,9 @@ async def _manage(
                 leader_election=election,
             ),
         )
-        setup(manager)
+        asked = setup(manager)
+        if asked is not None:
+            await asked
         async with aio.supervise() as tasks:
             tasks.start(_freeze_when_ready(manager), name="gc-freeze")
             await manager.run()

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from jobsetpy.api import keys
 from jobsetpy.app import _tls_names as tls_names
 from jobsetpy.app import configuration as file
 from jobsetpy.app.configuration import Configuration
 from jobsetpy.app.election import NAMESPACE_FILE
+from jobsetpy.domain.coscheduling_backends import BACKENDS, COSCHEDULER
 from jobsetpy.domain.features import gate_names, gate_problems
+from jobsetpy.domain.name_rules import dns1123_subdomain
 from jobsetpy.observability.logging import Format, get_logger
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ _OVERRIDES: Final = {
     "group_scheduling_image": ("group_scheduling", "image"),
     "group_scheduling_agent_image": ("group_scheduling", "agent_image"),
     "group_scheduling_rbac": ("group_scheduling", "manage_rbac"),
+    "coscheduling_backend": ("coscheduling", "backend"),
+    "coscheduling_scheduler_name": ("coscheduling", "scheduler_name"),
+    "coscheduling_member_resource": ("coscheduling", "member_resource"),
 }
 """Flag → section and field of the file that it overrides."""
 
@@ -52,28 +58,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--feature-gates", type=parse_gates, default=None, metavar="NAME=BOOL,...", help=gates
     )
-    parser.add_argument(
-        "--leader-elect",
-        nargs="?",
-        const=True,
-        type=_boolean,
-        default=None,
-        metavar="BOOL",
-        help="default: what the configuration file says, else true",
-    )
-    parser.add_argument(
-        "--metrics-secure",
-        nargs="?",
-        const=True,
-        type=_boolean,
-        default=True,
-        metavar="BOOL",
-        help="metrics over TLS, for those whom the API server lets read them; default true",
-    )
+    add_election_flags(parser)
     parser.add_argument(
         "--in-place-restart-stalled-after",
         dest="stalled_after",
-        type=_positive_duration,
+        type=positive_duration,
         metavar="DURATION",
         help="closed barriers name the pods that hold them after this time; default 60s",
     )
@@ -91,7 +80,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--group-scheduling-rbac",
         nargs="?",
         const=True,
-        type=_boolean,
+        type=boolean,
         metavar="BOOL",
         help="have a Role made that lets them watch their group's ConfigMap; default false",
     )
@@ -101,11 +90,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="DURATION",
         help="webhooks are served for so long after SIGTERM; default 5s in a pod, else 0s",
     )
+    _add_coscheduling_flags(parser)
     # Manifests made for today's controller may have these; they are taken in their sense, or for
     # nothing where they have none here.
     parser.add_argument("--zap-log-level", choices=[*_ZAP_LEVELS, "1", "2"], help=argparse.SUPPRESS)
     parser.add_argument("--zap-encoder", choices=("json", "console"), help=argparse.SUPPRESS)
-    parser.add_argument("--zap-devel", nargs="?", const=True, type=_boolean, help=argparse.SUPPRESS)
+    parser.add_argument("--zap-devel", nargs="?", const=True, type=boolean, help=argparse.SUPPRESS)
     for name in ("--zap-stacktrace-level", "--zap-time-encoding"):
         parser.add_argument(name, help=argparse.SUPPRESS)
 
@@ -117,7 +107,63 @@ def _duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _positive_duration(text: str) -> float:
+def _add_coscheduling_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--coscheduling-backend",
+        choices=BACKENDS,
+        help="what schedules groups of coscheduling; default labels: a plugin of the scheduler's",
+    )
+    parser.add_argument(
+        "--coscheduling-scheduler-name",
+        type=_scheduler_name,
+        metavar="NAME",
+        help="scheduler beside the coscheduler, for pods that name none; default: the usual one",
+    )
+    parser.add_argument(
+        "--coscheduling-member-resource",
+        nargs="?",
+        const=True,
+        type=boolean,
+        metavar="BOOL",
+        help=f"have pods of groups ask for {keys.POD_GROUP_MEMBER_RESOURCE}; default false",
+    )
+
+
+def _scheduler_name(text: str) -> str:
+    problems = dns1123_subdomain(text)
+    if problems:
+        raise argparse.ArgumentTypeError(f"{text!r}: {problems[0]}")
+    return text
+
+
+def add_election_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags of everything that runs with replicas."""
+    parser.add_argument(
+        "--leader-elect",
+        nargs="?",
+        const=True,
+        type=boolean,
+        default=None,
+        metavar="BOOL",
+        help="default: what the configuration file says, else true",
+    )
+    parser.add_argument(
+        "--metrics-secure",
+        nargs="?",
+        const=True,
+        type=boolean,
+        default=True,
+        metavar="BOOL",
+        help="metrics over TLS, for those whom the API server lets read them; default true",
+    )
+
+
+def positive_duration(text: str) -> float:
+    """Seconds of a duration that is longer than none.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
     seconds = _duration(text)
     if seconds <= 0:
         msg = f"{text!r} must be longer than 0s"
@@ -145,7 +191,7 @@ def parse_gates(text: str) -> dict[str, bool]:
         if not equals:
             msg = f"{part!r} is not NAME=true or NAME=false"
             raise argparse.ArgumentTypeError(msg)
-        gates[name.strip()] = _boolean(value.strip())
+        gates[name.strip()] = boolean(value.strip())
     problems = gate_problems(gates)
     if problems:
         raise argparse.ArgumentTypeError("; ".join(problems))
@@ -160,7 +206,7 @@ def read(options: argparse.Namespace) -> Configuration:
     """
     configuration = file.load(Path(options.config)) if options.config else file.defaults()
     configuration = _overridden(configuration, options)
-    gates = {**configuration.feature_gates, **(options.feature_gates or {})}
+    gates = {**configuration.feature_gates, **(getattr(options, "feature_gates", None) or {})}
     given = configuration.given
     if options.leader_elect is not None:
         given |= {"leaderElection"}
@@ -218,6 +264,10 @@ def without_effect(configuration: Configuration, *, webhooks: bool) -> list[str]
         idle += ["groupScheduling.image", "groupScheduling.agentImage"]
     elif configuration.internal_cert_management.enable:
         idle.append("webhook.certDir")  # own certificates are kept in memory
+    if not configuration.features.coscheduling:
+        idle.append("coscheduling")
+    elif configuration.coscheduling.backend != COSCHEDULER:
+        idle += ["coscheduling.schedulerName", "coscheduling.memberResource"]
     return [path for path in idle if path in configuration.given]
 
 
@@ -256,9 +306,14 @@ def _drain_s(asked: float | None) -> float:
 
 
 def metrics_tls(
-    configuration: Configuration, options: argparse.Namespace
+    configuration: Configuration, options: argparse.Namespace, *, service: str = METRICS_SERVICE
 ) -> EndpointCertificate | None:
     """How metrics are protected; ``None`` when they are served in plain, or not at all.
+
+    Args:
+        configuration: as read.
+        options: parsed flags.
+        service: in the name of a certificate that is made here.
 
     Raises:
         ConfigurationError: the TLS library cannot do what the ``tls`` section asks for.
@@ -271,7 +326,7 @@ def metrics_tls(
     try:
         return EndpointCertificate(
             folder=Path(folder) if folder else None,
-            names=(METRICS_SERVICE,),
+            names=(service,),
             tls13_only=tls.min_version == "VersionTLS13",
             ciphers=tls_names.openssl_ciphers(tls.cipher_suites),
         )
@@ -279,7 +334,7 @@ def metrics_tls(
         raise file.ConfigurationError([f"tls: {error}"]) from None
 
 
-def _boolean(text: str) -> bool:
+def boolean(text: str) -> bool:
     """As Go's flags read it."""
     if text in {"1", "t", "T", "true", "TRUE", "True"}:
         return True

@@ -257,6 +257,7 @@ class Engine:
         ticket = self._tickets
         held = _Held(request, asyncio.get_running_loop().create_future())
         self._held[ticket] = held
+        self._report.held(len(self._held))
         self._reserve(request)
         try:
             actions = self._planner.bind_asked(ticket, request.uid, self._now())
@@ -272,7 +273,9 @@ class Engine:
                 self._reserve(request)  # an earlier request for the same pod may have been refused
             return await held.answer
         finally:
-            if self._held.pop(ticket, None) is not None:
+            cancelled = self._held.pop(ticket, None) is not None
+            self._report.held(len(self._held))
+            if cancelled:
                 self._release(request.uid)
                 self._act(self._planner.bind_cancelled(ticket, self._now()))
 

@@ -151,6 +151,10 @@ class Reporter:
         """A gate could not be taken off, and will be tried again."""
         self._log.warning("a gate could not be lifted", group=str(key), error=str(error))
 
+    def held(self, number: int) -> None:
+        """So many requests wait for their answer."""
+        metrics.held(number)
+
     def quick_reject(self, reason: Literal["backoff", "limit", "other"]) -> None:
         """A bind was refused at once."""
         metrics.quick_reject(reason)

@@ -104,13 +104,13 @@ class Coscheduler:
             for registration in registrations:
                 registration.remove()
             engine.abandon(LOST)
-            metrics.census({}, {}, held=0)
+            metrics.census({}, {})
 
 
 async def _count(engine: Engine) -> None:
     while True:
         census = engine.planner.census()
-        metrics.census(census.groups, census.pods, held=engine.held)
+        metrics.census(census.groups, census.pods)
         await asyncio.sleep(CENSUS_S)
 
 

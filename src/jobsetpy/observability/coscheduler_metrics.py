@@ -118,13 +118,17 @@ for _outcome in ("allowed", "spared", "refused"):
     _preemptions.labels(_outcome)
 
 
-def census(groups: Mapping[str, int], pods: Mapping[str, int], *, held: int) -> None:
-    """Set how many groups and pods are in each state, and how many requests are held."""
+def held(number: int) -> None:
+    """Set how many requests wait for their answer."""
+    _held.set(number)
+
+
+def census(groups: Mapping[str, int], pods: Mapping[str, int]) -> None:
+    """Set how many groups and pods are in each state."""
     for state in GROUP_STATES:
         _groups.labels(state).set(groups.get(state, 0))
     for state in POD_STATES:
         _pods.labels(state).set(pods.get(state, 0))
-    _held.set(held)
 
 
 def held_limit(number: int) -> None:

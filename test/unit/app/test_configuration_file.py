@@ -55,6 +55,8 @@ def test_a_file_without_fields_has_all_defaults():
         "client_connection": {"qps": 500.0, "burst": 500},
         "in_place_restart": {"agent_image": "", "stalled_after": 60.0},
         "group_scheduling": {"image": "bash", "agent_image": "", "manage_rbac": False},
+        "coscheduling": {"backend": "labels", "scheduler_name": "", "member_resource": False},
+        "coscheduler": attrs.asdict(c.Coscheduler()),
         "feature_gates": {},
         "given": frozenset(),
     }

@@ -1,0 +1,294 @@
+"""The coscheduler as it is shipped beside the real scheduler: rights, certificates, replicas.
+
+Two processes with the account, the roles and the Secrets of ``config/coscheduler``, behind what
+stands for the Service; the scheduler has the configurations that are shipped for it.
+"""
+
+import base64
+import json
+import ssl
+
+import aiohttp
+import pytest
+
+from jobsetpy.api.core import Node
+from jobsetpy.client import HttpRequest
+from jobsetpy.coscheduler._pods import GroupPod
+from jobsetpy.testing import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+
+SYSTEM = "jobset-system"
+MEMBER = "pod-group.scheduling.x-k8s.io/member"
+FOREIGN = "gangs.example/not-yet"
+POOL = "jobset.x-k8s.io/coscheduling"
+LIMIT_S = 60.0
+FILE = """
+apiVersion: config.jobset.x-k8s.io/v1alpha1
+kind: Configuration
+leaderElection:
+  resourceNamespace: jobset-system
+  leaseDuration: 5s
+  renewDeadline: 4s
+  retryPeriod: 500ms
+coscheduler:
+  capacityCheck: false # both gangs are to be tried
+  ordinaryPods: false
+"""
+
+
+class Replica:
+    """A process of its own port, with the rights that it ships with."""
+
+    def __init__(self, kubeconfig, folder, site, name):
+        from coscheduler_process import CoschedulerProcess
+        from manager_process import free_port
+
+        (folder / "configuration.yaml").write_text(FILE)
+        self.port = free_port()
+        self.folder = site.folder
+        self.process = CoschedulerProcess(
+            kubeconfig, folder / f"{name}.log", site,
+            "--bind-address", f"127.0.0.1:{self.port}", "--cert-dir=",
+            "--config", str(folder / "configuration.yaml"),
+            metrics=True,
+        )  # fmt: skip
+
+    def metric(self, series):
+        """One figure."""
+        return self.process.scrape()[series]
+
+    def problems(self):
+        """Why it is not ready."""
+        return self.process.readiness()[1].splitlines()
+
+    async def holds(self, number):
+        """Wait until it holds so many binds."""
+        await eventually(
+            lambda: self.metric("jobset_coscheduler_held_binds") == number, LIMIT_S, poll_s=0.2
+        )
+
+    async def asked(self, client):
+        """The status of a bind with the certificate in these files; 0 for no connection."""
+        context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
+        if client:
+            context.load_cert_chain(self.folder / f"{client}.crt", self.folder / f"{client}.key")
+        body = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
+        url = f"https://127.0.0.1:{self.port}/ext/bind"
+        name = "jobset-coscheduler.jobset-system.svc"
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(url, json=body, ssl=context, server_hostname=name) as answer,
+            ):
+                return answer.status
+        except aiohttp.ClientError:
+            return 0
+
+
+class Installation:
+    """Two replicas, the scheduler that calls them, and what leads to the one that is ready."""
+
+    def __init__(self, rig, folder):
+        from coscheduler_process import ExtenderSite
+        from gangs_kit import Front
+        from manager_process import free_port
+
+        self.rig = rig
+        self.client = rig.client
+        self.site = ExtenderSite(folder / "tls")
+        self.front = Front(free_port())
+        self.site.port = self.front.port
+        self.folder = folder
+        self.replicas = []
+        self._before = (rig.cluster.folder / "scheduler.json").read_text()
+
+    async def install(self):
+        """Account, roles and Secrets."""
+        from account import account_kubeconfig
+        from install import CONFIG, apply_object
+        from kustomize import render
+
+        for document in render(CONFIG / "coscheduler" / "base"):
+            if document["kind"] not in {"Deployment", "Service"}:
+                await apply_object(self.client, document)
+        kubeconfig = await account_kubeconfig(
+            self.client, self.rig.cluster.kubeconfig, self.folder, SYSTEM, "jobset-coscheduler"
+        )
+        self.replicas = [Replica(kubeconfig, self.folder, self.site, name) for name in "ab"]
+
+    async def fetch_client_certificate(self, name):
+        """Copy what the coscheduler made for the scheduler to where the scheduler looks for it."""
+        from cryptography import x509
+
+        secret = f"/api/v1/namespaces/{SYSTEM}/secrets/jobset-coscheduler-client-cert"
+
+        async def filled():
+            answer = await self.client.raw(HttpRequest(method="GET", path=secret))
+            data = json.loads(answer.body).get("data", {})
+            found = {key: base64.b64decode(value) for key, value in data.items()}
+            if "tls.crt" not in found:
+                return None
+            subject = x509.load_pem_x509_certificate(found["tls.crt"]).subject
+            return found if subject.rfc4514_string() == f"CN={name}" else None
+
+        found = await eventually(filled, LIMIT_S, poll_s=0.2)
+        assert set(found) == {"ca.crt", "tls.crt", "tls.key"}
+        for key, file in (("ca.crt", "ca.crt"), ("tls.crt", "client.crt"), ("tls.key", "client.key")):  # fmt: skip
+            (self.site.folder / file).write_bytes(found[key])
+
+    def configure(self, folder):
+        """Restart the scheduler with a configuration as it is shipped."""
+        from gangs import set_scheduler
+
+        set_scheduler(self.rig.cluster, self.site.scheduler_config(folder))
+
+    async def end(self):
+        """End the processes, and have the scheduler as it was."""
+        for each in self.replicas:
+            await self.rig.end(each.process)
+        self.rig.cluster.stop_component("kube-scheduler")
+        (self.rig.cluster.folder / "scheduler.json").write_text(self._before)
+        self.rig.cluster.start_component("kube-scheduler")
+
+    def members(self, group, size, **spec):
+        """Pods of a group with the marker resource."""
+        bodies = self.rig.bodies(group, size, **spec)
+        for body in bodies:
+            resources = body["spec"]["containers"][0]["resources"]
+            resources["limits"] = {MEMBER: "1"}
+            resources["requests"] = {**resources["requests"], MEMBER: "1"}
+        return bodies
+
+    async def make_held(self, group):
+        """Two pods that find nodes, and a third behind somebody else's gate: binds are held."""
+        bodies = self.members(group, 3)
+        bodies[2]["spec"]["schedulingGates"].append({"name": FOREIGN})
+        await self.rig.create(bodies)
+
+    async def complete(self, group):
+        """Take the other gate away, when ours is."""
+        name = f"{group}-2"
+
+        async def lifted():
+            pod = await self.client.get(GroupPod, "default", name)
+            return [gate.name for gate in pod.spec.scheduling_gates] == [FOREIGN]
+
+        await eventually(lifted, LIMIT_S, poll_s=0.2)
+        patch = {"spec": {"schedulingGates": None}}
+        await self.client.merge_patch(GroupPod, "default", name, patch)
+        await self.rig.bound(group)
+
+    async def told(self, reason, pod):
+        """Wait for an event about a pod."""
+        path = "/apis/events.k8s.io/v1/namespaces/default/events"
+
+        async def look():
+            answer = await self.client.raw(HttpRequest(method="GET", path=path))
+            return any(
+                (event["reason"], event["regarding"].get("name")) == (reason, pod)
+                and event["reportingController"] == "jobset-coscheduler"
+                for event in json.loads(answer.body)["items"]
+            )
+
+        await eventually(look, LIMIT_S, poll_s=0.2)
+
+
+async def test_the_installations_as_they_are_shipped(gangs, tmp_path):
+    """Marked pods, succession of replicas, and a second scheduler: over mutual TLS throughout."""
+    async with gangs(start=False) as rig:
+        installation = Installation(rig, tmp_path)
+        async with installation.front.serving():
+            try:
+                await installation.install()
+                await rig.node("n", 6)
+                await _marked_pods(installation)
+                await _succession(installation)
+                await _second_scheduler(installation)
+            except BaseException as error:
+                for each in installation.replicas:
+                    log = each.process.log
+                    error.add_note(log.read_text()[-3000:] if log.exists() else "")
+                raise
+            finally:
+                await installation.end()
+
+
+async def _marked_pods(installation):
+    """One replica leads and lets in the scheduler alone; ordinary pods do not come to it."""
+    rig, (leader, standby) = installation.rig, installation.replicas
+    await leader.process.start()
+    installation.front.target = leader.port
+    await installation.fetch_client_certificate("system:kube-scheduler")
+    installation.configure("marked-pods")
+    await standby.process.start(wait=False)
+    installation.site.write_client("system:node:n", file="stranger")
+    stands_by = ["coscheduler: stands by: this replica does not lead"]
+    await eventually(lambda: standby.problems() == stands_by, LIMIT_S, poll_s=0.2)
+    assert await standby.asked("client") == 503
+    # A certificate of another authority, none, and the right one.
+    assert [await leader.asked(each) for each in ("stranger", "", "client")] == [0, 0, 200]
+
+    requests = 'jobset_coscheduler_requests_total{code="200",verb="bind"}'
+    before = leader.metric(requests)
+    await rig.create(rig.bodies("plain", 1, gated=False))
+    await rig.bound("plain")
+    assert leader.metric(requests) == before
+    await rig.delete("plain")
+
+    await rig.create(installation.members("a", 5), installation.members("b", 5))
+    await rig.binds.wait(lambda: rig.some_group("ab") is not None)
+    first = rig.some_group("ab")
+    second = "b" if first == "a" else "a"
+    rejections = 'jobset_coscheduler_group_rejections_total{cause="unschedulable"}'
+    await eventually(lambda: leader.metric(rejections) > 0, LIMIT_S, poll_s=0.2)
+    await installation.told("PodGroupRejected", f"{second}-0")
+    assert rig.binds.counts(second) == [0]
+    await rig.delete(first)
+    await rig.bound(second)
+    await installation.told("PodGroupScheduled", f"{second}-0")
+    await rig.delete(second)
+
+
+async def _succession(installation):
+    """One replica is killed and one is told to end, each with binds held: the other one binds."""
+    rig, (leader, standby) = installation.rig, installation.replicas
+    await installation.make_held("c")
+    await leader.holds(2)
+    await leader.process.kill()
+    await standby.process.wait_ready()
+    installation.front.target = standby.port
+    await standby.holds(2)
+    assert rig.binds.counts("c") == [0]
+    await installation.complete("c")
+
+    await leader.process.start(wait=False)
+    await rig.delete("c")
+    await standby.holds(0)
+    await installation.make_held("d")
+    await standby.holds(2)
+    assert await standby.process.stop() == 0
+    await leader.process.wait_ready()
+    installation.front.target = leader.port
+    await installation.complete("d")
+    await rig.delete("d")
+
+
+async def _second_scheduler(installation):
+    """It schedules its own pods only, onto its own nodes only."""
+    rig, (first, _) = installation.rig, installation.replicas
+    name = "jobset-coscheduler-scheduler"
+    first.process.arguments = (*first.process.arguments, "--client-name", name)
+    assert await first.process.stop() == 0
+    await first.process.start()
+    await installation.fetch_client_certificate(name)
+    installation.configure("second-scheduler")
+    await rig.node("own", 6, **{POOL: "true"})
+    taint = {"key": POOL, "value": "true", "effect": "NoSchedule"}
+    await installation.client.merge_patch(Node, "", "own", {"spec": {"taints": [taint]}})
+    toleration = {"key": POOL, "operator": "Exists"}
+    await rig.create(
+        rig.bodies("e", 5, schedulerName="jobset-coscheduler", tolerations=[toleration])
+    )
+    await rig.bound("e")
+    assert {rig.binds.nodes[f"e-{at}"] for at in range(5)} == {"own"}

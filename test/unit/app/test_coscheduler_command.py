@@ -1,0 +1,98 @@
+"""The coscheduler's flags over the configuration file, and what becomes of both."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+from jobsetpy.app import configuration as file
+from jobsetpy.app import coscheduler, main
+from jobsetpy.coscheduler import LEASE_NAME, CoschedulerSettings
+from jobsetpy.domain.coscheduling_state import Limits
+
+HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
+
+
+@pytest.fixture
+def options(tmp_path):
+    """Parses flags, with a configuration file if there is a text for one."""
+
+    def parse(*flags, text=None):
+        if text is not None:
+            path = tmp_path / "configuration.yaml"
+            path.write_text(HEAD + text)
+            flags = ("--config", str(path), *flags)
+        return main._parser().parse_args(["coscheduler", *flags])
+
+    return parse
+
+
+def made(parsed):
+    """Settings of parsed flags."""
+    section = coscheduler.read(parsed).coscheduler
+    return coscheduler.coscheduler_settings(section, plain_http=parsed.insecure_plain_http)
+
+
+def test_defaults_are_those_of_the_package(options):
+    """Said in two places, since the command line is not to load the package for its help."""
+    assert attrs.evolve(made(options()), namespace="x") == CoschedulerSettings(namespace="x")
+    assert coscheduler.LEASE_NAME == LEASE_NAME
+
+
+def test_a_flag_wins_over_the_file_and_the_file_over_the_default(options):
+    """Whatever type the value has."""
+    text = "coscheduler: {permitTimeout: 20s, clientNames: [a], groupsInFlight: 7, backlog: 9}"
+    settings = made(options(text=text))
+    assert (settings.limits, settings.client_names) == (Limits(permit_s=20, in_flight=7), ("a",))
+    flags = ("--permit-timeout=1m", "--client-name=b", "--client-name=c", "--groups-in-flight=1")
+    settings = made(options(*flags, text=text))
+    assert settings.limits == Limits(permit_s=60, in_flight=1)
+    assert (settings.client_names, settings.backlog) == (("b", "c"), 9)
+
+
+def test_files_of_others_take_the_place_of_its_own_certificates(options):
+    """Clients are those of the folder's authority, unless another one is named."""
+    settings = made(options("--cert-dir=/certs", "--client-ca-file=/other/ca.crt"))
+    assert settings.certificate_dir == Path("/certs")
+    assert settings.client_ca_file == Path("/other/ca.crt")
+    assert made(options("--insecure-plain-http")).plain_http
+
+
+def test_it_never_contends_for_the_managers_lease(options):
+    """Unless the file says so."""
+    assert coscheduler.read(options()).leader_election.resource_name == LEASE_NAME
+    text = "leaderElection: {resourceName: mine}"
+    assert coscheduler.read(options(text=text)).leader_election.resource_name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("coscheduler: {bindAddress: '9443'}", "coscheduler.bindAddress: Invalid value: expected host:port or :port"),
+        ("coscheduler: {pathPrefix: ext}", "coscheduler.pathPrefix: Invalid value: must begin with /"),
+        ("coscheduler: {clientNames: []}", "coscheduler.clientNames: Invalid value: must name clients"),
+        ("coscheduler: {maxPermitTimeout: 5s}", "coscheduler.maxPermitTimeout: Invalid value: must not be shorter than permitTimeout, and both longer than 0s"),
+        ("coscheduler: {maxBackoff: 0s}", "coscheduler.maxBackoff: Invalid value: must not be shorter than firstBackoff, and both longer than 0s"),
+        ("coscheduler: {groupsInFlight: 0}", "coscheduler.groupsInFlight: Invalid value: must be at least 1"),
+        ("coscheduler: {maxHeldBinds: 0}", "coscheduler.maxHeldBinds: Invalid value: must be at least 1"),
+        ("coscheduler: {stuckGroups: -1}", "coscheduler.stuckGroups: Invalid value: must not be negative"),
+        ("coscheduler: {permitTimeout: 5}", "coscheduler.permitTimeout: expected a duration such as 15s, got 5"),
+        ("coscheduler: {certdir: x}", 'unknown field "coscheduler.certdir"'),
+    ],
+)  # fmt: skip
+def test_what_cannot_be(options, text, problem):
+    """Each problem is a line with the field's path."""
+    with pytest.raises(file.ConfigurationError) as caught:
+        coscheduler.read(options(text=text))
+    assert caught.value.problems == [problem]
+
+
+def test_flags_are_checked_as_the_file_is():
+    """Both ways lead to the same rules, and the process says what is wrong and ends."""
+    command = [sys.executable, "-m", "jobsetpy.app.main", "coscheduler", "--groups-in-flight=0"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == main.EXIT_CONFIGURATION
+    problem = "coscheduler.groupsInFlight: Invalid value: must be at least 1"
+    assert ended.stderr == f"jobsetpy coscheduler: {problem}\n"
