@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobsetpy.app.backend import Backend
 from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import coscheduling, jobs, leader_pods, pod_epochs, pod_placement
@@ -16,6 +17,7 @@ def add_jobset_controllers(
     webhooks: bool = False,
     group_rbac: bool = False,
     stalled_after_s: float = 60.0,
+    backend: Backend | None = None,
 ) -> None:
     """Add the JobSet controllers to ``manager``.
 
@@ -24,12 +26,23 @@ def add_jobset_controllers(
         features: which gates are on; all of them when absent.
         group_rbac: whether pods of a group are given the right to watch their group's ConfigMap.
         stalled_after_s: after this time a closed barrier names the pods that hold it.
+        backend: of coscheduling; labels alone when absent.
         webhooks: whether the pod webhook is served: only then is a misplaced pod an accident.
     """
     features = features or Features()
-    jobs.setup(manager, jobs.JobsSettings(features=features, group_rbac=group_rbac))
+    backend = backend or Backend()
+    jobs.setup(
+        manager,
+        jobs.JobsSettings(features=features, group_rbac=group_rbac, marks=backend.marks),
+    )
     leader_pods.setup(manager, leader_pods.LeaderPodsSettings(features=features))
-    coscheduling.setup(manager, coscheduling.CoschedulingSettings(features=features))
+    if features.coscheduling:
+        coscheduling.setup(
+            manager,
+            coscheduling.CoschedulingSettings(
+                features=features, marks=backend.marks, not_served=backend.not_served
+            ),
+        )
     if features.in_place_restart:
         pod_epochs.setup(manager, pod_epochs.PodEpochsSettings(stalled_after_s=stalled_after_s))
     pod_placement.setup(manager, pod_placement.PlacementSettings(repair=webhooks))

@@ -26,12 +26,12 @@ def made(world, features):
 
 
 async def test_gates_decide_which_controllers_run():
-    """Restarts in place have a controller and caches of their own, which is all that is left out."""
+    """Restarts in place and coscheduling have controllers of their own; all others stay."""
     world = World()
     _, everything = made(world, None)
     _, less = made(world, OFF)
     assert {"jobset", "pod-epochs"} <= everything
-    assert everything - less == {"pod-epochs"}
+    assert everything - less == {"pod-epochs", "coscheduling"}
 
 
 @pytest.mark.looptime

@@ -1,0 +1,124 @@
+"""Which backend of coscheduling a manager works with."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
+from jobsetpy.app import configuration as c
+from jobsetpy.app import settings
+from jobsetpy.app.backend import choose_backend
+from jobsetpy.domain.coscheduling_backends import Marks
+from jobsetpy.testing import RecordingClient, World
+
+HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
+
+
+def read(tmp_path, text, *flags):
+    """The configuration of a file and flags."""
+    parser = argparse.ArgumentParser()
+    settings.add_flags(parser)
+    file = tmp_path / "config.yaml"
+    file.write_text(HEAD + text)
+    return settings.read(parser.parse_args(["--config", str(file), *flags]))
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "wanted"),
+    [
+        ("", [], c.Coscheduling()),
+        ("coscheduling: {backend: podgroup}", [], c.Coscheduling(backend="podgroup")),
+        (
+            "coscheduling: {backend: podgroup, schedulerName: gangs, memberResource: true}",
+            ["--coscheduling-backend=coscheduler", "--coscheduling-member-resource=false"],
+            c.Coscheduling(backend="coscheduler", scheduler_name="gangs"),
+        ),
+        ("", ["--coscheduling-scheduler-name=gangs"], c.Coscheduling(scheduler_name="gangs")),
+        ("", ["--coscheduling-member-resource"], c.Coscheduling(member_resource=True)),
+    ],
+)
+def test_file_and_flags(tmp_path, text, flags, wanted):
+    """A flag that is given wins over the file."""
+    assert read(tmp_path, text, *flags).coscheduling == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("coscheduling: {backend: volcano}", "coscheduling.backend: Invalid value: 'volcano'"),
+        ("coscheduling: {schedulerName: No_Name}", "coscheduling.schedulerName: Invalid value"),
+        ("coscheduling: {memberResource: 1}", "coscheduling.memberResource: expected true or false"),
+        ("coscheduling: {other: 1}", 'unknown field "coscheduling.other"'),
+    ],
+)
+def test_what_a_file_may_not_say(tmp_path, text, problem):
+    """Each problem names its field."""
+    with pytest.raises(c.ConfigurationError) as caught:
+        read(tmp_path, text)
+    assert caught.value.problems[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--coscheduling-backend=volcano", "--coscheduling-scheduler-name=No_Name"]
+)
+def test_what_a_flag_may_not_say(tmp_path, flag, capsys):
+    """The same, told by the parser."""
+    with pytest.raises(SystemExit):
+        read(tmp_path, "", flag)
+    assert "coscheduling" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "idle"),
+    [
+        ("coscheduling: {backend: coscheduler, schedulerName: x, memberResource: true}", []),
+        ("coscheduling: {schedulerName: x}", ["coscheduling.schedulerName"]),
+        (
+            "coscheduling: {backend: podgroup, schedulerName: x, memberResource: true}",
+            ["coscheduling.schedulerName", "coscheduling.memberResource"],
+        ),
+        (
+            "coscheduling: {backend: podgroup}\nfeatureGates: {Coscheduling: false}",
+            ["coscheduling"],
+        ),
+    ],
+)
+def test_what_has_no_effect_is_named(tmp_path, text, idle):
+    """Scheduler and resource are the coscheduler's; without the gate there is no backend."""
+    configuration = read(tmp_path, text)
+    found = settings.without_effect(configuration, webhooks=True)
+    assert [path for path in found if path.startswith("coscheduling")] == idle
+
+
+@pytest.mark.parametrize(
+    ("kinds", "wanted", "chosen"),
+    [
+        ([], "labels", "labels"),
+        ([], "coscheduler", "coscheduler"),
+        ([SchedulingPodGroup, SchedulingWorkload], "podgroup", "podgroup"),
+        ([SchedulingPodGroup], "podgroup", "labels"),
+        ([], "podgroup", "labels"),
+    ],
+)
+async def test_the_backend_is_what_the_cluster_has(kinds, wanted, chosen):
+    """Where the API is not served, pods are labelled, and it is said why."""
+    world = World()
+    for kind in kinds:
+        world.register(kind)
+    asked = c.Coscheduling(backend=wanted, scheduler_name="gangs", member_resource=True)
+    backend = await choose_backend(RecordingClient(world, qps=0), asked)
+    assert backend.marks == Marks(backend=chosen, scheduler_name="gangs", member_resource=True)
+    assert ("does not serve it" in backend.not_served) == (chosen != wanted)
+
+
+async def test_a_refused_question_is_told():
+    """A manager without the right to ask labels pods, and says what was answered."""
+    world = World()
+    world.faults.status(403)
+    backend = await choose_backend(
+        RecordingClient(world, qps=0), c.Coscheduling(backend="podgroup")
+    )
+    assert backend.marks.backend == "labels"
+    assert "could not be found out" in backend.not_served
