@@ -108,14 +108,12 @@ def copy_libraries(root: Path, folders: Sequence[Path] = ()) -> None:
         root: the root folder; looked through itself if there are no folders.
         folders: what has such modules.
     """
-    wanted: set[Path] = set()
-    places = folders or [root]
-    for file in (file for folder in places for file in elf_files(folder)):
-        done = subprocess.run(
-            ["ldd", str(file)], capture_output=True, text=True, check=False, timeout=60
-        )
-        own = tuple(map(str, places))
-        wanted.update(Path(p) for p in parse_ldd(done.stdout) if not p.startswith(own))
+    places = [*folders] or [root]
+    files = [str(file) for place in places for file in elf_files(place)]
+    # One call for all: ldd is a shell script. It fails where one of them is static.
+    done = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False, timeout=300)
+    own = tuple(map(str, places))
+    wanted = {Path(path) for path in parse_ldd(done.stdout) if not path.startswith(own)}
     for library in sorted(wanted):
         target = root / library.relative_to("/")
         if not target.exists():
