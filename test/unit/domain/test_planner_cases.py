@@ -706,10 +706,9 @@ class TestSuspension:
 
     def test_somebody_suspends_one_job(self, started):
         """It is resumed; nobody says that the JobSet was suspended."""
-        first = next(iter(started.jobs.values()))
-        first["spec"]["suspend"] = True
+        next(iter(started.jobs.values()))["spec"]["suspend"] = True
         started.reconcile()
-        assert first["spec"]["suspend"] is False
+        assert {False} == {job["spec"]["suspend"] for job in started.jobs.values()}
         assert started.condition("Suspended") is None
 
     def test_never_suspended_has_no_condition(self, started):
