@@ -51,6 +51,7 @@ lint: $(STAMP) ## Formatting, lint rules, types, import contracts
 .PHONY: verify
 verify: $(STAMP) ## Generated files are what their generators make
 	@$(BIN)/python hack/update_crds.py --verify
+	@$(BIN)/python hack/update_monitoring.py --verify
 	@$(BIN)/python hack/update_rbac.py --verify
 	@$(BIN)/python hack/update_chart.py --verify
 

@@ -28,14 +28,13 @@ def surroundings(node_cluster, tmp_path_factory):
         pytest.skip("the existing cluster is not ours to install things in")
     folder = tmp_path_factory.mktemp("images")
     built = docs_kit.ROOT / "build/images"
+    archives = []
     for image in (MANAGER_IMAGE, AGENT_IMAGE):
         name = image.partition("/")[2].partition(":")[0]
-        archive = next(
-            path for path in built.glob("*.tar") if name.removeprefix("jobsetpy-") in path.name
+        archives.append(
+            docs_kit.renamed(built / f"{name}.tar", f"{name}:latest", folder / f"{name}.tar")
         )
-        node_cluster.load_images(
-            docs_kit.renamed(archive, f"{name}:latest", folder / f"{name}.tar")
-        )
+    node_cluster.load_images(archives)
     env = docs_kit.environment(node_cluster.kubeconfig, "kubectl")
     found = Surroundings(env)
     found.uninstall()

@@ -68,8 +68,15 @@ class Surroundings:
         self.kubectl("apply", "--server-side", "-k", str(docs_kit.ROOT / "config" / folder))
 
     def wait_until_installed(self):
-        deployment = ("-n", "jobset-system", "rollout", "status", "deployment")
-        self.kubectl(*deployment, "jobset-controller-manager", "--timeout=85s")
+        """Until the manager's pod is ready; a failure shows what it says."""
+        home = ("-n", "jobset-system")
+        status = ("rollout", "status", "deployment", "jobset-controller-manager")
+        try:
+            self.kubectl(*home, *status, "--timeout=85s")
+        except subprocess.CalledProcessError as error:
+            pods = self.kubectl(*home, "describe", "pods", check=False)
+            log = self.kubectl(*home, "logs", "deployment/jobset-controller-manager", check=False)
+            pytest.fail(f"{error.stderr}\n{pods[-3000:]}\n{log[-3000:]}")
 
     def uninstall(self):
         """Take away what other tests left, so that pages begin with an empty cluster."""

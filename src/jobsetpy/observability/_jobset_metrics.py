@@ -83,6 +83,11 @@ _in_place_missing = Gauge(
     "Pods that barriers wait for, over all JobSets",
     registry=REGISTRY,
 )
+_in_place_stalled = Gauge(
+    "jobset_in_place_restarts_stalled",
+    "JobSets whose barrier has been closed for longer than inPlaceRestart.stalledAfter",
+    registry=REGISTRY,
+)
 _ready_seconds = Histogram(
     "jobset_time_to_ready_seconds",
     "From the creation, or the latest restart or resume, of a JobSet until all its Jobs are ready",
@@ -187,6 +192,11 @@ def in_place_restart_ended(seconds: float) -> None:
 def in_place_missing_pods(count: int) -> None:
     """Set how many pods all barriers together wait for."""
     _in_place_missing.set(count)
+
+
+def in_place_stalled(count: int) -> None:
+    """Set how many barriers are stalled."""
+    _in_place_stalled.set(count)
 
 
 def jobset_ready(seconds: float) -> None:

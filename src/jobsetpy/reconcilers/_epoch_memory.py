@@ -86,6 +86,7 @@ class EpochMemory:
         look_at: when to see who holds it.
         stall_told: the epoch whose stalled barrier an event has told of.
         missing: how many pods the barrier waited for at the last look.
+        stalled: whether the barrier is held for so long that it was looked who holds it.
     """
 
     uid: str
@@ -96,6 +97,7 @@ class EpochMemory:
     look_at: float = 0.0
     stall_told: int = 0
     missing: int = 0
+    stalled: bool = False
     _synced: int = 0
     _synced_version: int = 0
     _synced_at: float = 0.0
@@ -141,6 +143,7 @@ class EpochMemories:
     def __init__(self) -> None:
         self._memories: dict[ObjectKey, EpochMemory] = {}
         self._missing = 0
+        self._stalled = 0
         self.newest_version = 0
 
     def __len__(self) -> int:
@@ -168,11 +171,20 @@ class EpochMemories:
             self.set_missing(memory, 0)
 
     def set_missing(self, memory: EpochMemory, count: int) -> None:
-        """Note how many pods a barrier waits for."""
+        """Note how many pods a barrier waits for; one that waits for none is not stalled."""
         if memory.missing != count:
             self._missing += count - memory.missing
             memory.missing = count
             metrics.in_place_missing_pods(self._missing)
+        if not count:
+            self.set_stalled(memory, stalled=False)
+
+    def set_stalled(self, memory: EpochMemory, *, stalled: bool) -> None:
+        """Note whether a barrier is stalled."""
+        if memory.stalled != stalled:
+            self._stalled += 1 if stalled else -1
+            memory.stalled = stalled
+            metrics.in_place_stalled(self._stalled)
 
     def saw_pod(self, pod: ChildPod) -> None:
         """Note how far the pods' events have come."""

@@ -266,6 +266,7 @@ class PodEpochsReconciler:
         jobs, pods = self._members(jobset)
         found = laggards(jobset, jobs, pods, epoch, self._stalled_after_s)
         self._memories.set_missing(memory, found.missing)
+        self._memories.set_stalled(memory, stalled=found.missing > 0)
         wanted = cond.Wanted(
             keys.BARRIER_STALLED_CONDITION, True, keys.PODS_MISSING_REASON, found.message
         )

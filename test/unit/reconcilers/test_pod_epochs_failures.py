@@ -368,6 +368,7 @@ async def test_a_barrier_that_stays_closed(rig):
         await rig.settle(300)
         assert 1 == len(rig.events(keys.BARRIER_STALLED_CONDITION))
         assert 1 == metrics.REGISTRY.get_sample_value("jobset_in_place_restart_missing_pods")
+        assert 1 == metrics.REGISTRY.get_sample_value("jobset_in_place_restarts_stalled")
         writes = len(rig.status_writes())
 
         rig.world.delete("pods", names[0])
@@ -378,6 +379,7 @@ async def test_a_barrier_that_stays_closed(rig):
         await come(rig, names, 2)
         assert ("False", keys.BARRIER_LIFTED_REASON) == rig.condition("BarrierStalled")
         assert 0 == metrics.REGISTRY.get_sample_value("jobset_in_place_restart_missing_pods")
+        assert 0 == metrics.REGISTRY.get_sample_value("jobset_in_place_restarts_stalled")
 
 
 async def test_an_open_barrier_is_not_watched(rig):

@@ -1,0 +1,327 @@
+"""The Grafana dashboard: rows of plain graphs, one question each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+JOB: Final = 'job=~"$job"'
+RATE: Final = "$__rate_interval"
+CERTIFICATE: Final = "server_certificate_expiration_timestamp_seconds"
+WIDTH, HEIGHT = 8, 7  # three panels a row, of Grafana's 24 columns
+
+Query = tuple[str, str]
+"""An expression, with ``JOB`` in each selector, and the legend of its series."""
+
+
+def _quantiles(series: str, by: str, selector: str = "") -> list[Query]:
+    labels = f"{by}, le" if by else "le"
+    inner = f"{series}_bucket{{{JOB}{selector}}}[{RATE}]"
+    return [
+        (
+            f"histogram_quantile({q}, sum by ({labels}) (rate({inner})))",
+            f"{{{{{by}}}}} {name}" if by else name,
+        )
+        for q, name in (("0.5", "p50"), ("0.99", "p99"))
+    ]
+
+
+def _rate(series: str, by: str, selector: str = "") -> Query:
+    return (
+        f"sum by ({by}) (rate({series}{{{JOB}{selector}}}[{RATE}]))",
+        _legend(by),
+    )
+
+
+def _ever(series: str, by: str) -> Query:
+    """Counts in an interval: whole numbers, for what happens seldom."""
+    return (f"sum by ({by}) (increase({series}{{{JOB}}}[{RATE}]))", _legend(by))
+
+
+def _legend(labels: str) -> str:
+    return " ".join(f"{{{{{label.strip()}}}}}" for label in labels.split(","))
+
+
+ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = (
+    (
+        "At a glance",
+        (
+            (
+                "Replicas up, and leading",
+                "short",
+                [
+                    (f"sum(up{{{JOB}}})", "up"),
+                    (f"sum(leader_election_master_status{{{JOB}}})", "leading"),
+                ],
+            ),
+            (
+                "JobSets that ended",
+                "short",
+                [
+                    (f"sum(increase(jobset_completed_total{{{JOB}}}[{RATE}]))", "completed"),
+                    (f"sum(increase(jobset_failed_total{{{JOB}}}[{RATE}]))", "failed"),
+                ],
+            ),
+            (
+                "Created, restarted or resumed → ready",
+                "s",
+                _quantiles("jobset_time_to_ready_seconds", ""),
+            ),
+        ),
+    ),
+    (
+        "Restarts",
+        (
+            ("Restarts by kind", "short", [_ever("jobset_restarts_total", "kind")]),
+            (
+                "Decisions of failure policies",
+                "short",
+                [_ever("jobset_failure_policy_decisions_total", "action")],
+            ),
+            (
+                "What began restarts in place",
+                "short",
+                [
+                    _ever("jobset_in_place_restart_causes_total", "cause, exit_code"),
+                ],
+            ),
+            ("Restart in place, whole", "s", _quantiles("jobset_in_place_restart_seconds", "")),
+            (
+                "Restart in place by phase, p99",
+                "s",
+                [_quantiles("jobset_in_place_restart_phase_seconds", "phase")[1]],
+            ),
+            (
+                "Barriers",
+                "short",
+                [
+                    (f"max(jobset_in_place_restarts_stalled{{{JOB}}})", "stalled"),
+                    (f"max(jobset_in_place_restart_missing_pods{{{JOB}}})", "pods waited for"),
+                ],
+            ),
+        ),
+    ),
+    (
+        "Queues and controllers",
+        (
+            ("Depth", "short", [(f"sum by (name) (workqueue_depth{{{JOB}}})", "{{name}}")]),
+            ("Wait, p99", "s", [_quantiles("workqueue_queue_duration_seconds", "name")[1]]),
+            ("Work, p99", "s", [_quantiles("workqueue_work_duration_seconds", "name")[1]]),
+            ("Retries", "ops", [_rate("workqueue_retries_total", "name")]),
+            (
+                "Reconciles by result",
+                "ops",
+                [_rate("controller_runtime_reconcile_total", "controller, result")],
+            ),
+            (
+                "Longest under way",
+                "s",
+                [
+                    (
+                        f"max by (name) (workqueue_longest_running_processor_seconds{{{JOB}}})",
+                        "{{name}}",
+                    )
+                ],
+            ),
+        ),
+    ),
+    (
+        "API server",
+        (
+            ("Requests", "reqps", [_rate("rest_client_requests_total", "method, resource")]),
+            (
+                "Requests that failed",
+                "reqps",
+                [_rate("rest_client_requests_total", "code, resource", ',code!~"2..|404|409"')],
+            ),
+            (
+                "Latency, p99",
+                "s",
+                [_quantiles("rest_client_request_duration_seconds", "verb", ',verb!="watch"')[1]],
+            ),
+            (
+                "Requests held back by the own limit",
+                "short",
+                [
+                    (
+                        f"sum(rate(rest_client_rate_limiter_duration_seconds_sum{{{JOB}}}[{RATE}]))",
+                        "waiting on average",
+                    )
+                ],
+            ),
+            ("Watch events", "ops", [_rate("informer_events_total", "kind")]),
+            (
+                "Watches that ended, lists that failed",
+                "short",
+                [
+                    _ever("informer_watch_ends_total", "kind, reason"),
+                    (
+                        f"sum by (kind) (increase(informer_failures_total{{{JOB}}}[{RATE}]))",
+                        "{{kind}} failed",
+                    ),
+                    (
+                        f"sum by (kind) (increase(informer_relists_total{{{JOB}}}[{RATE}]))",
+                        "{{kind}} listed again",
+                    ),
+                ],
+            ),
+        ),
+    ),
+    (
+        "Webhooks",
+        (
+            (
+                "Requests",
+                "reqps",
+                [_rate("controller_runtime_webhook_requests_total", "webhook, code")],
+            ),
+            (
+                "Latency, p99",
+                "s",
+                [_quantiles("controller_runtime_webhook_latency_seconds", "webhook")[1]],
+            ),
+            (
+                "Certificates end in",
+                "s",
+                [
+                    (
+                        f"min by (server) ({CERTIFICATE}{{{JOB}}}) - time()",
+                        "{{server}}",
+                    )
+                ],
+            ),
+        ),
+    ),
+    (
+        "Groups",
+        (
+            ("Groups that gather", "short", [(f"max(jobset_groups_waiting{{{JOB}}})", "waiting")]),
+            ("Gathering", "s", _quantiles("jobset_group_gather_seconds", "")),
+            (
+                "Followers of exclusive placement",
+                "short",
+                [_ever("jobset_exclusive_placement_followers_total", "action")],
+            ),
+            (
+                "Coscheduler: groups",
+                "short",
+                [(f"max by (state) (jobset_coscheduler_groups{{{JOB}}})", "{{state}}")],
+            ),
+            (
+                "Coscheduler: whole group bound",
+                "s",
+                _quantiles("jobset_coscheduler_group_bind_seconds", ""),
+            ),
+            (
+                "Coscheduler: groups refused",
+                "short",
+                [_ever("jobset_coscheduler_group_rejections_total", "cause")],
+            ),
+        ),
+    ),
+    (
+        "Processes",
+        (
+            (
+                "Memory",
+                "bytes",
+                [(f"max by (pod) (process_resident_memory_bytes{{{JOB}}})", "{{pod}}")],
+            ),
+            ("CPU", "short", [_rate("process_cpu_seconds_total", "pod")]),
+            (
+                "Event loop: late by",
+                "s",
+                [(f"max by (pod) (event_loop_lag_seconds{{{JOB}}})", "{{pod}}")],
+            ),
+            (
+                "Objects in caches",
+                "short",
+                [(f"max by (kind) (informer_objects{{{JOB}}})", "{{kind}}")],
+            ),
+            ("Tasks", "short", [(f"max by (pod) (asyncio_tasks{{{JOB}}})", "{{pod}}")]),
+            ("Events", "ops", [_rate("event_recorder_events_total", "outcome")]),
+        ),
+    ),
+)
+
+
+def dashboard() -> dict[str, Any]:
+    """The dashboard as Grafana reads it."""
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for title, graphs in ROWS:
+        panels.append(
+            {
+                "type": "row",
+                "title": title,
+                "collapsed": False,
+                "gridPos": {"x": 0, "y": top, "w": 24, "h": 1},
+                "panels": [],
+            }
+        )
+        top += 1
+        for number, (name, unit, queries) in enumerate(graphs):
+            row, column = divmod(number, 24 // WIDTH)
+            place = {"x": column * WIDTH, "y": top + row * HEIGHT, "w": WIDTH, "h": HEIGHT}
+            panels.append(_panel(name, unit, queries, place))
+        top += -(-len(graphs) * WIDTH // 24) * HEIGHT
+    for number, panel in enumerate(panels, 1):
+        panel["id"] = number
+    return {
+        "uid": "jobset-controller",
+        "title": "JobSet",
+        "tags": ["jobset"],
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {"list": [_datasource(), _job()]},
+        "panels": panels,
+    }
+
+
+def _panel(
+    title: str, unit: str, queries: Sequence[Query], place: dict[str, int]
+) -> dict[str, Any]:
+    return {
+        "type": "timeseries",
+        "title": title,
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "gridPos": place,
+        "fieldConfig": {
+            "defaults": {"unit": unit, "min": 0, "custom": {"lineWidth": 1, "fillOpacity": 0}},
+            "overrides": [],
+        },
+        "options": {
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+        "targets": [
+            {"refId": chr(ord("A") + at), "expr": expression, "legendFormat": legend}
+            for at, (expression, legend) in enumerate(queries)
+        ],
+    }
+
+
+def _datasource() -> dict[str, Any]:
+    return {
+        "name": "datasource",
+        "label": "Data source",
+        "type": "datasource",
+        "query": "prometheus",
+    }
+
+
+def _job() -> dict[str, Any]:
+    return {
+        "name": "job",
+        "label": "Job",
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": {"query": "label_values(jobset_restarts_total, job)", "refId": "job"},
+        "refresh": 2,
+        "includeAll": True,
+        "allValue": ".*jobset.*",
+        "multi": True,
+        "current": {"text": "All", "value": "$__all"},
+    }
