@@ -35,7 +35,7 @@ async def following(
     client: KubeClient, cls: type, note: Note, **scope: str
 ) -> AsyncIterator[SharedInformer[Any]]:
     """Within the block ``note`` hears of every object in scope; those present, before it begins."""
-    informer: SharedInformer[Any] = SharedInformer(client, cls, **scope)
+    informer: SharedInformer[Any] = SharedInformer(client, cls, backoff_cap_s=2.0, **scope)
     informer.add_handler(_Telling(note))
     async with aio.supervise() as tasks:
         tasks.start(informer.run(), name=f"following {cls.__name__}")

@@ -447,7 +447,8 @@ class WatchMachine(Generic[T]):
             return self._relist("the resourceVersion expired", self._pause_unless_first())
         if isinstance(error, InvalidError | NotFoundError):
             return self._relist("the server refuses the watch", self._backoff.next())
-        self._streak += 1
+        # Not a part of the streak: after an outage, in which the server was asked in vain ever more
+        # seldom, its first answer is often that history is lost, and the list need not wait then.
         wait = self._backoff.next(_retry_after(error))
         if isinstance(error, DecodeError | RetryableApiError) and not _asks_for_patience(error):
             self._stuck += 1

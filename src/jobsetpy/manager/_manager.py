@@ -49,6 +49,10 @@ T = TypeVar("T", bound=KubeObject)
 
 _REVIEWS_QPS = 10
 
+WATCH_BACKOFF_CAP_S = 10.0
+"""The longest wait until a watch is tried again. Of managers there are a few, with a dozen watches
+each: after an outage nobody needs to wait longer for them, as for thousands of agents."""
+
 LOOP_LAG_PERIOD_S = 1.0
 """How often the event loop's lag is measured."""
 
@@ -144,7 +148,9 @@ class Manager:
         self.leading = asyncio.Event()
         self.metrics_port: int | None = None
         self.health_port: int | None = None
-        self._cache = InformerCache(client, observer=InformerMetrics())
+        self._cache = InformerCache(
+            client, observer=InformerMetrics(), backoff_cap_s=WATCH_BACKOFF_CAP_S
+        )
         self._runnables: list[Runnable] = []
         self._recorders: dict[str, EventRecorder] = {}
         self._ready_checks: dict[str, Check] = {"caches": self._cache_problems}

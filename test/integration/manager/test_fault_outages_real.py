@@ -79,8 +79,10 @@ async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
                 await leader.start(wait=False)  # as the kubelet does
             await leader.wait_ready()
             await late.wait_ready()
-            await group.running("recreate", restarts=1)
+            print(f"managers ready {time.monotonic() - back:.1f} s after")
             await group.running("in-place", epoch=2)
+            print(f"in place {time.monotonic() - back:.1f} s after")
+            await group.running("recreate", restarts=1)
             print(f"caught up {time.monotonic() - back:.1f} s after the API server was back")
             await group.create("single")
             await asyncio.sleep(1.0)

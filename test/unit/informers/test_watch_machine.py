@@ -454,6 +454,18 @@ class TestExpiry:
         assert made.resource_version == "5"
         assert isinstance(made.command, OpenWatch)
 
+    def test_410_after_an_outage_lists_at_once(self):
+        """Waits grow while the server cannot be reached; its first answer ends them."""
+        made, _ = watching()
+        for _ in range(8):
+            made.on_error(ConnectFailedError("refused"), 0.0)
+            assert isinstance(made.command, Wait)
+            made.on_waited()
+
+        made.on_error(ExpiredError(410), 0.0)
+
+        assert RequestPage("", 500) == made.command
+
     def test_repeated_410_backs_off(self):
         """List, 410, list, 410, ... does not turn into a storm of lists."""
         made, _ = watching()
