@@ -60,6 +60,7 @@ generate: $(STAMP) ## Make generated files anew
 	@$(BIN)/python hack/update_crds.py
 	@$(BIN)/python hack/update_rbac.py
 	@$(BIN)/python hack/update_chart.py
+	@$(BIN)/python hack/update_monitoring.py
 
 .PHONY: helm-lint
 helm-lint: $(STAMP) ## Look the Helm chart over
