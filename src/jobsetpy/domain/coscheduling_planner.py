@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import attrs
 
@@ -45,6 +46,9 @@ from jobsetpy.domain.coscheduling_state import (
     TrackedGroup,
     TrackedPod,
 )
+
+RECENT_S: Final = 1.0
+"""So long after a group has given up its reservations, these count as its own."""
 
 
 class GroupPlanner:
@@ -224,13 +228,15 @@ class GroupPlanner:
 
         Args:
             now: the time.
-            freed: pods or nodes have changed; not only reservations were given up. A group that
-                backs off need not any longer if there may be room for it now.
+            freed: pods or nodes have changed; not only reservations were given up.
+
+        A group that backs off need not any longer if there may be room for it now; but not by
+        what it has just given up itself.
         """
-        if freed:
-            for group in self._flying.values():
-                if group.not_before > now and self._may_fit(group):
-                    group.not_before = now
+        for group in self._flying.values():
+            own = not freed and group.gave_up_at > now - RECENT_S
+            if group.not_before > now and not own and self._may_fit(group):
+                group.not_before = now
         self._may_lift = True
         return self._done(now)
 
@@ -241,7 +247,7 @@ class GroupPlanner:
 
         Their groups are refused instead, which frees the room as well. Where another node offers no
         waiting pods as victims, and none offers only such, the choice is left to it. Nothing is
-        deleted for a member of a group that cannot be complete even so.
+        deleted for a member of a group that is too small, or cannot be complete even so.
 
         Args:
             victims: by node, the UIDs of those that would be deleted there.
@@ -252,10 +258,12 @@ class GroupPlanner:
             The nodes that remain, each with all its victims, and what is to be done.
         """
         pod = self._pods.get(preemptor)
-        if pod is not None and not pod.group.complete and not self._may_fit(pod.group):
-            return {}, self._done(now)
+        if pod is not None and not pod.group.complete:
+            large = plugin.pre_filter(pod.group.info(), pod.group.size)
+            if not large or not self._may_fit(pod.group):
+                return {}, self._done(now)
         nodes = {node: list(uids) for node, uids in victims.items()}
-        waiting = {node: [u for u in uids if self._waits(u)] for node, uids in nodes.items()}
+        waiting = {node: [u for u in uids if self._unbound(u)] for node, uids in nodes.items()}
         free = [node for node, uids in nodes.items() if uids and len(waiting[node]) == len(uids)]
         clean = {node: uids for node, uids in nodes.items() if not waiting[node]}
         if clean and not free:
@@ -264,8 +272,8 @@ class GroupPlanner:
         if candidates:
             chosen = min(candidates, key=lambda node: (len(waiting[node]), node))
             for uid in waiting[chosen]:
-                if self._waits(uid):
-                    group = self._pods[uid].group
+                group = self._pods[uid].group
+                if self._pods[uid].state is PodState.WAITING:
                     self._reject(group, Cause.PREEMPTED, "its room is needed", now)
         return {}, self._done(now)
 
@@ -327,9 +335,14 @@ class GroupPlanner:
 
     # -- groups -------------------------------------------------------------------------------
 
-    def _waits(self, uid: str) -> bool:
+    def _unbound(self, uid: str) -> bool:
+        """Whether room is no more than reserved for a pod.
+
+        Or was until just now: the scheduler takes notice of one refused bind after the other, and
+        in between thinks of the rest as pods that can be deleted.
+        """
         pod = self._pods.get(uid)
-        return pod is not None and pod.state is PodState.WAITING
+        return pod is not None and pod.state not in {PodState.BINDING, PodState.BOUND}
 
     def _move(self, pod: TrackedPod, state: PodState) -> None:
         group = pod.group
@@ -382,6 +395,8 @@ class GroupPlanner:
         for uid in refused:
             self._refuse(self._pods[uid], reason)
         self._observer.rejected(group.info(), cause, reason, len(refused))
+        if refused:
+            group.gave_up_at = now
         # What was found unschedulable may fit now, and will be tried again.
         for pod in list(group.pods[PodState.UNSCHEDULABLE].values()):
             self._move(pod, PodState.LIFTED)

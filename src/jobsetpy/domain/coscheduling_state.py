@@ -203,6 +203,7 @@ class TrackedGroup:
         self.failures = 0
         self.timeouts = 0
         self.not_before = 0.0
+        self.gave_up_at = float("-inf")
         self._info: PodGroupInfo | None = None
 
     def info(self) -> PodGroupInfo:

@@ -1,0 +1,73 @@
+"""Timeouts, and preemption by and of gangs, with the real kube-scheduler."""
+
+import asyncio
+
+import pytest
+from gangs_kit import LIMIT_S
+
+from gangs import create_all, pod_body
+from jobsetpy.api import keys
+from jobsetpy.testing import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
+
+TIMEOUTS = 'jobset_coscheduler_group_rejections_total{cause="timeout"}'
+HIGH, LOW = "gangs-high", "gangs-low"
+
+
+async def test_a_group_that_cannot_be_complete_gives_its_room_back_in_time(gangs):
+    """Again and again, whatever it waits for; and is bound when that has come."""
+    async with gangs() as rig:
+        await rig.node("n", 8)
+        second = {keys.COSCHEDULING_TIMEOUT_ANNOTATION: "1"}
+        await rig.waiting_group("a", 6, annotations=second)
+        await eventually(lambda: rig.metric(TIMEOUTS) >= 2, LIMIT_S, poll_s=0.1)
+        assert rig.binds.counts("a") == [0]
+        await rig.create(rig.bodies("b", 5))
+        await rig.bound("b")  # in the room of the other, when that is given back
+        assert rig.binds.counts("a") == [0]
+        await rig.let_go("a")
+        await rig.delete("b")
+        await rig.bound("a")
+
+
+async def test_room_that_is_only_reserved_is_taken_without_deleting(gangs):
+    """A pod of higher priority gets it; the group gives way as a whole, and keeps its pods."""
+    async with gangs() as rig:
+        await rig.priority(HIGH, 1000)
+        await rig.node("n", 8)
+        await rig.waiting_group("a", 7)
+        pods = dict(rig.binds.there)
+        urgent = pod_body("urgent-0", cpu="6", priorityClassName=HIGH)
+        await create_all(rig.client, [urgent])
+        await rig.binds.wait(lambda: "urgent-0" in rig.binds.bound, LIMIT_S)
+        assert pods.items() <= rig.binds.there.items()
+        assert rig.binds.counts("a") == [0]
+        rejected = 'jobset_coscheduler_group_rejections_total{cause="preempted"}'
+        assert rig.metric(rejected) >= 1
+
+
+@pytest.mark.parametrize("gated", [True, False], ids=["behind gates", "lifted by somebody else"])
+async def test_a_gang_that_cannot_fit_evicts_nobody(gangs, gated):
+    """Not even pods of lower priority; one that does fit takes their room."""
+    async with gangs() as rig:
+        await rig.priority(HIGH, 1000)
+        await rig.priority(LOW, 1)
+        await rig.node("n", 8)
+        low = [pod_body(f"low-{at}", group="low", priorityClassName=LOW) for at in range(8)]
+        await create_all(rig.client, low)
+        await rig.binds.wait(lambda: rig.binds.counts("low") == [8], LIMIT_S)
+        pods = dict(rig.binds.there)
+        urgent = {"priorityClassName": HIGH, "cpu": "2"}
+        await rig.create(rig.bodies("large", 5, gated=gated, **urgent))
+        if not gated:
+            asked = 'jobset_coscheduler_requests_total{code="200",verb="preempt"}'
+            await eventually(lambda: rig.metric(asked) >= 1, LIMIT_S, poll_s=0.1)
+        await asyncio.sleep(2.0)
+        assert pods.items() <= rig.binds.there.items()
+        assert rig.binds.counts("large", "low") == [0, 8]
+
+        await rig.delete("large")
+        await rig.create(rig.bodies("small", 3, **urgent))
+        await rig.bound("small")
+        assert rig.binds.counts("low")[0] <= 2
