@@ -40,6 +40,11 @@ METHODS = {
     "delete": ("delete",),
     "informer": ("list", "watch"),
 }
+OF_METHOD = {"GET": "get", "PATCH": "patch", "POST": "create", "DELETE": "delete"}
+PATH = re.compile(
+    r"method='(?P<method>\w+)', path=f'/api/v1/namespaces/\{[^}]+\}/(?P<plural>\w+)/\{[^}]+\}"
+    r"(?P<subresource>/\w+)?'"
+)
 DISCOVERY = re.compile(r"path = f'/apis/\{\w+\}/\{\w+\}'")
 ORDER = ("get", "list", "watch", "create", "update", "patch", "delete")
 EMPTY = '""'
@@ -125,6 +130,17 @@ ROLES = (
         ("jobsetpy.admission.*",),
         only=frozenset({"secrets"}),
         names={"secrets": "jobset-webhook-server-cert"},
+    ),
+    Generated(
+        "config/coscheduler/base/role.yaml",
+        "jobset-coscheduler-role",
+        ("jobsetpy.coscheduler.*", "jobsetpy.controller.*", "jobsetpy.manager._access"),
+        without=frozenset({"secrets"}),
+    ),
+    Generated(
+        "config/coscheduler/base/leader_election_role.yaml",
+        "jobset-coscheduler-leader-election-role",
+        ("jobsetpy.manager._leader", "jobsetpy.manager._manager"),
     ),
 )
 
@@ -222,8 +238,13 @@ class Reader:
                 yield Need(kind.group, kind.plural + subresource, verb, self.module.__name__)
 
     def _raw(self, call: ast.Call) -> Iterator[Need]:
-        """A request without a class: a pod's ``binding``, or a question of what is served."""
+        """A request without a class: to an object by its path, or a question of what is served."""
         text = ast.unparse(call)
+        if found := PATH.search(text):
+            verb = OF_METHOD[found["method"]]
+            resource = found["plural"] + (found["subresource"] or "")
+            yield Need("", resource, verb, self.module.__name__)
+            return
         function = ast.unparse(self.inside[call][-1]) if self.inside[call] else ""
         if "method='POST'" in text and "/binding" in text:
             yield Need("", "pods/binding", "create", self.module.__name__)

@@ -79,6 +79,15 @@ def read(tmp_path, body):
         ),
         (
             (
+                "    def f(self, n, p):\n"
+                "        path = 'unused'\n"
+                "        self.client.raw(HttpRequest("
+                "method='PATCH', path=f'/api/v1/namespaces/{n.a}/pods/{p}'))"
+            ),
+            {("", "pods", "patch")},
+        ),
+        (
+            (
                 "    def f(self, g, v):\n"
                 "        path = f'/apis/{g}/{v}'\n"
                 "        self.client.raw(HttpRequest(method='GET', path=path))"
