@@ -23,6 +23,7 @@ from kustomize import render
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "config"
+SYSTEM = "jobset-system"
 MANAGER_IMAGE = "localhost/jobsetpy-manager:dev"
 AGENT_IMAGE = "localhost/jobsetpy-agent:dev"
 GROUP_FLAGS = [

@@ -13,9 +13,7 @@ import pytest
 from install import (
     CONFIG,
     apply_object,
-    create_namespace,
     rendered,
-    uninstall_manager,
 )
 from jobsetpy.admission import _x509 as x509
 from jobsetpy.api.core import Namespace, Pod
@@ -31,25 +29,9 @@ SYSTEM = "jobset-system"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/jobset-controller-manager"
 GROUP = "/apis/jobset.x-k8s.io/v1alpha2"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ENFORCE = {"pod-security.kubernetes.io/enforce": "restricted"}
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 TOPOLOGY = "kubernetes.io/hostname"
-LABELLED = (
-    f"/api/v1/namespaces/{SYSTEM}/secrets",
-    f"/api/v1/namespaces/{SYSTEM}/services",
-    f"/api/v1/namespaces/{SYSTEM}/serviceaccounts",
-    f"/apis/apps/v1/namespaces/{SYSTEM}/deployments",
-    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-    f"{RBAC}/clusterroles",
-    f"{RBAC}/clusterrolebindings",
-    f"{RBAC}/namespaces/{SYSTEM}/roles",
-    f"{RBAC}/namespaces/{SYSTEM}/rolebindings",
-    f"{WEBHOOKS}/mutatingwebhookconfigurations",
-    f"{WEBHOOKS}/validatingwebhookconfigurations",
-    f"{WEBHOOKS}/validatingadmissionpolicies",
-    f"{WEBHOOKS}/validatingadmissionpolicybindings",
-)
 
 
 class Raw:
@@ -282,23 +264,3 @@ async def test_certificates_may_be_those_of_others(node_client, raw, strict):
     path = f"{WEBHOOKS}/mutatingwebhookconfigurations/jobset-mutating-webhook-configuration"
     (bundle,) = {w["clientConfig"]["caBundle"] for w in (await raw.get(path))["webhooks"]}
     assert bundle == secret["data"]["ca.crt"]
-
-
-async def test_nothing_is_left_when_it_is_deleted(node_client, raw):
-    """Everything goes with what was applied: JobSets, their pods, the webhooks."""
-    await create_namespace(node_client, "left")
-    await raw.post(f"{GROUP}/namespaces/left/jobsets", sleepers("last", 1))
-    await running_pods(raw, "left", "last", 1)
-    await uninstall_manager(node_client)
-
-    async def gone() -> bool:
-        assert await raw.get(f"/api/v1/namespaces/{SYSTEM}") is None
-        for path in LABELLED:
-            found = await raw.get(path, labelSelector="app.kubernetes.io/instance=jobset")
-            assert [item["metadata"]["name"] for item in found["items"]] == [], path
-        for path in ("/api/v1/namespaces/left/pods", "/apis/batch/v1/namespaces/left/jobs"):
-            assert await no_items(raw, path)
-        return True
-
-    await eventually(gone, 90, poll_s=0.5)
-    await raw.delete("/api/v1/namespaces/left")
