@@ -15,6 +15,7 @@ ALL = (
     "jobsets",
     "admission",
     "placement",
+    "images",
     "agent",
     "agents",
     "real_pods",
