@@ -39,13 +39,11 @@ MANIFESTS = {
     "install.yaml": "default",
     "install-without-webhooks.yaml": "without-webhooks",
     "crds.yaml": "crd",
-    "group-scheduling.yaml": "group-scheduling",
     "agent-account.yaml": "agent/account",
     "agent-policy.yaml": "agent/policy",
-    "agent-flow.yaml": "agent/flow",
 }
-"""Files of a release, and the folders of ``config/`` that they are made of; those of
-``config/coscheduler`` are added."""
+"""Files of a release, and the folders of ``config/`` that they are made of; folders that stand
+alone are added under their own names."""
 GZIP_LEVEL = 9
 UNVERSIONED = re.compile(r"\bjobsetpy-(?:manager|agent):(?:latest|dev)\b")
 
@@ -259,10 +257,7 @@ def make_manifests(commit: Commit, options: Options, out: Path) -> None:
     """What ``kubectl kustomize`` makes of ``config/``, one file for each use, images with tags."""
     config = commit.tree / "config"
     folders = {name: config / folder for name, folder in MANIFESTS.items()}
-    for path in sorted(config.glob("coscheduler/**/kustomization.yaml")):
-        if yaml.safe_load(_text(path))["kind"] == "Kustomization":
-            name = "-".join(path.parent.relative_to(config).parts)
-            folders[f"{name}.yaml"] = path.parent
+    folders |= standing_alone(config)
     images = {
         f"{project.PACKAGE}-{name}": f"{options.prefix}{project.PACKAGE}-{name}:{commit.version}"
         for name in project.NAMES
@@ -275,6 +270,19 @@ def make_manifests(commit: Commit, options: Options, out: Path) -> None:
             )
         header = f"# jobsetpy {commit.version}, of config/{folder.relative_to(config)}\n"
         _write(out / name, header + text)
+
+
+def standing_alone(config: Path) -> dict[str, Path]:
+    """The kustomizations that are neither components nor what others are built on, by file name."""
+    found, used = set(), set()
+    for path in config.rglob("kustomization.yaml"):
+        text = yaml.safe_load(_text(path))
+        if text["kind"] == "Kustomization":
+            found.add(path.parent.resolve())
+        used |= {(path.parent / name).resolve() for name in text.get("resources", ())}
+    known = {(config / folder).resolve() for folder in (*MANIFESTS.values(), "samples")}
+    below = [path.relative_to(config.resolve()) for path in sorted(found - used - known)]
+    return {f"{'-'.join(path.parts)}.yaml": config / path for path in below}
 
 
 def rank(document: dict[str, Any]) -> int:

@@ -116,16 +116,27 @@ def test_a_release_has_all_that_is_needed(made):
 
 def test_every_kustomization_that_stands_alone_is_released(made):
     """All that no other one is built on, but for the samples."""
-    config = ROOT / "config"
-    found, used = set(), set()
-    for path in config.rglob("kustomization.yaml"):
-        text = yaml.safe_load(path.read_text())
-        if text["kind"] == "Kustomization":
-            found.add(path.parent)
-        used |= {(path.parent / name).resolve() for name in text.get("resources", ())}
-    alone = {path.relative_to(config).as_posix() for path in found - used} - {"samples"}
-    headers = {path.read_text().partition("\n")[0] for path in made.glob("*.yaml")}
-    assert alone <= {header.rpartition(" config/")[2] for header in headers}
+    headers = [path.read_text().partition("\n")[0] for path in made.glob("*.yaml")]
+    folders = [header.rpartition(" config/")[2] for header in headers]
+    assert len(set(folders)) == len(folders)
+    assert {"default", "without-webhooks", "agent/account", "agent/flow"} <= set(folders)
+    assert not {"samples", "webhook", "manager", "rbac"} & set(folders)
+    assert all((ROOT / "config" / folder).is_dir() for folder in folders)
+
+
+def test_what_stands_alone(tmp_path):
+    """Neither a component nor what another one is built on, nor what has a name of its own."""
+
+    def folder(path, kind, *resources):
+        (tmp_path / path).mkdir(parents=True)
+        text = {"kind": kind, "resources": list(resources)}
+        (tmp_path / path / "kustomization.yaml").write_text(yaml.safe_dump(text))
+
+    folder("default", "Kustomization", "../base")
+    folder("base", "Kustomization", "x.yaml")
+    folder("more", "Component")
+    folder("a/b", "Kustomization", "../../base")
+    assert release.standing_alone(tmp_path) == {"a-b.yaml": tmp_path / "a/b"}
 
 
 def test_manifests_name_the_releases_images(made):
