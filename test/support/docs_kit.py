@@ -186,9 +186,11 @@ def _end(group: int) -> None:
 
 
 def renamed(archive: Path, name: str, out: Path) -> Path:
-    """An image's archive with one more name in it."""
+    """An image's archive under another name; a plain one is completed as runtimes do it."""
     with tarfile.open(archive) as old, tarfile.open(out, "w") as new:
         for member in old:
+            if member.name in ("oci-layout", "index.json"):
+                continue  # its other form, in which names have to be complete
             content = old.extractfile(member)
             if member.name == "manifest.json" and content is not None:
                 manifest = json.load(content)

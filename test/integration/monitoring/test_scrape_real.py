@@ -1,0 +1,70 @@
+"""What a manager really serves at /metrics, compared with what alerts, graphs and docs name."""
+
+import re
+import urllib.request
+
+import promql
+import pytest
+import yaml
+
+import monitoring_dashboard
+import update_monitoring
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.testing import eventually, make_jobset
+from manager_process import free_port, manager_process
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
+
+SAMPLE = re.compile(r"([a-z_:]+)(?:\{(.*)\})? \S+")
+
+
+def scrape(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return answer.read().decode()
+
+
+def families(text):
+    """Names of the families of a scrape."""
+    return set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
+
+
+def samples(text):
+    """Series names with the labels that their samples have."""
+    for line in text.splitlines():
+        if found := SAMPLE.fullmatch(line):
+            yield found[1], frozenset(re.findall(r'(\w+)="', found[2] or ""))
+
+
+def expressions():
+    groups = yaml.safe_load(update_monitoring.RULES.read_text())["groups"]
+    yield from (rule["expr"] for group in groups for rule in group["rules"])
+    for panel in monitoring_dashboard.dashboard()["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+
+
+async def test_what_is_asked_for_is_served(cluster, client, namespace, tmp_path):
+    """A JobSet is run; every series that anybody asks the manager for is there, labels included."""
+    port = free_port()
+    arguments = ("--metrics-bind-address", f"127.0.0.1:{port}", "--metrics-secure=false")
+    async with manager_process(cluster.kubeconfig, tmp_path / "log", *arguments):
+        body = make_jobset("seen", namespace).replicated_job("w", replicas=2).build()
+        await client.create(JobSet, namespace, body)
+
+        def worked():
+            text = scrape(port)
+            done = re.search(r'reconcile_total\{controller="jobset",result="success"\} [1-9]', text)
+            return done and 'resource="jobs"' in text and text
+
+        text = await eventually(worked, 60, poll_s=0.3)
+        await client.delete(JobSet, namespace, "seen")
+
+    declared = update_monitoring.series_of()
+    served = families(text)
+    for name, labels in samples(text):
+        assert labels == declared[name], name
+    for expression in expressions():
+        for asked in promql.read(expression).asked:
+            family = re.sub("_(bucket|sum|count)$", "", asked.series)
+            if asked.series == "up" or family.startswith(update_monitoring.COSCHEDULER):
+                continue
+            assert family in served, expression
