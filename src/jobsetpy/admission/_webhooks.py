@@ -20,6 +20,10 @@ from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.group_injection import Barrier
 from jobsetpy.manager import parse_address
 
+FILES_PERIOD_S = 2.0
+"""How often files are looked at, which costs nobody anything: whoever exchanges them may have taken
+back the old certificate's authority already."""
+
 
 class Webhooks:
     """The webhook server and its certificates, while ``running()``.
@@ -55,7 +59,9 @@ class Webhooks:
         self._handlers = handlers
         self._keeper = CertificateKeeper(
             source,
-            period_s=settings.check_period_s,
+            period_s=settings.check_period_s
+            if settings.certificate_dir is None
+            else min(settings.check_period_s, FILES_PERIOD_S),
             context=tls.new_context(tls13_only=settings.tls13_only, ciphers=settings.ciphers),
             clock=clock,
         )

@@ -1,0 +1,314 @@
+"""Webhooks that cannot be reached, and certificates that end: what is refused, what goes on.
+
+A manager process with webhooks behind a proxy, a real API server that calls them, a real Job
+controller; kubelets and agents are played.
+"""
+
+import asyncio
+import base64
+import contextlib
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509 as crypto
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import NameOID
+
+from jobsetpy.admission import _x509 as x509
+from jobsetpy.api import keys
+from jobsetpy.errors import ApiError
+from jobsetpy.testing import eventually
+from manager_process import ManagerProcess, free_port
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+
+
+class Front:
+    """The webhooks of one manager behind a proxy, for one namespace."""
+
+    def __init__(self, client, namespace, folder) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.folder = folder
+        self.port = free_port()
+        self.proxy = None
+
+    def serve(self, authority, *, ends_in: timedelta = x509.SERVING_LIFETIME) -> x509.KeyPair:
+        """Exchange the certificate's files, as kubelets do: by other files of the same names."""
+        now = datetime.now(UTC) - x509.SERVING_LIFETIME + ends_in
+        pair = x509.new_serving(authority, ["127.0.0.1"], now)
+        for name, content in (("tls.key", pair.key), ("tls.crt", pair.certificate)):
+            (self.folder / f"new-{name}").write_bytes(content)
+            (self.folder / f"new-{name}").replace(self.folder / name)
+        return pair
+
+    async def trust(self, *authorities) -> None:
+        """What an injector does."""
+        from install import CONFIG, apply_object
+
+        bundle = base64.b64encode(b"".join(each.certificate for each in authorities)).decode()
+        for document in yaml.safe_load_all((CONFIG / "webhook/configurations.yaml").read_text()):
+            document["metadata"]["name"] += f"-{self.namespace}"
+            for webhook in document["webhooks"]:
+                path = webhook["clientConfig"].pop("service")["path"]
+                webhook["namespaceSelector"] = {
+                    "matchLabels": {"kubernetes.io/metadata.name": self.namespace}
+                }
+                webhook["clientConfig"] |= {
+                    "url": f"https://127.0.0.1:{self.proxy.port}{path}",
+                    "caBundle": bundle,
+                }
+            await apply_object(self.client, document)
+
+    async def shown(self) -> bytes:
+        """The certificate that is served now, as PEM."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        _, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
+        der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.transport.abort()
+        return ssl.DER_cert_to_PEM_cert(der).encode()
+
+    async def serves(self, pair) -> None:
+        async def so() -> bool:
+            with contextlib.suppress(OSError):
+                return await self.shown() == pair.certificate
+            return False
+
+        await eventually(so, 60, poll_s=0.1)
+
+
+@contextlib.asynccontextmanager
+async def front_of(client, namespace, folder):
+    """With a proxy, and without what it made in the API server afterwards."""
+    from tcp_proxy import TcpProxy
+
+    from jobsetpy.client import HttpRequest
+
+    front = Front(client, namespace, folder)
+    async with TcpProxy("127.0.0.1", front.port).serving() as front.proxy:
+        try:
+            yield front
+        finally:
+            for kind in ("mutating", "validating"):
+                path = f"{CONFIGURATIONS}/{kind}webhookconfigurations"
+                name = f"jobset-{kind}-webhook-configuration-{namespace}"
+                with contextlib.suppress(ApiError):
+                    await client.raw(HttpRequest(method="DELETE", path=f"{path}/{name}"))
+
+
+def manager_of(front, kubeconfig, tmp_path) -> ManagerProcess:
+    return ManagerProcess(
+        kubeconfig,
+        tmp_path / "log",
+        "--webhooks",
+        f"--webhook-bind-address=127.0.0.1:{front.port}",
+        f"--webhook-cert-dir={front.folder}",
+        metrics=True,
+    )
+
+
+def body_of(name: str) -> dict:
+    from soak_lives import KINDS
+
+    return KINDS["recreate"](name, 2)
+
+
+async def test_webhooks_cannot_be_reached(cluster, client, namespace, tmp_path):
+    """No JobSet is made or changed, and no pod of one; those that run, restart and end go on."""
+    from fault_kit import group_of
+
+    authority = x509.new_authority(datetime.now(UTC))
+    async with front_of(client, namespace, tmp_path) as front:
+        front.serve(authority)
+        manager = manager_of(front, cluster.kubeconfig, tmp_path)
+        try:
+            await manager.start()
+            await front.trust(authority)
+            async with group_of(client, namespace) as group:
+                await group.create("recreate", "in-place", "single")
+                front.proxy.refusing = True
+                front.proxy.cut()
+
+                with pytest.raises(ApiError, match=r'failed calling webhook "mjobset.kb.io"'):
+                    await group.send("POST", group.jobsets, body_of("new"), timeout_s=5)
+                with pytest.raises(ApiError, match=r'failed calling webhook "vjobset.kb.io"'):
+                    path = f"{group.jobsets}/recreate"
+                    await group.send("PATCH", path, {"spec": {"suspend": True}}, timeout_s=5)
+                ordinary = {
+                    "metadata": {"name": "ordinary"},
+                    "spec": {
+                        "containers": [{"name": "c", "image": "i"}],
+                        "automountServiceAccountToken": False,
+                    },
+                }
+                pods = f"/api/v1/namespaces/{namespace}/pods"
+                await group.send("POST", pods, {**ordinary, "kind": "Pod", "apiVersion": "v1"})
+
+                await group.fail("in-place")
+                await group.running("in-place", epoch=2)
+                await group.send("DELETE", f"{group.jobsets}/single")
+                await group.world.until(
+                    lambda: not group.world.left_of("single"), 60, "a deleted JobSet to go"
+                )
+                await group.fail("recreate")
+                await eventually(lambda: told_of_refused_pods(group), 60, poll_s=0.2)
+                assert group.restarts("recreate") == 1
+                jobs = [
+                    job.metadata.labels[keys.RESTART_ATTEMPT]
+                    for job in group.world.jobs.values()
+                    if job.metadata.labels[keys.JOBSET_NAME] == "recreate"
+                ]
+                assert jobs == ["1", "1"]
+                assert group.world.pods_of("recreate") == []
+
+                front.proxy.refusing = False
+                await group.running("recreate", restarts=1)
+                await group.send("POST", group.jobsets, body_of("new"))
+                assert group.restarts("recreate") == 1
+                assert group.world.violations == []
+        finally:
+            if manager.process is not None:
+                await manager.stop()
+
+
+async def told_of_refused_pods(group) -> bool:
+    """The Job controller says why a Job has no pods, and tries again."""
+    path = f"/apis/events.k8s.io/v1/namespaces/{group.namespace}/events"
+    return any(
+        event["regarding"].get("kind") == "Job"
+        and event["reason"] == "FailedCreate"
+        and 'failed calling webhook "mpod.kb.io"' in event["note"]
+        for event in (await group.send("GET", path))["items"]
+    )
+
+
+def administrator(cluster, folder: Path, lasts: timedelta) -> datetime:
+    """A client certificate of the cluster's authority, in files; when it ends."""
+    pki = Path(cluster.folder) / "pki"
+    authority = crypto.load_pem_x509_certificate((pki / "ca.crt").read_bytes())
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    subject = [
+        crypto.NameAttribute(NameOID.ORGANIZATION_NAME, "system:masters"),
+        crypto.NameAttribute(NameOID.COMMON_NAME, "manager"),
+    ]
+    usage = crypto.ExtendedKeyUsage([crypto.oid.ExtendedKeyUsageOID.CLIENT_AUTH])
+    certificate = (
+        crypto.CertificateBuilder()
+        .subject_name(crypto.Name(subject))
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .serial_number(crypto.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + lasts)
+        .add_extension(usage, critical=False)
+        .sign(load_pem_private_key((pki / "ca.key").read_bytes(), None), hashes.SHA256())
+    )
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    for name, content in (
+        ("user.key", text),
+        ("user.crt", certificate.public_bytes(Encoding.PEM)),
+    ):
+        (folder / f"new-{name}").write_bytes(content)
+        (folder / f"new-{name}").replace(folder / name)
+    return certificate.not_valid_after_utc
+
+
+def with_certificate(cluster, folder: Path) -> Path:
+    """A kubeconfig whose user is the certificate in those files."""
+    config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+    config["users"][0]["user"] = {
+        "client-certificate": str(folder / "user.crt"),
+        "client-key": str(folder / "user.key"),
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    path.chmod(0o600)
+    return path
+
+
+async def test_certificates_end(cluster, client, namespace, tmp_path):
+    """Exchanged in time nothing is noticed; too late it is told, and made good by a new one.
+
+    The manager's own client certificate ends meanwhile, after it was exchanged on disk.
+    """
+    from fault_kit import group_of, requests_of
+
+    if cluster.is_existing:
+        pytest.skip("needs the cluster's authority")
+    first, second = (x509.new_authority(datetime.now(UTC)) for _ in range(2))
+    async with front_of(client, namespace, tmp_path) as front:
+        front.serve(first)
+        ended = administrator(cluster, tmp_path, timedelta(seconds=12))
+        manager = manager_of(front, with_certificate(cluster, tmp_path), tmp_path)
+        try:
+            await manager.start()
+            administrator(cluster, tmp_path, timedelta(hours=1))
+            await front.trust(first)
+            async with group_of(client, namespace) as group:
+                await group.create("recreate")
+
+                async def accepted() -> None:
+                    await group.send(
+                        "POST", group.jobsets, body_of("new"), query=(("dryRun", "All"),)
+                    )
+
+                # Another authority: both are trusted while the certificate is exchanged.
+                await front.trust(first, second)
+                new = front.serve(second)
+                exchanged = asyncio.create_task(front.serves(new))
+                while not exchanged.done():
+                    await accepted()
+                    front.proxy.cut()  # new connections all the time
+                    await asyncio.sleep(0.1)
+                await exchanged
+                await front.trust(second)
+                await accepted()
+
+                # Nobody renews it.
+                ending = front.serve(second, ends_in=timedelta(seconds=4))
+                await front.serves(ending)
+                await eventually(lambda: told(manager), 60, poll_s=0.2)
+                front.proxy.cut()
+                with pytest.raises(ApiError, match=r"certificate has expired"):
+                    await group.send("POST", group.jobsets, body_of("new"), timeout_s=5)
+
+                last = front.serve(second)
+                await front.serves(last)
+                await accepted()
+                await manager.wait_ready()
+                ends = (await asyncio.to_thread(manager.scrape))[
+                    'server_certificate_expiration_timestamp_seconds{server="webhooks"}'
+                ]
+                assert ends == x509.lifetime(last).ends.timestamp()
+
+                # What it is to the API server ended as well.
+                await asyncio.sleep(max(0.0, (ended - datetime.now(UTC)).total_seconds() + 1))
+                await group.fail("recreate")
+                await group.running("recreate", restarts=1)
+                refused = requests_of(await asyncio.to_thread(manager.scrape), code="401")
+                assert refused <= 20
+        finally:
+            if manager.process is not None:
+                await manager.stop()
+    log = (tmp_path / "log").read_text()
+    assert "the certificate ended at" in log
+    assert "Unauthorized" not in log
+
+
+async def told(manager) -> bool:
+    """Readiness says that the certificate is no good any more."""
+    status, text = await asyncio.to_thread(manager.readiness)
+    return status == 500 and "webhooks: the certificate ended at" in text
