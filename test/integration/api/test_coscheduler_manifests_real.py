@@ -1,0 +1,151 @@
+"""The manifests of the coscheduler, tried on a real API server."""
+
+import copy
+import functools
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kustomize import render
+
+pytestmark = pytest.mark.cluster
+
+CONFIG = Path(__file__).resolve().parents[3] / "config"
+FOLDER = CONFIG / "coscheduler"
+INSTALLATIONS = ("cluster-scheduler", "marked-pods", "second-scheduler")
+COMPONENTS = ("cert-manager", "network-policy")
+PLURALS = {"NetworkPolicy": "networkpolicies"}
+CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Namespace"}
+
+
+def path_of(obj):
+    """Where it is."""
+    group, kind = obj["apiVersion"], obj["kind"]
+    prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    plural = PLURALS.get(kind, f"{kind.lower()}s")
+    middle = "" if kind in CLUSTER_WIDE else f"/namespaces/{obj['metadata']['namespace']}"
+    return f"{prefix}{middle}/{plural}/{obj['metadata']['name']}"
+
+
+@functools.cache
+def installed(name, *components):
+    """Objects by kind and name."""
+    found = render(FOLDER / name, *(FOLDER / each for each in components))
+    objects = {f"{obj['kind']}/{obj['metadata']['name']}": obj for obj in found}
+    assert len(objects) == len(found)
+    return objects
+
+
+@pytest.fixture(scope="module")
+def system(api):
+    """The namespace that config/default makes, which enforces the restricted profile."""
+    (obj,) = yaml.safe_load_all((CONFIG / "manager" / "namespace.yaml").read_text())
+    api.apply(path_of(obj), obj).accepted()
+
+
+@pytest.mark.parametrize("name", INSTALLATIONS)
+def test_installations(api, system, name):
+    """Each object is accepted as it is, without a warning; pods fit the restricted profile."""
+    objects = installed(name)
+    for obj in objects.values():
+        if obj["kind"] == "ServiceAccount":
+            api.apply(path_of(obj), obj).accepted()
+    for key, obj in objects.items():
+        answer = api.apply(path_of(obj), obj, dryRun="All")
+        answer.accepted()
+        assert answer.warnings == [], key
+        if obj["kind"] == "Deployment":
+            template = copy.deepcopy(obj["spec"]["template"])
+            metadata = template["metadata"] | {"name": "x", "namespace": "jobset-system"}
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": metadata,
+                "spec": template["spec"],
+            }
+            answer = api.apply(path_of(pod), pod, dryRun="All")
+            answer.accepted()
+            assert answer.warnings == [], key
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("name", INSTALLATIONS)
+def test_components(api, system, name, component):
+    """What a component adds is accepted, and is about what the installation has."""
+    before, after = installed(name), installed(name, component)
+    for key, obj in after.items():
+        if obj == before.get(key) or obj["apiVersion"].startswith("cert-manager.io/"):
+            continue
+        answer = api.apply(path_of(obj), obj, dryRun="All")
+        answer.accepted()
+        assert answer.warnings == [], key
+    if component == "network-policy":
+        policy = after["NetworkPolicy/jobset-coscheduler"]["spec"]
+        pods = after["Deployment/jobset-coscheduler"]["spec"]["template"]
+        assert policy["podSelector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
+        ports = {port["name"] for port in pods["spec"]["containers"][0]["ports"]}
+        assert {rule["ports"][0]["port"] for rule in policy["ingress"]} <= ports
+
+
+def test_services_lead_to_the_pods_of_the_coscheduler():
+    """And the second scheduler's pods are none of them."""
+    objects = installed("second-scheduler")
+    template = objects["Deployment/jobset-coscheduler"]["spec"]["template"]["metadata"]["labels"]
+    other = objects["Deployment/jobset-coscheduler-scheduler"]["spec"]["template"]["metadata"]
+    for name in ("jobset-coscheduler", "jobset-coscheduler-metrics-service"):
+        selector = objects[f"Service/{name}"]["spec"]["selector"].items()
+        assert selector <= template.items()
+        assert not selector <= other["labels"].items()
+
+
+def test_flags_of_the_manifests_are_flags_of_the_command():
+    """A manifest with another name for one would never start."""
+    from jobsetpy.app import coscheduler, main
+
+    for name in INSTALLATIONS:
+        for components in ((), ("cert-manager",)):
+            deployment = installed(name, *components)["Deployment/jobset-coscheduler"]
+            (container,) = deployment["spec"]["template"]["spec"]["containers"]
+            coscheduler.read(main._parser().parse_args(container["args"]))
+
+
+@pytest.mark.parametrize("name", INSTALLATIONS)
+def test_the_scheduler_takes_its_configuration(cluster, name, tmp_path):
+    """The real one reads each strictly, and what it understood is what was meant."""
+    from cluster._binaries import Binaries
+    from cluster._progress import Shown
+    from coscheduler_process import ExtenderSite, shipped
+
+    if cluster.is_existing:
+        pytest.skip("there is no scheduler of our own")
+    config = shipped(name)
+    config["clientConnection"]["kubeconfig"] = str(cluster.folder / "scheduler.kubeconfig")
+    config["extenders"] = [ExtenderSite(tmp_path).extender(name)]
+    (tmp_path / "in.yaml").write_text(json.dumps(config))
+    program = Binaries.find(["kube-scheduler"], Shown())["kube-scheduler"]
+    out = tmp_path / "out.yaml"
+    command = [program, f"--config={tmp_path / 'in.yaml'}", f"--write-config-to={out}"]
+    command += ["--authentication-skip-lookup", "--secure-port=0"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    understood = yaml.safe_load(out.read_text())
+    (asked,), (extender,) = config["extenders"], understood["extenders"]
+    assert not extender.get("ignorable")  # left out where it is false
+    assert extender.pop("httpTimeout") == "1m30s"
+    wanted = {key: asked[key] for key in asked if key not in {"ignorable", "httpTimeout"}}
+    assert {key: extender[key] for key in wanted} == wanted
+    assert understood["podMaxBackoffSeconds"] == 10
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("name", INSTALLATIONS)
+def test_kustomize_builds_the_same_coscheduler(name):
+    """Kubectl's kustomize makes the very objects that these tests install."""
+    command = ["kubectl", "kustomize", str(FOLDER / name)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    built = yaml.safe_load_all(text)
+    assert {f"{obj['kind']}/{obj['metadata']['name']}": obj for obj in built} == installed(name)
