@@ -22,13 +22,16 @@ class WriteFence:
     Args:
         clock: seconds on a clock that never jumps, goes on while the process is stopped, and is
             read anew at each call. An event loop's own time may be as old as its present round.
+        grace_s: for how long after it closed nobody else writes, in seconds: what was sent before
+            has to arrive until then, or never.
     """
 
-    __slots__ = ("_clock", "_until")
+    __slots__ = ("_clock", "_until", "grace_s")
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], *, grace_s: float = 5.0) -> None:
         self._clock = clock
         self._until = -math.inf
+        self.grace_s = grace_s
 
     def open_until(self, moment: float) -> None:
         """Let writes pass until ``moment`` of the clock."""

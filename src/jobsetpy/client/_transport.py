@@ -20,6 +20,7 @@ import aiohttp
 import yarl
 from aiohttp.connector import Connection
 
+from jobsetpy.client._cut import cut_on_failure, use
 from jobsetpy.client._fence import in_force
 from jobsetpy.client._http import USER_AGENT, target
 from jobsetpy.client._login import (
@@ -165,6 +166,12 @@ class KubernetesAsyncioTransport:
             StreamBrokenError: the connection broke; the request may have been carried out.
             ApiTimeoutError: ``timeout_s`` passed.
         """
+        if in_force.get() is None:
+            return await self._request(request)
+        with cut_on_failure():
+            return await self._request(request)
+
+    async def _request(self, request: HttpRequest) -> HttpResponse:
         timeout_s = request.timeout_s
         try:
             headers = await self._headers(request, timeout_s)
@@ -369,6 +376,7 @@ class _FencedRequest(aiohttp.ClientRequest):
         fence = in_force.get()
         if fence is not None:
             fence.check()
+            use(conn.transport, fence.grace_s)
         return await super().send(conn)
 
 

@@ -14,8 +14,12 @@ Why two can never write at the same time, whatever the network and the processes
 * No two bear the same name: each elector adds a random part to its own. Two managers that were
   given one name by mistake, or one pod's process and the one before it, exclude each other.
 
-What is left to luck is a request that the API server received in time and carries out more than
-``lease_duration_s - renew_deadline_s`` later, and clocks that run at speeds so different.
+* What was sent before the fence closed arrives within the difference of the two times, or never:
+  the connection is cut then, and what is in the kernel's hands is discarded (``client/_cut.py``).
+
+What is left to luck is a request that the API server, or a proxy before it, received in time and
+carries out more than ``lease_duration_s - renew_deadline_s`` later, and clocks that run at speeds
+so different.
 """
 
 from __future__ import annotations
@@ -120,7 +124,8 @@ class LeaderElector:
         self.settings = settings
         self.identity = f"{settings.identity}_{uuid.uuid4()}"
         self.leading = asyncio.Event()
-        self.fence = WriteFence(clock)
+        margin_s = settings.lease_duration_s - settings.renew_deadline_s
+        self.fence = WriteFence(clock, grace_s=margin_s)
         self._client = client
         self._on_lost = on_lost
         self._clock = clock

@@ -1,0 +1,104 @@
+"""A write that hangs when its fence closes: what was not delivered by then never is.
+
+The network is a proxy that takes nothing in for a while, with little room of its own, so that the
+request waits in this machine's buffers; then it delivers all that comes.
+"""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+import uvloop
+from kubernetes_asyncio.client import Configuration
+
+from jobsetpy import aio
+from jobsetpy.api.core import Pod
+from jobsetpy.client import KubeClient, KubernetesAsyncioTransport, WriteFence
+from jobsetpy.client._cut import cut_on_failure, use
+from jobsetpy.errors import TransportError
+from jobsetpy.testing import FakeApiServer, make_pod
+
+ROOM = 4096
+
+
+@contextlib.asynccontextmanager
+async def slow_network(port: int):
+    """A port that leads to ``port`` once its gate is open; yields it, the gate, and the end."""
+    gate, ended = asyncio.Event(), asyncio.Event()
+
+    async def pump(reader, writer) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def accept(reader, writer) -> None:
+        writer.transport.pause_reading()
+        await gate.wait()
+        writer.transport.resume_reading()
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pump(reader, up_writer))
+            group.create_task(pump(up_reader, writer))
+        ended.set()
+
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM)
+    listening.bind(("127.0.0.1", 0))
+    server = await asyncio.start_server(accept, sock=listening, limit=ROOM)
+    async with server:
+        yield listening.getsockname()[1], gate, ended
+
+
+async def deliver_late(size: int) -> tuple[str, bool, bool]:
+    """Write an object of ``size`` bytes that hangs until its fence has closed."""
+    async with FakeApiServer() as server, slow_network(server.port) as (port, gate, ended):
+        transport = KubernetesAsyncioTransport(Configuration(host=f"http://127.0.0.1:{port}"))
+        client = KubeClient(transport)
+        fence = WriteFence(aio.steady)
+        fence.open_until(aio.steady() + 0.3)
+        body = make_pod("late").build()
+        body["metadata"]["annotations"] = {"x": "x" * size}
+        error = ""
+        try:
+            await client.fenced(fence).create(Pod, "default", body)
+        except TransportError as found:
+            error = type(found).__name__
+        gate.set()
+        async with asyncio.timeout(20):
+            await ended.wait()
+        stored = bool(server.requests.writes)
+        # The pool goes on with other connections.
+        fence.open_until(aio.steady() + 60)
+        body["metadata"]["annotations"] = {}
+        again = await client.fenced(fence).create(Pod, "default", body)
+        await client.aclose()
+        return error, stored, again.metadata.name == "late"
+
+
+async def test_what_nobody_confirms_is_discarded_by_the_kernel():
+    """Also in a process that is stopped: the time is the one for which nobody else writes."""
+    async with slow_network(1) as (port, _, _):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        own = writer.get_extra_info("socket")
+        use(writer.transport, 5.0)  # no write of a leader's: nothing is changed
+        before = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        with cut_on_failure():
+            use(writer.transport, 5.0)
+        after = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        alive = not writer.is_closing()
+        with pytest.raises(ZeroDivisionError), cut_on_failure():
+            use(writer.transport, 5.0)
+            raise ZeroDivisionError
+
+        assert (before, after, alive, writer.is_closing()) == (0, 5000, True, True)
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("size", [30_000, 3_000_000])
+def test_nothing_is_delivered_after_the_fence_closed(factory, size):
+    """Neither from the system's buffers nor from the process's, on either event loop."""
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(deliver_late(size)) == ("ApiTimeoutError", False, True)
