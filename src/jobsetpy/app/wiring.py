@@ -7,7 +7,14 @@ from typing import Any
 from jobsetpy.app.backend import Backend
 from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers import coscheduling, jobs, leader_pods, pod_epochs, pod_placement
+from jobsetpy.reconcilers import (
+    coscheduling,
+    gate_notes,
+    jobs,
+    leader_pods,
+    pod_epochs,
+    pod_placement,
+)
 
 
 def add_jobset_controllers(
@@ -45,6 +52,7 @@ def add_jobset_controllers(
         )
     if features.in_place_restart:
         pod_epochs.setup(manager, pod_epochs.PodEpochsSettings(stalled_after_s=stalled_after_s))
+    gate_notes.setup(manager, features)
     pod_placement.setup(manager, pod_placement.PlacementSettings(repair=webhooks))
 
 

@@ -280,7 +280,7 @@ class Controller:
                     "reconcile failed, waiting for the object to change",
                     outcome="terminal",
                     error=str(error),
-                    seconds=round(seconds, 4),
+                    **self._times(request, seconds),
                 )
             case _:
                 assert_never(outcome)
@@ -289,16 +289,20 @@ class Controller:
         self, request: Request, outcome: str, summary: str, seconds: float, **more: Any
     ) -> None:
         """The one line of a reconcile that succeeded."""
-        taken = self.queue.in_hand(request)
         log = self._log.info if summary else self._log.debug
         log(
             "reconciled",
             outcome=outcome,
             summary=summary,
-            seconds=round(seconds, 4),
-            queued_s=0.0 if taken is None else round(taken.waited_s, 4),
+            **self._times(request, seconds),
             **more,
         )
+
+    def _times(self, request: Request, seconds: float) -> dict[str, float]:
+        """How long it took, and had waited for a worker."""
+        taken = self.queue.in_hand(request)
+        waited_s = 0.0 if taken is None else taken.waited_s
+        return {"seconds": round(seconds, 4), "queued_s": round(waited_s, 4)}
 
     def _retry(
         self, request: Request, error: BaseException, seconds: float, outcome: str, **more: Any
@@ -314,7 +318,7 @@ class Controller:
             error=str(error) or type(error).__name__,
             attempt=self.queue.num_requeues(request),
             retry_in_s=round(delay_s, 4),
-            seconds=round(seconds, 4),
+            **self._times(request, seconds),
             **({"exc_info": error} if unexpected else {}),
             **more,
         )

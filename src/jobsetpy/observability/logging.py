@@ -3,14 +3,18 @@
 Events are constant texts with key/value pairs. What is bound in ``structlog.contextvars`` (the
 controller binds ``controller``, ``object`` and ``reconcile_id``) is in every line of a reconcile.
 Libraries that use the standard library's ``logging`` come out in the same format, from WARNING up.
+
+What looks like a credential is cut out of every line, wherever it came from: bearer tokens, JSON
+web tokens, private keys. That is the last resort; nothing logs one on purpose.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Literal, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import msgspec
 import structlog
@@ -23,6 +27,22 @@ _LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+
+
+_CREDENTIAL: Final = re.compile(
+    r"(?P<word>\bbearer\s+|\bauthorization\W{1,6}basic\s+)[\w.~+/=-]{8,}"
+    r"|\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----END)[\s\S])*(?:-----END [A-Z ]*KEY-----)?",
+    re.IGNORECASE,
+)
+_HINT: Final = re.compile("bearer|authorization|eyJ|PRIVATE KEY", re.IGNORECASE)
+
+
+def without_credentials(text: str) -> str:
+    """``text`` with what looks like a credential replaced by ``***``."""
+    if _HINT.search(text) is None:
+        return text
+    return _CREDENTIAL.sub(lambda found: (found["word"] or "") + "***", text)
 
 
 def configure(
@@ -57,7 +77,7 @@ def configure(
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         structlog.processors.StackInfoRenderer(),
     ]
-    last = _console(colors=terminal) if console else _json()
+    last = [*(_console(colors=terminal) if console else _json()), _redact]
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
@@ -90,6 +110,11 @@ def _console(*, colors: bool) -> list[structlog.typing.Processor]:
             exception_formatter=structlog.dev.plain_traceback,  # shows no local variables
         )
     ]
+
+
+def _redact(_: Any, __: str, line: Any) -> Any:
+    """After rendering: whatever value it was in, and however deep."""
+    return without_credentials(line)
 
 
 def _dump(event: MutableMapping[str, Any], **_: Any) -> str:

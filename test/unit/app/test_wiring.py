@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog
 
 from jobsetpy import aio
 from jobsetpy.api import keys
@@ -54,3 +55,35 @@ async def test_gates_reach_the_rules(features):
         await running
     assert len(labels) == 4
     assert all((keys.JOB_RESTART_ATTEMPT in each) == (features is None) for each in labels)
+
+
+@pytest.mark.looptime
+async def test_jobsets_that_a_gate_leaves_out_are_named():
+    """One warning for each that was stored, one for a new one; none for others, or with the gate."""
+    for features, expected in ((OFF, ["default/late", "default/stored"]), (None, [])):
+        world = World()
+        world.register(JobSet)
+        world.create(JobSet, in_place("stored"))
+        manager, _ = made(world, features)
+        stop = asyncio.Event()
+        with structlog.testing.capture_logs() as logs:
+            async with aio.supervise() as tasks:
+                running = tasks.start(manager.run(stop), name="manager")
+                await manager.ready.wait()
+                world.create(JobSet, in_place("late"))
+                world.create(JobSet, in_place("other", strategy="Recreate"))
+                await asyncio.sleep(30)
+                stop.set()
+                await running
+        noted = [line for line in logs if line.get("gate") == "InPlaceRestart"]
+        assert sorted(line["object"] for line in noted) == expected
+        assert {line["log_level"] for line in noted} <= {"warning"}
+
+
+def in_place(name, strategy="InPlaceRestart"):
+    """A JobSet with a restart strategy."""
+    body = jobset_json()
+    del body["metadata"]["uid"], body["metadata"]["resourceVersion"]
+    body["metadata"]["name"] = name
+    body["spec"]["failurePolicy"] = {"restartStrategy": strategy, "maxRestarts": 3}
+    return body

@@ -309,6 +309,44 @@ class TestLog:
         assert (lines[0]["controller"], lines[0]["seconds"]) == ("log", 2.0)
         assert len({line["reconcile_id"] for line in lines}) == 3
 
+    async def test_each_reconcile_has_one_line_whatever_comes_of_it(self):
+        """Each has the key, an id of its own, the outcome, and both times; only defects a stack."""
+        outcomes = (
+            Result.done(),
+            Result.done(summary="made 1 job"),
+            Result.requeue_after(timedelta(seconds=9), summary="waits"),
+            ConflictError(409, "Conflict", "changed"),
+            throttled(None),
+            TerminalError("hopeless"),
+            KeyError("defect"),
+            Result.done(),
+        )
+        script = scripted(*outcomes)
+        subject = controller("lines", script)
+        merge = structlog.contextvars.merge_contextvars
+        with structlog.testing.capture_logs(processors=[merge]) as logs:
+            async with subject.running():
+                for _ in outcomes:
+                    subject.queue.add(request("a"))
+                    await asyncio.sleep(30)
+
+        lines = [line for line in logs if line.get("reconcile_id")]
+        assert len(lines) == len(script.calls) == len({line["reconcile_id"] for line in lines})
+        for line in lines:
+            assert line["object"] == "ns/a"
+            assert {"controller", "outcome", "seconds", "queued_s"} <= line.keys()
+        assert [(line["log_level"], line["outcome"]) for line in lines[:3]] == [
+            ("debug", "done"),
+            ("info", "done"),
+            ("info", "requeue_after"),
+        ]
+        levels = {line["outcome"]: line["log_level"] for line in lines}
+        assert levels["conflict"] == "info"
+        assert levels["terminal"] == "warning"
+        errors = [line for line in lines if line["log_level"] == "error"]
+        assert [type(line.get("exc_info")) for line in errors] == [type(None), KeyError]
+        assert all("retry_in_s" in line and "attempt" in line for line in errors)
+
     async def test_context_does_not_leak(self):
         """What is bound for a reconcile is gone after it."""
         subject = controller("leak", scripted())
