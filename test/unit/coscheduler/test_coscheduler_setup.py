@@ -1,0 +1,265 @@
+"""The coscheduler inside a manager: who answers, and what becomes of held binds when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import structlog
+
+from jobsetpy import aio
+from jobsetpy.api import keys
+from jobsetpy.coscheduler import Coscheduler, CoschedulerSettings, _open_files
+from jobsetpy.coscheduler._engine import ENDING, BindRequest
+from jobsetpy.coscheduler._report import SCHEDULED_REASON, TIMED_OUT_REASON
+from jobsetpy.coscheduler._setup import LOST
+from jobsetpy.domain.coscheduling_state import Limits
+from jobsetpy.errors import LeadershipLostError, NotLeadingError
+from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
+from jobsetpy.observability.metrics import REGISTRY
+from jobsetpy.testing import RecordingClient, World, make_pod
+
+LEASE = "coscheduler.jobset.x-k8s.io"
+
+
+class VirtualClock:
+    """The event loop's time, and a wall clock that keeps pace with it."""
+
+    def monotonic(self):
+        """Seconds of the loop."""
+        return asyncio.get_running_loop().time()
+
+    def now(self):
+        """The wall clock."""
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
+
+
+class Replica:
+    """One process: its manager, its coscheduler, and how it ended."""
+
+    def __init__(self, world, identity, *, limits=None, elected=True):
+        self.client = RecordingClient(world, qps=0)
+        election = LeaderElectionSettings(namespace="default", name=LEASE, identity=identity)
+        self.manager = Manager(
+            self.client,
+            settings=ManagerSettings(leader_election=election if elected else None),
+            clock=VirtualClock(),
+        )
+        settings = CoschedulerSettings(
+            namespace="default", limits=limits or Limits(), capacity_check=False
+        )
+        self.coscheduler = Coscheduler(self.manager, settings)
+        self.manager.add(self.coscheduler)
+        self.stop = asyncio.Event()
+        self.lost = None
+
+    async def run(self):
+        """Until stopped, or until leadership is lost."""
+        try:
+            await self.manager.run(self.stop)
+        except LeadershipLostError as lost:
+            self.lost = lost
+
+    def bind(self, world, name):
+        """Ask for a bind, as the scheduler does."""
+        uid = world.get("pods", name)["metadata"]["uid"]
+        return self.coscheduler.bind(BindRequest(namespace="default", name=name, uid=uid, node="n"))
+
+
+def new_world():
+    """A cluster in memory, in the loop's time."""
+    world = World(clock=VirtualClock())
+    world._dispatcher.bookmark_s = 1e6
+    return world
+
+
+def make_group(world, name, size, *, gated=False, members=None, **annotations):
+    """Pods of a group; some of them may be missing."""
+    gates = [{"name": keys.COSCHEDULING_GATE}] if gated else []
+    for index in range(members or size):
+        labels = {keys.POD_GROUP_NAME: name, keys.POD_GROUP_MIN_AVAILABLE: str(size)}
+        pod = make_pod(f"{name}-{index}").labels(labels).annotations(annotations)
+        world.create("pods", pod.spec(schedulingGates=gates).phase("Pending").build())
+
+
+def bound(world):
+    """Names of pods that have a node."""
+    return {p["metadata"]["name"] for p in world.list("pods") if p["spec"].get("nodeName")}
+
+
+@pytest.mark.looptime
+async def test_only_the_leader_answers():
+    """The other one says that it does not lead, and is not ready; it leads when the first ends."""
+    world = new_world()
+    first, second = Replica(world, "a"), Replica(world, "b")
+    make_group(world, "g", 2)
+    async with aio.supervise() as tasks:
+        running = tasks.start(first.run(), name="a")
+        await first.manager.leading.wait()
+        tasks.start(second.run(), name="b")
+        await second.manager.ready.wait()
+        assert list(first.coscheduler.problems()) == []
+        assert list(second.coscheduler.problems()) == ["stands by: this replica does not lead"]
+        with pytest.raises(NotLeadingError):
+            await second.bind(world, "g-0")
+        with pytest.raises(NotLeadingError):
+            second.coscheduler.preempt({})
+
+        first.stop.set()
+        await running
+        await second.manager.leading.wait()
+        asked = [tasks.start(second.bind(world, f"g-{i}"), name="bind") for i in range(2)]
+        assert [await each for each in asked] == ["", ""]
+        assert bound(world) == {"g-0", "g-1"}
+        second.stop.set()
+
+
+@pytest.mark.looptime
+async def test_what_is_held_is_answered_when_it_ends():
+    """At once, so that the scheduler asks the next leader; a complete group is bound to its end."""
+    world = new_world()
+    replica = Replica(world, "a")
+    make_group(world, "g", 3)
+    make_group(world, "h", 3)
+    async with aio.supervise() as tasks:
+        running = tasks.start(replica.run(), name="a")
+        await replica.manager.leading.wait()
+        held = [tasks.start(replica.bind(world, f"g-{i}"), name="bind") for i in range(2)]
+        world.faults.latency(1.0, resource="pods/binding")
+        complete = [tasks.start(replica.bind(world, f"h-{i}"), name="bind") for i in range(3)]
+        await asyncio.sleep(0.2)
+        stopped_at = asyncio.get_running_loop().time()
+        replica.stop.set()
+        assert [await each for each in held] == [ENDING, ENDING]
+        assert asyncio.get_running_loop().time() - stopped_at < 0.1
+        assert [await each for each in complete] == ["", "", ""]
+        await running
+    assert bound(world) == {"h-0", "h-1", "h-2"}
+    assert list(replica.coscheduler.problems()) != []
+
+
+@pytest.mark.looptime
+async def test_who_has_lost_the_lease_answers_all_and_writes_nothing():
+    """Another one may lead by now, and would decide otherwise."""
+    world = new_world()
+    replica = Replica(world, "a")
+    make_group(world, "g", 3)
+    async with aio.supervise() as tasks:
+        running = tasks.start(replica.run(), name="a")
+        await replica.manager.leading.wait()
+        held = [tasks.start(replica.bind(world, f"g-{i}"), name="bind") for i in range(2)]
+        await asyncio.sleep(0.2)
+        world.patch("leases.coordination.k8s.io", LEASE, {"spec": {"holderIdentity": "b"}})
+        assert [await each for each in held] == [LOST, LOST]
+        await running
+    assert isinstance(replica.lost, LeadershipLostError)
+    assert world.requests.matching("create", "pods/binding") == []
+    make_group(world, "late", 1, gated=True)
+    await asyncio.sleep(10)
+    assert world.requests.matching("patch", "pods") == []
+
+
+@pytest.mark.looptime
+async def test_a_new_leader_looks_at_all_groups_before_it_lifts_one():
+    """The older group goes first, whatever the order in which pods are listed."""
+    world = new_world()
+    make_group(world, "a", 2, gated=True, **{keys.COSCHEDULING_CREATED_ANNOTATION: "2026-01-01T00:00:09Z"})  # fmt: skip
+    make_group(world, "b", 2, gated=True, **{keys.COSCHEDULING_CREATED_ANNOTATION: "2026-01-01T00:00:01Z"})  # fmt: skip
+    replica = Replica(world, "a", limits=Limits(in_flight=1))
+    async with aio.supervise() as tasks:
+        tasks.start(replica.run(), name="a")
+        await asyncio.sleep(1)
+        lifted = [
+            pod["metadata"]["name"]
+            for pod in world.list("pods")
+            if not pod["spec"].get("schedulingGates")
+        ]
+        assert lifted == ["b-0", "b-1"]
+        replica.stop.set()
+
+
+def events(world):
+    """Reason, what it is about, and how often."""
+    return {
+        (event["reason"], event["regarding"]["kind"], event["regarding"]["name"]): (
+            event.get("series") or {"count": 1}
+        )["count"]
+        for event in world.list("events.events.k8s.io")
+    }
+
+
+def metric(name, **labels):
+    """A figure now; 0 if there is none yet."""
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+@pytest.mark.looptime
+async def test_what_is_told_of_a_group():
+    """A log line and a count for each decision; an event that is about the JobSet if there is one."""
+    world = new_world()
+    labels = {keys.JOBSET_NAME: "train", keys.JOBSET_UID: "u-1", keys.POD_GROUP_NAME: "j",
+              keys.POD_GROUP_MIN_AVAILABLE: "2"}  # fmt: skip
+    for index in range(2):
+        pod = make_pod(f"j-{index}").labels(labels)
+        world.create("pods", pod.phase("Pending").build())
+    replica = Replica(world, "a", limits=Limits(permit_s=5, permit_per_pod_s=0))
+    timeouts = metric("jobset_coscheduler_group_rejections_total", cause="timeout")
+    bound_groups = metric("jobset_coscheduler_group_spread_seconds_count")
+    with structlog.testing.capture_logs() as lines:
+        async with aio.supervise() as tasks:
+            running = tasks.start(replica.run(), name="a")
+            await replica.manager.leading.wait()
+            for _ in range(2):  # twice too late, told in one event
+                answer = await replica.bind(world, "j-0")
+                assert answer == "default/j: 1 of 2 pods in time"
+                await asyncio.sleep(3)
+            make_group(world, "g", 2, gated=True)
+            await asyncio.sleep(1)
+            both = [tasks.start(replica.bind(world, f"g-{i}"), name="bind") for i in range(2)]
+            assert [await each for each in both] == ["", ""]
+            await asyncio.sleep(10)
+            replica.stop.set()
+            await running
+    assert events(world) == {
+        (TIMED_OUT_REASON, "JobSet", "train"): 2,
+        (SCHEDULED_REASON, "Pod", "g-0"): 1,
+    }
+    assert metric("jobset_coscheduler_group_rejections_total", cause="timeout") == timeouts + 2
+    assert metric("jobset_coscheduler_group_spread_seconds_count") == bound_groups + 1
+    told = [
+        (line["event"], line["group"], line.get("cause"))
+        for line in lines
+        if line.get("event", "").startswith("group ")
+    ]
+    assert told == [
+        ("group rejected", "default/j", "timeout"),
+        ("group rejected", "default/j", "timeout"),
+        ("group lifted", "default/g", None),
+        ("group released", "default/g", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit", "number"), [(8000, 20000, 8000), (8000, 1024, 792), (8000, 100, 1)]
+)
+def test_as_much_is_held_as_files_may_be_open(wanted, limit, number):
+    """Each request is a connection; some files are needed for the rest."""
+    assert _open_files.holdable(wanted, limit, 32) == number
+
+
+def test_the_limit_on_open_files_is_raised_as_far_as_may_be():
+    """Up to the hard limit; what that is too low for is told."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
+        with structlog.testing.capture_logs() as lines:
+            number = _open_files.check(10**9, 32, 1)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
+        assert number == hard - _open_files.OTHERS - 32
+        (line,) = lines
+        assert line["event"].startswith("fewer binds can be held than configured")
+        assert line["held_at_most"] == number
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
