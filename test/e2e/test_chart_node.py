@@ -116,7 +116,9 @@ def gang() -> dict:
 def test_installed_by_helm(kube, helm):
     """Certificates, agents and rights are right under these names; nothing is left but JobSets."""
     where = ("--namespace", SPACE)
-    helm.ok("install", RELEASE, str(CHART), *where, "--wait", "--timeout=50s", values=VALUES)
+    # The definition may be there already, from config/default.
+    more = ("--force-conflicts", "--wait", "--timeout=90s")
+    helm.ok("install", RELEASE, str(CHART), *where, *more, values=VALUES)
 
     secret = kube.get(f"/api/v1/namespaces/{SPACE}/secrets/gangs-jobset-webhook-server-cert")
     assert set(secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}

@@ -118,7 +118,7 @@ class Helm:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=60,
+                timeout=120,
             )
 
     def ok(self, *arguments, values=None):
