@@ -33,6 +33,7 @@ def gang_place(tmp_path_factory):
 def gangs(gang_place, tmp_path):
     """Opens a room for one test: nodes and pods of its own, and a coscheduler with these flags."""
     from gangs_kit import Gangs
+
     from install import create_namespace
     from jobsetpy.client import connect
 

@@ -90,8 +90,9 @@ class Installation:
     """Two replicas, the scheduler that calls them, and what leads to the one that is ready."""
 
     def __init__(self, rig, folder):
-        from coscheduler_process import ExtenderSite
         from gangs_kit import Front
+
+        from coscheduler_process import ExtenderSite
         from manager_process import free_port
 
         self.rig = rig

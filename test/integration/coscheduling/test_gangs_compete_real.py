@@ -4,9 +4,9 @@ import asyncio
 import time
 
 import pytest
+from gangs_kit import LIMIT_S
 
 from gangs import create_all, pod_body
-from gangs_kit import LIMIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
 

@@ -1,9 +1,9 @@
 """Backends of coscheduling on an API server and a scheduler with gang scheduling of their own.
 
-The manager is a process, as it is deployed: it finds out by itself what the cluster has. One node
-without a kubelet has room for four pods.
+One node without a kubelet has room for four pods.
 """
 
+import asyncio
 import contextlib
 import json
 import sys
@@ -17,8 +17,10 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
+from jobsetpy.app.backend import Backend
 from jobsetpy.client import HttpRequest
-from jobsetpy.errors import NotFoundError
+from jobsetpy.domain.coscheduling_backends import Marks
+from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.testing import eventually
 
 HACK = str(Path(__file__).resolve().parents[3] / "hack")
@@ -41,19 +43,44 @@ DONE = keys.COSCHEDULING_COMPLETED_CONDITION
 class Site:
     """The cluster, and a test in the role of its users and operator."""
 
-    def __init__(self, client, kubeconfig, log):
+    def __init__(self, client, folder, kubeconfig):
         self.client = client
+        self.folder = folder
         self.kubeconfig = kubeconfig
-        self.log = log
 
     @contextlib.asynccontextmanager
-    async def manager(self, backend):
-        """A manager with that backend, until the block is left."""
+    async def manager_process(self, backend):
+        """A manager as it is deployed, with its own rights, until the block is left."""
+        from account import manager_kubeconfig
         from manager_process import manager_process
 
+        own = await manager_kubeconfig(self.client, self.kubeconfig, self.folder)
         flags = ["--leader-elect=false", f"--coscheduling-backend={backend}"]
-        async with manager_process(self.kubeconfig, self.log, *flags):
+        async with manager_process(own, self.folder / "manager.log", *flags):
             yield
+
+    @contextlib.asynccontextmanager
+    async def manager(self, backend, **webhooks):
+        """A manager in this process; with settings for webhooks, it serves them as well."""
+        from jobsetpy import admission, aio
+        from jobsetpy.app.wiring import add_jobset_controllers
+        from jobsetpy.client import connect
+        from jobsetpy.manager import Manager
+
+        own = await connect(kubeconfig=str(self.kubeconfig), qps=0)
+        manager = Manager(own)
+        marks = Marks(backend=backend)
+        add_jobset_controllers(manager, backend=Backend(marks))
+        if webhooks:
+            admission.setup(manager, admission.WebhookSettings(marks=marks, **webhooks))
+        stop = asyncio.Event()
+        async with aio.supervise() as tasks:
+            running = tasks.start(manager.run(stop), name="manager")
+            await eventually(manager.ready.is_set, LIMIT_S)
+            yield
+            stop.set()
+            await running
+        await own.aclose()
 
     async def create(self, name, *, pods, replicas=1, scope="JobSet", **spec):
         """A JobSet of that many Jobs, each with so many pods of one CPU."""
@@ -173,7 +200,6 @@ async def site(tmp_path_factory):
     from jobsetpy.client import connect
 
     root = Path(HACK).parent
-    log = tmp_path_factory.mktemp("podgroup") / "manager.log"
     with Cluster(
         feature_gates=GATES,
         runtime_config={"scheduling.k8s.io/v1alpha2": True},
@@ -189,13 +215,13 @@ async def site(tmp_path_factory):
         await client.create(Node, "", body)
         status = {"capacity": room, "allocatable": room, "conditions": conditions}
         await client.merge_patch(Node, "", "n", {"status": status}, subresource="status")
-        yield Site(client, running.kubeconfig, log)
+        yield Site(client, tmp_path_factory.mktemp("podgroup"), running.kubeconfig)
         await client.aclose()
 
 
 async def test_gangs_of_the_api_server(site):
     """One that does not fit is wholly pending, one that fits runs; resizes reach the scheduler."""
-    async with site.manager("podgroup"):
+    async with site.manager_process("podgroup"):
         await site.create("large", pods=3, replicas=2)
         await site.is_unschedulable("large")
         assert await site.bound("large") == (0, 6)
@@ -231,3 +257,150 @@ async def test_gangs_of_the_api_server(site):
         await site.delete_pod(first)
         await site.has_bound("large", 2, 2)
         await site.delete("large")
+
+
+async def test_another_backend_is_chosen_while_jobsets_run(site):
+    """Pods that were made for the coscheduler are let go; their Job's next pods are as well."""
+    async with site.manager("coscheduler"):
+        await site.create("switched", pods=2)
+
+        async def gated():
+            pods = await site.pods("switched")
+            return len(pods) == 2 and all(pod["spec"].get("schedulingGates") for pod in pods)
+
+        await eventually(gated, LIMIT_S, poll_s=0.1)
+        first, second = await site.pods("switched")
+        assert first["spec"]["schedulingGates"] == [{"name": keys.COSCHEDULING_GATE}]
+    async with site.manager("labels"):
+        await site.has_bound("switched", 2, 2)
+        await site.delete_pod(first)
+        await site.has_bound("switched", 2, 2)
+    async with site.manager("podgroup"):
+        # None of its Jobs was made for a PodGroup: whatever that says keeps none of its pods back.
+        await site.has_minimum("switched", 1)
+        await site.delete_pod(second)
+        await site.has_bound("switched", 2, 2)
+        await site.delete("switched")
+
+
+class Others:
+    """Pods of groups that no JobSet makes."""
+
+    def __init__(self, client):
+        self.client = client
+
+    @staticmethod
+    def pod(minimum="2", **spec):
+        """A pod that says so; of no group without a minimum."""
+        labels = {keys.POD_GROUP_NAME: "theirs", keys.POD_GROUP_MIN_AVAILABLE: minimum}
+        labels = {"app": "a"} if minimum is None else {"app": "a", **labels}
+        container = {"name": "w", "image": "test.invalid/w:1"}
+        spec = {"terminationGracePeriodSeconds": 0, "containers": [container], **spec}
+        return {"metadata": {"labels": labels}, "spec": spec}
+
+    async def try_pod(self, *args, **spec):
+        """The gates of a bare pod as it would be stored; nothing is."""
+        body = {"apiVersion": "v1", "kind": "Pod", **self.pod(*args, **spec)}
+        body["metadata"]["generateName"] = "bare-"
+        stored = await self.send("POST", "/api/v1/namespaces/default/pods?dryRun=All", body)
+        return [gate["name"] for gate in stored["spec"].get("schedulingGates", ())]
+
+    async def send(self, method, path, body=None):
+        """One request; the answer as JSON."""
+        data = None if body is None else json.dumps(body).encode()
+        answer = await self.client.raw(HttpRequest(method=method, path=path, body=data))
+        return json.loads(answer.body)
+
+    async def run(self, name, **pod):
+        """A Deployment of two such pods, as someone else makes it."""
+        template = self.pod(**pod)
+        spec = {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}, "template": template}
+        body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}}
+        await self.send(
+            "POST", "/apis/apps/v1/namespaces/default/deployments", {**body, "spec": spec}
+        )
+
+    async def end(self, name):
+        """Delete it, and its pods."""
+        path = f"/apis/apps/v1/namespaces/default/deployments/{name}"
+        await self.send("DELETE", f"{path}?propagationPolicy=Background")
+
+    async def events(self, reason):
+        """Texts of events with that reason."""
+        path = f"/api/v1/namespaces/default/events?fieldSelector=reason={reason}"
+        return [each["message"] for each in (await self.send("GET", path))["items"]]
+
+    async def check(self):
+        """All that is promised of pods that others make."""
+        gate, quota = keys.COSCHEDULING_GATE, "example.com/quota"
+
+        async def in_force():
+            return await self.try_pod() == [gate]
+
+        await eventually(in_force, LIMIT_S, poll_s=0.1)
+        assert await self.try_pod(schedulingGates=[{"name": quota}]) == [quota, gate]
+        assert await self.try_pod(schedulingGates=[{"name": gate}]) == [gate]
+        assert await self.try_pod(nodeName="n") == []
+        assert await self.try_pod(None) == []
+        for minimum in ("0", "two", "99999999999"):
+            with pytest.raises(ApiError, match="must be a number from 1"):
+                await self.try_pod(minimum)
+
+        await self.run("theirs")
+
+        async def wait():
+            path = "/api/v1/namespaces/default/pods?labelSelector=app=a"
+            pods = (await self.send("GET", path))["items"]
+            return len(pods) == 2 and all(
+                pod["spec"].get("schedulingGates") == [{"name": gate}] for pod in pods
+            )
+
+        await eventually(wait, LIMIT_S, poll_s=0.1)
+        await self.end("theirs")
+
+
+async def test_pods_of_others_are_gated_by_the_webhook(site):
+    """Bare pods and pods of Deployments; what cannot be meant is refused, and its maker is told."""
+    from install import CONFIG, apply_manifest, apply_object, create_namespace
+    from kustomize import render
+    from manager_process import free_port
+    from webhooks import delete_webhooks
+
+    port, others = free_port(), Others(site.client)
+    await create_namespace(site.client, "jobset-system")
+    await apply_manifest(site.client, CONFIG / "webhook/secret.yaml")
+    for document in render(CONFIG / "default", CONFIG / "coscheduler-admission/webhook"):
+        if not document["kind"].endswith("WebhookConfiguration"):
+            continue
+        for webhook in document["webhooks"]:
+            path = webhook["clientConfig"].pop("service")["path"]
+            webhook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{path}"
+        await apply_object(site.client, document)
+    served = {
+        "bind_address": f"127.0.0.1:{port}",
+        "namespace": "jobset-system",
+        "extra_dns_names": ("127.0.0.1",),
+        "check_period_s": 0.5,
+    }
+    try:
+        async with site.manager("coscheduler", **served):
+            await others.check()
+            await others.run("broken", minimum="many")
+
+            async def told():
+                return [each for each in await others.events("FailedCreate") if "many" in each]
+
+            await eventually(told, LIMIT_S, poll_s=0.1)
+            await others.end("broken")
+    finally:
+        await delete_webhooks(site.client)
+
+
+async def test_pods_of_others_are_gated_by_the_policy(site):
+    """The same without a webhook, and without a manager."""
+    from install import CONFIG, apply_object
+    from kustomize import render
+
+    for document in render(CONFIG / "coscheduler-admission/policy"):
+        await apply_object(site.client, document)
+    await Others(site.client).check()

@@ -1,0 +1,119 @@
+"""Gangs while coscheduler, scheduler or API server are killed: nothing in part, nothing lost."""
+
+import asyncio
+import sys
+
+import pytest
+from gangs_kit import LIMIT_S, Front
+
+from coscheduler_process import CoschedulerProcess
+from jobsetpy.testing import eventually
+from manager_process import free_port
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
+
+ELECTION = """\
+apiVersion: config.jobset.x-k8s.io/v1alpha1
+kind: Configuration
+leaderElection:
+  leaderElect: true
+  resourceNamespace: jobset-system
+  leaseDuration: 3s
+  renewDeadline: 2s
+  retryPeriod: 500ms
+"""
+
+
+async def test_kills_while_binds_are_held(gangs):
+    """What was held is asked for again, of whoever is there; nothing is bound before its time."""
+    async with gangs() as rig:
+        await rig.node("n", 8)
+        await rig.waiting_group("a", 8)
+
+        await rig.process.kill()
+        await asyncio.sleep(0.5)
+        assert rig.binds.counts("a") == [0]
+        await rig.process.start()
+        await rig.holds(7)
+
+        await asyncio.to_thread(rig.cluster.kill_component, "kube-scheduler")
+        await rig.holds(0)  # with their connections, requests are gone
+        rig.cluster.start_component("kube-scheduler")
+        await rig.holds(7)
+
+        await asyncio.to_thread(rig.cluster.restart_apiserver, kill=True)
+        await rig.holds(7)
+        assert rig.binds.counts("a") == [0]
+        await rig.let_go("a")
+        await rig.bound("a")
+
+
+async def test_kills_between_the_first_bind_and_the_last(gangs):
+    """The rest of the group follows, when what was killed is back."""
+    async with gangs() as rig:
+        await rig.node("n", 60)
+        for group, kill in (("a", "coscheduler"), ("b", "kube-scheduler"), ("c", "kube-apiserver")):
+            await rig.create(rig.bodies(group, 20))
+            await rig.binds.wait(lambda group=group: rig.binds.counts(group)[0] > 0, LIMIT_S)
+            if kill == "coscheduler":
+                await rig.process.kill()
+                await rig.process.start()
+            elif kill == "kube-scheduler":
+                await asyncio.to_thread(rig.cluster.kill_component, kill)
+                rig.cluster.start_component(kill)
+            else:
+                await asyncio.to_thread(rig.cluster.restart_apiserver, kill=True)
+            await rig.bound(group)
+        assert rig.in_part() == set()
+
+
+async def test_a_standby_takes_over_what_is_held(gangs, tmp_path):
+    """It is ready only when it leads; the scheduler is led to it, and asks again."""
+    config = tmp_path / "config.yaml"
+    config.write_text(ELECTION)
+    async with gangs(start=False) as rig, Front(rig.site.port).serving() as front:
+        replicas = []
+        for number in range(2):
+            port = free_port()
+            flags = ("--config", str(config), "--bind-address", f"127.0.0.1:{port}")
+            log = tmp_path / f"replica-{number}.log"
+            replica = CoschedulerProcess(
+                rig.cluster.kubeconfig, log, rig.site, *flags, metrics=True
+            )
+            replicas.append((port, replica))
+            await replica.start(wait=number == 0)
+        try:
+            (front.target, rig.process), (port, standby) = replicas
+            await rig.node("n", 6)
+            await rig.waiting_group("a", 6)
+            assert not standby.ready()
+            await rig.process.kill()
+            rig.process, front.target = standby, port
+            await standby.wait_ready()
+            await rig.holds(5)
+            assert rig.binds.counts("a") == [0]
+            await rig.let_go("a")
+            await rig.bound("a")
+        finally:
+            for _, replica in replicas:
+                await rig.end(replica)
+
+
+async def test_more_binds_than_files_may_be_open(gangs):
+    """What cannot be held is refused, others get on, and nothing breaks or is bound in part."""
+    limited = [sys.executable, "-c", "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (264, 264)); os.execvp(sys.argv[1], sys.argv[1:])"]  # fmt: skip
+    async with gangs("--permit-timeout=1s", "--permit-timeout-per-pod=1ms", prefix=limited) as rig:
+        await rig.node("n", 80)
+        most = rig.metric("jobset_coscheduler_held_binds_limit")
+        assert 10 <= most <= 60
+        await rig.create(rig.bodies("large", 64))
+        series = 'jobset_coscheduler_quick_rejects_total{reason="limit"}'
+        await eventually(lambda: rig.metric(series) > 0, LIMIT_S, poll_s=0.1)
+        await rig.create(rig.bodies("small", 8))
+        await rig.bound("small")
+        assert rig.binds.counts("large") == [0]
+        assert rig.process.ready()
+        await rig.process.stop()
+        rig.process._prefix = ()
+        await rig.process.start()
+        await rig.bound("large")
