@@ -1,0 +1,130 @@
+"""The wall clock of a leader jumps by hours, there and back: real API server, a manager process.
+
+Only the manager's clock jumps; the API server's and the other replica's do not. What is counted on
+the monotonic clock (election, back-off, waits) must not notice. ``ttlSecondsAfterFinished`` is by
+nature a matter of wall clocks: the time of the finish was written down by one.
+"""
+
+import asyncio
+import contextlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobsetpy.api.coordination import Lease
+from jobsetpy.errors import NotFoundError
+from jobsetpy.testing import eventually
+from manager_process import ManagerProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+
+SOURCE = Path(__file__).resolve().parents[2] / "support" / "wall_clock.c"
+HOURS = 3600
+LEASE = "6d4f6a47.jobset.x-k8s.io"
+CONFIGURATION = """
+apiVersion: config.jobset.x-k8s.io/v1alpha1
+kind: Configuration
+leaderElection: {{resourceNamespace: {namespace}}}
+"""
+
+
+class WallClock:
+    """The wall clock of processes that are started with ``environ``."""
+
+    def __init__(self, folder: Path) -> None:
+        from cluster._requirements import require_programs
+
+        require_programs({"gcc": "gcc libc6-dev"})
+        library = folder / "wall_clock.so"
+        command = ["gcc", "-shared", "-fPIC", "-O", "-Wall", "-o", library, SOURCE]
+        subprocess.run(command, check=True, timeout=60)
+        self._file = folder / "offset"
+        self.jump(0)
+        self.environ = {"LD_PRELOAD": str(library), "CLOCK_OFFSET_FILE": str(self._file)}
+
+    def jump(self, seconds: int) -> None:
+        """From now on so many seconds ahead (or behind)."""
+        content = seconds.to_bytes(8, "little", signed=True)
+        if not self._file.exists():
+            self._file.write_bytes(content)
+            return
+        with self._file.open("r+b") as file:
+            file.write(content)
+
+
+async def test_the_leader_s_clock_jumps(cluster, client, namespace, tmp_path):
+    """Restarts are counted once, the leader stays, nothing turns in circles; only a TTL notices."""
+    from fault_kit import group_of
+
+    clock = WallClock(tmp_path)
+    configuration = tmp_path / "configuration.yaml"
+    configuration.write_text(CONFIGURATION.format(namespace=namespace))
+    flags = "--config", str(configuration)
+    leader = ManagerProcess(
+        cluster.kubeconfig, tmp_path / "log", *flags, metrics=True, environ=clock.environ
+    )
+    standby = ManagerProcess(cluster.kubeconfig, tmp_path / "standby", *flags)
+
+    async def lease():
+        spec = (await client.get(Lease, namespace, LEASE)).spec
+        return spec.holder_identity, spec.lease_transitions
+
+    async def held():
+        with contextlib.suppress(NotFoundError):
+            return await lease()
+        return None
+
+    async def reconciles() -> float:
+        series = await asyncio.to_thread(leader.scrape)
+        return sum(
+            value
+            for name, value in series.items()
+            if name.startswith("controller_runtime_reconcile_total{")
+        )
+
+    try:
+        await leader.start()
+        first = await eventually(held, 60, poll_s=0.1)
+        await standby.start()
+        async with group_of(client, namespace) as group:
+            await group.create("recreate", "in-place")
+            for number, hours in enumerate((6, -6, 0), 1):
+                clock.jump(hours * HOURS)
+                for name in ("recreate", "in-place"):
+                    await group.fail(name)
+                await group.running("recreate", restarts=number)
+                await group.running("in-place", epoch=number + 1)
+                renewed = (await client.get(Lease, namespace, LEASE)).spec.renew_time
+
+                async def renewed_again(before=renewed) -> bool:
+                    return (await client.get(Lease, namespace, LEASE)).spec.renew_time != before
+
+                await eventually(renewed_again, 60, poll_s=0.2)
+                assert group.restarts("recreate") == number
+                assert group.epochs("in-place") == (number + 1, number)
+                assert await lease() == first
+                assert (await asyncio.to_thread(leader.readiness))[0] == 200
+            before = await reconciles()
+            await asyncio.sleep(1.0)
+            assert await reconciles() - before <= 5
+
+            # Finished with an hour to live. Three hours later by this clock, it goes.
+            path = f"{group.jobsets}/recreate"
+            await group.send("PATCH", path, {"spec": {"ttlSecondsAfterFinished": HOURS}})
+            for pod in group.world.pods_of("recreate"):
+                await group.world.finish(pod)
+            await group.world.until(
+                lambda: group.world.jobsets["recreate"].status.terminal_state, 60, "its end"
+            )
+            clock.jump(3 * HOURS)
+            await group.send("PATCH", path, {"metadata": {"labels": {"look": "again"}}})
+            await group.world.until(
+                lambda: not group.world.left_of("recreate"), 60, "it to go when its time is over"
+            )
+            assert group.world.violations == []
+            assert standby.process.returncode is None
+    finally:
+        for one in (leader, standby):
+            if one.process is not None:
+                await one.stop()
