@@ -38,11 +38,14 @@ async def slow_network(port: int):
         writer.transport.pause_reading()
         await gate.wait()
         writer.transport.resume_reading()
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(pump(reader, up_writer))
-            group.create_task(pump(up_reader, writer))
-        ended.set()
+        try:
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(pump(reader, up_writer))
+                group.create_task(pump(up_reader, writer))
+        finally:
+            writer.transport.abort()
+            ended.set()
 
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM)
@@ -80,8 +83,10 @@ async def deliver_late(size: int) -> tuple[str, bool, bool]:
 
 async def test_what_nobody_confirms_is_discarded_by_the_kernel():
     """Also in a process that is stopped: the time is the one for which nobody else writes."""
-    async with slow_network(1) as (port, _, _):
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        address = server.sockets[0].getsockname()
+        _, writer = await asyncio.open_connection(*address)
         own = writer.get_extra_info("socket")
         use(writer.transport, 5.0)  # no write of a leader's: nothing is changed
         before = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
