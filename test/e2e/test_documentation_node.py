@@ -36,9 +36,7 @@ def surroundings(node_cluster, tmp_path_factory):
         )
     node_cluster.load_images(archives)
     env = docs_kit.environment(node_cluster.kubeconfig, "kubectl")
-    found = Surroundings(env)
-    found.uninstall()
-    return found
+    return Surroundings(env, "default", ready=True)
 
 
 @pytest.mark.parametrize("page", pages("node"))
@@ -46,10 +44,8 @@ def test_commands(page, surroundings, node_cluster, tmp_path):
     """All commands of a page, in their order, as one reader would type them."""
     blocks = page.at("node")
     env = docs_kit.environment(node_cluster.kubeconfig, *docs_kit.tools_of(blocks))
+    surroundings.prepare(page)
     try:
-        if page.installed:
-            surroundings.install("default")
-            surroundings.wait_until_installed()
         docs_kit.run(blocks, docs_kit.checkout(tmp_path), env)
     finally:
         surroundings.restore()

@@ -16,7 +16,10 @@ DEFAULT_KINDS = "deployments,services,secrets,roles,rolebindings,jobs,pods"
 
 
 def pages(place):
-    """Pages with commands for a place; those with wrong marks fail in a test of their own."""
+    """Pages with commands for a place; those with wrong marks fail in a test of their own.
+
+    Pages that take an installation for granted come first: it is made once.
+    """
     found = []
     for path in docs_kit.PAGES:
         try:
@@ -24,15 +27,41 @@ def pages(place):
         except docs_kit.MarkError:
             continue
         if page.at(place):
-            found.append(pytest.param(page, id=page.name))
-    return found
+            found.append(page)
+    found.sort(key=lambda page: (not page.installed, page.name))
+    return [pytest.param(page, id=page.name) for page in found]
 
 
 class Surroundings:
-    """What is in the cluster, so that a page leaves it as it found it."""
+    """What is in the cluster, so that a page leaves it as it found it.
 
-    def __init__(self, env) -> None:
+    Args:
+        env: of kubectl.
+        folder: of ``config``, with what is installed for pages that take it for granted.
+        ready: whether its manager gets ready here.
+    """
+
+    def __init__(self, env, folder, *, ready) -> None:
         self.env = env
+        self.folder = str(docs_kit.ROOT / "config" / folder)
+        self.ready = ready
+        self.empty = None
+        self.before = set()
+
+    def prepare(self, page):
+        """Make what a page takes for granted, or take it away."""
+        if page.installed:
+            words = ("apply", "--server-side", "--force-conflicts", "-k", self.folder)
+            self.kubectl(*words)
+            if self.ready:
+                self.wait_until_installed()
+        elif self.empty is None:
+            if "namespace/jobset-system" in self.names():
+                self.kubectl("delete", "--ignore-not-found", "-k", self.folder, check=False)
+            # Readers of such a page may have the definition from before, and nothing else.
+            crd = str(docs_kit.ROOT / "config/crd")
+            self.kubectl("apply", "--server-side", "--force-conflicts", "-k", crd)
+            self.empty = self.names()
         self.before = self.names()
 
     def kubectl(self, *words, check=True):
@@ -53,6 +82,7 @@ class Surroundings:
         }
 
     def restore(self):
+        """Take away what a page made."""
         # JobSets first: once their definition is gone, they cannot be deleted any more.
         self.kubectl("delete", "jobsets", "--all", "-A", "--wait=false", check=False)
         more = sorted(self.names() - self.before)
@@ -62,10 +92,6 @@ class Surroundings:
         for words in (webhooks, own, of_default):
             if words:
                 self.kubectl("delete", "--ignore-not-found", "-n", "default", *words)
-
-    def install(self, folder):
-        """As a page takes for granted; the webhooks' Secret is filled by whoever runs."""
-        self.kubectl("apply", "--server-side", "-k", str(docs_kit.ROOT / "config" / folder))
 
     def wait_until_installed(self):
         """Until the manager's pod is ready; a failure shows what it says."""
@@ -77,9 +103,3 @@ class Surroundings:
             pods = self.kubectl(*home, "describe", "pods", check=False)
             log = self.kubectl(*home, "logs", "deployment/jobset-controller-manager", check=False)
             pytest.fail(f"{error.stderr}\n{pods[-3000:]}\n{log[-3000:]}")
-
-    def uninstall(self):
-        """Take away what other tests left, so that pages begin with an empty cluster."""
-        folder = str(docs_kit.ROOT / "config/default")
-        self.kubectl("delete", "--ignore-not-found", "-k", folder, check=False)
-        self.before = self.names()

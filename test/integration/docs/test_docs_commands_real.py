@@ -9,7 +9,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def surroundings(own_cluster):
-    return Surroundings(docs_kit.environment(own_cluster.kubeconfig, "kubectl"))
+    env = docs_kit.environment(own_cluster.kubeconfig, "kubectl")
+    # Without webhooks: there is no node to run whoever answers them.
+    return Surroundings(env, "without-webhooks", ready=False)
 
 
 @pytest.mark.parametrize("page", pages("cluster"))
@@ -17,9 +19,8 @@ def test_commands(page, surroundings, own_cluster, tmp_path):
     """All commands of a page, in their order, as one reader would type them."""
     blocks = page.at("cluster")
     env = docs_kit.environment(own_cluster.kubeconfig, *docs_kit.tools_of(blocks))
+    surroundings.prepare(page)
     try:
-        if page.installed:  # without webhooks: no node runs whoever answers them
-            surroundings.install("without-webhooks")
         docs_kit.run(blocks, docs_kit.checkout(tmp_path), env)
     finally:
         surroundings.restore()
