@@ -120,7 +120,7 @@ class Engine:
         self._workers = workers
         self._max_held = max_held
         self._ordinary_pods = ordinary_pods
-        self._report = Reporter(self._clock, self._pod_of, events)
+        self._report = Reporter(self._clock, self._pod_of, self._disagreements, events)
         self._room = RoomKeeper(self._grew) if capacity else None
         self._grew_at: float | None = None
         self._planner = GroupPlanner(limits, observer=self._report, room=self._room)
@@ -300,6 +300,10 @@ class Engine:
         self._act(actions)
         return nodes
 
+    def count(self) -> None:
+        """Tell how many groups and pods there are, and of those that wait for more; O(groups)."""
+        self._report.census(self._planner.census())
+
     # -- carrying out -------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -475,6 +479,9 @@ class Engine:
             await self._client.json_patch(
                 GroupPod, meta.namespace, meta.name, operations, subresource="status"
             )
+
+    def _disagreements(self, key: PodGroupKey) -> list[str]:
+        return self._planner.disagreements(key)
 
     def _pod_of(self, key: PodGroupKey) -> GroupPod | None:
         _, uid = min(self._planner.members(key), default=("", ""))

@@ -6,6 +6,7 @@ one are counted in it, not written again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import ClassVar, Final, Literal, Protocol
 
@@ -16,13 +17,18 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import KubeObject, ResourceInfo
 from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.domain.coscheduling import PodGroupInfo, PodGroupKey
-from jobsetpy.domain.coscheduling_state import Cause
+from jobsetpy.domain.coscheduling_state import Cause, Census
 from jobsetpy.observability import coscheduler_metrics as metrics
 from jobsetpy.observability.logging import get_logger
 
 SCHEDULED_REASON: Final = "PodGroupScheduled"
 REJECTED_REASON: Final = "PodGroupRejected"
 TIMED_OUT_REASON: Final = "PodGroupTimedOut"
+INCOMPLETE_REASON: Final = "PodGroupIncomplete"
+DISAGREE_REASON: Final = "PodGroupPodsDisagree"
+
+INCOMPLETE_S: Final = 30.0
+"""A group that has too few pods for so long is told of."""
 
 _ACTION: Final = "Coscheduling"
 
@@ -69,6 +75,7 @@ class Reporter:
     Args:
         clock: time.
         pod_of: any pod of a group that is known, always the same one while it is there.
+        disagreements: in what a group's pods differ that should be the same.
         events: where events go; nowhere when absent.
     """
 
@@ -76,10 +83,13 @@ class Reporter:
         self,
         clock: Clock,
         pod_of: Callable[[PodGroupKey], GroupPod | None],
+        disagreements: Callable[[PodGroupKey], list[str]],
         events: Events | None = None,
     ) -> None:
         self._clock = clock
         self._pod_of = pod_of
+        self._disagreements = disagreements
+        self._incomplete: dict[PodGroupKey, float] = {}
         self._events = events
         self._courses: dict[PodGroupKey, _Course] = {}
         self._log = get_logger("coscheduler")
@@ -90,6 +100,9 @@ class Reporter:
         if course.lifted_at is None:
             course.lifted_at = self._clock.monotonic()
         self._log.info("group lifted", **_about(group), pods=pods)
+        for what in self._disagreements(group.key):
+            message = f"pods of the group {group.key.name} have {what}"
+            self._tell(group.key, "Warning", DISAGREE_REASON, message)
 
     def released(self, group: PodGroupInfo, pods: int) -> None:
         """See ``Observer``."""
@@ -126,6 +139,18 @@ class Reporter:
         reason = TIMED_OUT_REASON if cause is Cause.TIMEOUT else REJECTED_REASON
         message = f"no pod of the group {group.key.name} is bound for now: {why}"
         self._tell(group.key, "Warning", reason, message)
+
+    def census(self, census: Census) -> None:
+        """Set the gauges, and tell of groups that have had too few pods for a while, once."""
+        metrics.census(census.groups, census.pods)
+        now = self._clock.monotonic()
+        since, self._incomplete = self._incomplete, {}
+        for key, size, minimum in census.incomplete:
+            began = self._incomplete[key] = since.get(key, now)
+            if now - began >= INCOMPLETE_S:
+                self._incomplete[key] = math.inf
+                message = f"the group {key.name} has {size} pods and waits for {minimum}"
+                self._tell(key, "Warning", INCOMPLETE_REASON, message)
 
     def forgotten(self, key: PodGroupKey) -> None:
         """See ``Observer``."""

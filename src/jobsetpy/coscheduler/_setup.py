@@ -109,8 +109,7 @@ class Coscheduler:
 
 async def _count(engine: Engine) -> None:
     while True:
-        census = engine.planner.census()
-        metrics.census(census.groups, census.pods)
+        engine.count()
         await asyncio.sleep(CENSUS_S)
 
 

@@ -317,11 +317,20 @@ class GroupPlanner:
         """How many groups and pods there are; O(groups)."""
         groups: Counter[str] = Counter()
         pods: Counter[str] = Counter()
+        incomplete = []
         for group in self._groups.values():
-            groups[group.stage] += 1
+            stage = group.stage
+            groups[stage] += 1
+            if stage == "incomplete":
+                incomplete.append((group.key, group.size, group.info().min_available))
             for state, members in group.pods.items():
                 pods[state.value] += len(members)
-        return Census(groups, pods)
+        return Census(groups, pods, tuple(incomplete))
+
+    def disagreements(self, key: PodGroupKey) -> list[str]:
+        """In what a group's pods differ that should be the same for all of them; for people."""
+        group = self._groups.get(key)
+        return [] if group is None else group.disagreements()
 
     def members(self, key: PodGroupKey) -> list[tuple[str, str]]:
         """Names and UIDs of a group's pods."""

@@ -128,7 +128,7 @@ class Cause(Enum):
 
 
 class Observer(Protocol):
-    """Is told of each decision about a group, as it is taken. Must not call the planner."""
+    """Is told of each decision about a group as it is taken. Changes nothing of the planner."""
 
     def lifted(self, group: PodGroupInfo, pods: int) -> None:
         """Gates of so many of its pods are to be taken off."""
@@ -225,6 +225,17 @@ class TrackedGroup:
             del self.kinds[kind]
             self._info = None
 
+    def disagreements(self) -> list[str]:
+        """In what its pods differ that should be the same for all of them; for people."""
+        open_ = [kind for kind in self.kinds if not kind.bound] or list(self.kinds)
+        minima = sorted({kind.min_available for kind in open_})
+        priorities = sorted({kind.priority for kind in self.kinds})
+        return [
+            f"different {what} ({', '.join(map(str, values))}), of which the greatest counts"
+            for what, values in (("minima", minima), ("priorities", priorities))
+            if len(values) > 1
+        ]
+
     def count(self, *states: PodState) -> int:
         """How many pods are in these states."""
         return sum(len(self.pods[state]) for state in states)
@@ -274,10 +285,12 @@ class Census:
     Args:
         groups: by state: ``incomplete``, ``queued``, ``lifted``, ``holding``, ``bound``.
         pods: by the values of :class:`PodState`.
+        incomplete: the groups that have too few pods: which, how many there are, how many it needs.
     """
 
     groups: Mapping[str, int]
     pods: Mapping[str, int]
+    incomplete: tuple[tuple[PodGroupKey, int, int], ...] = ()
 
 
 @attrs.frozen

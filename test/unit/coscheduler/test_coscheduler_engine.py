@@ -252,3 +252,36 @@ async def test_preemption_frees_reserved_room_without_deleting():
         assert engine.preempt({"n": waiting}) == {}
         await asyncio.sleep(0)
         assert engine.held == 0
+
+
+async def test_deletions_in_a_gap_of_the_watch_are_seen():
+    """A group that has become too small meanwhile gives its reservations back."""
+    rig = Rig()
+    async with rig.engine() as engine:
+        rig.group("a", 3, minimum=4)
+        last = make_pod("a-3").labels({keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "4"})
+        gates = [{"name": FOREIGN}, {"name": keys.COSCHEDULING_GATE}]
+        rig.world.create("pods", last.spec(schedulingGates=gates).phase("Pending").build())
+        await asyncio.sleep(1)
+        assert engine.held == 3
+        rig.world.faults.fail_watches(410)
+        rig.world.delete("pods", "a-3")
+        await asyncio.sleep(10)
+        assert engine.held == 0
+        assert rig.bound("a") == 0
+
+
+async def test_groups_of_one_name_in_two_namespaces_are_two():
+    """Members of the one do not count for the other."""
+    rig = Rig()
+    rig.world.add_namespace("other")
+    async with rig.engine():
+        rig.group("a", 2, minimum=3)
+        labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "1"}
+        gates = [{"name": keys.COSCHEDULING_GATE}]
+        pod = make_pod("a-9").labels(labels).spec(schedulingGates=gates).phase("Pending").build()
+        pod["metadata"]["namespace"] = "other"
+        rig.world.create("pods", pod)
+        await asyncio.sleep(3)
+        assert not rig.world.get("pods", "a-9", namespace="other")["spec"].get("schedulingGates")
+        assert rig.world.get("pods", "a-0")["spec"]["schedulingGates"] == gates

@@ -13,7 +13,12 @@ from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.coscheduler import Coscheduler, CoschedulerSettings, _open_files
 from jobsetpy.coscheduler._engine import ENDING, BindRequest
-from jobsetpy.coscheduler._report import SCHEDULED_REASON, TIMED_OUT_REASON
+from jobsetpy.coscheduler._report import (
+    DISAGREE_REASON,
+    INCOMPLETE_REASON,
+    SCHEDULED_REASON,
+    TIMED_OUT_REASON,
+)
 from jobsetpy.coscheduler._setup import LOST
 from jobsetpy.domain.coscheduling_state import Limits
 from jobsetpy.errors import LeadershipLostError, NotLeadingError
@@ -239,6 +244,31 @@ async def test_what_is_told_of_a_group():
         ("group lifted", "default/g", None),
         ("group released", "default/g", None),
     ]
+
+
+@pytest.mark.looptime
+async def test_groups_that_cannot_be_right_are_told_of():
+    """Too few pods for a while, once; and pods that do not agree, when they are lifted."""
+    world = new_world()
+    make_group(world, "few", 3, gated=True, members=2)
+    make_group(world, "odd", 2, gated=True, members=1)
+    other = make_pod("odd-1").labels(
+        {keys.POD_GROUP_NAME: "odd", keys.POD_GROUP_MIN_AVAILABLE: "1"}
+    )
+    gates = [{"name": keys.COSCHEDULING_GATE}]
+    world.create("pods", other.spec(priority=7, schedulingGates=gates).phase("Pending").build())
+    replica = Replica(world, "a")
+    async with aio.supervise() as tasks:
+        running = tasks.start(replica.run(), name="a")
+        await asyncio.sleep(25)
+        assert events(world) == {(DISAGREE_REASON, "Pod", "odd-0"): 2}
+        await asyncio.sleep(100)
+        replica.stop.set()
+        await running
+    assert events(world) == {
+        (DISAGREE_REASON, "Pod", "odd-0"): 2,
+        (INCOMPLETE_REASON, "Pod", "few-0"): 1,
+    }
 
 
 @pytest.mark.parametrize(
