@@ -58,6 +58,8 @@ PLURALS = {
     "ValidatingWebhookConfiguration": ("validatingwebhookconfigurations", False),
     "ValidatingAdmissionPolicy": ("validatingadmissionpolicies", False),
     "ValidatingAdmissionPolicyBinding": ("validatingadmissionpolicybindings", False),
+    "MutatingAdmissionPolicy": ("mutatingadmissionpolicies", False),
+    "MutatingAdmissionPolicyBinding": ("mutatingadmissionpolicybindings", False),
     "PriorityLevelConfiguration": ("prioritylevelconfigurations", False),
     "FlowSchema": ("flowschemas", False),
     "PodDisruptionBudget": ("poddisruptionbudgets", True),
