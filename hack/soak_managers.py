@@ -22,7 +22,7 @@ from manager_process import ManagerProcess, free_port
 from webhooks import apply_webhooks, delete_webhooks
 
 REPLICAS: Final = 2
-CACHED: Final = ("JobSet", "Job", "ChildPod", "Pod")
+CACHED: Final = ("JobSet", "Job", "Pod")
 CONFIGURATION: Final = """
 apiVersion: config.jobset.x-k8s.io/v1alpha1
 kind: Configuration
@@ -145,7 +145,7 @@ class Managers:
         async with asyncio.timeout(timeout_s):
             while True:
                 for name in list(self.alive):
-                    with contextlib.suppress(OSError):
+                    with contextlib.suppress(OSError, KeyError):
                         if (await self.sample(name)).leading:
                             return name
                 await asyncio.sleep(0.2)
@@ -168,7 +168,7 @@ class Managers:
             tasks=series["asyncio_tasks"],
             queued=_sum(series, "workqueue_depth{")
             + _sum(series, "controller_runtime_active_workers{"),
-            cached=sum(series.get(f'informer_objects{{kind="{kind}"}}', 0.0) for kind in CACHED),
+            cached=sum(series[f'informer_objects{{kind="{kind}"}}'] for kind in CACHED),
             leading=_sum(series, "leader_election_master_status{") > 0,
         )
 

@@ -270,6 +270,7 @@ class Manager:
         )
         self.metrics_port = await self._serve_metrics(stack)
         await stack.enter_async_context(_in_background("loop-lag", self._measure_loop_lag))
+        stack.enter_context(metrics.cache_sizes(self._cache.sizes))
         await stack.enter_async_context(self._cache.running())
         async with asyncio.timeout(settings.sync_timeout_s):
             await _first_of(stop.wait(), self._cache.wait_for_sync())
