@@ -1,0 +1,124 @@
+"""A manager that is killed for its memory, by the kernel, at a limit as containers have it.
+
+Writing limits takes root, so this runs with the tests of real nodes.
+"""
+
+import asyncio
+import contextlib
+import signal
+import uuid
+
+import pytest
+
+from jobsetpy.testing import eventually
+from manager_process import ManagerProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
+
+MEGABYTE = 1_000_000
+LARGE = 900_000
+"""Bytes of one large JobSet; etcd takes no more than 1.5 MB."""
+MANY = 60
+
+
+class MemoryLimit:
+    """A control group of our own for one process."""
+
+    def __init__(self) -> None:
+        from cluster._cgroups import hierarchies
+
+        old, new = hierarchies()
+        roots = [root for root in old if (root / "memory.limit_in_bytes").exists() or root.name == "memory"]  # fmt: skip
+        self._old = bool(roots)
+        root = roots[0] if roots else new
+        assert root is not None, "no control groups: a node could not run here either"
+        if not roots:
+            (root / "cgroup.subtree_control").write_text("+memory")
+        self.folder = root / f"jobsetpy-{uuid.uuid4().hex[:8]}"
+        self.folder.mkdir()
+
+    @property
+    def prefix(self) -> list[str]:
+        """Has a command run under the limit."""
+        return ["sh", "-c", f'echo $$ > {self.folder}/cgroup.procs && exec "$@"', "sh"]
+
+    def set(self, limit: int) -> None:
+        """In bytes; -1 for none."""
+        if self._old:
+            (self.folder / "memory.limit_in_bytes").write_text(str(limit))
+            return
+        (self.folder / "memory.swap.max").write_text("0")
+        (self.folder / "memory.max").write_text("max" if limit < 0 else str(limit))
+
+    def kills(self) -> int:
+        """How often the kernel has killed for it."""
+        text = (self.folder / ("memory.oom_control" if self._old else "memory.events")).read_text()
+        return int(dict(line.split() for line in text.splitlines())["oom_kill"])
+
+    def remove(self) -> bool:
+        """Take it away; not before what ran in it is gone."""
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+        return not self.folder.exists()
+
+
+def large(name: str) -> dict:
+    """A JobSet that has nothing but its size."""
+    env = [{"name": "X", "value": "x" * LARGE}]
+    container = {"name": "c", "image": "test.invalid/c:1", "env": env}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    job = {"name": "w", "replicas": 0, "template": {"spec": {"template": {"spec": pod}}}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name},
+        "spec": {"replicatedJobs": [job]},
+    }
+
+
+async def ended(manager) -> int:
+    """Its exit code, once the kernel has killed it."""
+    async with asyncio.timeout(60):
+        return await manager.process.wait()
+
+
+async def test_the_memory_limit_is_reached(cluster, client, namespace, tmp_path):
+    """The kernel kills it; with the limit raised the next one goes on, and nothing counts twice."""
+    from fault_kit import group_of
+
+    if cluster.is_existing:
+        pytest.skip("fills etcd")
+    limit = MemoryLimit()
+    manager = ManagerProcess(
+        cluster.kubeconfig, tmp_path / "log", metrics=True, prefix=limit.prefix
+    )
+    try:
+        await manager.start()
+        async with group_of(client, namespace) as group:
+            await group.create("recreate", "in-place")
+            limit.set(int((manager.rss_mb() + 30) * MEGABYTE))
+            for name in ("recreate", "in-place"):
+                await group.fail(name)
+            for number in range(MANY):
+                await group.send("POST", group.jobsets, large(f"large-{number}"))
+            assert await ended(manager) == -signal.SIGKILL
+            assert limit.kills() == 1
+
+            await manager.start(wait=False)  # which does not help
+            assert await ended(manager) == -signal.SIGKILL
+            assert limit.kills() == 2
+
+            limit.set(-1)
+            await manager.start()
+            await group.running("recreate", restarts=1)
+            await group.running("in-place", epoch=2)
+            series = await asyncio.to_thread(manager.scrape)
+            print(f"{manager.rss_mb():.0f} MB, {manager.peak_mb():.0f} at most")
+
+            assert series['informer_objects{kind="JobSet"}'] >= MANY + 2
+            assert (group.restarts("recreate"), group.epochs("in-place")) == (1, (2, 1))
+            assert group.world.violations == []
+    finally:
+        if manager.process is not None:
+            await manager.stop()
+        await eventually(limit.remove, 20, poll_s=0.1)
