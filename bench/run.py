@@ -20,6 +20,7 @@ ALL = (
     "agents",
     "real_pods",
     "groups",
+    "failover",
 )
 
 
