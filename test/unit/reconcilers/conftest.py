@@ -59,7 +59,7 @@ class Rig:
         if groups:
             leader_pods.setup(manager)
         if gangs:
-            coscheduling.setup(manager)
+            coscheduling.setup(manager, None if gangs is True else gangs)
         stop = asyncio.Event()
         async with aio.supervise() as tasks:
             running = tasks.start(manager.run(stop), name="manager")
