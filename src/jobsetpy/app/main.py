@@ -112,7 +112,7 @@ def _add_manager_flags(
 
 
 def _manager(options: argparse.Namespace) -> int:
-    from jobsetpy.app import settings
+    from jobsetpy.app import parts, settings
     from jobsetpy.app.backend import choose_backend
     from jobsetpy.app.configuration import ConfigurationError
     from jobsetpy.app.election import election_settings
@@ -133,10 +133,8 @@ def _manager(options: argparse.Namespace) -> int:
         backend = await choose_backend(manager.replica_client, configuration.coscheduling)
         add_jobset_controllers(
             manager,
-            configuration.features,
+            **parts.controller_arguments(configuration),
             webhooks=options.webhooks,
-            group_rbac=configuration.group_scheduling.manage_rbac,
-            stalled_after_s=configuration.in_place_restart.stalled_after,
             backend=backend,
         )
         if options.webhooks:
@@ -196,29 +194,24 @@ async def _manage(
     metrics_tls: EndpointCertificate | None,
 ) -> int:
     from jobsetpy import aio
+    from jobsetpy.app import parts
     from jobsetpy.client import connect
     from jobsetpy.errors import LeadershipLostError
-    from jobsetpy.manager import Manager, ManagerSettings
+    from jobsetpy.manager import Manager
     from jobsetpy.observability.observers import ClientMetrics
 
     code = 0
     client = await connect(
         kubeconfig=options.kubeconfig,
         context=options.context,
-        qps=configuration.client_connection.qps,
-        burst=configuration.client_connection.burst,
+        **parts.client_limits(configuration),
         observer=ClientMetrics(),
     )
     try:
         manager = Manager(
             client,
-            settings=ManagerSettings(
-                metrics_bind_address=configuration.metrics.bind_address,
-                health_probe_bind_address=configuration.health.health_probe_bind_address,
-                liveness_path=configuration.health.liveness_endpoint_name,
-                readiness_path=configuration.health.readiness_endpoint_name,
-                metrics_tls=metrics_tls,
-                leader_election=election,
+            settings=parts.manager_settings(
+                configuration, election=election, metrics_tls=metrics_tls
             ),
         )
         asked = setup(manager)
