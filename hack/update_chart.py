@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from kustomize import render
+
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "config"
 CHART = ROOT / "charts" / "jobsetpy"
@@ -54,7 +56,25 @@ PARTS: Mapping[str, tuple[str, str, str, str]] = {
     "agent-policy": ("agent/policy", "ValidatingAdmissionPolicy", "jobset-agent", "spec"),
     "agent-priority-level": ("agent/flow", "PriorityLevelConfiguration", "jobset-agents", "spec"),
     "agent-flow-schema": ("agent/flow", "FlowSchema", "jobset-agents", "spec"),
+    "prometheus-rules": (
+        "components/prometheus",
+        "PrometheusRule",
+        "jobset-controller-manager-rules",
+        "spec",
+    ),
+    "grafana-dashboard": ("components/grafana", "ConfigMap", "jobset-dashboard", "data"),
 }
+WHOLE: Mapping[str, tuple[str, str]] = {
+    # file in files/: folder in config/, what begins the names that are the release's
+    "coscheduler-cluster-scheduler": ("coscheduler/cluster-scheduler", "jobset-coscheduler"),
+    "coscheduler-marked-pods": ("coscheduler/marked-pods", "jobset-coscheduler"),
+    "coscheduler-second-scheduler": ("coscheduler/second-scheduler", "jobset-coscheduler"),
+    "coscheduler-certificates": ("coscheduler/cert-manager", "jobset-coscheduler"),
+    "coscheduling-policy": ("coscheduler-admission/policy", "jobset-coscheduling"),
+}
+"""Objects that the chart has as they are, with "@FULLNAME@" and "@NAMESPACE@" for its own names."""
+GROUP_WEBHOOKS = ("mutating", "validating")
+OWN_LABELS = "app.kubernetes.io/"
 
 
 def part(folder: str, kind: str, name: str, field: str) -> str:
@@ -67,6 +87,30 @@ def part(folder: str, kind: str, name: str, field: str) -> str:
                 text = yaml.safe_dump(item[field], sort_keys=False, width=1000)
                 return f"# From config/{folder}; made by hack/update_chart.py.\n{text}"
     raise SystemExit(f"config/{folder} has no {kind} {name}")
+
+
+def whole(folder: str, begin: str) -> str:
+    """All objects of a kustomization, as a list in YAML."""
+    if (CONFIG / folder / "certificates.yaml").exists():  # a component's patches are the chart's
+        objects = list(yaml.safe_load_all((CONFIG / folder / "certificates.yaml").read_text()))
+    else:
+        objects = render(CONFIG / folder)
+    for item in objects:
+        labels = item["metadata"].pop("labels", {})
+        if kept := {key: label for key, label in labels.items() if not key.startswith(OWN_LABELS)}:
+            item["metadata"]["labels"] = kept
+    text: str = yaml.safe_dump(objects, sort_keys=False, width=1000)
+    own = begin.replace("jobset", "@FULLNAME@", 1)
+    text = text.replace(begin, own).replace("jobset-system", "@NAMESPACE@")
+    return f"# From config/{folder}; made by hack/update_chart.py.\n{text}"
+
+
+def group_webhook(kind: str) -> str:
+    """The webhook for pods of groups that others make, as a list in YAML."""
+    folder = "coscheduler-admission/webhook"
+    (patch,) = yaml.safe_load((CONFIG / folder / f"{kind}_patch.yaml").read_text())
+    text: str = yaml.safe_dump([patch["value"]], sort_keys=False, width=1000)
+    return f"# From config/{folder}; made by hack/update_chart.py.\n{text}"
 
 
 def version() -> str:
@@ -137,6 +181,11 @@ def wanted() -> dict[Path, str]:
     """What each generated file is to hold."""
     definition = "jobset.x-k8s.io_jobsets.yaml"
     out = {CHART / "files" / f"{name}.yaml": part(*where) for name, where in PARTS.items()}
+    out |= {CHART / "files" / f"{name}.yaml": whole(*where) for name, where in WHOLE.items()}
+    out |= {
+        CHART / "files" / f"{kind}-group-webhooks.yaml": group_webhook(kind)
+        for kind in GROUP_WEBHOOKS
+    }
     out[CHART / "crds" / definition] = (CONFIG / "crd" / definition).read_text()
     for path, make in ((CHART / "Chart.yaml", chart_yaml), (CHART / "README.md", readme)):
         out[path] = make(path.read_text())

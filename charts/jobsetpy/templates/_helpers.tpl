@@ -75,6 +75,11 @@ control-plane: controller-manager
 {{- include "jobset.imageReference" (list .Values.agent.image .Values.image.registry $tag) -}}
 {{- end -}}
 
+{{/* Name of the coscheduler, and what begins the names of what belongs to it. */}}
+{{- define "jobset.coscheduler" -}}
+{{- printf "%s-coscheduler" (include "jobset.fullname" . | trunc 35 | trimSuffix "-") -}}
+{{- end -}}
+
 {{/* Subject of a binding: the manager's account. */}}
 {{- define "jobset.subjects" -}}
 subjects:
@@ -95,6 +100,9 @@ subjects:
 {{- end -}}
 {{- if and (eq .Values.tls.minVersion "VersionTLS13") .Values.tls.cipherSuites -}}
 {{- fail "tls.cipherSuites: must be empty with tls.minVersion VersionTLS13, which leaves none to choose" -}}
+{{- end -}}
+{{- if and (eq .Values.coscheduling.admission "webhook") (not .Values.webhook.enable) -}}
+{{- fail "coscheduling.admission: must not be webhook without webhook.enable" -}}
 {{- end -}}
 {{- if and .Values.prometheus.enable (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor")) -}}
 {{- fail "prometheus.enable: the cluster has no kind ServiceMonitor (monitoring.coreos.com/v1); install the Prometheus operator first" -}}

@@ -47,7 +47,7 @@ def kube(chart_cluster):
     kube = Kube(chart_cluster.kubeconfig)
     for document in yaml.safe_load_all((HERE / "other_kinds.yaml").read_text()):
         kube.apply(document)
-    for group in ("cert-manager.io/v1/issuers", "monitoring.coreos.com/v1/servicemonitors"):
+    for group in ("cert-manager.io/v1/issuers", "monitoring.coreos.com/v1/prometheusrules"):
         kube.served(f"/apis/{group}")
     return kube
 

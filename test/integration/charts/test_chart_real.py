@@ -30,15 +30,20 @@ def space(kube):
         {},
         EVERYTHING,
         {**EVERYTHING, "certManager": {"enable": False}},
+        {
+            "coscheduling": {"admission": "webhook"},
+            "coscheduler": {"enable": True, "mode": "marked-pods"},
+        },
         {"webhook": {"enable": False}, "controller": {"leaderElection": {"enable": False}}},
     ],
-    ids=["defaults", "everything", "everything-internal", "nothing"],
+    ids=["defaults", "everything", "everything-internal", "marked-pods", "nothing"],
 )
 def test_every_object_is_valid(online, kube, space, values):
     """The API server takes each object as it is, into a namespace that is not the usual one."""
     for document in online.render(values, release="r", namespace=space).values():
         if namespaced(document):
-            assert document["metadata"]["namespace"] in {space, "default"}
+            # an account of agents, and what lets a second scheduler see who calls it
+            assert document["metadata"]["namespace"] in {space, "default", "kube-system"}
         kube.apply(document, dryRun="All")
 
 

@@ -3,10 +3,12 @@
 import argparse
 import copy
 
+import attrs
 import pytest
 import yaml
 from chart_kit import CHART, REPOSITORY
 
+from jobsetpy.app import coscheduler as coscheduler_app
 from jobsetpy.app import settings
 from jobsetpy.app.main import _parser
 from kustomize import render
@@ -76,7 +78,7 @@ def as_in_config(document):
     for subject in document.get("subjects", ()):
         subject["name"] = CHART_NAMES.get(subject["name"], subject["name"])
     for webhook in document.get("webhooks", ()):
-        webhook["name"] = WEBHOOK_NAMES[webhook["name"]]
+        webhook["name"] = WEBHOOK_NAMES.get(webhook["name"], webhook["name"])
     if kind == "Service":
         for port in document["spec"]["ports"]:
             # config/ says the number in one place, the chart the name: it lets the number be chosen
@@ -184,8 +186,6 @@ def test_the_same_configuration(chart, config, tmp_path):
     expected_options, expected = effective(
         config["Deployment", "jobset-controller-manager"], tmp_path
     )
-    import attrs
-
     assert made.in_place_restart.agent_image == "jobsetpy-agent:0.1.0"
     assert expected.in_place_restart.agent_image == "jobsetpy-agent:latest"
     same_agent = attrs.evolve(made.in_place_restart, agent_image="jobsetpy-agent:latest")
@@ -200,3 +200,78 @@ def flags(options: argparse.Namespace) -> dict:
     """Those that the configuration does not have."""
     replaced = {"config", "agent_image", "log_level", "log_format"}
     return {name: value for name, value in vars(options).items() if name not in replaced}
+
+
+def without_pods_business(document, added):
+    """A Deployment of the coscheduler's without its image, and without the arguments ``added``."""
+    if document["kind"] != "Deployment":
+        return document
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    del container["image"]
+    if "args" in container:
+        container["args"] = [each for each in container["args"] if each not in added]
+    return document
+
+
+@pytest.mark.parametrize("mode", ["cluster-scheduler", "marked-pods", "second-scheduler"])
+def test_the_same_coscheduler(offline, chart, mode):
+    """What it adds is what the folder of that name has; it is told the names of its objects."""
+    values = {"coscheduler": {"enable": True, "mode": mode}}
+    added = [item for key, item in offline.render(values).items() if key not in chart]
+    names = [
+        "--service-name=jobset-coscheduler",
+        "--server-secret-name=jobset-coscheduler-server-cert",
+        "--client-secret-name=jobset-coscheduler-client-cert",
+    ]
+    expected = [comparable(item) for item in render(CONFIG / "coscheduler" / mode)]
+    made = [comparable(item) for item in added]
+
+    def by_name(documents):
+        return {
+            (item["kind"], item["metadata"]["name"]): without_pods_business(item, names)
+            for item in documents
+        }
+
+    assert by_name(made) == by_name(expected)
+    (coscheduler,) = (
+        item
+        for item in added
+        if item["kind"] == "Deployment" and item["metadata"]["name"] == "jobset-coscheduler"
+    )
+    (container,) = coscheduler["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "jobsetpy-manager:0.1.0"
+    options = _parser().parse_args(container["args"])
+    assert coscheduler_app.read(options)
+    assert container["args"][-3:] == names
+
+
+def test_the_same_admission_of_groups(offline, chart):
+    """The webhooks are those of the component, the policies those of the folder."""
+    webhooks = offline.render({"coscheduling": {"admission": "webhook"}})
+    folder = CONFIG / "coscheduler-admission"
+    for item in render(CONFIG / "default", folder / "webhook"):
+        if item["kind"].endswith("WebhookConfiguration"):
+            made = as_in_config(webhooks[item["kind"], item["metadata"]["name"]])
+            assert made == comparable(item)
+    policies = offline.render({"coscheduling": {"admission": "policy"}})
+    added = {key: comparable(item) for key, item in policies.items() if key not in chart}
+    assert added == {
+        (item["kind"], item["metadata"]["name"]): comparable(item)
+        for item in render(folder / "policy")
+    }
+
+
+def test_the_same_alerts_and_dashboard(offline):
+    """Rules and dashboard are those of the components."""
+    values = {"prometheus": {"enable": True}, "grafana": {"dashboard": {"enable": True}}}
+    made = offline.render(values)
+    components = CONFIG / "components"
+    expected = {
+        item["kind"]: item
+        for item in render(CONFIG / "default", components / "prometheus", components / "grafana")
+    }
+    rules = made["PrometheusRule", "jobset-controller-rules"]
+    assert rules["spec"] == expected["PrometheusRule"]["spec"]
+    dashboard = made["ConfigMap", "jobset-dashboard"]
+    assert dashboard["data"] == expected["ConfigMap"]["data"]
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"

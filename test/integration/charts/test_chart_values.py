@@ -25,8 +25,8 @@ def parsed(rendered):
     """The manager's configuration, by its own strict parser."""
     (text,) = (
         item["data"]["controller_manager_config.yaml"]
-        for (kind, _), item in rendered.items()
-        if kind == "ConfigMap"
+        for (kind, name), item in rendered.items()
+        if kind == "ConfigMap" and name.endswith("-controller-config")
     )
     made = configuration.parse(text)
     assert configuration.validate(made) == []
@@ -154,6 +154,33 @@ def test_with_cert_manager(everything):
         }
 
 
+def test_the_coscheduler_with_cert_manager(everything):
+    """Both sides mount what cert-manager makes, and the second scheduler has the name that is let in."""
+    made = {name: item for (kind, name), item in everything.items() if kind == "Deployment"}
+    secrets = {}
+    for name in ("jobset-coscheduler", "jobset-coscheduler-scheduler"):
+        pod = made[name]["spec"]["template"]["spec"]
+        (secrets[name],) = (
+            each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each
+        )
+        assert pod["nodeSelector"] == {"a": "b"}
+    certificates = {
+        item["spec"]["secretName"]: item["spec"]
+        for (kind, _), item in everything.items()
+        if kind == "Certificate"
+    }
+    serving = certificates[secrets["jobset-coscheduler"]]
+    client = certificates[secrets["jobset-coscheduler-scheduler"]]
+    assert serving["dnsNames"] == ["jobset-coscheduler.jobset-system.svc"]
+    (container,) = made["jobset-coscheduler"]["spec"]["template"]["spec"]["containers"]
+    assert f"--client-name={client['commonName']}" in container["args"]
+    assert "--cert-dir=/etc/coscheduler" in container["args"]
+    assert not {name for kind, name in everything if kind == "Secret"}
+    (scheduler,) = made["jobset-coscheduler-scheduler"]["spec"]["template"]["spec"]["containers"]
+    reference = scheduler["image"]
+    assert reference.startswith("images.test.invalid:5000/kube-scheduler:v1.")
+
+
 def test_an_issuer_of_ones_own(offline):
     """It is used, and none is made."""
     issuer = {"name": "company", "kind": "ClusterIssuer", "group": "cert-manager.io"}
@@ -256,21 +283,23 @@ def test_names(offline, release, values, prefix):
     fixed = ("jobset-mutating-webhook", "jobset-validating-webhook", "jobset-agent")
     for (kind, name), document in rendered.items():
         assert name.startswith((prefix, *fixed)), kind
-        assert len(name) <= 63
+        assert len(name) <= 63 or "Role" in kind
         labels = document["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == release
         assert labels["team"] == "training"
-    made = rendered[next(key for key in rendered if key[0] == "Deployment")]
-    selector = made["spec"]["selector"]["matchLabels"]
-    labels = made["spec"]["template"]["metadata"]["labels"]
-    assert selector.items() <= labels.items()
-    assert labels["team"] == "training"
+    selectors = []
     for (kind, _), document in rendered.items():
+        if kind == "Deployment":
+            selectors.append(document["spec"]["selector"]["matchLabels"])
+            labels = document["spec"]["template"]["metadata"]["labels"]
+            assert selectors[-1].items() <= labels.items()
+            assert labels["team"] == "training"
+    for (kind, _), document in rendered.items():
+        spec = document.get("spec", {})
         if kind == "Service":
-            assert document["spec"]["selector"] == selector
+            assert spec["selector"] in selectors
         if kind in {"PodDisruptionBudget", "NetworkPolicy"}:
-            spec = document["spec"]
-            assert (spec.get("selector") or spec["podSelector"])["matchLabels"] == selector
+            assert (spec.get("selector") or spec["podSelector"])["matchLabels"] in selectors
     services = {name for kind, name in rendered if kind == "Service"}
     for kind in ("Mutating", "Validating"):
         found = rendered[
@@ -330,6 +359,11 @@ REFUSED = [
         {"tls": {"minVersion": "VersionTLS13", "cipherSuites": ["TLS_AES_128_GCM_SHA256"]}},
         "tls.cipherSuites: must be empty",
     ),
+    (
+        {"webhook": {"enable": False}, "coscheduling": {"admission": "webhook"}},
+        "coscheduling.admission: must not be webhook",
+    ),
+    ({"coscheduler": {"mode": "third"}}, "/coscheduler/mode"),
 ]
 
 
@@ -375,7 +409,14 @@ def disagreements(schema, node, values, path=""):
     properties = node.get("properties")
     if properties is None or not isinstance(values, dict) or not values:
         return []
-    optional = {"global", "claims", "timeoutSeconds", "failureThreshold", "successThreshold"}
+    optional = {
+        "global",
+        "claims",
+        "limits",
+        "timeoutSeconds",
+        "failureThreshold",
+        "successThreshold",
+    }
     optional |= {"nodeAffinity", "podAffinity", "podAntiAffinity"}
     found = [f"{path}/{name}" for name in (properties.keys() ^ values.keys()) - optional]
     for name in properties.keys() & values.keys():
