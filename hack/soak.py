@@ -299,7 +299,7 @@ async def _folder(path: Path | None) -> AsyncIterator[Path]:
 
 
 async def _main(settings: Settings, folder: Path | None, figures: Path | None) -> int:
-    with Cluster(name="soak", crds=[CRD]) as cluster:
+    with Cluster(crds=[CRD]) as cluster:
         async with _folder(folder) as logs:
             outcome = await soak(cluster, logs, settings)
     report(outcome)
