@@ -45,7 +45,10 @@ class ExtenderSite:
     def write_server(self, authority: x509.KeyPair | None = None) -> None:
         """A new certificate for the server; also another authority's."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        pair = x509.new_serving(authority or self.authority, (SERVICE, HOST), datetime.now(UTC))
+        names = (SERVICE, HOST)
+        pair = x509.new_serving(
+            authority or self.authority, names, datetime.now(UTC), elliptic=True
+        )
         self._write("tls", pair)
         (self.folder / "ca.crt").write_bytes(self.authority.certificate)
 

@@ -15,7 +15,7 @@ import attrs
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -34,6 +34,8 @@ CLOCK_SKEW = timedelta(hours=1)
 _PUBLIC_FORM: Final = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 MAX_AUTHORITIES = 3
 """Most authorities in one bundle: the present one and those that replicas may still serve with."""
+
+_Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 
 @attrs.frozen
@@ -85,23 +87,35 @@ def new_authority(now: datetime) -> KeyPair:
     return _pair(certificate, key)
 
 
-def new_serving(authority: KeyPair, names: Sequence[str], now: datetime) -> KeyPair:
+def new_serving(
+    authority: KeyPair, names: Sequence[str], now: datetime, *, elliptic: bool = False
+) -> KeyPair:
     """A server certificate for ``names`` (DNS names or IP addresses), issued by ``authority``.
+
+    Args:
+        authority: issues it.
+        names: at least one.
+        now: the time.
+        elliptic: with a key on the curve P-256: handshakes cost a tenth. Not where cipher suites
+            may be restricted to those for RSA.
 
     Raises:
         ValueError: the authority's PEM cannot be read.
     """
     alternative = x509.SubjectAlternativeName([_name(n) for n in names])
-    return _issued(authority, names[0], ExtendedKeyUsageOID.SERVER_AUTH, now, alternative)
+    key = _new_elliptic_key() if elliptic else _new_key()
+    return _issued(authority, names[0], ExtendedKeyUsageOID.SERVER_AUTH, now, key, alternative)
 
 
 def new_client(authority: KeyPair, name: str, now: datetime) -> KeyPair:
     """A client's certificate with the common name ``name``, issued by ``authority``.
 
+    Its key is on the curve P-256.
+
     Raises:
         ValueError: the authority's PEM cannot be read.
     """
-    return _issued(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, now)
+    return _issued(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, now, _new_elliptic_key())
 
 
 def _issued(
@@ -109,16 +123,19 @@ def _issued(
     name: str,
     usage: x509.ObjectIdentifier,
     now: datetime,
+    key: _Key,
     *more: x509.ExtensionType,
 ) -> KeyPair:
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = _load_key(authority.key)
-    key = _new_key()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     builder = (
         _builder(subject, issuer.subject, key.public_key(), now, SERVING_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(sign_certificates=False), critical=True)
+        .add_extension(
+            _usage(sign_certificates=False, encipher_keys=isinstance(key, rsa.RSAPrivateKey)),
+            critical=True,
+        )
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
@@ -189,7 +206,7 @@ def bundle(new: bytes, old: bytes, now: datetime) -> bytes:
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    key: rsa.RSAPublicKey,
+    key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey,
     now: datetime,
     lifetime: timedelta,
 ) -> x509.CertificateBuilder:
@@ -204,11 +221,11 @@ def _builder(
     )
 
 
-def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
+def _usage(*, sign_certificates: bool, encipher_keys: bool = False) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
-        key_encipherment=not sign_certificates,
+        key_encipherment=encipher_keys,
         data_encipherment=False,
         key_agreement=False,
         key_cert_sign=sign_certificates,
@@ -229,6 +246,10 @@ def _new_key() -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
+def _new_elliptic_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
 def _load_key(pem: bytes) -> rsa.RSAPrivateKey:
     key = load_pem_private_key(pem, password=None)
     if not isinstance(key, rsa.RSAPrivateKey):
@@ -237,7 +258,7 @@ def _load_key(pem: bytes) -> rsa.RSAPrivateKey:
     return key
 
 
-def _pair(certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> KeyPair:
+def _pair(certificate: x509.Certificate, key: _Key) -> KeyPair:
     return KeyPair(
         certificate.public_bytes(Encoding.PEM),
         key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()),

@@ -84,7 +84,7 @@ class Secrets:
         names = settings.dns_names
         pair = KeyPair(held.get(TLS_CERT, b""), held.get(TLS_KEY, b""))
         if not x509.serving_usable(pair, authority.certificate, names, now):
-            issued = await asyncio.to_thread(x509.new_serving, authority, names, now)
+            issued = await asyncio.to_thread(x509.new_serving, authority, names, now, elliptic=True)
             await self._write(server, {TLS_CERT: issued.certificate, TLS_KEY: issued.key})
             return True
         client = await self._get(settings.client_secret)
