@@ -99,6 +99,10 @@ SECONDS ?= 1800
 soak: binaries ## JobSets at random for half an hour: leaks, stuck objects (SECONDS=1800, ARGS=--help)
 	@$(BIN)/python hack/soak.py --seconds $(SECONDS) $(ARGS)
 
+.PHONY: faults
+faults: binaries ## Tests of faults with outages of full length: API server a minute, etcd half of one
+	@JOBSETPY_OUTAGE_S=60 JOBSETPY_ETCD_S=30 $(PYTEST) -s test/integration/manager/test_fault_*_real.py $(ARGS)
+
 .PHONY: image
 image: $(STAMP) ## Container images as tar archives, without a container engine
 	@$(BIN)/python hack/images/build.py all --out build/images
