@@ -391,7 +391,19 @@ def test_notes_tell_what_to_do(offline):
     values = {"certManager": {"enable": True}, "agent": {"namespaces": ["default"]}}
     notes = offline.ok(*render, values=values).split("NOTES:")[1]
     assert "gangs-jobset-webhook-serving-cert" in notes
+    assert "coscheduler" not in notes
     assert "agent.namespaces" not in notes
+    notes = offline.ok(*render, values={"coscheduler": {"enable": True}}).split("NOTES:")[1]
+    assert "https://gangs-jobset-coscheduler.there.svc:9443/ext" in notes
+    assert "Secret gangs-jobset-coscheduler-client-cert" in notes
+    assert "JobSets do not use the coscheduler" in notes
+    values = {
+        "coscheduler": {"enable": True, "mode": "second-scheduler"},
+        "coscheduling": {"backend": "coscheduler"},
+    }
+    notes = offline.ok(*render, values=values).split("NOTES:")[1]
+    assert '"schedulerName: gangs-jobset-coscheduler"' in notes
+    assert "do not use" not in notes
 
 
 # -- the schema --------------------------------------------------------------------------------------
