@@ -1,6 +1,7 @@
 """Every manifest below ``examples/`` keeps the promise of its header, on a real control plane."""
 
 import promises_cluster
+import promises_coscheduling
 import promises_failure
 import promises_run
 import pytest
@@ -11,6 +12,7 @@ pytestmark = pytest.mark.cluster
 PROMISES = {
     **promises_run.PROMISES,
     **promises_cluster.PROMISES,
+    **promises_coscheduling.PROMISES,
     **promises_failure.PROMISES,
 }
 WITH_NODES = promises_cluster.WITH_NODES
