@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import ClassVar, Final
 
 from jobsetpy.api import keys
@@ -177,7 +178,10 @@ def new_failure(pod: GroupPod) -> tuple[int, str] | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def _time(text: str) -> float | None:
+    if not text:
+        return None
     try:
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
     except ValueError:

@@ -236,19 +236,15 @@ class TrackedGroup:
             if len(values) > 1
         ]
 
-    def count(self, *states: PodState) -> int:
-        """How many pods are in these states."""
-        return sum(len(self.pods[state]) for state in states)
-
     @property
     def size(self) -> int:
         """How many pods there are."""
-        return self.count(*PodState)
+        return self.kinds.total() if len(self.kinds) > 1 else next(iter(self.kinds.values()), 0)
 
     @property
     def running(self) -> int:
         """How many pods are bound, or being bound."""
-        return self.count(PodState.BINDING, PodState.BOUND)
+        return len(self.pods[PodState.BINDING]) + len(self.pods[PodState.BOUND])
 
     @property
     def waiting(self) -> int:
@@ -274,8 +270,9 @@ class TrackedGroup:
     @property
     def in_flight(self) -> bool:
         """Whether it is lifted, at least in part, and not complete."""
-        lifted = self.count(PodState.LIFTED, PodState.UNSCHEDULABLE, PodState.WAITING)
-        return lifted > 0 and not self.complete
+        pods = self.pods
+        lifted = pods[PodState.LIFTED] or pods[PodState.UNSCHEDULABLE] or pods[PodState.WAITING]
+        return bool(lifted) and not self.complete
 
 
 @attrs.frozen
