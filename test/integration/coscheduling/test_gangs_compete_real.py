@@ -7,6 +7,7 @@ import pytest
 from gangs_kit import LIMIT_S
 
 from gangs import create_all, pod_body
+from jobsetpy.testing import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
 
@@ -24,8 +25,7 @@ async def test_two_groups_that_do_not_fit_together(gangs, check):
         second = "b" if first == "a" else "a"
         if not check:  # it tries, holds what there is, and gives it back
             series = 'jobset_coscheduler_group_rejections_total{cause="unschedulable"}'
-            while rig.metric(series) < 2:
-                await asyncio.sleep(0.1)
+            await eventually(lambda: rig.metric(series) >= 2, LIMIT_S, poll_s=0.1)
         assert rig.binds.counts(first, second) == [SIZE, 0]
         await rig.delete(first)
         await rig.bound(second)

@@ -7,6 +7,7 @@ import pytest
 from gangs_kit import LIMIT_S, Front
 
 from coscheduler_process import CoschedulerProcess
+from gangs import create_all, pod_body
 from jobsetpy.testing import eventually
 from manager_process import free_port
 
@@ -100,7 +101,7 @@ async def test_a_standby_takes_over_what_is_held(gangs, tmp_path):
 
 
 async def test_more_binds_than_files_may_be_open(gangs):
-    """What cannot be held is refused, others get on, and nothing breaks or is bound in part."""
+    """What cannot be held is refused, regular pods pass, and nothing breaks or is bound in part."""
     limited = [sys.executable, "-c", "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (264, 264)); os.execvp(sys.argv[1], sys.argv[1:])"]  # fmt: skip
     async with gangs("--permit-timeout=1s", "--permit-timeout-per-pod=1ms", prefix=limited) as rig:
         await rig.node("n", 80)
@@ -109,8 +110,8 @@ async def test_more_binds_than_files_may_be_open(gangs):
         await rig.create(rig.bodies("large", 64))
         series = 'jobset_coscheduler_quick_rejects_total{reason="limit"}'
         await eventually(lambda: rig.metric(series) > 0, LIMIT_S, poll_s=0.1)
-        await rig.create(rig.bodies("small", 8))
-        await rig.bound("small")
+        await create_all(rig.client, [pod_body("regular-0", group="regular")])
+        await rig.binds.wait(lambda: rig.binds.counts("regular") == [1], LIMIT_S)
         assert rig.binds.counts("large") == [0]
         assert rig.process.ready()
         await rig.process.stop()
