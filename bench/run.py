@@ -10,6 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ALL = (
     "memory",
+    "manager_memory",
     "restart",
     "jobs",
     "jobsets",
