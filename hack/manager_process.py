@@ -138,7 +138,7 @@ class ManagerProcess:
         """Largest resident size so far, in MB."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM"):
-                return int(line.split()[1]) / 1000
+                return int(line.split()[1]) * 1024 / 1e6
         return 0.0
 
     def rss_mb(self) -> float:

@@ -408,7 +408,7 @@ async def test_replicas_agree(shared_client, namespace):
 
 
 async def test_renewal_before_the_end(shared_client, namespace):
-    """A certificate that ends soon is issued anew by the same authority."""
+    """A certificate that ends soon, or is out of its time, is issued anew."""
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -438,6 +438,15 @@ async def test_renewal_before_the_end(shared_client, namespace):
     clock.advance(timedelta(days=2).total_seconds())
     assert await source.renew()
     assert await source.serving() != first
+
+    # A wall clock that is set back by years, and right again: made anew each time, and once.
+    for year in (2023, 2026):
+        there = aio.ManualClock(datetime(year, 12, 1, tzinfo=UTC))
+        source = SecretSource(shared_client, settings, clock=there)
+        assert await source.renew()
+        assert not await source.renew()
+        served = x509.lifetime(await source.serving())
+        assert served.begins < there.now() < served.ends
 
 
 async def test_manager_process_with_files(cluster, tmp_path):

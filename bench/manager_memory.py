@@ -1,0 +1,96 @@
+"""Memory of a whole manager by the number of pods it caches: what limit a container needs.
+
+A real API server; pods are made without a Job controller. Besides the memory at rest, the highest
+point of a start with all of them there, which is when lists are decoded: a limit has to leave room
+for that. Webhooks are served, as in the default installation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from common import ROOT, create_namespace, say, table
+
+sys.path.insert(0, str(ROOT / "test" / "support"))
+
+from bare_pods import make_pods
+from objects import in_place_jobset
+
+from cluster import Cluster
+from jobsetpy.admission import _x509 as x509
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import connect
+from manager_process import ManagerProcess, free_port
+
+PER_JOB = 100
+
+
+async def measure(steps: list[int], per_jobset: int) -> list[tuple[str, str, str]]:
+    """Figures for each number of pods."""
+    rows = []
+    crd = ROOT / "config" / "crd" / "jobset.x-k8s.io_jobsets.yaml"
+    with (
+        Cluster(crds=[crd], controller_manager=False, scheduler=False) as cluster,
+        tempfile.TemporaryDirectory() as temporary,
+    ):
+        folder = Path(temporary)
+        pair = x509.new_serving(
+            x509.new_authority(datetime.now(UTC)), ["127.0.0.1"], datetime.now(UTC)
+        )
+        (folder / "tls.crt").write_bytes(pair.certificate)
+        (folder / "tls.key").write_bytes(pair.key)
+        client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
+        manager = ManagerProcess(
+            cluster.kubeconfig,
+            folder / "log",
+            *("--webhooks", f"--webhook-cert-dir={folder}"),
+            f"--webhook-bind-address=127.0.0.1:{free_port()}",
+        )
+        try:
+            made = 0
+            for number, pods in enumerate(steps):
+                for jobset in range(made, pods, per_jobset):
+                    namespace = f"m{jobset}"
+                    await create_namespace(client, namespace)
+                    if manager.process is None:
+                        await manager.start()
+                    jobs = per_jobset // PER_JOB
+                    body = in_place_jobset("gang", jobs=jobs, pods=PER_JOB)
+                    await client.create(JobSet, namespace, body)
+                    await make_pods(client, namespace, jobs, PER_JOB)
+                made = pods
+                if manager.process is None:
+                    await manager.start()
+                await asyncio.sleep(3)
+                rest = manager.rss_mb()
+                await manager.stop()
+                await manager.start()
+                await asyncio.sleep(3)
+                row = f"{rest:.0f} MB", f"{manager.rss_mb():.0f} MB", f"{manager.peak_mb():.0f} MB"
+                say(f"{pods} pods: {', '.join(row)} (step {number + 1} of {len(steps)})")
+                rows.append(
+                    (f"{pods:,} pods: grown to / after a restart / at most", " / ".join(row), "")
+                )
+        finally:
+            if manager.process is not None:
+                await manager.stop()
+            await client.aclose()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--pods", type=int, nargs="+", default=[0, 1000, 5000])
+    parser.add_argument("--per-jobset", type=int, default=1000)
+    options = parser.parse_args()
+    rows = asyncio.run(measure(options.pods, options.per_jobset))
+    table("Memory of a manager with webhooks", rows)
+
+
+if __name__ == "__main__":
+    main()
