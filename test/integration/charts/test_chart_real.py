@@ -6,7 +6,7 @@ import pytest
 import yaml
 from chart_kit import CHART, EVERYTHING, LOADER, Kube, namespaced
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 SPACE = "training-control"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
