@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 
 import docs_kit
 import pytest
@@ -99,6 +100,11 @@ class Surroundings:
         status = ("rollout", "status", "deployment", "jobset-controller-manager")
         try:
             self.kubectl(*home, *status, "--timeout=85s")
+            # A page before may have had more of them; those end in their own time.
+            deadline = time.monotonic() + 60
+            while len(self.kubectl(*home, "get", "pods", "-o", "name").split()) > 1:
+                assert time.monotonic() < deadline, "old pods of the manager do not end"
+                time.sleep(0.5)
         except subprocess.CalledProcessError as error:
             pods = self.kubectl(*home, "describe", "pods", check=False)
             log = self.kubectl(*home, "logs", "deployment/jobset-controller-manager", check=False)
