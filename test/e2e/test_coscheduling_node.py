@@ -22,7 +22,7 @@ from kustomize import render
 from scenario import SHELL_IMAGE, pod_log_folders
 from timeline import log_time
 
-pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SLOT = "gangs.example/slot"
 MEMBER = "pod-group.scheduling.x-k8s.io/member"

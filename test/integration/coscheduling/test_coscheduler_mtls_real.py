@@ -16,7 +16,7 @@ from jobsetpy.client import HttpRequest
 from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.testing import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SYSTEM = "jobset-system"
 MEMBER = "pod-group.scheduling.x-k8s.io/member"
