@@ -58,13 +58,23 @@ def pod_group_name(group: str, attempt: int) -> str:
     return f"{group}-{attempt}"
 
 
-def refers(jobset: JobSet, job: Job) -> bool:
-    """Whether a Job's pods name their ``PodGroup`` of the JobSet's present attempt."""
+def refers(job: Job) -> bool:
+    """Whether a Job's pods name a ``PodGroup``."""
+    return job.metadata.annotations.get(keys.COSCHEDULING_BACKEND_ANNOTATION) == PODGROUP
+
+
+def counts(jobset: JobSet, job: Job) -> bool:
+    """Whether a Job's pods name the ``PodGroup`` of the present attempt, or will once it is remade.
+
+    A Job that is going will be made anew for the present backend, as will one of an older attempt.
+    """
     meta = job.metadata
-    return (
-        meta.annotations.get(keys.COSCHEDULING_BACKEND_ANNOTATION) == PODGROUP
-        and parse_count(meta.labels.get(keys.RESTART_ATTEMPT)) == jobset.status.restarts
+    stays = (
+        parse_count(meta.labels.get(keys.RESTART_ATTEMPT)) == jobset.status.restarts
+        and meta.deletion_timestamp is None
+        and keys.RESTART_ANNOTATION not in meta.annotations
     )
+    return refers(job) or not stays
 
 
 def resizing(jobset: JobSet, groups: Groups, jobs: Iterable[Job]) -> set[str]:
@@ -75,7 +85,7 @@ def resizing(jobset: JobSet, groups: Groups, jobs: Iterable[Job]) -> set[str]:
         groups: of it.
         jobs: of it, those only that are at work.
     """
-    mine = {job.metadata.name: job for job in jobs if refers(jobset, job)}
+    mine = {job.metadata.name: job for job in jobs if refers(job)}
     out = set()
     for resize in resizes(jobset.spec, mine.values()):
         job = mine[resize.name]

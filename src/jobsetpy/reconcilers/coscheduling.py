@@ -32,7 +32,7 @@ from jobsetpy.domain import coscheduling_status as told
 from jobsetpy.domain.buckets import sort_jobs
 from jobsetpy.domain.coscheduling_backends import COSCHEDULER, PODGROUP, Marks
 from jobsetpy.domain.coscheduling_ledger import GATED, PodGroup, PodGroupLedger, is_live
-from jobsetpy.domain.coscheduling_podgroups import refers, resizing
+from jobsetpy.domain.coscheduling_podgroups import counts, resizing
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.planner import is_ours
 from jobsetpy.errors import NotFoundError
@@ -328,7 +328,7 @@ class CoschedulingReconciler:
         """
         jobs = list(self._jobs.by_index(rt.OWNER_UID, jobset.metadata.uid))
         left = domain.possible(
-            jobset, groups, jobs, self._settings.features, lambda job: refers(jobset, job)
+            jobset, groups, jobs, self._settings.features, lambda job: counts(jobset, job)
         )
         away: set[str] = set()
         if self._settings.features.elastic_jobset:

@@ -9,7 +9,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.coscheduling_backends import GATE, Marks, marked
 from jobsetpy.domain.coscheduling_groups import groups_of
-from jobsetpy.domain.coscheduling_podgroups import pod_groups, refers, same_spec, workload
+from jobsetpy.domain.coscheduling_podgroups import counts, pod_groups, same_spec, workload
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs import blueprints
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
@@ -178,11 +178,19 @@ def test_only_the_minimum_is_compared(there, wanted, same):
 
 
 @pytest.mark.parametrize(
-    ("note", "attempt", "expected"),
-    [("podgroup", "2", True), ("podgroup", "1", False), ("coscheduler", "2", False), (None, "2", False)],
-)  # fmt: skip
-def test_which_jobs_refer_to_the_present_groups(note, attempt, expected):
-    """Only those that were made for them, in this attempt."""
-    metadata = {"name": "j", "labels": {keys.RESTART_ATTEMPT: attempt}}
-    metadata["annotations"] = {} if note is None else {NOTE: note}
-    assert refers(make(restarts=2), decoded(Job, {"metadata": metadata})) == expected
+    ("note", "attempt", "more", "expected"),
+    [
+        ("podgroup", "2", {}, True),
+        ("coscheduler", "2", {}, False),
+        (None, "2", {}, False),
+        # These are made anew, for the backend that is chosen now.
+        (None, "1", {}, True),
+        (None, "2", {"deletionTimestamp": "2026-01-01T00:00:00Z"}, True),
+        (None, "2", {"annotations": {keys.RESTART_ANNOTATION: ""}}, True),
+    ],
+)
+def test_whose_pods_a_group_waits_for(note, attempt, more, expected):
+    """Not for those of a Job that was made for another backend, and stays."""
+    notes = {} if note is None else {NOTE: note}
+    metadata = {"name": "j", "labels": {keys.RESTART_ATTEMPT: attempt}, "annotations": notes}
+    assert counts(make(restarts=2), decoded(Job, {"metadata": metadata | more})) == expected

@@ -134,6 +134,8 @@ async def test_a_restart_has_groups_of_its_own(served):
         served.finish("test-js-w-0", "Failed")
         await served.settle(5)
         assert minima(served) == {"0": 4, "1": 4}
+        # At no moment with less, while Jobs of both attempts are there.
+        assert len(served.world.requests.matching("create", "podgroups")) == 2
         old, new = sorted(served.world.list(POD_GROUPS), key=lambda each: each["metadata"]["name"])
         assert "deletionTimestamp" in old["metadata"]
         assert "deletionTimestamp" not in new["metadata"]
