@@ -17,7 +17,8 @@ pytestmark = pytest.mark.cluster
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 FOLDER = CONFIG / "coscheduler"
 INSTALLATIONS = ("cluster-scheduler", "marked-pods", "second-scheduler")
-COMPONENTS = ("cert-manager", "network-policy")
+COMPONENTS = ("cert-manager", "network-policy", "prometheus")
+FOREIGN = ("cert-manager.io/", "monitoring.coreos.com/")
 PLURALS = {"NetworkPolicy": "networkpolicies"}
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Namespace"}
 
@@ -78,11 +79,19 @@ def test_components(api, system, name, component):
     """What a component adds is accepted, and is about what the installation has."""
     before, after = installed(name), installed(name, component)
     for key, obj in after.items():
-        if obj == before.get(key) or obj["apiVersion"].startswith("cert-manager.io/"):
+        if obj == before.get(key) or obj["apiVersion"].startswith(FOREIGN):
             continue
         answer = api.apply(path_of(obj), obj, dryRun="All")
         answer.accepted()
         assert answer.warnings == [], key
+    if component == "prometheus":
+        monitor = after["ServiceMonitor/jobset-coscheduler-metrics-monitor"]["spec"]
+        service = after["Service/jobset-coscheduler-metrics-service"]
+        assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        ports = {port["name"] for port in service["spec"]["ports"]}
+        assert monitor["endpoints"][0]["port"] in ports
+        extender = after["Service/jobset-coscheduler"]["metadata"]["labels"].items()
+        assert not monitor["selector"]["matchLabels"].items() <= extender
     if component == "network-policy":
         policy = after["NetworkPolicy/jobset-coscheduler"]["spec"]
         pods = after["Deployment/jobset-coscheduler"]["spec"]["template"]
