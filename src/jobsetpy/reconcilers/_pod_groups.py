@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import msgspec
 
 from jobsetpy import runtime as rt
+from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.scheduling import (
     GROUP,
@@ -200,3 +201,29 @@ class PodGroupWriter:
             going = there.metadata.deletion_timestamp is not None
             if going or not ours or not same_spec(there.spec, new.spec):
                 raise
+
+
+def wire_pod_groups(
+    manager: rt.Manager, *, parallel: int
+) -> tuple[PodGroupWriter, list[rt.Watch[Any]]]:
+    """The writer with its caches, and watches by which a group that somebody deletes is made again.
+
+    Args:
+        manager: not started yet.
+        parallel: so many objects of one JobSet are written at once.
+    """
+    pod_groups = manager.informer(
+        SchedulingPodGroup, label_selector=keys.JOBSET_NAME, indexes=[rt.OWNER_UID]
+    )
+    workloads = manager.informer(
+        SchedulingWorkload, label_selector=keys.JOBSET_NAME, indexes=[rt.OWNER_UID]
+    )
+    writer = PodGroupWriter(
+        manager.client, pod_groups=pod_groups.store, workloads=workloads.store, parallel=parallel
+    )
+    of_owner = rt.enqueue_owner(JobSet)
+    return writer, [rt.Watch(each, of_owner, when=_goes) for each in (pod_groups, workloads)]
+
+
+def _goes(event: rt.Event[Any]) -> bool:
+    return event.new is None

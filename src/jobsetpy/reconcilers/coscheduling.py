@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 
@@ -25,7 +25,6 @@ from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import coscheduling_groups as domain
 from jobsetpy.domain import coscheduling_status as told
@@ -37,10 +36,10 @@ from jobsetpy.domain.features import Features
 from jobsetpy.domain.planner import is_ours
 from jobsetpy.errors import NotFoundError
 from jobsetpy.reconcilers._changes import ChangeHandler
+from jobsetpy.reconcilers._gates import take_gate_off
 from jobsetpy.reconcilers._group_writer import GroupWriter
-from jobsetpy.reconcilers._kinds import ListedPod
 from jobsetpy.reconcilers._parallel import in_parallel
-from jobsetpy.reconcilers._pod_groups import PodGroupWriter
+from jobsetpy.reconcilers._pod_groups import PodGroupWriter, wire_pod_groups
 from jobsetpy.reconcilers._pod_groups import are_served as pod_groups_are_served
 
 __all__ = [
@@ -292,7 +291,7 @@ class CoschedulingReconciler:
                 if labels is not None:
                     await self._client.merge_patch(ChildPod, namespace, pod.metadata.name, body)
                 if stranded:
-                    await self._let_go(pod)
+                    await take_gate_off(self._client, pod)
 
         before, memory.suspects, memory.all_suspect = memory.suspects, set(), False
         failed = await in_parallel(self._settings.parallel_writes, todo, write)
@@ -301,24 +300,6 @@ class CoschedulingReconciler:
             msg = f"{len(failed)} pods could not be written: {failed[0][1]}"
             raise ExceptionGroup(msg, [error for _, error in failed[:_SHOWN_ERRORS]])
         return len(todo)
-
-    async def _let_go(self, pod: ChildPod) -> None:
-        """Take the coscheduler's gate off; gates of others stay, so they are read first."""
-        meta = pod.metadata
-        page = await self._client.list_page(
-            ListedPod, meta.namespace, field_selector=f"metadata.name={meta.name}"
-        )
-        for found in page.items:
-            gates = [gate.name for gate in found.spec.scheduling_gates]
-            if found.metadata.uid != meta.uid or keys.COSCHEDULING_GATE not in gates:
-                continue
-            others = [{"name": name} for name in gates if name != keys.COSCHEDULING_GATE]
-            version = found.metadata.resource_version
-            body = {
-                "metadata": {"uid": meta.uid, "resourceVersion": version},
-                "spec": {"schedulingGates": others or None},
-            }
-            await self._client.merge_patch(ChildPod, meta.namespace, meta.name, body)
 
     def _minima(self, jobset: JobSet, groups: domain.Groups) -> dict[str, int]:
         """Minima of the API server's groups; 0 for those that have to be away just now.
@@ -455,30 +436,6 @@ def _asks(event: rt.Event[JobSet]) -> bool:
     )
 
 
-def _own_groups(
-    manager: rt.Manager, settings: CoschedulingSettings
-) -> tuple[PodGroupWriter, list[rt.Watch[Any]]]:
-    """The caches of the API server's own groups; who loses one has it made again."""
-    pod_groups = manager.informer(
-        SchedulingPodGroup, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID]
-    )
-    workloads = manager.informer(
-        SchedulingWorkload, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID]
-    )
-    writer = PodGroupWriter(
-        manager.client,
-        pod_groups=pod_groups.store,
-        workloads=workloads.store,
-        parallel=settings.parallel_writes,
-    )
-    of_owner = rt.enqueue_owner(JobSet)
-    return writer, [rt.Watch(each, of_owner, when=_goes) for each in (pod_groups, workloads)]
-
-
-def _goes(event: rt.Event[Any]) -> bool:
-    return event.new is None
-
-
 def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> rt.Controller:
     """Wire the coscheduling reconciler: its caches and controller.
 
@@ -493,7 +450,7 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
     watches = [rt.Watch(jobsets, rt.enqueue_self, when=_asks)]
     writer = None
     if settings.marks.backend == PODGROUP:
-        writer, more = _own_groups(manager, settings)
+        writer, more = wire_pod_groups(manager, parallel=settings.parallel_writes)
         watches += more
     reconciler = CoschedulingReconciler(
         manager.client,
