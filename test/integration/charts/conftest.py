@@ -36,6 +36,8 @@ def chart_cluster():
     from cluster import Cluster
 
     with Cluster(controller_manager=False, scheduler=False) as running:
+        if running.is_existing:
+            pytest.skip("the existing cluster is not ours to install things in")
         yield running
 
 
