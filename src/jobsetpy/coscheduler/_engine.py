@@ -10,19 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 import attrs
-import msgspec
 
 from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
-from jobsetpy.api import keys
-from jobsetpy.client import HttpRequest
-from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod, group_of, new_failure, seen_pod
+from jobsetpy.coscheduler._pods import GroupPod, group_of, new_failure, seen_pod
 from jobsetpy.coscheduler._report import Events, Reporter
 from jobsetpy.coscheduler._room import RoomKeeper, RoomNode
+from jobsetpy.coscheduler._writes import BindRequest, Writes
 from jobsetpy.domain.coscheduling import PodGroupKey
 from jobsetpy.domain.coscheduling_planner import GroupPlanner
 from jobsetpy.domain.coscheduling_state import Action, Bind, Lift, Limits, LookUp, Refuse
@@ -35,29 +33,8 @@ _LIFT_AGAIN_S: Final = 1.0
 _GREW_S: Final = 0.05
 """So long after room has grown it is looked at: a whole group's pods go one after the other."""
 
-_STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
-_PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
-"""What is asked for where the answer is not read: the cheapest to make for the API server."""
-
 ENDING: Final = "this coscheduler is ending: ask again"
 _NO_GROUP: Final = "the pod is of no group, and only pods of groups are bound here"
-
-
-@attrs.frozen(kw_only=True)
-class BindRequest:
-    """What the scheduler asks for.
-
-    Args:
-        namespace: of the pod.
-        name: of the pod.
-        uid: of the pod; only that very pod is bound.
-        node: where to.
-    """
-
-    namespace: str
-    name: str
-    uid: str
-    node: str
 
 
 @attrs.frozen
@@ -116,6 +93,7 @@ class Engine:
         capacity: bool = False,
     ) -> None:
         self._client = client
+        self._writes = Writes(client)
         self._clock = clock or LoopClock()
         self._workers = workers
         self._max_held = max_held
@@ -408,8 +386,11 @@ class Engine:
                     self._act(done)
                     self._check_idle()
                 case _Mark():
+                    # If it fails, the next failure is seen later, or the group's timeout does its
+                    # work.
                     if not self._closed:
-                        await self._mark(work)
+                        with suppress(JobSetPyError):
+                            await self._writes.mark(work.pod, work.at, work.message)
                 case _:
                     assert_never(work)
 
@@ -417,21 +398,8 @@ class Engine:
         pod = self._pods.get(lift.uid)
         if pod is None:
             return False
-        # The UID keeps it from any other pod; other gates are left alone.
-        body: dict[str, Any] = {
-            "metadata": {"uid": lift.uid},
-            "spec": {"schedulingGates": [{"$patch": "delete", "name": keys.COSCHEDULING_GATE}]},
-        }
         try:
-            await self._client.raw(
-                HttpRequest(
-                    method="PATCH",
-                    path=f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{lift.name}",
-                    body=msgspec.json.encode(body),
-                    content_type=_STRATEGIC_MERGE,
-                    accept=_PROTOBUF,
-                )
-            )
+            await self._writes.lift(pod)
         except (NotFoundError, LeadershipLostError):
             return False
         except JobSetPyError as error:
@@ -442,43 +410,15 @@ class Engine:
         return True
 
     async def _bind(self, request: BindRequest) -> str:
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": request.name, "uid": request.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": request.node},
-        }
-        pods = f"/api/v1/namespaces/{request.namespace}/pods"
         began, error_text = self._now(), ""
         try:
-            await self._client.raw(
-                HttpRequest(
-                    method="POST",
-                    path=f"{pods}/{request.name}/binding",
-                    body=msgspec.json.encode(body),
-                )
-            )
+            await self._writes.bind(request)
         except JobSetPyError as error:
             error_text = str(error)
         pod = self._pods.get(request.uid)
         group = None if pod is None else group_of(pod)
         self._report.bind_done(group, self._now() - began, error=error_text)
         return error_text
-
-    async def _mark(self, mark: _Mark) -> None:
-        meta = mark.pod.metadata
-        path = f"/status/conditions/{mark.at}"
-        operations = [
-            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
-            {"op": "test", "path": f"{path}/type", "value": "PodScheduled"},
-            {"op": "test", "path": f"{path}/message", "value": mark.message},
-            {"op": "replace", "path": f"{path}/message", "value": SEEN_MARK + mark.message},
-        ]
-        # If it fails, the next failure is seen later, or the group's timeout does its work.
-        with suppress(JobSetPyError):
-            await self._client.json_patch(
-                GroupPod, meta.namespace, meta.name, operations, subresource="status"
-            )
 
     def _disagreements(self, key: PodGroupKey) -> list[str]:
         return self._planner.disagreements(key)

@@ -18,8 +18,8 @@ from typing import Any, Final, Protocol
 from aiohttp import web
 
 from jobsetpy.admission._guard import IDLE_S, Guard, Guards
-from jobsetpy.coscheduler._engine import BindRequest
 from jobsetpy.coscheduler._tls import common_name
+from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.observability import coscheduler_metrics as metrics
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 from jobsetpy import aio, runtime
 from jobsetpy.api import keys
-from jobsetpy.coscheduler._engine import BindRequest, Engine
+from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._open_files import check
 from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.coscheduler._room import RoomNode
@@ -22,6 +22,7 @@ from jobsetpy.coscheduler._secrets import Secrets
 from jobsetpy.coscheduler._server import ExtenderServer, listening
 from jobsetpy.coscheduler._settings import CoschedulerSettings
 from jobsetpy.coscheduler._tls import Credentials, Files, Source
+from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.manager import parse_address
 from jobsetpy.observability import coscheduler_metrics as metrics

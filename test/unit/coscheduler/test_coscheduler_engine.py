@@ -10,8 +10,9 @@ import pytest
 
 from jobsetpy import aio
 from jobsetpy.api import keys
-from jobsetpy.coscheduler._engine import BindRequest, Engine
+from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod
+from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.manager import Manager
 from jobsetpy.testing import RecordingClient, World, make_pod
 

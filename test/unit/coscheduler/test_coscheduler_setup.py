@@ -12,7 +12,7 @@ import structlog
 from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.coscheduler import Coscheduler, CoschedulerSettings, _open_files
-from jobsetpy.coscheduler._engine import ENDING, BindRequest
+from jobsetpy.coscheduler._engine import ENDING
 from jobsetpy.coscheduler._report import (
     DISAGREE_REASON,
     INCOMPLETE_REASON,
@@ -20,6 +20,7 @@ from jobsetpy.coscheduler._report import (
     TIMED_OUT_REASON,
 )
 from jobsetpy.coscheduler._setup import LOST
+from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.domain.coscheduling_state import Limits
 from jobsetpy.errors import LeadershipLostError, NotLeadingError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
