@@ -191,18 +191,22 @@ def test_an_issuer_of_ones_own(offline):
 
 def test_prometheus(offline, everything):
     """It is let in, finds the metrics' Service only, and checks the certificate if it can."""
-    monitor = everything["ServiceMonitor", "jobset-metrics-service-monitor"]
-    assert monitor["metadata"]["labels"]["release"] == "prometheus"
-    selector = monitor["spec"]["selector"]["matchLabels"].items()
-    chosen = [
-        name
-        for (kind, name), item in everything.items()
-        if kind == "Service" and selector <= item["metadata"]["labels"].items()
-    ]
-    assert chosen == ["jobset-metrics-service"]
+    for name, service in (
+        ("jobset-coscheduler-metrics-monitor", "jobset-coscheduler-metrics-service"),
+        ("jobset-metrics-service-monitor", "jobset-metrics-service"),
+    ):
+        monitor = everything["ServiceMonitor", name]
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        selector = monitor["spec"]["selector"]["matchLabels"].items()
+        chosen = [
+            name
+            for (kind, name), item in everything.items()
+            if kind == "Service" and selector <= item["metadata"]["labels"].items()
+        ]
+        assert chosen == [service]
+        ports = {port["name"] for port in everything["Service", service]["spec"]["ports"]}
+        assert {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]} == ports
     (endpoint,) = monitor["spec"]["endpoints"]
-    ports = everything["Service", "jobset-metrics-service"]["spec"]["ports"]
-    assert [endpoint["port"]] == [port["name"] for port in ports]
     assert endpoint["tlsConfig"] == {
         "serverName": "jobset-metrics-service.jobset-system.svc",
         "ca": {"secret": {"name": "jobset-metrics-server-cert", "key": "ca.crt"}},
