@@ -426,9 +426,7 @@ class GroupPlanner:
             self._out.append(Bind(pod.ticket, pod.uid))
 
     def _review(self, group: TrackedGroup) -> None:
-        """Bring everything that depends on a group's counts up to date."""
-        if not group.kinds:
-            return
+        """Bring everything that depends on the counts of a group, which has pods, up to date."""
         info = group.info()
         large = plugin.pre_filter(info, group.size)
         if group.waiting:

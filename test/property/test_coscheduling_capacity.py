@@ -1,0 +1,120 @@
+"""The account of room: never a "no" to what fits, and the same as if counted from scratch."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobsetpy.domain.coscheduling import PodGroupKey
+from jobsetpy.domain.coscheduling_capacity import Capacity, NodeRoom, Shape, Taint, Toleration
+
+KEY = PodGroupKey("ns", "g")
+
+taints = st.sampled_from([(), (Taint("t", "", "NoSchedule"),)])
+nodes = st.builds(
+    lambda cpu, memory, labels, kept: NodeRoom({"cpu": cpu, "memory": memory}, labels, kept),
+    st.integers(0, 6),
+    st.integers(0, 6),
+    st.sampled_from([{}, {"pool": "a"}]),
+    taints,
+)
+shapes = st.builds(
+    lambda cpu, memory, selector, tolerations, priority, preempts: Shape(
+        tuple((name, n) for name, n in (("cpu", cpu), ("memory", memory)) if n),
+        selector,
+        tolerations,
+        priority,
+        preempts,
+    ),
+    st.integers(1, 3),
+    st.integers(0, 3),
+    st.sampled_from([(), (("pool", "a"),)]),
+    st.sampled_from([(), (Toleration("t", "Exists"),)]),
+    st.integers(0, 1),
+    st.booleans(),
+)
+
+
+def place(rooms, pods):
+    """Whether the pods can be placed, by trying everything."""
+    if not pods:
+        return True
+    pod, *rest = pods
+    for node, free in rooms:
+        if node.admits(pod) and all(free.get(name, 0) >= n for name, n in pod.requests):
+            for name, n in pod.requests:
+                free[name] -= n
+            if place(rooms, rest):
+                return True
+            for name, n in pod.requests:
+                free[name] += n
+    return False
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(nodes, max_size=3), st.lists(shapes, min_size=1, max_size=4))
+def test_what_can_be_placed_is_never_denied(rooms, pods):
+    """The check is a necessary condition; for pods that are alike, in empty nodes, an exact one."""
+    capacity = Capacity()
+    for at, node in enumerate(rooms):
+        capacity.node(f"n{at}", node)
+    for at, pod in enumerate(pods):
+        capacity.pod(f"p{at}", pod, node="", group=KEY)
+    fits = capacity.fits(KEY, len(pods))
+    placed = place([(node, dict(node.allocatable)) for node in rooms], pods)
+    assert fits or not placed
+    if len(set(pods)) == 1 and rooms:
+        assert fits == placed
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["pod", "bind", "gone", "reserve", "release", "node", "lost"]),
+        st.integers(0, 3),
+        st.integers(0, 1),
+        shapes,
+        nodes,
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(events, st.integers(1, 3))
+def test_the_account_is_what_counting_anew_gives(happened, wanted):
+    """Whatever happens in which order."""
+    capacity = Capacity()
+    pods, reserved, rooms = {}, {}, {}
+    for what, pod, node, shape, room in happened:
+        uid, name = f"p{pod}", f"n{node}"
+        match what:
+            case "pod" if not pods.get(uid, (None, ""))[1]:
+                pods[uid] = (shape, "")
+                capacity.pod(uid, shape, node="", group=KEY)
+            case "bind" if uid in pods:
+                pods[uid] = (pods[uid][0], name)
+                capacity.pod(uid, pods[uid][0], node=name, group=KEY)
+            case "gone":
+                pods.pop(uid, None)
+                reserved.pop(uid, None)
+                capacity.gone(uid)
+            case "reserve" if uid in pods:
+                reserved[uid] = name
+                capacity.reserve(uid, name)
+            case "release":
+                reserved.pop(uid, None)
+                capacity.release(uid)
+            case "node":
+                rooms[name] = room
+                capacity.node(name, room)
+            case "lost" if name in rooms:
+                del rooms[name]
+                capacity.node(name, None)
+        capacity.fits(KEY, wanted)  # what is remembered must be forgotten in time
+    anew = Capacity()
+    for name, room in rooms.items():
+        anew.node(name, room)
+    for uid, (shape, name) in pods.items():
+        anew.pod(uid, shape, node=name or reserved.get(uid, ""), group=KEY)
+    for count in range(5):
+        assert capacity.fits(KEY, count) == anew.fits(KEY, count)

@@ -1,0 +1,234 @@
+"""Room of nodes for groups, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobsetpy.domain.coscheduling import PodGroupKey
+from jobsetpy.domain.coscheduling_capacity import (
+    UNSCHEDULABLE_TAINT,
+    Capacity,
+    NodeRoom,
+    Shape,
+    Taint,
+    Toleration,
+    amounts,
+    milli,
+    pod_requests,
+)
+
+KEY = PodGroupKey("ns", "g")
+CPU = Shape((("cpu", 1000),))
+
+
+def room(cpu, **more):
+    """A node with so many CPUs."""
+    return NodeRoom({"cpu": cpu * 1000, "pods": 110_000}, **more)
+
+
+def capacity(*nodes, waiting=(), group=KEY):
+    """Nodes, and pods of a group that wait."""
+    made = Capacity()
+    for at, node in enumerate(nodes):
+        made.node(f"n{at}", node)
+    for at, shape in enumerate(waiting):
+        made.pod(f"w{at}", shape, node="", group=group)
+    return made
+
+
+def test_a_group_fits_if_its_pods_find_places_one_by_one():
+    """What is left over on several nodes does not add up to a place."""
+    pod = Shape((("cpu", 2000),))
+    assert not capacity(room(3), room(3), room(1), waiting=[pod] * 3).fits(KEY, 3)
+    assert capacity(room(3), room(4), waiting=[pod] * 3).fits(KEY, 3)
+    assert capacity(room(3), room(3), waiting=[pod] * 3).fits(KEY, 2)
+
+
+def test_kinds_of_pods_have_to_fit_each_and_in_sum():
+    """Each kind alone would fit, and both together do not."""
+    large, small = Shape((("cpu", 3000),)), Shape((("cpu", 1000),))
+    kinds = [large, small, small]
+    assert not capacity(room(4), waiting=kinds).fits(KEY, 3)
+    assert capacity(room(5), waiting=kinds).fits(KEY, 3)
+    assert capacity(room(4), waiting=kinds).fits(KEY, 2)
+    assert not capacity(room(2), waiting=kinds).fits(KEY, 3)
+    made = capacity(room(2), waiting=kinds)
+    made.gone("w0")
+    assert made.fits(KEY, 2)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "known"), [(0, 3), (-1, 3), (4, 3), (1, 0)], ids=["none", "less", "unknown", "no"]
+)
+def test_what_is_not_known_may_fit(wanted, known):
+    """Nothing is wanted, or not all the pods are known."""
+    assert capacity(waiting=[CPU] * known).fits(KEY, wanted)
+
+
+def test_bound_and_reserved_room_is_taken():
+    """Until the pod is gone, or was told no."""
+    made = capacity(room(4), waiting=[CPU] * 3)
+    made.pod("x", CPU, node="n0", group=None)
+    assert made.fits(KEY, 3)
+    made.pod("y", CPU, node="", group=None)
+    assert made.fits(KEY, 3)
+    made.reserve("y", "n0")
+    assert not made.fits(KEY, 3)
+    growth, released = made.growth, made.released
+    made.release("y")
+    assert made.fits(KEY, 3)
+    assert (made.growth, made.released) == (growth, released + 1)
+    made.reserve("y", "n0")
+    made.pod("y", CPU, node="n0", group=None)  # bound where it was to be
+    assert made.growth == growth
+    made.release("y")  # too late
+    assert not made.fits(KEY, 3)
+    made.gone("y")
+    assert made.fits(KEY, 3)
+    assert made.growth == growth + 1
+    made.gone("y")
+    assert made.growth == growth + 1
+    assert "y" not in made
+    assert "x" in made
+
+
+def test_a_reserved_member_no_longer_waits():
+    """What the group still wants is counted without it."""
+    made = capacity(room(2), waiting=[CPU] * 3)
+    assert not made.fits(KEY, 3)
+    made.reserve("w0", "n0")
+    made.reserve("w0", "n0")
+    assert not made.fits(KEY, 2)
+    made.node("n1", room(1))
+    assert made.fits(KEY, 2)
+    made.reserve("stranger", "n0")
+    assert made.fits(KEY, 2)
+
+
+def test_room_grows_when_nodes_come_or_change():
+    """An equal report changes nothing; a node that leaves makes no room."""
+    made = capacity(waiting=[CPU])
+    assert not made.fits(KEY, 1)
+    made.node("n", room(1))
+    assert made.growth == 1
+    assert made.fits(KEY, 1)
+    made.node("n", room(1))
+    assert made.growth == 1
+    made.node("n", None)
+    assert made.growth == 1
+    assert not made.fits(KEY, 1)
+
+
+def test_a_pod_that_changes_is_counted_anew():
+    """Resized on its node, or moved to another group."""
+    made = capacity(room(4), waiting=[CPU] * 2)
+    made.pod("x", Shape((("cpu", 3000),)), node="n0", group=None)
+    assert not made.fits(KEY, 2)
+    made.pod("x", Shape((("cpu", 2000),)), node="n0", group=None)
+    assert made.fits(KEY, 2)
+    assert made.growth == 2
+    other = PodGroupKey("ns", "other")
+    made.pod("w0", CPU, node="", group=other)
+    made.pod("w0", CPU, node="", group=other)
+    assert made.fits(other, 1)
+    made.pod("w1", CPU, node="n0", group=KEY)
+    made.pod("x", Shape((("cpu", 4000),)), node="n0", group=None)
+    assert not made.fits(other, 1)
+
+
+@pytest.mark.parametrize(
+    ("priority", "preempts", "fits"), [(0, True, False), (5, True, True), (5, False, False)]
+)
+def test_room_of_lower_priorities_can_be_had(priority, preempts, fits):
+    """Unless the pod preempts nobody."""
+    pod = Shape((("cpu", 1000),), priority=priority, preempts=preempts)
+    other = Shape((("cpu", 500),), priority=priority, preempts=preempts)
+    made = capacity(room(2), waiting=[pod, other])
+    made.pod("x", CPU, node="n0", group=None)
+    made.pod("z", Shape((("cpu", 1),), priority=9), node="n0", group=None)
+    made.gone("z")
+    assert made.fits(KEY, 2) is fits
+
+
+@pytest.mark.parametrize(
+    ("node", "shape", "fits"),
+    [
+        (room(1), Shape((), selector=(("pool", "a"),)), False),
+        (room(1, labels={"pool": "a"}), Shape((), selector=(("pool", "a"),)), True),
+        (room(1, taints=(Taint("t", "v", "NoSchedule"),)), Shape(()), False),
+        (room(1, taints=(Taint("t", "v", "PreferNoSchedule"),)), Shape(()), True),
+        (room(1, taints=(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"),)), Shape(()), False),
+    ],
+)
+def test_labels_and_taints_keep_pods_away(node, shape, fits):
+    """As the scheduler's filters of the same names do."""
+    pod = Shape((("cpu", 1000),), shape.selector, shape.tolerations)
+    assert capacity(node, waiting=[pod]).fits(KEY, 1) is fits
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerates"),
+    [
+        (Toleration("t", "Equal", "v", "NoSchedule"), True),
+        (Toleration("t", "", "v"), True),
+        (Toleration("t", "", "w"), False),
+        (Toleration("t", "Exists"), True),
+        (Toleration("", "Exists"), True),
+        (Toleration("", "", "v"), False),
+        (Toleration("u", "Exists"), False),
+        (Toleration("t", "Exists", effect="NoExecute"), False),
+        (Toleration("t", "Lt", "7"), True),
+    ],
+)
+def test_tolerations(toleration, tolerates):
+    """An operator that is not known here may be satisfied."""
+    pod = Shape((("cpu", 1000),), (), (toleration,))
+    node = room(1, taints=(Taint("t", "v", "NoSchedule"),))
+    assert capacity(node, waiting=[pod]).fits(KEY, 1) is tolerates
+
+
+def test_a_resource_that_no_node_offers_is_left_out():
+    """It may be one that the scheduler is told to ignore, or that devices are claimed for."""
+    marked = Shape((("cpu", 1000), ("example.test/mark", 1000)))
+    assert capacity(room(1), waiting=[marked]).fits(KEY, 1)
+    offers = NodeRoom({"cpu": 1000, "example.test/mark": 0})
+    assert not capacity(room(1), offers, waiting=[marked]).fits(KEY, 1)
+    two = [marked, Shape((("cpu", 1000), ("example.test/other", 1)))]
+    assert capacity(room(2), waiting=two).fits(KEY, 2)
+    assert not capacity(NodeRoom({}), waiting=[Shape(())]).fits(KEY, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", 1000), ("250m", 250), ("1Ki", 1_024_000), (2, 2000), ("1e3", 1_000_000), ("odd", 0)],
+)
+def test_quantities(text, value):
+    """In thousandths."""
+    assert milli(text) == value
+    assert amounts({"cpu": text}) == {"cpu": value}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cpu"),
+    [
+        (([{"cpu": "1"}, {"cpu": "500m"}],), 1500),
+        (([{"cpu": "1"}], [({"cpu": "3"}, False)]), 3000),
+        (([{"cpu": "1"}], [({"cpu": "3"}, True)]), 4000),
+        (([{"cpu": "1"}], [({"cpu": "2"}, True), ({"cpu": "3"}, False)]), 5000),
+        (([{"cpu": "1"}], [({"cpu": "3"}, False), ({"cpu": "1"}, True)]), 3000),
+        (([],), None),
+    ],
+)
+def test_requests_of_containers(arguments, cpu):
+    """Init containers run before the others, sidecars beside them."""
+    found = dict(pod_requests(*arguments))
+    assert found.pop("pods") == 1000
+    assert found == ({} if cpu is None else {"cpu": cpu})
+
+
+def test_requests_of_the_pod_itself():
+    """They take the place of its containers' sum; overhead comes on top."""
+    found = pod_requests(
+        [{"cpu": "1", "memory": "1"}], pod_level={"cpu": "3"}, overhead={"cpu": "1", "memory": "2"}
+    )
+    assert found == (("cpu", 4000), ("memory", 3000), ("pods", 1000))
