@@ -44,8 +44,13 @@ class Replicas:
         found: dict[str, Any] = json.loads(answer.body)
         return found
 
-    async def settled(self, timeout_s: float = 120.0) -> list[Pod]:
-        """Wait until all replicas are those of the present template, ready, and alone."""
+    async def settled(self, timeout_s: float = 180.0, *, alone: bool = True) -> list[Pod]:
+        """Wait until all replicas are those of the present template and ready.
+
+        Args:
+            timeout_s: for how long at most.
+            alone: wait until others are gone as well.
+        """
         async with asyncio.timeout(timeout_s):
             while True:
                 found = await self.deployment()
@@ -54,7 +59,7 @@ class Replicas:
                 seen = status.get("observedGeneration") == found["metadata"]["generation"]
                 if seen and all(status.get(name, 0) == wanted for name in counts):
                     pods = await self.pods()
-                    if len(pods) == wanted:
+                    if len(pods) == wanted or not alone:
                         return pods
                 await asyncio.sleep(0.1)
 
