@@ -378,8 +378,12 @@ class Engine:
                         self._report.gate_lifted(self._now() - since)
                 case Bind(ticket, uid):
                     held = self._held.get(ticket)
-                    # Without the request the reservation is gone: the node may be another's.
-                    error = "cancelled" if held is None else await self._bind(held.request)
+                    if held is not None:
+                        error = await self._bind(held.request)
+                    else:
+                        # Without the request the reservation is gone: the node may be another's.
+                        error = "cancelled"
+                        self._report.bind_over(self._group_of(uid))
                     done = self._planner.bind_done(uid, ok=not error, now=self._now())
                     self._releasing.discard(ticket)
                     self._answer(ticket, error)
@@ -415,10 +419,13 @@ class Engine:
             await self._writes.bind(request)
         except JobSetPyError as error:
             error_text = str(error)
-        pod = self._pods.get(request.uid)
-        group = None if pod is None else group_of(pod)
+        group = self._group_of(request.uid)
         self._report.bind_done(group, self._now() - began, error=error_text)
         return error_text
+
+    def _group_of(self, uid: str) -> PodGroupKey | None:
+        pod = self._pods.get(uid)
+        return None if pod is None else group_of(pod)
 
     def _disagreements(self, key: PodGroupKey) -> list[str]:
         return self._planner.disagreements(key)

@@ -165,6 +165,10 @@ class Reporter:
         metrics.bound(seconds, ok=not error)
         if error:
             self._log.warning("a bind failed", group=str(key or ""), error=error)
+        self.bind_over(key)
+
+    def bind_over(self, key: PodGroupKey | None) -> None:
+        """One bind of a complete group less to come, whether it was made or not."""
         course = None if key is None else self._courses.get(key)
         if course is None or not course.binding:
             return

@@ -62,7 +62,11 @@ class Extender(Protocol):
 
 
 def application(
-    extender: Extender, *, prefix: str = "", names: Collection[str] | None = None
+    extender: Extender,
+    *,
+    prefix: str = "",
+    names: Collection[str] | None = None,
+    body_s: float = BODY_S,
 ) -> web.Application:
     """The routes.
 
@@ -70,14 +74,15 @@ def application(
         extender: answers.
         prefix: in front of the routes.
         names: common names of clients that are let in; ``None``: there are no certificates.
+        body_s: how long a body may take to come, in seconds.
     """
 
     async def bind(http: web.Request) -> web.Response:
-        request = bind_request(await _body(http, BIND_BODY_LIMIT))
+        request = bind_request(await _body(http, BIND_BODY_LIMIT, body_s))
         return web.json_response({"Error": await extender.bind(request)})
 
     async def preempt(http: web.Request) -> web.Response:
-        body = await _body(http, PREEMPT_BODY_LIMIT)
+        body = await _body(http, PREEMPT_BODY_LIMIT, body_s)
         victims, whole = _victims(body)
         kept = extender.preempt(victims, _preemptor(body))
         return web.json_response({"NodeNameToMetaVictims": {node: whole[node] for node in kept}})
@@ -140,7 +145,7 @@ def _refusal(status: int, why: str) -> web.Response:
     return response
 
 
-async def _body(http: web.Request, limit: int) -> Any:
+async def _body(http: web.Request, limit: int, limit_s: float) -> Any:
     """The body's JSON.
 
     Raises:
@@ -149,7 +154,7 @@ async def _body(http: web.Request, limit: int) -> Any:
         web.HTTPException: it is too long.
     """
     content = bytearray()
-    async with asyncio.timeout(BODY_S):
+    async with asyncio.timeout(limit_s):
         async for chunk in http.content.iter_any():
             content += chunk
             if len(content) > limit:
@@ -269,6 +274,7 @@ async def listening(
     prefix: str = "",
     names: Collection[str] | None = None,
     backlog: int = BACKLOG,
+    body_s: float = BODY_S,
 ) -> AsyncIterator[ExtenderServer]:
     """The extender's server within the block; nothing is accepted before ``use``.
 
@@ -278,13 +284,14 @@ async def listening(
         prefix: see :func:`application`.
         names: see :func:`application`.
         backlog: see :class:`ExtenderServer`.
+        body_s: see :func:`application`.
 
     Raises:
         OSError: the address cannot be bound.
     """
     # A scheduler that is gone holds nothing: its requests are cancelled with their connections.
     runner = web.AppRunner(
-        application(extender, prefix=prefix, names=names),
+        application(extender, prefix=prefix, names=names, body_s=body_s),
         access_log=None,
         handle_signals=False,
         handler_cancellation=True,

@@ -117,3 +117,16 @@ async def test_the_socket_outlives_its_servers():
             await server.use(None)
             async with asyncio.timeout(10):
                 assert (await ask(server.port, "bind", ARGS))[0] == 503
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for():
+    """Its connection is given up; that of others goes on."""
+    async with listening(Standby(), ("127.0.0.1", 0), body_s=0.1) as server:
+        await server.use(None)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        async with asyncio.timeout(30):
+            answer = await reader.read()  # to the connection's end
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        writer.close()
+        assert (await ask(server.port, "bind", ARGS))[0] == 503
