@@ -146,7 +146,7 @@ def test_the_agents_image_has_what_the_agent_imports_and_no_more(files):
         [sys.executable, "-s", "-S", "-OO", "-W", "error", "-c", code],
         env={"PYTHONPATH": str(app), "PYTHONDONTWRITEBYTECODE": "1"},
         check=True,
-        timeout=60,
+        timeout=240,
     )
 
 

@@ -35,7 +35,7 @@ QUICK = [word for part in release.PARTS if part != "images" for word in ("--part
 
 def git(folder, *words):
     command = ["git", "-C", str(folder), *words]
-    subprocess.run(command, check=True, capture_output=True, timeout=60, env={**os.environ, **WHO})
+    subprocess.run(command, check=True, capture_output=True, timeout=240, env={**os.environ, **WHO})
 
 
 def checkout(folder):

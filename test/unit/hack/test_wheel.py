@@ -36,7 +36,7 @@ def python(wheel, tmp_path_factory):
     """An environment with the wheel and what it depends on, and without this checkout."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=120
+        [sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=240
     )
     program = folder / "bin" / "python"
     words = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", str(wheel)]
