@@ -16,7 +16,7 @@ if SUPPORT not in sys.path:
 import docs_kit  # noqa: E402 - found by the lines above
 from docs_surroundings import Surroundings, pages  # noqa: E402
 
-pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs/how-to").glob("*.md"))
 PLACES = ("shell", "cluster", "node")
 COPIED = ("config", "examples", "charts", "docs", "pyproject.toml", "README.md")
-PAGE_TIMEOUT_S = 150.0
+PAGE_TIMEOUT_S = 240.0
 
 _MARK = re.compile(r"<!-- run: (\w+)(?:: (.+?))? -->")
 _SETUP = re.compile(r"<!-- setup: (\w+)")

@@ -62,8 +62,10 @@ class Surroundings:
             # Readers of such a page may have the definition from before, and nothing else.
             crd = str(docs_kit.ROOT / "config/crd")
             self.kubectl("apply", "--server-side", "--force-conflicts", "-k", crd)
-            self.empty = self.names()
-        self.before = self.names()
+            self.empty = self.before = self.names()
+            return
+        if not self.before:
+            self.before = self.names()
 
     def kubectl(self, *words, check=True):
         return subprocess.run(
@@ -72,7 +74,7 @@ class Surroundings:
             check=check,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=180,
         ).stdout
 
     def names(self):
@@ -99,7 +101,7 @@ class Surroundings:
         home = ("-n", "jobset-system")
         status = ("rollout", "status", "deployment", "jobset-controller-manager")
         try:
-            self.kubectl(*home, *status, "--timeout=85s")
+            self.kubectl(*home, *status, "--timeout=150s")
             # A page before may have had more of them; those end in their own time.
             deadline = time.monotonic() + 60
             while len(self.kubectl(*home, "get", "pods", "-o", "name").split()) > 1:

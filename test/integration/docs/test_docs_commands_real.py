@@ -4,7 +4,7 @@ import docs_kit
 import pytest
 from docs_surroundings import Surroundings, pages
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
