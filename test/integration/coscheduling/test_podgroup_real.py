@@ -43,10 +43,11 @@ DONE = keys.COSCHEDULING_COMPLETED_CONDITION
 class Site:
     """The cluster, and a test in the role of its users and operator."""
 
-    def __init__(self, client, folder, kubeconfig):
+    def __init__(self, client, folder, kubeconfig, extender):
         self.client = client
         self.folder = folder
         self.kubeconfig = kubeconfig
+        self.extender = extender
 
     @contextlib.asynccontextmanager
     async def manager_process(self, backend):
@@ -60,7 +61,7 @@ class Site:
             yield
 
     @contextlib.asynccontextmanager
-    async def manager(self, backend, **webhooks):
+    async def manager(self, backend, *, member_resource=False, **webhooks):
         """A manager in this process; with settings for webhooks, it serves them as well."""
         from jobsetpy import admission, aio
         from jobsetpy.app.wiring import add_jobset_controllers
@@ -69,7 +70,7 @@ class Site:
 
         own = await connect(kubeconfig=str(self.kubeconfig), qps=0)
         manager = Manager(own)
-        marks = Marks(backend=backend)
+        marks = Marks(backend=backend, member_resource=member_resource)
         add_jobset_controllers(manager, backend=Backend(marks))
         if webhooks:
             admission.setup(manager, admission.WebhookSettings(marks=marks, **webhooks))
@@ -182,12 +183,6 @@ class Site:
             page = await self.client.list_page(kind, "default", label_selector=selector)
             assert page.items == []
 
-    async def delete_pod(self, pod):
-        """Delete one pod at once."""
-        path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
-        query = (("gracePeriodSeconds", "0"),)
-        await self.client.raw(HttpRequest(method="DELETE", path=path, query=query))
-
 
 def elastic(pods):
     return {"parallelism": pods, "completions": pods}
@@ -195,12 +190,15 @@ def elastic(pods):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(tmp_path_factory):
-    """A cluster with the API on, and its node."""
+    """A cluster with the API on, and its node; its scheduler knows a coscheduler as well."""
     from cluster import Cluster
+    from coscheduler_process import ExtenderSite
     from jobsetpy.client import connect
 
-    root = Path(HACK).parent
+    root, folder = Path(HACK).parent, tmp_path_factory.mktemp("podgroup")
+    extender = ExtenderSite(folder / "extender", plain=True)
     with Cluster(
+        scheduler_config=extender.scheduler_config("marked-pods"),
         feature_gates=GATES,
         runtime_config={"scheduling.k8s.io/v1alpha2": True},
         crds=[root / "config/crd/jobset.x-k8s.io_jobsets.yaml"],
@@ -215,7 +213,7 @@ async def site(tmp_path_factory):
         await client.create(Node, "", body)
         status = {"capacity": room, "allocatable": room, "conditions": conditions}
         await client.merge_patch(Node, "", "n", {"status": status}, subresource="status")
-        yield Site(client, tmp_path_factory.mktemp("podgroup"), running.kubeconfig)
+        yield Site(client, folder, running.kubeconfig, extender)
         await client.aclose()
 
 
@@ -249,14 +247,41 @@ async def test_gangs_of_the_api_server(site):
         assert await site.has_minimum("large", 4) == large
         await site.has_bound("large", 4, 4)
 
-        # One of it dies when others have gone for good: the rest is enough.
+        # It shrinks, and grows again, while pods of it run.
         await site.resize("large", 1)
         await site.has_minimum("large", 2)
         await site.has_bound("large", 2, 2)
-        first, _ = await site.pods("large")
-        await site.delete_pod(first)
-        await site.has_bound("large", 2, 2)
+        await site.resize("large", 2)
+        await site.has_minimum("large", 4)
+        await site.has_bound("large", 4, 4)
         await site.delete("large")
+
+
+async def test_gangs_of_the_coscheduler(site):
+    """Marked by the manager; lifted and bound by the coscheduler, as a whole or not at all."""
+    from coscheduler_process import coscheduler_process
+
+    gate, flags = (
+        {"name": keys.COSCHEDULING_GATE},
+        ["--leader-elect=false", "--ordinary-pods=false"],
+    )
+    log = site.folder / "coscheduler.log"
+    async with (
+        coscheduler_process(site.kubeconfig, log, site.extender, *flags),
+        site.manager("coscheduler", member_resource=True),
+    ):
+        await site.create("wide", pods=3, replicas=2)
+        await site.has_bound("wide", 0, 6)
+        await site.create("narrow", pods=3)
+        await site.has_bound("narrow", 3, 3)
+        wide = await site.pods("wide")
+        assert [pod["spec"].get("schedulingGates") for pod in wide] == [[gate]] * 6
+        requests = wide[0]["spec"]["containers"][0]["resources"]["requests"]
+        assert requests == {"cpu": "1", keys.POD_GROUP_MEMBER_RESOURCE: "1"}
+        await site.delete("narrow")
+        await site.resize("wide", 2)
+        await site.has_bound("wide", 4, 4)
+        await site.delete("wide")
 
 
 async def test_another_backend_is_chosen_while_jobsets_run(site):
