@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from jobsetpy.api import keys
 from jobsetpy.client import HttpRequest, KubeClient
+from jobsetpy.testing import eventually
 from soak_lives import KINDS
 from soak_world import World
 
@@ -101,8 +103,7 @@ class Group:
         assert set(places.values()) <= {1}, places
         services = (await self.send("GET", f"{base}/services"))["items"]
         assert len(services) == len(self.world.jobsets), services
-        told = await self.events()
-        assert told, "no events"
+        told = await eventually(self.events, STEP_S, poll_s=0.2)
         assert max(told.values()) <= restarts, told
 
     async def events(self) -> Counter[tuple[str, str]]:
@@ -126,6 +127,18 @@ async def group_of(client: KubeClient, namespace: str) -> AsyncIterator[Group]:
         finally:
             with contextlib.suppress(Exception):
                 await group.send("DELETE", group.jobsets)
+
+
+async def quiet(count: Callable[[], Awaitable[float]], *, most: float = 0) -> float:
+    """Wait for a second in which ``count`` grows by no more than ``most``; what it is then."""
+    async with asyncio.timeout(STEP_S):
+        last = await count()
+        while True:
+            await asyncio.sleep(1.0)
+            now = await count()
+            if now - last <= most:
+                return now
+            last = now
 
 
 def requests_of(series: dict[str, float], *methods: str, code: str = "") -> float:

@@ -55,7 +55,7 @@ class WallClock:
 
 async def test_the_leader_s_clock_jumps(cluster, client, namespace, tmp_path):
     """Restarts are counted once, the leader stays, nothing turns in circles; only a TTL notices."""
-    from fault_kit import group_of
+    from fault_kit import group_of, quiet
 
     clock = WallClock(tmp_path)
     configuration = tmp_path / "configuration.yaml"
@@ -89,25 +89,24 @@ async def test_the_leader_s_clock_jumps(cluster, client, namespace, tmp_path):
         await standby.start()
         async with group_of(client, namespace) as group:
             await group.create("recreate", "in-place")
-            for number, hours in enumerate((6, -6, 0), 1):
+            for number, hours in enumerate((6, -6), 1):
                 clock.jump(hours * HOURS)
                 for name in ("recreate", "in-place"):
                     await group.fail(name)
                 await group.running("recreate", restarts=number)
                 await group.running("in-place", epoch=number + 1)
-                renewed = (await client.get(Lease, namespace, LEASE)).spec.renew_time
-
-                async def renewed_again(before=renewed) -> bool:
-                    return (await client.get(Lease, namespace, LEASE)).spec.renew_time != before
-
-                await eventually(renewed_again, 60, poll_s=0.2)
                 assert group.restarts("recreate") == number
                 assert group.epochs("in-place") == (number + 1, number)
                 assert await lease() == first
                 assert (await asyncio.to_thread(leader.readiness))[0] == 200
-            before = await reconciles()
-            await asyncio.sleep(1.0)
-            assert await reconciles() - before <= 5
+            clock.jump(0)
+            renewed = (await client.get(Lease, namespace, LEASE)).spec.renew_time
+
+            async def renewed_again() -> bool:
+                return (await client.get(Lease, namespace, LEASE)).spec.renew_time != renewed
+
+            await eventually(renewed_again, 60, poll_s=0.2)
+            await quiet(reconciles, most=5)
 
             # Finished with an hour to live. Three hours later by this clock, it goes.
             path = f"{group.jobsets}/recreate"

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.node, pytest.mark.slow, pytest.ma
 MEGABYTE = 1_000_000
 LARGE = 900_000
 """Bytes of one large JobSet; etcd takes no more than 1.5 MB."""
-MANY = 60
+MANY = 32
 
 
 class MemoryLimit:
@@ -96,17 +96,17 @@ async def test_the_memory_limit_is_reached(cluster, client, namespace, tmp_path)
         await manager.start()
         async with group_of(client, namespace) as group:
             await group.create("recreate", "in-place")
-            limit.set(int((manager.rss_mb() + 30) * MEGABYTE))
+            limit.set(int((manager.rss_mb() + 15) * MEGABYTE))
             for name in ("recreate", "in-place"):
                 await group.fail(name)
             for number in range(MANY):
                 await group.send("POST", group.jobsets, large(f"large-{number}"))
             assert await ended(manager) == -signal.SIGKILL
-            assert limit.kills() == 1
+            assert limit.kills() >= 1
 
             await manager.start(wait=False)  # which does not help
             assert await ended(manager) == -signal.SIGKILL
-            assert limit.kills() == 2
+            assert limit.kills() >= 2
 
             limit.set(-1)
             await manager.start()

@@ -36,6 +36,13 @@ async def scraped(process) -> dict[str, float]:
     return await asyncio.to_thread(process.scrape)
 
 
+def answered(series) -> float:
+    """Requests that the API server had to do with."""
+    from fault_kit import requests_of
+
+    return requests_of(series) - requests_of(series, code="<error>")
+
+
 async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
     """A leader goes on where it was, or ends in time; one that starts meanwhile waits; no burst."""
     from fault_kit import group_of, requests_of
@@ -88,15 +95,15 @@ async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
             print(f"caught up {time.monotonic() - back:.1f} s after the API server was back")
             await group.create("single")
             await asyncio.sleep(1.0)
-            after = await scraped(leader)
-            sent = requests_of(after) - (0 if lost_it else requests_of(during))
-            print(f"{lost:.0f} requests during {outage_s:.0f} s, {sent:.0f} after them")
+            sent = answered(await scraped(leader)) - (0 if lost_it else answered(during))
+            sent += answered(await scraped(late))
+            print(f"{lost:.0f} requests during {outage_s:.0f} s, {sent:.0f} of both after them")
 
             assert (group.restarts("recreate"), group.epochs("in-place")) == (1, (2, 1))
             assert group.world.violations == []
             await group.check_no_duplicates()
             # Lists (some twice), watches, and what the three JobSets ask for.
-            assert sent <= KINDS * 8 + 100
+            assert sent <= KINDS * 10 + 100
     finally:
         for one in (leader, late):
             if one.process is not None:
@@ -146,7 +153,7 @@ async def test_etcd_is_slow(cluster, client, namespace, tmp_path):
 
 async def test_two_managers_by_mistake(cluster, client, namespace, tmp_path):
     """Both work, neither knows of the other, one is stopped for a while: all comes out as with one."""
-    from fault_kit import group_of, requests_of
+    from fault_kit import group_of, quiet, requests_of
 
     both = [
         ManagerProcess(cluster.kubeconfig, tmp_path / f"log-{n}", metrics=True) for n in range(2)
@@ -175,15 +182,12 @@ async def test_two_managers_by_mistake(cluster, client, namespace, tmp_path):
             await group.running("recreate", restarts=2)
             await group.running("in-place", epoch=3)
             os.kill(both[0].pid, signal.SIGCONT)
-            await asyncio.sleep(1.5)
-            settled = await written()
-            await asyncio.sleep(1.0)
+            settled = await quiet(written)  # they do not quarrel
             print(f"{settled - begun:.0f} writes by both")
 
             assert (group.restarts("recreate"), group.epochs("in-place")) == (2, (3, 2))
             assert group.world.violations == []
             await group.check_no_duplicates(restarts=2)
-            assert await written() == settled  # they do not quarrel
             assert settled - begun <= 250
     finally:
         for one in both:
