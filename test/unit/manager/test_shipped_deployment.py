@@ -1,0 +1,80 @@
+"""The manifests and the code agree on how a manager's pod ends, and how many there are."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobsetpy.admission._server import SHUTDOWN_S
+from jobsetpy.app.settings import IN_POD_DRAIN_S
+from jobsetpy.controller import Controller
+from jobsetpy.controller._events import _LAST_WORDS_S
+from jobsetpy.manager import ManagerSettings
+from jobsetpy.manager._leader import RELEASE_TIMEOUT_S
+
+ROOT = Path(__file__).resolve().parents[3]
+if str(ROOT / "hack") not in sys.path:
+    sys.path.append(str(ROOT / "hack"))
+
+from kustomize import render  # noqa: E402 - hack/ is put on the path above
+
+CONFIG = ROOT / "config"
+
+
+def deployment(folder: str, *components: str, **images: str) -> dict:
+    """The manager's Deployment as a kustomization makes it."""
+    paths = [CONFIG / "components" / name for name in components]
+    (found,) = [
+        item
+        for item in render(CONFIG / folder, *paths, images=images)
+        if item["kind"] == "Deployment"
+    ]
+    return found
+
+
+@pytest.mark.parametrize("folder", ["default", "without-webhooks"])
+def test_a_pod_has_the_time_that_its_end_may_take(folder):
+    """The kubelet waits longer than the manager, and that longer than all that it waits for."""
+    pod = deployment(folder)["spec"]["template"]["spec"]
+    limit_s = ManagerSettings().stop_timeout_s
+    controller_s = Controller.__init__.__kwdefaults__["grace_s"]
+
+    assert pod["terminationGracePeriodSeconds"] >= limit_s + 5
+    work_s = controller_s + _LAST_WORDS_S + RELEASE_TIMEOUT_S
+    assert limit_s >= max(work_s, IN_POD_DRAIN_S) + SHUTDOWN_S
+
+
+@pytest.mark.parametrize("folder", ["default", "without-webhooks"])
+def test_a_rollout_never_has_fewer_ready_pods(folder):
+    """A new pod is ready before an old one is told to end, also where there is only one."""
+    spec = deployment(folder)["spec"]
+
+    assert spec["replicas"] == 1
+    assert spec["strategy"]["type"] == "RollingUpdate"
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+def test_images_reach_the_agents_too():
+    """As they do for users who set both in a kustomization on top."""
+    names = {"jobsetpy-manager": "host/m:1", "jobsetpy-agent": "host:5000/a:2"}
+    (container,) = deployment("default", **names)["spec"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+
+    assert container["image"] == "host/m:1"
+    assert variables["AGENT_IMAGE"] == "host:5000/a:2"
+    assert "--agent-image=$(AGENT_IMAGE)" in container["args"]
+
+
+def test_the_component_adds_a_replica_and_its_budget():
+    """Two of them, apart where that is possible, of which a drain takes one at a time."""
+    spec = deployment("default", "high-availability")["spec"]
+    (spread,) = spec["template"]["spec"]["topologySpreadConstraints"]
+    objects = render(CONFIG / "default", CONFIG / "components/high-availability")
+    (budget,) = [item for item in objects if item["kind"] == "PodDisruptionBudget"]
+    labels = spec["template"]["metadata"]["labels"]
+
+    assert spec["replicas"] == 2
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+    for selector in (spread["labelSelector"], budget["spec"]["selector"]):
+        assert selector["matchLabels"].items() <= labels.items()
+    assert budget["spec"]["maxUnavailable"] == 1
