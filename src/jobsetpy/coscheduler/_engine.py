@@ -164,6 +164,8 @@ class Engine:
         if failure is not None:
             self._put(_Mark(pod, *failure))
             self._act(self._planner.unschedulable(pod.metadata.uid, self._now()))
+        elif pod.status.nominated_node_name and not pod.spec.node_name:
+            self._act(self._planner.promised(pod.metadata.uid, self._now()))
 
     def _gone(self, uid: str) -> None:
         if self._room is not None:

@@ -166,6 +166,21 @@ class GroupPlanner:
         self._review(group)
         return self._done(now)
 
+    def promised(self, uid: str, now: float) -> list[Action]:
+        """A member is to have the room of pods that are deleted for it.
+
+        The scheduler looks at it again when these are gone. But it can miss that, if they were
+        deleted for another member at the same time; then only the group's timeout has it look
+        again. So that is shorter while one of its pods waits for this.
+        """
+        pod = self._pods.get(uid)
+        if pod is not None and pod.state is PodState.LIFTED:
+            group = pod.group
+            group.promised.add(uid)
+            if group.deadline is not None:
+                group.deadline = min(group.deadline, now + self._limits.promise_s)
+        return self._done(now)
+
     def bind_asked(self, ticket: int, uid: str, now: float) -> list[Action]:
         """The scheduler has found a node for a pod, and asks for the bind.
 
@@ -203,7 +218,8 @@ class GroupPlanner:
             if permitted:
                 self._release(group)
             elif group.deadline is None:
-                group.deadline = now + self._permit_timeout(info)
+                longest_s = self._limits.promise_s if group.promised else float("inf")
+                group.deadline = now + min(self._permit_timeout(info), longest_s)
         self._review(group)
         return self._done(now)
 
@@ -361,6 +377,7 @@ class GroupPlanner:
             pod.state = state
         if state is not PodState.LIFTED:
             group.unsettled.discard(pod.uid)
+            group.promised.discard(pod.uid)
 
     def _remove(self, pod: TrackedPod) -> None:
         group = pod.group
@@ -369,6 +386,7 @@ class GroupPlanner:
         del self._pods[pod.uid]
         del group.pods[pod.state][pod.uid]
         group.unsettled.discard(pod.uid)
+        group.promised.discard(pod.uid)
         group.remove_kind(pod.kind)
         if group.kinds:
             self._review(group)

@@ -91,6 +91,8 @@ class Limits:
         settle_s: a lifted group counts as settled after this time, plus ``settle_per_pod_s`` for
             each pod.
         settle_per_pod_s: see there.
+        promise_s: the longest timeout of an incomplete group while one of its pods waits for pods
+            that are deleted for it.
         permit_s: binds of an incomplete group are held for this time, plus ``permit_per_pod_s`` for
             each pod it needs, at most ``longest_permit_s``.
         permit_per_pod_s, longest_permit_s: see there. The scheduler has to wait longer than the
@@ -105,6 +107,7 @@ class Limits:
     stuck_after: int = 3
     settle_s: float = 5.0
     settle_per_pod_s: float = 0.02
+    promise_s: float = 5.0
     permit_s: float = plugin.SHORTEST_TIMEOUT_S
     permit_per_pod_s: float = plugin.TIMEOUT_PER_POD_S
     longest_permit_s: float = plugin.LONGEST_TIMEOUT_S
@@ -198,6 +201,7 @@ class TrackedGroup:
         self.pods: dict[PodState, dict[str, TrackedPod]] = {state: {} for state in PodState}
         self.kinds: Counter[Member] = Counter()
         self.unsettled: set[str] = set()
+        self.promised: set[str] = set()
         self.settle_by = 0.0
         self.deadline: float | None = None
         self.failures = 0

@@ -50,9 +50,7 @@ async def test_room_that_is_only_reserved_is_taken_without_deleting(gangs):
 @pytest.mark.parametrize("gated", [True, False], ids=["behind gates", "lifted by somebody else"])
 async def test_a_gang_that_cannot_fit_evicts_nobody(gangs, gated):
     """Not even pods of lower priority; one that does fit takes their room."""
-    # The scheduler can forget a pod whose victims were deleted for another one of its gang; the
-    # group's timeout has it look again.
-    async with gangs("--permit-timeout=3s") as rig:
+    async with gangs() as rig:
         await rig.priority(HIGH, 1000)
         await rig.priority(LOW, 1)
         await rig.node("n", 8)

@@ -153,6 +153,25 @@ def test_pods_whose_binds_were_just_refused_are_spared():
     assert planner.preempt({"n": ["a2"]}, 1.1) == ({}, [])
 
 
+@pytest.mark.parametrize("promised_first", [True, False])
+def test_a_promise_shortens_the_timeout(promised_first):
+    """The scheduler may have forgotten the pod; the group's refusal has it look again."""
+    planner = GroupPlanner(Limits(promise_s=5))
+    shown(planner, "a1", "a2", gated=False)
+    if promised_first:
+        planner.promised("a2", 1.0)
+    planner.bind_asked(1, "a1", 1.0)
+    assert planner.promised("a2", 1.0) == []
+    assert planner.next_wake(1.0) == 6.0
+    assert short(planner.tick(6.0)) == [("Refuse", "a1")]
+    assert planner.bind_asked(2, "a2", 8.0) == []
+    assert planner.next_wake(8.0) == pytest.approx(8.0 + 30.0 + 0.05 * 2)
+    planner.promised("a2", 9.0)  # it has a node meanwhile
+    planner.promised("x", 9.0)
+    planner.gone("a2", 10.0)
+    assert planner.next_wake(10.0) is None
+
+
 # -- turns --------------------------------------------------------------------------------------
 
 
