@@ -236,6 +236,22 @@ async def test_pods_wait_for_the_coscheduler_only_while_it_is_in_charge(rig):
         assert rig.world.get("pods", "test-js-w-1-1")["spec"].get("schedulingGates") is None
 
 
+async def test_a_job_that_is_resumed_keeps_its_gate(rig):
+    """Next to what the template has of its own by then."""
+    own = replicated_job("w", 1, pod_spec={"schedulingGates": [OTHER]})
+    async with manager(rig, COSCHEDULER):
+        begin(rig, own, suspend=True)
+        await rig.settle(1)
+        more = {"name": "example.com/second"}
+        changed = replicated_job("w", 1, pod_spec={"schedulingGates": [OTHER, more]})
+        rig.change(suspend=False, replicatedJobs=[changed])
+        await rig.settle(2)
+        (job,) = rig.world.list("jobs")
+        assert job["spec"]["suspend"] is False
+        found = job["spec"]["template"]["spec"]["schedulingGates"]
+        assert found == [OTHER, GATE, more]
+
+
 async def test_gates_that_others_put_on_labelled_pods_stay(rig):
     """With labels alone, whoever gates pods by admission also takes the gates off."""
     async with manager(rig, Marks()):
