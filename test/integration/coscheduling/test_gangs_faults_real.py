@@ -116,5 +116,9 @@ async def test_more_binds_than_files_may_be_open(gangs):
         assert rig.process.ready()
         await rig.process.stop()
         rig.process._prefix = ()
+        # All 64 have to come within the time limit, and each comes when its back-off is over.
+        rig.process.arguments = [
+            each for each in rig.process.arguments if not each.startswith("--permit-timeout")
+        ]
         await rig.process.start()
         await rig.bound("large")
