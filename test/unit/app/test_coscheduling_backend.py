@@ -49,7 +49,10 @@ def test_file_and_flags(tmp_path, text, flags, wanted):
     [
         ("coscheduling: {backend: volcano}", "coscheduling.backend: Invalid value: 'volcano'"),
         ("coscheduling: {schedulerName: No_Name}", "coscheduling.schedulerName: Invalid value"),
-        ("coscheduling: {memberResource: 1}", "coscheduling.memberResource: expected true or false"),
+        (
+            "coscheduling: {memberResource: 1}",
+            "coscheduling.memberResource: expected true or false",
+        ),
         ("coscheduling: {other: 1}", 'unknown field "coscheduling.other"'),
     ],
 )
