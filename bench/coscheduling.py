@@ -194,7 +194,7 @@ class Bench:
 
     # -- a group that never fits --------------------------------------------------------------
 
-    async def hopeless(self, size: int = 200, seconds: float = 12.0) -> None:
+    async def hopeless(self, size: int = 200, seconds: float = 8.0) -> None:
         """What it costs, and how soon regular pods are bound beside it."""
         for way in ("none", "by capacity", "no check"):
             async with self.gangs(f"--capacity-check={way != 'no check'}") as process:
