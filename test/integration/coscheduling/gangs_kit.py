@@ -98,8 +98,9 @@ class Gangs:
         await self.client.merge_patch(GroupPod, "default", name, {"spec": {"schedulingGates": []}})
 
     async def delete(self, group):
-        """Delete a group's pods."""
+        """Delete a group's pods, and see them go."""
         await delete_all(self.client, group)
+        await self.binds.wait(lambda: self.binds.counts(group) == [0], LIMIT_S)
 
     async def priority(self, name, value):
         """A priority class."""
