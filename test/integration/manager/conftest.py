@@ -1,37 +1,9 @@
-"""Clients, namespaces and managers for tests against the real control plane."""
+"""Ways to the real control plane that a test can cut."""
 
-import sys
-import uuid
 from pathlib import Path
 
 import pytest
 import yaml
-
-SUPPORT = str(Path(__file__).resolve().parents[2] / "support")
-if SUPPORT not in sys.path:
-    sys.path.append(SUPPORT)
-
-
-@pytest.fixture
-async def client(cluster):
-    """An administrator's client, with the CRD installed."""
-    from install import install_crd
-    from jobsetpy.client import connect
-
-    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    await install_crd(client)
-    yield client
-    await client.aclose()
-
-
-@pytest.fixture
-async def namespace(client):
-    """A namespace of the test's own."""
-    from install import create_namespace
-
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    await create_namespace(client, name)
-    return name
 
 
 @pytest.fixture
