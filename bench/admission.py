@@ -30,9 +30,9 @@ from common import ROOT, create_namespace, install_crd, manager_process, say, ta
 
 from cluster import Cluster  # type: ignore[import-not-found]
 from install import apply_object
-from jobsetpy.admission import _x509 as x509
 from jobsetpy.admission._handlers import MUTATE_JOBSET, VALIDATE_JOBSET
 from jobsetpy.client import KubeClient, connect
+from jobsetpy.serving import x509
 from manager_process import cpu_seconds, free_port
 
 JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"

@@ -22,9 +22,9 @@ from bare_pods import make_pods
 from objects import in_place_jobset
 
 from cluster import Cluster
-from jobsetpy.admission import _x509 as x509
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import connect
+from jobsetpy.serving import x509
 from manager_process import ManagerProcess, free_port
 
 PER_JOB = 100

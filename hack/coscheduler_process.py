@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from install import CONFIG
-from jobsetpy.admission import _x509 as x509
+from jobsetpy.serving import x509
 from manager_process import ManagerProcess, free_port
 
 SCHEDULER = "system:kube-scheduler"

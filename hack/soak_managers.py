@@ -15,9 +15,9 @@ import attrs
 from tcp_proxy import TcpProxy
 
 from cluster import Cluster
-from jobsetpy.admission import _x509 as x509
 from jobsetpy.app.main import EXIT_LEADERSHIP_LOST
 from jobsetpy.client import KubeClient
+from jobsetpy.serving import x509
 from manager_process import ManagerProcess, free_port
 from webhooks import apply_webhooks, delete_webhooks
 

@@ -15,10 +15,10 @@ from install import (
     apply_object,
     rendered,
 )
-from jobsetpy.admission import _x509 as x509
 from jobsetpy.api.core import Namespace, Pod
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, InvalidError, NotFoundError
+from jobsetpy.serving import x509
 from jobsetpy.testing import eventually
 from kustomize import render
 from scenario import SHELL_IMAGE, WORKER_SCRIPT, gang_jobset, kill_worker, manager_ready

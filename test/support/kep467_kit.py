@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from install import AGENT_IMAGE, CONFIG, apply_manifest, apply_object, create_namespace
-from jobsetpy.admission import _x509 as x509
+from jobsetpy.serving import x509
 from scenario import pod_host_name
 
 WEBHOOK_PORT = 9443

@@ -13,11 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from jobsetpy import aio
-from jobsetpy.admission import _tls as tls
-from jobsetpy.admission import _x509 as x509
 from jobsetpy.admission._keeper import CertificateKeeper
 from jobsetpy.admission._sources import FileSource
-from jobsetpy.admission._x509 import KeyPair
+from jobsetpy.serving import tls, x509
+from jobsetpy.serving.x509 import KeyPair
 
 CHECK_PERIOD_S = 60.0
 

@@ -7,13 +7,12 @@ import ssl
 from collections.abc import Callable, Iterable
 
 from jobsetpy import aio
-from jobsetpy.admission import _tls as tls
-from jobsetpy.admission import _x509 as x509
 from jobsetpy.admission._sources import Source
-from jobsetpy.admission._x509 import KeyPair
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.serving import tls, x509
+from jobsetpy.serving.x509 import KeyPair
 
 RETRY_CAP_S = 10.0
 

@@ -9,16 +9,6 @@ from jobsetpy.api._wire import field, wire
 from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 
 
-@resource("", "v1", "Secret", "secrets")
-@wire
-class Secret:
-    """A Secret; values are base64."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-    data: Mapping[str, str] | None = None
-
-
 @wire
 class ClientConfig:
     """Whom the API server trusts; base64."""

@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager, nullcontext
 from aiohttp import web
 
 from jobsetpy.admission import _review as review
-from jobsetpy.admission._guard import HEADERS_S, IDLE_S, Guard, Guards
 from jobsetpy.admission._handlers import Handler
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.serving.guard import HEADERS_S, IDLE_S, Guard, Guards
 
 SHUTDOWN_S = 3.0
 """How long requests under way may take when the manager stops."""

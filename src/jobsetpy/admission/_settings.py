@@ -9,17 +9,7 @@ import attrs
 from jobsetpy.domain.coscheduling_backends import Marks
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.group_injection import SHELL_IMAGE
-
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_DEFAULT_NAMESPACE = "jobset-system"
-
-
-def own_namespace(file: Path = _NAMESPACE_FILE) -> str:
-    """The namespace of the pod this runs in; ``jobset-system`` outside a cluster."""
-    try:
-        return file.read_text().strip() or _DEFAULT_NAMESPACE
-    except OSError:
-        return _DEFAULT_NAMESPACE
+from jobsetpy.serving.namespace import own_namespace
 
 
 @attrs.frozen(kw_only=True)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from pathlib import Path
 from typing import Protocol
 
 from jobsetpy import aio
-from jobsetpy.admission import _x509 as x509
-from jobsetpy.admission._kinds import MutatingConfiguration, Secret, ValidatingConfiguration
+from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
 from jobsetpy.admission._settings import WebhookSettings
-from jobsetpy.admission._x509 import KeyPair
 from jobsetpy.client import KubeClient
 from jobsetpy.errors import ConflictError
+from jobsetpy.serving import x509
+from jobsetpy.serving.secrets import CA_CERT, CA_KEY, TLS_CERT, TLS_KEY, Secret, decoded
+from jobsetpy.serving.x509 import KeyPair
 
-CA_CERT, CA_KEY, TLS_CERT, TLS_KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 _ATTEMPTS = 5
 """Writes that lose to another replica are made anew; no more than a few replicas write at once."""
 
@@ -165,14 +164,3 @@ class SecretSource:
                 await self._client.json_patch(kind, "", name, patch)
                 injected = True
         return injected
-
-
-def decoded(secret: Secret) -> dict[str, bytes]:
-    """The Secret's values; one that is no base64 counts as missing."""
-    out = {}
-    for name, value in (secret.data or {}).items():
-        try:
-            out[name] = base64.b64decode(value, validate=True)
-        except (binascii.Error, ValueError):
-            continue
-    return out

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from jobsetpy import aio, runtime
-from jobsetpy.admission import _tls as tls
 from jobsetpy.admission._handlers import LEADERS, Handler, JobSetHandlers, PodHandlers, routes
 from jobsetpy.admission._keeper import CertificateKeeper
 from jobsetpy.admission._server import application, serving
@@ -19,6 +18,7 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.group_injection import Barrier
 from jobsetpy.manager import parse_address
+from jobsetpy.serving import tls
 
 FILES_PERIOD_S = 2.0
 """How often files are looked at, which costs nobody anything: whoever exchanges them may have taken

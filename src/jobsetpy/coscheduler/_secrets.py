@@ -14,14 +14,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from jobsetpy import aio
-from jobsetpy.admission import _x509 as x509
-from jobsetpy.admission._kinds import Secret
-from jobsetpy.admission._sources import CA_CERT, CA_KEY, TLS_CERT, TLS_KEY, decoded
-from jobsetpy.admission._x509 import KeyPair
 from jobsetpy.client import KubeClient
 from jobsetpy.coscheduler._settings import CoschedulerSettings
 from jobsetpy.coscheduler._tls import Material
 from jobsetpy.errors import ConflictError
+from jobsetpy.serving import x509
+from jobsetpy.serving.secrets import CA_CERT, CA_KEY, TLS_CERT, TLS_KEY, Secret, decoded
+from jobsetpy.serving.x509 import KeyPair
 
 _ATTEMPTS: Final = 6
 """Steps of one pass: an authority, a server's and a client's certificate, and lost races."""

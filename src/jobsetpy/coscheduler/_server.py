@@ -17,11 +17,11 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
-from jobsetpy.admission._guard import IDLE_S, Guard, Guards
 from jobsetpy.coscheduler._tls import common_name
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.observability import coscheduler_metrics as metrics
+from jobsetpy.serving.guard import IDLE_S, Guard, Guards
 
 BACKLOG: Final = 4096
 """A whole group asks at once, each pod on a connection of its own."""

@@ -7,8 +7,8 @@ from typing import Final
 
 import attrs
 
-from jobsetpy.admission._settings import own_namespace
 from jobsetpy.domain.coscheduling_state import Limits
+from jobsetpy.serving.namespace import own_namespace
 
 SCHEDULER_NAME: Final = "system:kube-scheduler"
 """Common name of the certificate that a cluster's own scheduler has."""

@@ -18,11 +18,11 @@ import attrs
 from cryptography import x509
 
 from jobsetpy import aio
-from jobsetpy.admission import _tls as tls
-from jobsetpy.admission._sources import CA_CERT, TLS_CERT, TLS_KEY
-from jobsetpy.admission._x509 import KeyPair
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.serving import tls
+from jobsetpy.serving.secrets import CA_CERT, TLS_CERT, TLS_KEY
+from jobsetpy.serving.x509 import KeyPair
 
 RETRY_CAP_S: Final = 10.0
 

@@ -13,14 +13,15 @@ from admission_kit import Api, job, jobset, served_certificate
 
 from install import apply_object
 from jobsetpy import aio
-from jobsetpy.admission import _x509 as x509
-from jobsetpy.admission._kinds import MutatingConfiguration, Secret
+from jobsetpy.admission._kinds import MutatingConfiguration
 from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.admission._sources import SecretSource
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.client._protocol import HttpRequest
 from jobsetpy.errors import InvalidError, NotFoundError
+from jobsetpy.serving import x509
+from jobsetpy.serving.secrets import Secret
 from jobsetpy.testing import eventually
 from manager_process import ManagerProcess, free_port
 

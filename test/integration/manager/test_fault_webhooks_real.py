@@ -24,9 +24,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from jobsetpy.admission import _x509 as x509
 from jobsetpy.api import keys
 from jobsetpy.errors import ApiError
+from jobsetpy.serving import x509
 from jobsetpy.testing import eventually
 from manager_process import ManagerProcess, free_port
 

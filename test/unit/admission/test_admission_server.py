@@ -11,16 +11,16 @@ import pytest
 
 from jobsetpy import aio
 from jobsetpy.admission import _review as review
-from jobsetpy.admission import _tls as tls
-from jobsetpy.admission import _x509 as x509
 from jobsetpy.admission._keeper import CertificateKeeper
 from jobsetpy.admission._review import ALLOWED, Answer, ReviewRequest
 from jobsetpy.admission._server import application, deadline, serving
-from jobsetpy.admission._settings import WebhookSettings, own_namespace
+from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.admission._sources import FileSource
 from jobsetpy.domain.field_errors import invalid, plain
 from jobsetpy.errors import NotSyncedError
 from jobsetpy.observability import metrics
+from jobsetpy.serving import tls, x509
+from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.testing import eventually
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -177,8 +177,8 @@ def test_what_has_no_effect_is_named(options, text, flags, webhooks, wanted):
 
 def test_every_known_cipher_suite_can_be_set_up():
     """A name that the file takes never ends the start, as far as this OpenSSL has the suite."""
-    from jobsetpy.admission import _tls as tls
     from jobsetpy.app import _tls_names as names
+    from jobsetpy.serving import tls
 
     ciphers = names.openssl_ciphers(list(names._OPENSSL))
     assert {c["name"] for c in tls.new_context(ciphers=ciphers).get_ciphers()} >= {

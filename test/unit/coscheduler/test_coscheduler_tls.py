@@ -12,13 +12,13 @@ import aiohttp
 import pytest
 
 from jobsetpy import aio
-from jobsetpy.admission import _x509 as x509
 from jobsetpy.aio import ManualClock
 from jobsetpy.coscheduler import CoschedulerSettings
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._secrets import Secrets
 from jobsetpy.coscheduler._server import listening
 from jobsetpy.coscheduler._tls import Credentials, Files
+from jobsetpy.serving import x509
 from jobsetpy.testing import RecordingClient, World, eventually
 
 ARGS = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}

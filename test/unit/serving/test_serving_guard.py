@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 import pytest
 
 from jobsetpy.admission import _handlers as handlers
-from jobsetpy.admission import _tls as tls
-from jobsetpy.admission import _x509 as x509
-from jobsetpy.admission._guard import Guard, Guards
 from jobsetpy.admission._review import ALLOWED
 from jobsetpy.admission._server import application, serving
 from jobsetpy.observability import metrics
+from jobsetpy.serving import tls, x509
+from jobsetpy.serving.guard import Guard, Guards
 from jobsetpy.testing import FakeApiServer
 
 

@@ -7,7 +7,7 @@ import ssl
 import tempfile
 from collections.abc import Sequence
 
-from jobsetpy.admission._x509 import KeyPair
+from jobsetpy.serving.x509 import KeyPair
 
 
 def new_context(*, tls13_only: bool = False, ciphers: Sequence[str] = ()) -> ssl.SSLContext:
