@@ -72,7 +72,8 @@ async def gang(cluster, client, namespace, kubeconfig_at, tmp_path):
             await manager.start()
             await client.create(JobSet, namespace, in_place_jobset("gang", jobs=JOBS, pods=PODS))
             names: list[str] = []
-            for _ in range(300):
+            # The Job controller may still be backing off from the API server's last crash.
+            for _ in range(1200):
                 page = await client.list_page(ChildPod, namespace)
                 names = [pod.metadata.name for pod in page.items]
                 if len(names) == TOTAL:
