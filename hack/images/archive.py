@@ -32,6 +32,16 @@ def architecture() -> str:
     return ARCHITECTURES.get(machine, machine)
 
 
+def _names_its_registry(reference: str) -> bool:
+    """Whether a reference begins with a host.
+
+    Engines take the name in a layout literally, and so never find ``busybox:1.37`` again; they
+    complete names only where they read Docker's manifest.
+    """
+    first, slash, _ = reference.partition("/")
+    return bool(slash) and (first == "localhost" or "." in first or ":" in first)
+
+
 @dataclass(frozen=True)
 class Entry:
     """One file, link or folder of a layer; `content` None means a folder."""
@@ -137,8 +147,9 @@ class Image:
         described = _json(manifest)
         digest = _sha256(described)
         files = {_blob(_sha256(data)): data for data in (*tars, config, described)}
-        files["oci-layout"] = _json({"imageLayoutVersion": "1.0.0"})
-        files["index.json"] = _json(self._index(described))
+        if _names_its_registry(self.reference):
+            files["oci-layout"] = _json({"imageLayoutVersion": "1.0.0"})
+            files["index.json"] = _json(self._index(described))
         files["manifest.json"] = _json(  # for engines that do not read layouts
             [
                 {

@@ -86,6 +86,26 @@ def test_archive_holds_what_a_runtime_reads(tmp_path):
     assert {member.mtime for member in members.values()} == {0}
 
 
+@pytest.mark.parametrize(
+    ("reference", "layout"),
+    [
+        ("localhost/x:1", True),
+        ("example.com/team/x:1", True),
+        ("host:5000/x:1", True),
+        ("busybox:1.37", False),
+        ("team/x:1", False),
+    ],
+)
+def test_a_name_without_a_registry_is_left_to_the_engine(tmp_path, reference, layout):
+    """Engines complete such names in Docker's manifest, and take a layout's as they are."""
+    out = tmp_path / "x.tar"
+    Image(reference=reference, layers=[Layer()]).write(out)
+    with tarfile.open(out) as tar:
+        names = set(tar.getnames())
+    assert "manifest.json" in names
+    assert ({"oci-layout", "index.json"} <= names) is layout
+
+
 def test_archive_is_a_layout_whose_digests_hold(tmp_path):
     """From the index down, every blob is named by its digest and size, and layers by their tar's."""
     blobs, ids = {}, set()
