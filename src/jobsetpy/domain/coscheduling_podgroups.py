@@ -100,7 +100,7 @@ def workload(jobset: JobSet, groups: Groups) -> WantedObject | None:
     minima: dict[str, tuple[int, ReplicatedJob]] = {}
     for item in groups.targets:
         group = groups.of(item.name, 0)
-        if group is not None and group.size:
+        if item.replicas and group is not None and group.size:
             minima.setdefault(_template_name(groups, item), (group.min_available, item))
     if not 0 < len(minima) <= MAX_TEMPLATES:
         return None

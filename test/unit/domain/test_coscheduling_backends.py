@@ -9,7 +9,13 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.coscheduling_backends import GATE, Marks, marked
 from jobsetpy.domain.coscheduling_groups import groups_of
-from jobsetpy.domain.coscheduling_podgroups import counts, pod_groups, same_spec, workload
+from jobsetpy.domain.coscheduling_podgroups import (
+    counts,
+    pod_groups,
+    resizing,
+    same_spec,
+    workload,
+)
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs import blueprints
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
@@ -153,6 +159,59 @@ def test_a_workload_has_no_more_than_eight_templates(count, has_one):
     """With more ReplicatedJobs the groups stand for themselves."""
     jobset = make(*(replicated_job(f"r{n}") for n in range(count)), scope="ReplicatedJob")
     assert (workload(jobset, groups_of(jobset)) is not None) == has_one
+
+
+@pytest.mark.parametrize(
+    ("scope", "titles", "templates"),
+    [("JobSet", [""], ["jobset"]), ("ReplicatedJob", ["c"], ["c"]), ("Job", ["c-0", "c-1"], ["c"])],
+)
+def test_nothing_is_made_for_those_without_pods(scope, titles, templates):
+    """Neither a template nor a group, whatever minimum somebody names for it."""
+    empty = (replicated_job("a", 0), replicated_job("b", parallelism=0))
+    jobset = make(*empty, replicated_job("c", 2), scope=scope)
+    groups = groups_of(jobset)
+    made = workload(jobset, groups).spec["podGroupTemplates"]
+    assert [each["name"] for each in made] == templates
+    by_title = {group.title: group.name for group in groups}
+    everything = {groups.of(item.name, at).name: 1 for item in groups.targets for at in range(2)}
+    found = pod_groups(jobset, groups, everything, None)
+    assert [each.name for each in found] == [f"{by_title[title]}-0" for title in titles]
+    without = make(*empty, scope=scope)
+    assert workload(without, groups_of(without)) is None
+
+
+def member(name, index, pods, backend="podgroup"):
+    """A Job that is at work, with so many pods at once."""
+    metadata = {
+        "name": f"{name}-{index}",
+        "labels": {keys.REPLICATED_JOB_NAME: name, keys.JOB_INDEX: str(index)},
+        "annotations": {NOTE: backend},
+    }
+    return decoded(Job, {"metadata": metadata, "spec": {"parallelism": pods, "completions": pods}})
+
+
+@pytest.mark.parametrize(
+    ("scope", "jobs", "titles"),
+    [
+        ("Job", [member("a", 0, 3), member("a", 1, 3)], []),
+        ("Job", [member("a", 0, 3), member("a", 1, 2)], ["a-1"]),
+        ("Job", [member("a", 0, 4), member("a", 1, 2)], ["a-0", "a-1"]),
+        ("ReplicatedJob", [member("a", 0, 3), member("a", 1, 2)], ["a"]),
+        ("JobSet", [member("a", 1, 2)], [""]),
+        # Its pods name no group, so nothing has to make room for it.
+        ("Job", [member("a", 0, 2, "coscheduler")], []),
+        # No target: whoever wrote the annotation there, no group is its own.
+        ("JobSet", [member("b", 0, 2)], []),
+        ("Job", [member("b", 0, 2), member("a", 0, 2)], ["a-0"]),
+    ],
+)
+def test_groups_of_jobs_that_are_resized_are_away(scope, jobs, titles):
+    """Those only, since pods without a node wait for their group meanwhile."""
+    pair = (replicated_job("a", 2, parallelism=3), replicated_job("b", parallelism=3))
+    jobset = make(*pair, scope=scope, targets="a")
+    groups = groups_of(jobset)
+    by_title = {group.title: group.name for group in groups}
+    assert resizing(jobset, groups, jobs) == {by_title[title] for title in titles}
 
 
 @pytest.mark.parametrize(
