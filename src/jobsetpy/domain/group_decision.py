@@ -171,7 +171,9 @@ def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[Missing]:
                 for i in absent[:NAMED]
             ]
     elif len(present) < wanted:
-        out.append(Missing(job.metadata.name, f"{wanted - len(present)} pods do not exist"))
+        lack = wanted - len(present)
+        why = "1 pod does not exist" if lack == 1 else f"{lack} pods do not exist"
+        out.append(Missing(job.metadata.name, why))
     return sorted(out, key=lambda item: item.name)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from jobsetpy.api import keys
@@ -238,13 +240,13 @@ def test_complaints_grow_rare(elapsed, at):
     assert at == decision.next_complaint(elapsed)
 
 
-def pod(job, index, *, node="", started=False, phase="Pending", attempt="1"):
+def pod(job, index, *, node="", started=False, phase="Pending", attempt="1", of="test-js"):
     """A pod of a Job."""
     meta = {
         "name": f"{job['metadata']['name']}-{index}-x",
         "namespace": "default",
         "uid": f"{job['metadata']['name']}-{index}",
-        "labels": {keys.JOBSET_NAME: "test-js"},
+        "labels": {keys.JOBSET_NAME: of},
         "annotations": {ATTEMPT: attempt, keys.COMPLETION_INDEX_ANNOTATION: str(index)},
         "ownerReferences": [{"kind": "Job", "uid": job["metadata"]["uid"], "controller": True}],
     }
@@ -285,3 +287,49 @@ def test_missing_pods_are_named():
     told = decision.complaint(2, 20, missing, 60.4)
     assert told.message.startswith("2 of 20 pods have started after 60 s; missing: test-js-a-0-1-x")
     assert told.message.endswith(" and 13 more")
+
+
+def alike(job, index, **changed):
+    """A pod of a Job that has started, unless it is said otherwise."""
+    return pod(job, index, **{"node": "n", "started": True, **changed})
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "present", "expected"),
+    [
+        ({}, {}, 3, []),
+        ({}, {}, 2, ["test-js-a-0-2 (its pod does not exist)"]),
+        # Which indexes have succeeded, and so need no pod, the counts do not tell.
+        ({}, {"succeeded": 1}, 1, []),
+        ({"completionMode": "NonIndexed"}, {}, 3, []),
+        ({"completionMode": "NonIndexed"}, {}, 2, ["test-js-a-0 (1 pod does not exist)"]),
+        ({"completionMode": "NonIndexed"}, {}, 1, ["test-js-a-0 (2 pods do not exist)"]),
+        ({"completionMode": "NonIndexed"}, {"succeeded": 1}, 2, []),
+        ({"completionMode": "NonIndexed", "completions": None}, {"succeeded": 1}, 0, []),
+        ({}, {"conditions": [{"type": "Complete", "status": "True"}]}, 0, []),
+        ({}, {"conditions": [{"type": "Failed", "status": "True"}]}, 0, []),
+    ],
+)
+def test_pods_that_do_not_exist(fields, status, present, expected):
+    """By index where Jobs have indexes; never those that are done, nor any of a finished Job."""
+    item = replicated_job("a", parallelism=3, job_spec={"completionMode": "Indexed", **fields})
+    cluster = ModelCluster(jobset(item))
+    cluster.reconcile()
+    cluster.jobs["test-js-a-0"]["status"] = status
+    made = cluster.job("test-js-a-0")
+    pods = [alike(cluster.jobs["test-js-a-0"], index) for index in range(present)]
+    missing = decision.missing_pods(cluster.jobset, [made], pods)
+
+    assert expected == list(map(str, missing))
+
+
+def test_pods_of_other_jobsets_say_nothing():
+    """Neither about themselves, nor in the place of a pod that is missing."""
+    cluster = ModelCluster(jobset(replicated_job("a")))
+    cluster.reconcile()
+    body = copy.deepcopy(cluster.jobs["test-js-a-0"])
+    body["metadata"] |= {"name": "other-a-0", "uid": "other"}
+    others = [pod(body, 0, of="other"), pod(body, 1, of="other", started=True)]
+    missing = decision.missing_pods(cluster.jobset, [cluster.job("test-js-a-0")], others)
+
+    assert ["test-js-a-0-0 (its pod does not exist)"] == list(map(str, missing))
