@@ -41,6 +41,14 @@ class Sign(enum.Enum):
     POD_DELETED = "pod_deleted"
 
 
+_REASONS: Final[Mapping[Sign | None, str]] = {
+    Sign.CONTAINER_FAILED: keys.CONTAINER_FAILED_REASON,
+    Sign.POD_FAILED: keys.POD_FAILED_REASON,
+    Sign.POD_DELETED: keys.POD_DELETED_REASON,
+    None: keys.JOB_REMADE_REASON,
+}
+
+
 @attrs.frozen
 class Cause:
     """Why an epoch is over, and for which pod.
@@ -63,33 +71,23 @@ class Cause:
     @property
     def condition_reason(self) -> str:
         """For the condition."""
-        match self.sign:
-            case Sign.CONTAINER_FAILED:
-                return keys.CONTAINER_FAILED_REASON
-            case Sign.POD_FAILED:
-                return keys.POD_FAILED_REASON
-            case Sign.POD_DELETED:
-                return keys.POD_DELETED_REASON
-            case None:
-                return keys.JOB_REMADE_REASON
+        return _REASONS[self.sign]
 
     def __str__(self) -> str:
         """Half a sentence."""
+        if self.sign is None:
+            return f"job {self.name!r} is made anew"
+        if self.sign is Sign.POD_DELETED:
+            return f"pod {self.name!r} is being deleted"
         exited = ""
         if self.container is not None:
             one = self.container
             why = f" ({one.reason})" if one.reason else ""
             exited = f"container {one.name!r} exited with {one.exit_code}{why}"
-        match self.sign:
-            case Sign.CONTAINER_FAILED:
-                return f"pod {self.name!r}, {exited}"
-            case Sign.POD_FAILED:
-                details = ", ".join(filter(None, (self.reason, exited)))
-                return f"pod {self.name!r} failed" + (f" ({details})" if details else "")
-            case Sign.POD_DELETED:
-                return f"pod {self.name!r} is being deleted"
-            case None:
-                return f"job {self.name!r} is made anew"
+        if self.sign is Sign.CONTAINER_FAILED:
+            return f"pod {self.name!r}, {exited}"
+        details = ", ".join(filter(None, (self.reason, exited)))
+        return f"pod {self.name!r} failed" + (f" ({details})" if details else "")
 
 
 def sign_of(old: ChildPod, new: ChildPod | None) -> Sign | None:

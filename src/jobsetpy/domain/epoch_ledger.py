@@ -73,7 +73,7 @@ class _Counts:
         self.jobs = 0
 
     def add(self, kind: int, number: int, name: str = "") -> None:
-        """Count ``number`` more (or fewer) pods of a kind: an epoch or one of the marks."""
+        """Count ``number`` more (or fewer) pods of a kind: an epoch, or those that succeeded."""
         if kind > 0:
             count = self.epochs.get(kind, 0) + number
             if count:
@@ -83,7 +83,7 @@ class _Counts:
             else:
                 del self.epochs[kind]
                 self.first.pop(kind, None)
-        elif kind == _SUCCEEDED:
+        else:
             self.succeeded += number
 
     def add_restarts(self, restarts: int, number: int) -> None:
@@ -313,7 +313,6 @@ def _kind(pod: ChildPod) -> int:
 
 
 def group_of(job: Job) -> GroupKey | None:
-    """The group a Job belongs to by owner and attempt; ``None`` if it is no JobSet's."""
     """The group a Job belongs to by its owner and label; ``None`` if it is no JobSet's."""
     owner = job.metadata.controller
     if owner is None or owner.kind != "JobSet" or owner.api_version.partition("/")[0] != keys.GROUP:

@@ -7,7 +7,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain.epoch_failures import Sign, judge, sign_of
+from jobsetpy.domain.epoch_failures import Cause, Sign, judge, sign_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 RESTART_ALL = {
@@ -118,12 +118,12 @@ def worker(name="worker", rules=(RESTART_ALL,), **more):
     return {"name": name, "restartPolicyRules": [*rules], **more}
 
 
-def job(*, index="0", conditions=(), deleting=False, suspend=None):
+def job(*, of="w", index="0", conditions=(), deleting=False, suspend=None):
     """The pod's Job."""
     meta = {
         "name": "j",
         "uid": "j",
-        "labels": {keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: index},
+        "labels": {keys.REPLICATED_JOB_NAME: of, keys.JOB_INDEX: index},
     }
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -241,6 +241,7 @@ PODS = {
         False,
     ),
     "the Job has become too many": (jobset(), job(index="1"), pod(UP, deleting=True), False),
+    "the Job is of no ReplicatedJob": (jobset(), job(of="x"), pod(UP, deleting=True), False),
     "the pod has become too many": (jobset(parallelism=1), job(), None, False),
 }
 
@@ -270,6 +271,13 @@ def test_what_people_are_told():
     gone = verdict(jobset(), pod(UP), None)
     assert "pod 'p' is being deleted" == str(gone)
     assert keys.POD_DELETED_REASON == gone.condition_reason
+
+    remade = Cause(1, None, "j", counted=False)
+    assert "job 'j' is made anew" == str(remade)
+    assert keys.JOB_REMADE_REASON == remade.condition_reason
+
+    everything = [Cause(1, sign, "x").condition_reason for sign in (*Sign, None)]
+    assert len(set(everything)) == len(everything)
 
 
 class TestDigest:

@@ -71,6 +71,15 @@ def test_pods_that_lag():
     ) == found.message
 
 
+def test_a_pod_that_waits_at_an_old_epoch():
+    """Its agent told the epoch before; what its containers wait for is told beside it."""
+    pods = group(pod("p", 1, waiting="CrashLoopBackOff"), first=3)
+    found = laggards(jobset(), [job(), job(1)], pods, 2, 60.0)
+
+    assert 1 == found.missing
+    assert found.message.endswith("60 s: pod 'p' (at epoch 1, CrashLoopBackOff, on node n1)")
+
+
 def test_jobs_that_lack_pods():
     """Also one that is suspended, and those that are not there at all."""
     pods = group(second=0)

@@ -63,6 +63,15 @@ def test_decision(case):
     assert decision.empty is (expected == (None, None))
 
 
+@pytest.mark.parametrize("synced", [0, 5])
+def test_an_epoch_that_nobody_runs_at_goes_without_a_word(synced):
+    """Before the first start, and where all have run at a later one, nothing is restarted."""
+    decision = decide_epochs(jobset(synced), Histogram({1: 3, 2: 1}))
+
+    assert (None, 1) == (decision.synced, decision.deprecated)
+    assert ((), (), False) == (decision.conditions, decision.events, decision.restart)
+
+
 # maxRestarts, newest epoch, status, whether the JobSet fails
 BUDGET = {
     "first run, no restarts allowed": (0, 1, {}, False),
