@@ -10,6 +10,7 @@ from jobsetpy.domain.follower_placement import (
     PlacedPod,
     PlacementPlan,
     UnknownTopology,
+    is_misplaced,
     plan_followers,
 )
 
@@ -100,6 +101,25 @@ def test_the_leader_decides(pods, expected):
 def test_no_leader_will_come(pods, expected):
     """Held followers join the others, or go where the leader was, or start anew without a trace."""
     assert plan(*pods, over=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("follower", "misplaced"),
+    [
+        (GOOD, False),
+        (WRONG, True),
+        (BARE, True),
+        (pod("zone", domain="a", topology="zone"), True),
+        (pod("moved", domain="a", node="b1"), False),
+        (leader("b1", domain="b"), False),
+        (pod("ended", domain="b", live=False), False),
+        (held(domain="b"), False),
+        (held(), False),
+    ],
+)
+def test_who_is_misplaced(follower, misplaced):
+    """By its selector, and only one that is loose: leaders, ended and held pods violate nothing."""
+    assert is_misplaced(follower, RACK, "a") is misplaced
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,15 @@ def test_injecting_twice_changes_nothing():
     assert [each["name"] for each in once["spec"]["volumes"]] == ["v", keys.GROUP_VOLUME]
 
 
+def test_a_volume_of_that_name_is_not_doubled():
+    """The API server would refuse two; the one that is there is the pod's own affair."""
+    there = {"name": keys.GROUP_VOLUME, "configMap": {"name": "mine"}}
+    made = injected(pod(volumes=[{"name": "v"}, there]))
+
+    assert made["spec"]["volumes"] == [{"name": "v"}, there]
+    assert init(made)["volumeMounts"][0]["name"] == keys.GROUP_VOLUME
+
+
 def test_the_path_volume():
     """A shell, the ConfigMap as an optional volume, and what it waits for by the downward API."""
     made = injected(pod(), Barrier(shell_image="shell:1"))

@@ -265,6 +265,17 @@ def test_users_choices_stay():
     assert [each["name"] for each in supervised["volumes"]] == ["data", "jobset-agent"]
 
 
+@pytest.mark.parametrize(
+    ("policy", "kept"), [(None, "Never"), ("Never", "Never"), ("OnFailure", "OnFailure")]
+)
+def test_a_workers_own_restart_policy_stays(policy, kept):
+    """It holds for the codes that no rule names; the rule that restarts all is added all the same."""  # fmt: skip
+    (worker,) = pod_of(injected(jobset(worker_with(restartPolicy=policy))))["containers"]
+
+    assert worker["restartPolicy"] == kept
+    assert [rule["action"] for rule in worker["restartPolicyRules"]] == ["RestartAllContainers"]
+
+
 TWO = [WORKER, {"name": "logs", "image": "l"}]
 NAME = keys.IN_PLACE_CONTAINER_ANNOTATION
 

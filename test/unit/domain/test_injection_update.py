@@ -135,6 +135,22 @@ def test_real_changes_are_still_refused(change):
     assert "immutable" in problem.message
 
 
+@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_container_that_is_new_gets_nothing(mode, at):
+    """The agent goes back to the worker, by name; what was added is as it was sent, and refused."""
+    old, new = stored(mode), written(mode)
+    added = {"name": "added", "command": ["run"], "env": [{"name": "A", "value": "1"}]}
+    job_of(new)["template"]["spec"]["containers"].insert(at, copy.deepcopy(added))
+    again = sent_again(old, new)
+    (problem,) = validate_update(old, again)
+    found = job_of(again)["template"]["spec"]["containers"]
+
+    assert problem.field == "spec.replicatedJobs"
+    assert found.pop(at) == added
+    assert found == job_of(old)["template"]["spec"]["containers"]
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [(None, "sidecar"), ("sidecar", None), ("sidecar", "supervisor")],

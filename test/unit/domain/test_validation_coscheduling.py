@@ -102,6 +102,12 @@ def note(name, path=""):
             ["spec.replicatedJobs[2].dependsOn[0].name"],
         ),
         (make({SCOPE: "ReplicatedJob"}, job("a"), job("b", depends=["a"])), []),
+        # None of the group waits for another one of it.
+        (make({SCOPE: "JobSet", TARGETS: "a"}, job("a"), job("b", depends=["a"])), []),
+        (
+            make({SCOPE: "JobSet", TARGETS: "b,c"}, job("a"), job("b", depends=["a"]), job("c")),
+            [],
+        ),
         (
             make({SCOPE: "JobSet"}, job("a"), job("b", pod={"priorityClassName": "high"})),
             [f"{TEMPLATE.format(1)}.spec.template.spec.priorityClassName"],

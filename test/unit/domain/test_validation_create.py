@@ -230,6 +230,15 @@ ACCEPTED = {
         pod={"containers": [{"name": "w", "env": [{"name": "JOBSET_NAME"}, {"name": "POD_NAME"}]}]}
     ),
     "group": jobset(rjob("a"), rjob("b"), groupSchedulingConfig={"targetReplicatedJobs": ["b"]}),
+    "group-depends-on-another": jobset(
+        rjob("a"),
+        rjob("b", dependsOn=[{"name": "a", "status": "Ready"}]),
+        rjob("c"),
+        groupSchedulingConfig={"targetReplicatedJobs": ["b", "c"]},
+    ),
+    "group-claim": jobset(
+        mounting("d"), volumeClaimPolicies=[claim_policy("d")], groupSchedulingConfig={}
+    ),
     "group-one-in-order": jobset(
         rjob("a"),
         rjob("b"),
