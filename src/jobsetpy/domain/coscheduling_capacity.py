@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import attrs
 
+from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling import PodGroupKey
 from jobsetpy.domain.json_equality import quantity
 
@@ -204,14 +205,27 @@ class Capacity:
         """How many pods of this shape there is room for, if nothing else comes."""
         count = self._places.get(shape)
         if count is None:
-            # What no node offers is perhaps no resource of nodes at all: the scheduler may have
-            # been told to leave it out, or devices be claimed for it.
-            asked = [each for each in shape.requests if each[0] in self._offers()]
+            counted = self._counted(shape)
+            asked = [each for each in shape.requests if each[0] in counted]
             count = self._places[shape] = sum(
                 max(0, min((free.get(name, 0) // amount for name, amount in asked), default=0))
                 for free in self._free_of(shape)
             )
         return count
+
+    def _counted(self, shape: Shape) -> frozenset[str]:
+        """The resources of a pod that nodes have to offer.
+
+        What no node offers is perhaps no resource of nodes at all: the scheduler may have been told
+        to leave it out, or devices be claimed for it. Of a pod that is marked for the extender that
+        is the mark, and it has to have the rest before it is lifted: kube-scheduler judges by all
+        requests, mark included, whether a node that is new or has grown is a reason to try again,
+        and so does not for five minutes.
+        """
+        names = frozenset(name for name, _ in shape.requests)
+        if keys.POD_GROUP_MEMBER_RESOURCE in names:
+            return names - {keys.POD_GROUP_MEMBER_RESOURCE}
+        return names & self._offers()
 
     def _offers(self) -> frozenset[str]:
         if self._offered is None:
@@ -243,7 +257,7 @@ class Capacity:
         """Whether the smallest so many fit into all that is free, resource by resource."""
         priority = max(shape.priority for shape in shapes)
         preempts = any(shape.preempts for shape in shapes)
-        for resource in {name for shape in shapes for name, _ in shape.requests} & self._offers():
+        for resource in {name for shape in shapes for name in self._counted(shape)}:
             each = sorted(
                 (dict(shape.requests).get(resource, 0), count) for shape, count in shapes.items()
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling import PodGroupKey
 from jobsetpy.domain.coscheduling_capacity import (
     UNSCHEDULABLE_TAINT,
@@ -185,6 +186,17 @@ def test_tolerations(toleration, tolerates):
     pod = Shape((("cpu", 1000),), (), (toleration,))
     node = room(1, taints=(Taint("t", "v", "NoSchedule"),))
     assert capacity(node, waiting=[pod]).fits(KEY, 1) is tolerates
+
+
+@pytest.mark.parametrize("others", [[], [CPU]], ids=["one kind", "two kinds"])
+def test_marked_pods_wait_for_nodes_that_offer_what_they_ask_for(others):
+    """Lifted before, they would not be woken by such a node: only the mark itself is left out."""
+    mark = (keys.POD_GROUP_MEMBER_RESOURCE, 1000)
+    marked = Shape((("cpu", 1000), ("example.test/gpu", 1000), mark))
+    waiting = [marked, *others]
+    assert not capacity(room(2), waiting=waiting).fits(KEY, len(waiting))
+    gpu = NodeRoom({"cpu": 2000, "example.test/gpu": 1000})
+    assert capacity(gpu, waiting=waiting).fits(KEY, len(waiting))
 
 
 def test_a_resource_that_no_node_offers_is_left_out():
