@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 LEASE_NAME: Final = "coscheduler.jobset.x-k8s.io"
 METRICS_SERVICE: Final = "jobset-coscheduler-metrics-service"
+QPS: Final = 2000.0
+"""Requests a second: a pod takes two, and a cluster's groups may all come at once."""
+BURST: Final = 4000
 
 _TEXTS: Final = {
     "bind-address": ("ADDRESS", "of the extender, host:port or :port; default :9443"),
@@ -135,6 +138,14 @@ def read(options: argparse.Namespace) -> Configuration:
     if "leaderElection.resourceName" not in configuration.given:
         election = attrs.evolve(configuration.leader_election, resource_name=LEASE_NAME)
         configuration = attrs.evolve(configuration, leader_election=election)
+    connection: dict[str, Any] = {
+        name: value
+        for name, value in (("qps", QPS), ("burst", BURST))
+        if f"clientConnection.{name}" not in configuration.given
+        and getattr(options, f"kube_api_{name}") is None
+    }
+    connection_now = attrs.evolve(configuration.client_connection, **connection)
+    configuration = attrs.evolve(configuration, client_connection=connection_now)
     problems = file.coscheduler_problems(section)
     if problems:
         raise ConfigurationError(problems)

@@ -93,8 +93,10 @@ def _add_manager_flags(
     parser.add_argument("--kubeconfig", help="default: $KUBECONFIG, in-cluster, ~/.kube/config")
     parser.add_argument("--context", help="the kubeconfig's context to use")
     # No defaults here: a flag that is not given must not override the configuration file.
-    parser.add_argument("--kube-api-qps", type=float, help="default 500; 0: no limit")
-    parser.add_argument("--kube-api-burst", type=int, help="default 500")
+    parser.add_argument(
+        "--kube-api-qps", type=float, help="default 500, of the coscheduler 2000; 0: no limit"
+    )
+    parser.add_argument("--kube-api-burst", type=int, help="default 500, of the coscheduler 4000")
     parser.add_argument(
         "--metrics-bind-address",
         metavar="ADDRESS",

@@ -1,34 +1,24 @@
-"""The scheduler extender: ``bind`` and ``preempt`` over HTTP(S).
-
-The scheduler's extender protocol (``k8s.io/kube-scheduler/extender/v1``) is JSON with Go's field
-names, which are read here without regard to case, as Go does. An answer with an ``Error`` makes the
-scheduler give up the pod's reservation; a broken connection or another status does the same.
-"""
+"""The scheduler extender's server: HTTP/2 for those who speak it over TLS, else HTTP/1.1."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, nullcontext
-from typing import Any, Final, Protocol
+from typing import Final
 
 from aiohttp import web
 
+from jobsetpy import aio
+from jobsetpy.coscheduler._answers import BODY_LIMITS, Answers, Extender, counted, refusal
+from jobsetpy.coscheduler._http2_connection import Http2Connections, Negotiated
 from jobsetpy.coscheduler._tls import common_name
-from jobsetpy.coscheduler._writes import BindRequest
-from jobsetpy.errors import NotLeadingError
-from jobsetpy.observability import coscheduler_metrics as metrics
 from jobsetpy.serving.guard import IDLE_S, Guard, Guards
 
 BACKLOG: Final = 4096
-"""A whole group asks at once, each pod on a connection of its own."""
-
-BIND_BODY_LIMIT: Final = 16 * 1024
-PREEMPT_BODY_LIMIT: Final = 64 * 1024 * 1024
-"""Of a preemption's arguments: victims on thousands of nodes."""
+"""A whole group asks at once; over HTTP/1.1 each pod on a connection of its own."""
 
 HEADERS_S: Final = 30.0
 """For a handshake, and then for headers: a few thousand handshakes at once take seconds."""
@@ -39,57 +29,16 @@ SHUTDOWN_S: Final = 3.0
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Extender(Protocol):
-    """Answers the scheduler; ``Engine`` does."""
-
-    async def bind(self, request: BindRequest) -> str:
-        """Have a pod bound: "" if it is, else why not.
-
-        Raises:
-            NotLeadingError: another replica answers.
-        """
-        ...
-
-    def preempt(
-        self, victims: Mapping[str, Iterable[str]], preemptor: str = ""
-    ) -> dict[str, list[str]]:
-        """The nodes that remain, for the pod with the UID ``preemptor``.
-
-        Raises:
-            NotLeadingError: another replica answers.
-        """
-        ...
-
-
-def application(
-    extender: Extender,
-    *,
-    prefix: str = "",
-    names: Collection[str] | None = None,
-    body_s: float = BODY_S,
-) -> web.Application:
-    """The routes.
+def application(answers: Answers, *, body_s: float = BODY_S) -> web.Application:
+    """The routes, for clients that speak HTTP/1.1.
 
     Args:
-        extender: answers.
-        prefix: in front of the routes.
-        names: common names of clients that are let in; ``None``: there are no certificates.
+        answers: to requests.
         body_s: how long a body may take to come, in seconds.
     """
-
-    async def bind(http: web.Request) -> web.Response:
-        request = bind_request(await _body(http, BIND_BODY_LIMIT, body_s))
-        return web.json_response({"Error": await extender.bind(request)})
-
-    async def preempt(http: web.Request) -> web.Response:
-        body = await _body(http, PREEMPT_BODY_LIMIT, body_s)
-        victims, whole = _victims(body)
-        kept = extender.preempt(victims, _preemptor(body))
-        return web.json_response({"NodeNameToMetaVictims": {node: whole[node] for node in kept}})
-
     app = web.Application(middlewares=[_guarded])
-    for verb, handler in (("bind", bind), ("preempt", preempt)):
-        app.router.add_post(f"{prefix}/{verb}", _checked(verb, handler, names))
+    for path, verb in answers.verbs.items():
+        app.router.add_post(path, _handler(answers, verb, body_s))
     return app
 
 
@@ -101,37 +50,28 @@ async def _guarded(request: web.Request, handler: _Handler) -> web.StreamRespons
         return await handler(request)
 
 
-def _checked(verb: str, handler: _Handler, names: Collection[str] | None) -> _Handler:
-    async def answer(http: web.Request) -> web.StreamResponse:
-        if names is not None and _client(http) not in names:
-            metrics.client_refused()
-            return _refusal(403, f"clients named {_client(http)!r} may not call this")
-        try:
-            return await handler(http)
-        except NotLeadingError as error:
-            # The scheduler should connect anew, by the Service, and find the one that leads.
-            return _refusal(503, str(error))
-        except TimeoutError:
-            return _refusal(408, "the request did not come in time")
-        except ValueError as error:
-            return _refusal(400, str(error))
-
-    async def counted(http: web.Request) -> web.StreamResponse:
-        status = 500
-        try:
-            response = await answer(http)
-            status = response.status
-        except web.HTTPException as error:
-            status = error.status
-            raise
-        except asyncio.CancelledError:
-            status = 499  # the scheduler is gone, or has lost its patience
-            raise
-        finally:
-            metrics.request(verb, status)
+def _handler(answers: Answers, verb: str, body_s: float) -> _Handler:
+    async def handle(http: web.Request) -> web.StreamResponse:
+        with counted(verb) as status:
+            try:
+                answer = answers.stranger(_client(http))
+                if answer is None:
+                    body = await _body(http, BODY_LIMITS[verb], body_s)
+                    answer = await answers.answer(verb, body)
+            except TimeoutError:
+                answer = refusal(408, "the request did not come in time")
+            except web.HTTPException as error:
+                status.append(error.status)
+                raise
+            status.append(answer.status)
+        response = web.Response(
+            body=answer.content, status=answer.status, content_type="application/json"
+        )
+        if answer.leave:
+            response.force_close()
         return response
 
-    return counted
+    return handle
 
 
 def _client(http: web.Request) -> str:
@@ -139,18 +79,11 @@ def _client(http: web.Request) -> str:
     return common_name(certificate)
 
 
-def _refusal(status: int, why: str) -> web.Response:
-    response = web.json_response({"Error": why}, status=status)
-    response.force_close()
-    return response
-
-
-async def _body(http: web.Request, limit: int, limit_s: float) -> Any:
-    """The body's JSON.
+async def _body(http: web.Request, limit: int, limit_s: float) -> bytearray:
+    """What the client sends.
 
     Raises:
         TimeoutError: it takes too long to come.
-        ValueError: it is no JSON.
         web.HTTPException: it is too long.
     """
     content = bytearray()
@@ -159,77 +92,30 @@ async def _body(http: web.Request, limit: int, limit_s: float) -> Any:
             content += chunk
             if len(content) > limit:
                 raise web.HTTPRequestEntityTooLarge(limit, len(content))
-    try:
-        return json.loads(content)
-    except RecursionError:
-        msg = "nested too deeply"
-        raise ValueError(msg) from None
-
-
-def bind_request(body: Any) -> BindRequest:
-    """``ExtenderBindingArgs``.
-
-    Raises:
-        ValueError: something is missing.
-    """
-    given = _lower(body)
-    values = [given.get(name) for name in ("podnamespace", "podname", "poduid", "node")]
-    if not all(isinstance(value, str) and value for value in values):
-        msg = "expected PodNamespace, PodName, PodUID and Node"
-        raise ValueError(msg)
-    namespace, name, uid, node = map(str, values)
-    if any(set(part) & set("/?#%") or part in {".", ".."} for part in (namespace, name)):
-        msg = "no such pod"  # they become parts of a path
-        raise ValueError(msg)
-    return BindRequest(namespace=namespace, name=name, uid=uid, node=node)
-
-
-def _victims(body: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, Any]]]:
-    """UIDs by node of ``ExtenderPreemptionArgs``, and each node's entry as it is answered.
-
-    The scheduler sends UIDs alone to an extender that is ``nodeCacheCapable``.
-    """
-    given = _lower(body).get("nodenametometavictims")
-    if not isinstance(given, Mapping):
-        msg = "expected NodeNameToMetaVictims: set nodeCacheCapable for this extender"
-        raise ValueError(msg)  # noqa: TRY004 - a bad request, as all of them
-    uids, whole = {}, {}
-    for node, entry in given.items():
-        fields = _lower(entry or {})
-        uids[node] = [str(_lower(pod).get("uid", "")) for pod in fields.get("pods") or ()]
-        whole[node] = {
-            "Pods": [{"UID": uid} for uid in uids[node]],
-            "NumPDBViolations": fields.get("numpdbviolations", 0),
-        }
-    return uids, whole
-
-
-def _preemptor(body: Any) -> str:
-    """UID of the pod of ``ExtenderPreemptionArgs``; "" if it is missing."""
-    pod = _lower(body).get("pod")
-    meta = pod.get("metadata") if isinstance(pod, Mapping) else None
-    return str(meta.get("uid", "")) if isinstance(meta, Mapping) else ""
-
-
-def _lower(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        msg = "expected an object"
-        raise ValueError(msg)  # noqa: TRY004 - a bad request, as all of them
-    return {str(name).lower(): item for name, item in value.items()}
+    return content
 
 
 class ExtenderServer:
     """A listening socket, and servers behind it one after the other, each with its TLS context.
 
     Args:
-        runner: the application's, set up.
+        runner: the application's, set up; for clients that speak HTTP/1.1.
+        http2: connections of the others.
         listening: the socket; each server gets a duplicate, so that no connection is refused while
             one takes over from the other.
         backlog: so many connections may wait to be accepted.
     """
 
-    def __init__(self, runner: web.AppRunner, listening: socket.socket, *, backlog: int) -> None:
+    def __init__(
+        self,
+        runner: web.AppRunner,
+        http2: Http2Connections,
+        listening: socket.socket,
+        *,
+        backlog: int,
+    ) -> None:
         assert runner.server is not None
+        self._http2 = http2
         self._guards = Guards(runner.server, headers_s=HEADERS_S, idle_s=IDLE_S)
         self._listening = listening
         self._backlog = backlog
@@ -242,9 +128,13 @@ class ExtenderServer:
         return self._server is not None
 
     async def use(self, context: ssl.SSLContext | None) -> None:
-        """Serve new connections with ``context``; those that are open go on."""
+        """Serve new connections with ``context``.
+
+        Requests that are held on others go on. Over HTTP/2 these get no new ones: whom the new
+        context does not let in would else go on with an old connection for ever.
+        """
         server = await asyncio.get_running_loop().create_server(
-            self._guards,
+            lambda: Negotiated(self._guards(), self._http2),
             sock=self._listening.dup(),
             ssl=context,
             ssl_handshake_timeout=None if context is None else HEADERS_S,
@@ -252,6 +142,7 @@ class ExtenderServer:
         )
         if self._server is not None:
             self._server.close()
+            self._http2.leave()
         self._server = server
 
     def stop_listening(self) -> None:
@@ -262,7 +153,8 @@ class ExtenderServer:
         self._listening.close()
 
     async def end(self) -> None:
-        """Give up what is still connected."""
+        """Give up what is still connected, after a while for requests over HTTP/2."""
+        await self._http2.end(SHUTDOWN_S)
         await self._guards.end()
 
 
@@ -281,8 +173,8 @@ async def listening(
     Args:
         extender: answers.
         address: host ("" for all interfaces) and port; 0 takes a free one.
-        prefix: see :func:`application`.
-        names: see :func:`application`.
+        prefix: see :class:`Answers`.
+        names: see :class:`Answers`.
         backlog: see :class:`ExtenderServer`.
         body_s: see :func:`application`.
 
@@ -290,8 +182,9 @@ async def listening(
         OSError: the address cannot be bound.
     """
     # A scheduler that is gone holds nothing: its requests are cancelled with their connections.
+    answers = Answers(extender, prefix=prefix, names=names)
     runner = web.AppRunner(
-        application(extender, prefix=prefix, names=names, body_s=body_s),
+        application(answers, body_s=body_s),
         access_log=None,
         handle_signals=False,
         handler_cancellation=True,
@@ -300,13 +193,15 @@ async def listening(
     )
     await runner.setup()
     try:
-        server = ExtenderServer(runner, _socket(address), backlog=backlog)
-        try:
-            yield server
-        finally:
-            server.stop_listening()
-            await runner.cleanup()
-            await server.end()
+        async with aio.supervise() as tasks:
+            http2 = Http2Connections(answers, tasks, body_s=body_s, headers_s=HEADERS_S)
+            server = ExtenderServer(runner, http2, _socket(address), backlog=backlog)
+            try:
+                yield server
+            finally:
+                server.stop_listening()
+                await runner.cleanup()
+                await server.end()
     finally:
         await runner.cleanup()
 

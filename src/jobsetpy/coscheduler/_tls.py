@@ -78,7 +78,7 @@ class Files:
 
 
 def server_context(material: Material) -> ssl.SSLContext:
-    """TLS that lets in only clients with a certificate of the authorities. HTTP/1.1 only.
+    """TLS that lets in only clients with a certificate of the authorities; HTTP/2 is offered.
 
     Sessions are not resumed: that would let in a client without a look at its certificate.
 
@@ -87,6 +87,7 @@ def server_context(material: Material) -> ssl.SSLContext:
         ValueError: the same.
     """
     context = tls.new_context()
+    context.set_alpn_protocols(["h2", "http/1.1"])
     context.verify_mode = ssl.CERT_REQUIRED
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0

@@ -67,6 +67,18 @@ def test_it_never_contends_for_the_managers_lease(options):
     assert coscheduler.read(options(text=text)).leader_election.resource_name == "mine"
 
 
+def test_it_may_ask_more_of_the_api_server_than_the_manager(options):
+    """Two writes for each pod; the file and flags win."""
+
+    def limits(*given, **text):
+        connection = coscheduler.read(options(*given, **text)).client_connection
+        return connection.qps, connection.burst
+
+    assert limits() == (2000, 4000)
+    assert limits(text="clientConnection: {qps: 7}") == (7, 4000)
+    assert limits("--kube-api-burst=9", text="clientConnection: {qps: 0}") == (0, 9)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -7,8 +7,9 @@ import asyncio
 import aiohttp
 import pytest
 
+from jobsetpy.coscheduler._answers import BIND_BODY_LIMIT, bind_request
 from jobsetpy.coscheduler._engine import Engine
-from jobsetpy.coscheduler._server import BIND_BODY_LIMIT, bind_request, listening, serving
+from jobsetpy.coscheduler._server import listening, serving
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.testing import RecordingClient, World, make_pod
 

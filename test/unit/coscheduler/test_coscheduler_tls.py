@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import ssl
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import pytest
+from http2_client import connected
 
 from jobsetpy import aio
 from jobsetpy.aio import ManualClock
@@ -17,7 +19,7 @@ from jobsetpy.coscheduler import CoschedulerSettings
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._secrets import Secrets
 from jobsetpy.coscheduler._server import listening
-from jobsetpy.coscheduler._tls import Credentials, Files
+from jobsetpy.coscheduler._tls import Credentials, Files, server_context
 from jobsetpy.serving import x509
 from jobsetpy.testing import RecordingClient, World, eventually
 
@@ -118,14 +120,133 @@ async def test_who_is_let_in(site):
         assert await status(server, site.client(days_ago=400)) == 0
 
 
-async def test_http2_is_not_offered(site):
-    """Its streams would let one connection hold any number of requests."""
+async def test_http2_lets_in_the_same_clients(site):
+    """A name that is not allowed is told so, and sent away; other clients may speak HTTP/1.1."""
     async with site.serving() as (server, _):
-        context = site.client()
-        context.set_alpn_protocols(["h2", "http/1.1"])
-        _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
-        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
-        writer.close()
+        async with connected(server.port, site.client()) as client:
+            for _ in range(3):
+                reply = await client.post("/bind", ARGS)
+                assert (reply.status, "not found" in reply.json["Error"]) == (200, True)
+            assert (await client.post("/elsewhere", ARGS)).status == 404
+            await client.ended()
+        async with connected(server.port, site.client("somebody")) as client:
+            assert (await client.post("/bind", ARGS)).status == 403
+            await client.ended()
+        async with connected(server.port, site.client("")) as client:
+            client.ask("/bind", json.dumps(ARGS).encode())
+            client.flush()
+            await client.ended()
+            assert [reply.status for reply in client.replies.values()] == [0]
+        assert await status(server, site.client()) == 200
+
+
+class Holding:
+    """Holds binds until told."""
+
+    def __init__(self):
+        self.held = 0
+        self.go = asyncio.Event()
+
+    async def bind(self, _):
+        """Wait."""
+        self.held += 1
+        try:
+            await self.go.wait()
+        finally:
+            self.held -= 1
+        return ""
+
+    def preempt(self, _, preemptor=""):
+        """Nothing is waited for."""
+        return {}
+
+
+@asynccontextmanager
+async def holding(site, **given):
+    """A server whose binds are held, and what holds them."""
+    extender = Holding()
+    async with listening(extender, ("127.0.0.1", 0), names=(SCHEDULER,), **given) as server:
+        await server.use(server_context(await Files(site.folder).material()))
+        yield extender, server
+
+
+async def ask_many(client, number):
+    """Requests that are held."""
+    streams = [client.ask("/bind", json.dumps(ARGS).encode()) for _ in range(number)]
+    client.flush()
+    return [client.replies[stream] for stream in streams]
+
+
+async def test_one_connection_holds_many_binds(site):
+    """Cancelled ones count no more, nor do those of a connection that ends."""
+    async with holding(site) as (extender, server):
+        async with connected(server.port, site.client()) as client:
+            await client.until(lambda: client.settled)
+            replies = await ask_many(client, 500)
+            await eventually(lambda: extender.held == 500, 30.0)
+            client.http.reset_stream(1)
+            client.flush()
+            await eventually(lambda: extender.held == 499, 30.0)
+            extender.go.set()
+            await client.until(lambda: all(reply.done for reply in replies[1:]))
+            assert {reply.body for reply in replies[1:]} == {b'{"Error": ""}'}
+            extender.go.clear()
+            await ask_many(client, 3)
+            await eventually(lambda: extender.held == 3, 30.0)
+        await eventually(lambda: extender.held == 0, 30.0)
+
+
+async def test_what_is_held_goes_on_while_certificates_change(site):
+    """The connection gets no new requests, and ends with the last answer."""
+    async with (
+        holding(site) as (extender, server),
+        connected(server.port, site.client()) as client,
+    ):
+        replies = await ask_many(client, 2)
+        await eventually(lambda: extender.held == 2, 30.0)
+        site.trust(x509.new_authority(site.now))
+        await server.use(server_context(await Files(site.folder).material()))
+        await client.until(lambda: client.sent_away)
+        assert await status(server, site.client()) == 0
+        extender.go.set()
+        await client.ended()
+        assert [reply.body for reply in replies] == [b'{"Error": ""}'] * 2
+
+
+async def test_the_end_waits_for_answers(site):
+    """A server that stops sends its clients away, and answers what they have asked."""
+    async with aio.supervise() as tasks:
+        ending = asyncio.Event()
+        started: asyncio.Future = asyncio.get_running_loop().create_future()
+
+        async def serve():
+            async with holding(site) as both:
+                started.set_result(both)
+                await ending.wait()
+
+        serving = tasks.start(serve(), name="serve")
+        extender, server = await started
+        async with connected(server.port, site.client()) as client:
+            (reply,) = await ask_many(client, 1)
+            await eventually(lambda: extender.held == 1, 30.0)
+            ending.set()
+            await client.until(lambda: client.sent_away)
+            extender.go.set()
+            await client.ended()
+            assert reply.body == b'{"Error": ""}'
+        await serving
+
+
+async def test_bodies_that_do_not_come_over_http2(site):
+    """They are given up, and their client is sent away."""
+    async with (
+        holding(site, body_s=0.1) as (_, server),
+        connected(server.port, site.client()) as client,
+    ):
+        stream = client.ask("/bind", b"{", end=False)
+        client.flush()
+        await client.ended()
+        assert client.replies[stream].status == 408
 
 
 async def served(server, context):

@@ -1,0 +1,193 @@
+"""What the scheduler's extender answers, whichever HTTP carries it: ``bind`` and ``preempt``.
+
+The scheduler's extender protocol (``k8s.io/kube-scheduler/extender/v1``) is JSON with Go's field
+names, which are read here without regard to case, as Go does. An answer with an ``Error`` makes the
+scheduler give up the pod's reservation; a broken connection or another status does the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+import attrs
+
+from jobsetpy.coscheduler._writes import BindRequest
+from jobsetpy.errors import NotLeadingError
+from jobsetpy.observability import coscheduler_metrics as metrics
+
+BIND: Final = "bind"
+PREEMPT: Final = "preempt"
+BIND_BODY_LIMIT: Final = 16 * 1024
+PREEMPT_BODY_LIMIT: Final = 64 * 1024 * 1024
+"""Of a preemption's arguments: victims on thousands of nodes."""
+BODY_LIMITS: Final[Mapping[str, int]] = {BIND: BIND_BODY_LIMIT, PREEMPT: PREEMPT_BODY_LIMIT}
+
+_CANCELLED: Final = 499
+"""Counted for a client that is gone, or has lost its patience."""
+
+
+class Extender(Protocol):
+    """Answers the scheduler; ``Engine`` does."""
+
+    async def bind(self, request: BindRequest) -> str:
+        """Have a pod bound: "" if it is, else why not.
+
+        Raises:
+            NotLeadingError: another replica answers.
+        """
+        ...
+
+    def preempt(
+        self, victims: Mapping[str, Iterable[str]], preemptor: str = ""
+    ) -> dict[str, list[str]]:
+        """The nodes that remain, for the pod with the UID ``preemptor``.
+
+        Raises:
+            NotLeadingError: another replica answers.
+        """
+        ...
+
+
+@attrs.frozen
+class Answer:
+    """Of one request.
+
+    Args:
+        status: HTTP status.
+        content: JSON.
+        leave: whether the client should connect anew for its next request.
+    """
+
+    status: int
+    content: bytes
+    leave: bool = False
+
+
+def refusal(status: int, why: str) -> Answer:
+    """An answer to what is not done; whoever asked had better connect anew."""
+    return Answer(status, _json({"Error": why}), leave=True)
+
+
+class Answers:
+    """From a request's body to its answer.
+
+    Args:
+        extender: answers.
+        prefix: in front of ``/bind`` and ``/preempt``.
+        names: common names of clients that are let in; ``None``: there are no certificates.
+    """
+
+    def __init__(
+        self, extender: Extender, *, prefix: str = "", names: Collection[str] | None = None
+    ) -> None:
+        self._extender = extender
+        self._names = names
+        self.verbs: Mapping[str, str] = {f"{prefix}/{verb}": verb for verb in BODY_LIMITS}
+        """Verbs by their paths."""
+
+    def stranger(self, client: str) -> Answer | None:
+        """What to answer a client because of its certificate's name; ``None`` if it is let in."""
+        if self._names is None or client in self._names:
+            return None
+        metrics.client_refused()
+        return refusal(403, f"clients named {client!r} may not call this")
+
+    async def answer(self, verb: str, body: bytes | bytearray) -> Answer:
+        """Have it done. A bind may take as long as groups wait."""
+        try:
+            given = _parsed(body)
+            if verb == BIND:
+                error = await self._extender.bind(bind_request(given))
+                return _BOUND if not error else Answer(200, _json({"Error": error}))
+            victims, whole = _victims(given)
+            kept = self._extender.preempt(victims, _preemptor(given))
+        except NotLeadingError as error:
+            # The scheduler should connect anew, by the Service, and find the one that leads.
+            return refusal(503, str(error))
+        except ValueError as error:
+            return refusal(400, str(error))
+        return Answer(200, _json({"NodeNameToMetaVictims": {node: whole[node] for node in kept}}))
+
+
+@contextmanager
+def counted(verb: str) -> Iterator[list[int]]:
+    """Count a request, with the last status put into the list; 500 without any."""
+    statuses = [500]
+    try:
+        yield statuses
+    except asyncio.CancelledError:
+        statuses.append(_CANCELLED)
+        raise
+    finally:
+        metrics.request(verb, statuses[-1])
+
+
+def bind_request(body: Any) -> BindRequest:
+    """``ExtenderBindingArgs``.
+
+    Raises:
+        ValueError: something is missing.
+    """
+    given = _lower(body)
+    values = [given.get(name) for name in ("podnamespace", "podname", "poduid", "node")]
+    if not all(isinstance(value, str) and value for value in values):
+        msg = "expected PodNamespace, PodName, PodUID and Node"
+        raise ValueError(msg)
+    namespace, name, uid, node = map(str, values)
+    if any(set(part) & set("/?#%") or part in {".", ".."} for part in (namespace, name)):
+        msg = "no such pod"  # they become parts of a path
+        raise ValueError(msg)
+    return BindRequest(namespace=namespace, name=name, uid=uid, node=node)
+
+
+def _victims(body: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, Any]]]:
+    """UIDs by node of ``ExtenderPreemptionArgs``, and each node's entry as it is answered.
+
+    The scheduler sends UIDs alone to an extender that is ``nodeCacheCapable``.
+    """
+    given = _lower(body).get("nodenametometavictims")
+    if not isinstance(given, Mapping):
+        msg = "expected NodeNameToMetaVictims: set nodeCacheCapable for this extender"
+        raise ValueError(msg)  # noqa: TRY004 - a bad request, as all of them
+    uids, whole = {}, {}
+    for node, entry in given.items():
+        fields = _lower(entry or {})
+        uids[node] = [str(_lower(pod).get("uid", "")) for pod in fields.get("pods") or ()]
+        whole[node] = {
+            "Pods": [{"UID": uid} for uid in uids[node]],
+            "NumPDBViolations": fields.get("numpdbviolations", 0),
+        }
+    return uids, whole
+
+
+def _preemptor(body: Any) -> str:
+    """UID of the pod of ``ExtenderPreemptionArgs``; "" if it is missing."""
+    pod = _lower(body).get("pod")
+    meta = pod.get("metadata") if isinstance(pod, Mapping) else None
+    return str(meta.get("uid", "")) if isinstance(meta, Mapping) else ""
+
+
+def _lower(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        msg = "expected an object"
+        raise ValueError(msg)  # noqa: TRY004 - a bad request, as all of them
+    return {str(name).lower(): item for name, item in value.items()}
+
+
+def _parsed(body: bytes | bytearray) -> Any:
+    try:
+        return json.loads(body)
+    except RecursionError:
+        msg = "nested too deeply"
+        raise ValueError(msg) from None
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+_BOUND: Final = Answer(200, _json({"Error": ""}))

@@ -1,0 +1,274 @@
+"""Connections of clients that speak HTTP/2: deadlines, tasks, and their end.
+
+What is said on them is ``_http2``'s business, and what is answered ``_answers``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakSet
+
+from jobsetpy.aio import Supervisor
+from jobsetpy.coscheduler._answers import (
+    BODY_LIMITS,
+    PREEMPT_BODY_LIMIT,
+    Answer,
+    Answers,
+    counted,
+    refusal,
+)
+from jobsetpy.coscheduler._http2 import Bounds, Cancelled, Http2Error, Refused, Request, Session
+from jobsetpy.coscheduler._tls import common_name
+from jobsetpy.observability.logging import get_logger
+from jobsetpy.serving.guard import IDLE_S
+
+ALPN: Final = "h2"
+STREAMS: Final = 1000
+"""Requests at a time on one connection; the scheduler opens another one for more."""
+
+MAX_AGE_S: Final = 600.0
+"""After that a client has to connect anew, and to show its certificate again."""
+
+UNSENT: Final = 8 * 1024 * 1024
+"""Bytes that may wait for a client that does not read."""
+
+_CHECK_S: Final = 1.0
+_POLL_S: Final = 0.02
+_WHY: Final = {
+    404: "no such path",
+    405: "only POST",
+    408: "the request did not come in time",
+    413: "the request is too long",
+}
+
+
+class Http2Connection(asyncio.Protocol):
+    """One connection.
+
+    Args:
+        answers: to requests.
+        tasks: of requests; each ends with its connection.
+        body_s: how long a body may take to come, and how long a client may not read.
+        headers_s: how long it may take until there is a first request.
+    """
+
+    def __init__(
+        self, answers: Answers, tasks: Supervisor, *, body_s: float, headers_s: float
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._answers = answers
+        self._tasks = tasks
+        self._body_s = body_s
+        self._headers_s = headers_s
+        self._transport: asyncio.Transport | None = None
+        self._requests: dict[int, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._began = self._busy_at = loop.time()
+        self._paused_at: float | None = None
+        self._flushing = False
+        self._stranger: Callable[[], Answer | None] = lambda: None
+        self._session = Session(
+            Bounds(
+                streams=STREAMS,
+                bodies={path: BODY_LIMITS[verb] for path, verb in answers.verbs.items()},
+                unread=PREEMPT_BODY_LIMIT + STREAMS * 1024,
+                body_s=body_s,
+                spare=4 * STREAMS,
+            ),
+            self._began,
+        )
+
+    # -- the transport ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Who it is counts for all that is asked here."""
+        self._transport = transport  # type: ignore[assignment] # TLS has full transports
+        client = common_name(transport.get_extra_info("peercert"))
+        self._stranger = lambda: self._answers.stranger(client)
+        self._timer = self._loop.call_later(_CHECK_S, self._check)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - protocol
+        """Nobody waits for answers any more."""
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._requests.values()):
+            task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Requests, and what else there is."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() > UNSENT:
+            self._transport.abort()  # it has us answer and does not read
+            return
+        try:
+            for each in self._session.receive(data, self._loop.time()):
+                match each:
+                    case Request():
+                        self._begin(each)
+                    case Refused():
+                        self._refuse(each)
+                    case Cancelled(stream):
+                        if stream in self._requests:
+                            self._requests[stream].cancel()
+        except Http2Error as error:
+            get_logger("coscheduler").info("a connection is given up", error=str(error))
+            self._flush()
+            self._transport.close()
+            return
+        self._flush()
+
+    def pause_writing(self) -> None:
+        """The client reads slowly."""
+        self._paused_at = self._loop.time()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._paused_at = None
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def _begin(self, request: Request) -> None:
+        task = self._tasks.start(self._serve(request), name="extender-request")
+        self._requests[request.stream] = task
+        task.add_done_callback(lambda _: self._requests.pop(request.stream, None))
+
+    async def _serve(self, request: Request) -> None:
+        verb = self._answers.verbs[request.path]
+        with counted(verb) as status:
+            answer = self._stranger()
+            if answer is None:
+                try:
+                    answer = await self._answers.answer(verb, request.body)
+                except Exception:  # noqa: BLE001 - others' requests go on, as with any server
+                    get_logger("coscheduler").exception("a request failed", verb=verb)
+                    answer = refusal(500, "internal error")
+            status.append(answer.status)
+        self._answer(request.stream, answer)
+
+    def _refuse(self, refused: Refused) -> None:
+        answer = refusal(refused.status, _WHY[refused.status])
+        verb = self._answers.verbs.get(refused.path)
+        if verb is not None:
+            with counted(verb) as status:
+                status.append(answer.status)
+        self._answer(refused.stream, answer)
+
+    def _answer(self, stream: int, answer: Answer) -> None:
+        self._session.answer(stream, answer.status, answer.content)
+        self._busy_at = self._loop.time()
+        if answer.leave:
+            self._session.leave()
+        if not self._flushing:  # a group's answers come together: one write for all of them
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._transport is None or self._transport.is_closing():
+            return
+        data = self._session.to_send()
+        if data:
+            self._transport.write(data)
+        if self._session.leaving and not self._session.open:
+            self._transport.close()
+
+    # -- its end ------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Once in a while: whatever takes too long."""
+        if self._transport is None:
+            return
+        now, session = self._loop.time(), self._session
+        idle_s = IDLE_S if session.used else self._headers_s
+        stuck = self._paused_at is not None and now - self._paused_at > self._body_s
+        if stuck or (not session.used and now - self._began > self._headers_s):
+            self._transport.abort()
+            return
+        for refused in session.late(now):
+            self._refuse(refused)
+        if now - self._began > MAX_AGE_S or (not session.open and now - self._busy_at > idle_s):
+            session.leave()
+        self._flush()
+        self._timer = self._loop.call_later(_CHECK_S, self._check)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connection is no more."""
+        return self._transport is None
+
+    def leave(self) -> None:
+        """Have the client connect anew for what it asks next."""
+        self._session.leave()
+        self._flush()
+
+    def end(self) -> None:
+        """Give it up at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Http2Connections:
+    """All of a server: makes them, and ends them.
+
+    Args:
+        answers, tasks, body_s, headers_s: see :class:`Http2Connection`.
+    """
+
+    def __init__(
+        self, answers: Answers, tasks: Supervisor, *, body_s: float, headers_s: float
+    ) -> None:
+        self._make: Callable[[], Http2Connection] = lambda: Http2Connection(
+            answers, tasks, body_s=body_s, headers_s=headers_s
+        )
+        self._connections: WeakSet[Http2Connection] = WeakSet()
+
+    def __call__(self) -> Http2Connection:
+        """Of a client that was just let in."""
+        made = self._make()
+        self._connections.add(made)
+        return made
+
+    def leave(self) -> None:
+        """Have all clients connect anew: they have to show certificates by other rules."""
+        for each in list(self._connections):
+            each.leave()
+
+    async def end(self, grace_s: float) -> None:
+        """Turn new requests away, wait a while for open ones, and close all connections."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + grace_s
+        self.leave()
+        while loop.time() < ends_at:
+            if all(each.ended for each in self._connections):
+                return
+            await asyncio.sleep(_POLL_S)
+        for each in list(self._connections):
+            each.end()
+
+
+class Negotiated(asyncio.Protocol):
+    """Hands a connection over to the protocol that was agreed on in its handshake.
+
+    Args:
+        http1: of a client that does not speak HTTP/2. It is there from the start, so that whoever
+            ends connections knows of handshakes that are under way.
+        http2: makes one for a client that does.
+    """
+
+    def __init__(self, http1: asyncio.Protocol, http2: Callable[[], asyncio.Protocol]) -> None:
+        self._http1 = http1
+        self._http2 = http2
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The handshake is over."""
+        tls = transport.get_extra_info("ssl_object")
+        agreed = None if tls is None else tls.selected_alpn_protocol()
+        chosen = self._http2() if agreed == ALPN else self._http1
+        transport.set_protocol(chosen)
+        chosen.connection_made(transport)
