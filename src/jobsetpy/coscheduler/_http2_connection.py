@@ -185,14 +185,13 @@ class Http2Connection(asyncio.Protocol):
         if self._transport is None:
             return
         now, session = self._loop.time(), self._session
-        idle_s = IDLE_S if session.used else self._headers_s
         stuck = self._paused_at is not None and now - self._paused_at > self._body_s
         if stuck or (not session.used and now - self._began > self._headers_s):
             self._transport.abort()
             return
         for refused in session.late(now):
             self._refuse(refused)
-        if now - self._began > MAX_AGE_S or (not session.open and now - self._busy_at > idle_s):
+        if now - self._began > MAX_AGE_S or (not session.open and now - self._busy_at > IDLE_S):
             session.leave()
         self._flush()
         self._timer = self._loop.call_later(_CHECK_S, self._check)
