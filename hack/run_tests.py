@@ -1,8 +1,8 @@
-"""All tests, in three processes side by side: with a node, with a control plane only, and others.
+"""All tests, in four processes side by side, each with clusters of its own.
 
-The first two wait for kubelets and API servers most of the time. One of them is shown as it goes;
-the others are shown when they are done. Those that need no cluster use the time that is left, with
-lower priority. Arguments go to all of them.
+Tests with a node and those of faults wait for kubelets, back-offs and time-outs most of the time.
+Those with a control plane are shown as they go; the others are shown when they are done. Those that
+need no cluster use the time that is left, with lower priority. Arguments go to all of them.
 """
 
 from __future__ import annotations
@@ -14,61 +14,84 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from typing import IO
+from typing import IO, NamedTuple
 
-WITH_A_NODE = ("with a node", "node", 0)
-WITH_A_CONTROL_PLANE = ("with a control plane", "cluster and not node", 0)
-WITHOUT_A_CLUSTER = ("without a cluster", "not (cluster or node)", 5)
+
+class Tests(NamedTuple):
+    """Some of the tests: what they are called, their marks, and how much they give way."""
+
+    what: str
+    marks: str
+    nice: int = 0
+
+
+SHOWN = Tests("with a control plane", "cluster and not (node or faults)")
+BEHIND = (
+    Tests("with a node", "node"),
+    Tests("of faults", "faults and not node"),
+    Tests("without a cluster", "not (cluster or node or faults)", nice=5),
+)
 NO_TESTS = 5  # pytest's exit code where arguments select none
 WAIT_AFTER_INTERRUPT_S = 60.0
 
 
-@contextlib.contextmanager
-def in_background(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], IO[str]]]:
-    """Run ``command``, its output in a file; it is asked to end where the block fails."""
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+class Behind:
+    """Tests in the background, their output in a file."""
+
+    def __init__(self, tests: Tests, argv: Sequence[str], log: IO[str]) -> None:
+        self.tests = tests
+        self._log = log
+        # The cache of last failures belongs to those in the foreground.
+        self._process = subprocess.Popen(
+            [*command(tests, argv), "-pno:cacheprovider"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
+
+    def end(self) -> None:
+        """Ask them to end, as from a terminal: pytest ends its clusters on this signal only."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(WAIT_AFTER_INTERRUPT_S)
+
+    def show(self, begin: float) -> int:
+        """Wait for them, and show what they said; their exit code."""
+        code = self._process.wait()
+        print(f"== tests {self.tests.what} (seen at {time.monotonic() - begin:.0f} s)", flush=True)
+        self._log.seek(0)
+        sys.stdout.write(self._log.read())
+        return code
+
+
+def command(tests: Tests, argv: Sequence[str]) -> list[str]:
+    """What runs some of the tests."""
+    pytest = [sys.executable, "-m", "pytest", *argv]
+    return ["nice", f"-n{tests.nice}", *pytest, "-m", tests.marks]
+
+
+@contextlib.contextmanager
+def in_background(tests: Tests, argv: Sequence[str]) -> Iterator[Behind]:
+    """Start them; they are asked to end where the block is left before they are through."""
+    with tempfile.TemporaryFile("w+") as log:
+        running = Behind(tests, argv, log)
         try:
-            yield process, log
-        except BaseException:
-            # As from a terminal: pytest ends its clusters on this signal only.
-            process.send_signal(signal.SIGINT)
-            process.wait(WAIT_AFTER_INTERRUPT_S)
-            raise
-
-
-def show(what: str, process: subprocess.Popen[bytes], log: IO[str], begin: float) -> int:
-    """Wait for tests in the background, and show what they said; their exit code."""
-    code = process.wait()
-    print(f"== tests {what} (done by {time.monotonic() - begin:.0f} s)", flush=True)
-    log.seek(0)
-    sys.stdout.write(log.read())
-    return code
+            yield running
+        finally:
+            running.end()
 
 
 def main(argv: Sequence[str]) -> int:
     """Run them; the exit code is that of the first that failed."""
     begin = time.monotonic()
-
-    def command(tests: tuple[str, str, int]) -> list[str]:
-        _, marks, nice = tests
-        # The cache of last failures belongs to the one in the foreground.
-        cache = [] if tests is WITH_A_CONTROL_PLANE else ["-pno:cacheprovider"]
-        pytest = [sys.executable, "-m", "pytest", *argv, *cache]
-        return ["nice", f"-n{nice}", *pytest, "-m", marks]
-
-    print("== tests with a node, and without a cluster: in the background, shown at the end")
-    with (
-        in_background(command(WITH_A_NODE)) as with_a_node,
-        in_background(command(WITHOUT_A_CLUSTER)) as without_a_cluster,
-    ):
-        print("== tests with a control plane", flush=True)
-        codes = [subprocess.run(command(WITH_A_CONTROL_PLANE), check=False).returncode]
+    for tests in BEHIND:
+        print(f"== tests {tests.what}: in the background, shown at the end", flush=True)
+    with contextlib.ExitStack() as stack:
+        behind = [stack.enter_context(in_background(tests, argv)) for tests in BEHIND]
+        print(f"== tests {SHOWN.what}", flush=True)
+        codes = [subprocess.run(command(SHOWN, argv), check=False).returncode]
         print(f"== done by {time.monotonic() - begin:.0f} s", flush=True)
-        codes.append(show(WITH_A_NODE[0], *with_a_node, begin))
-        codes.append(show(WITHOUT_A_CLUSTER[0], *without_a_cluster, begin))
+        codes += [each.show(begin) for each in behind]
     print(f"== all tests took {time.monotonic() - begin:.0f} s", flush=True)
     ran = [code for code in codes if code != NO_TESTS]
     return next((code for code in ran if code), 0) if ran else NO_TESTS

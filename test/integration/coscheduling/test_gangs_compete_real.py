@@ -9,7 +9,7 @@ from gangs_kit import LIMIT_S
 from gangs import create_all, pod_body
 from jobsetpy.testing import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(150)]
 
 SIZE, ROOM = 10, 12
 

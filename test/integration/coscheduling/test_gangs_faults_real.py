@@ -11,7 +11,7 @@ from gangs import create_all, pod_body
 from jobsetpy.testing import eventually
 from manager_process import free_port
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(180)]
 
 ELECTION = """\
 apiVersion: config.jobset.x-k8s.io/v1alpha1

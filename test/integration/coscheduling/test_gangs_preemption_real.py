@@ -9,7 +9,7 @@ from gangs import create_all, pod_body
 from jobsetpy.api import keys
 from jobsetpy.testing import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(150)]
 
 TIMEOUTS = 'jobset_coscheduler_group_rejections_total{cause="timeout"}'
 HIGH, LOW = "gangs-high", "gangs-low"

@@ -17,7 +17,7 @@ from jobsetpy.errors import NotFoundError
 from jobsetpy.testing import eventually
 from manager_process import ManagerProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 
 SOURCE = Path(__file__).resolve().parents[2] / "support" / "wall_clock.c"
 HOURS = 3600

@@ -14,7 +14,7 @@ import pytest
 
 from manager_process import ManagerProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 
 OUTAGE_S = float(os.environ.get("JOBSETPY_OUTAGE_S", "3"))
 ETCD_S = float(os.environ.get("JOBSETPY_ETCD_S", "3"))

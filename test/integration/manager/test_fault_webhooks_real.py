@@ -30,7 +30,7 @@ from jobsetpy.serving import x509
 from jobsetpy.testing import eventually
 from manager_process import ManagerProcess, free_port
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 
 JUST_CUT = ("broken pipe", "EOF", "connection reset", "server closed idle connection")
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"

@@ -19,7 +19,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.app.main import EXIT_LEADERSHIP_LOST
 from manager_process import ManagerProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(180)]
 
 JOBS, PODS = 2, 6
 NAME = "6d4f6a47.jobset.x-k8s.io"

@@ -18,7 +18,7 @@ from account import manager_kubeconfig
 from jobsetpy.api.jobset import ChildPod, JobSet
 from manager_process import ManagerProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(240)]
 
 JOBS, PODS = 3, 8
 TOTAL = JOBS * PODS
