@@ -1,4 +1,7 @@
-"""How many requests the process can hold: each is a connection, and that is an open file."""
+"""How many requests the process can hold: over HTTP/1.1 each is a connection, hence an open file.
+
+Over HTTP/2 many share one, but nobody knows beforehand what clients will speak.
+"""
 
 from __future__ import annotations
 
