@@ -33,6 +33,7 @@ NAMESPACE = "default"
 SAMPLE = CONFIG / "samples" / "in_place_restart.yaml"
 SUPERVISED_SAMPLE = CONFIG / "samples" / "in_place_restart_supervised.yaml"
 SHELL_IMAGE = "localhost/shell:1"
+WORKER_TIMEOUT_S = 30.0
 WORKER_SCRIPT = "echo worker started; trap 'exit 143' TERM; sleep 1000000 & wait $!"
 """A worker that ends at once when told to. A shell sees to signals only between commands, and a
 program that it is just starting loses them; so it starts one, once, and can be called away from it.
@@ -82,6 +83,19 @@ async def kill_worker(
     host name in its environment; a supervised one is not its container's first process (that one
     has the script as argument).
     """
+    deadline = time.monotonic() + WORKER_TIMEOUT_S
+    while (process := worker_of(pod, script, supervised=supervised)) is None:
+        # Told of by its log or its agent, it may not have become the program yet.
+        if time.monotonic() > deadline:
+            raise LookupError(f"no worker of pod {pod.metadata.name} runs on this machine")
+        await asyncio.sleep(0.05)
+    moment = time.time()
+    os.kill(process, number)
+    return moment
+
+
+def worker_of(pod: Pod, script: str, *, supervised: bool) -> int | None:
+    """Process id of a pod's worker, if it runs just now."""
     host = f"HOSTNAME={pod_host_name(pod)}".encode()
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
@@ -94,10 +108,8 @@ async def kill_worker(
             continue  # it has just ended
         is_first = first.split()[-1:] == ["1"]
         if script.encode() in command and host in environment and is_first is not supervised:
-            moment = time.time()
-            os.kill(int(folder.name), number)
-            return moment
-    raise LookupError(f"no worker of pod {pod.metadata.name} runs on this machine")
+            return int(folder.name)
+    return None
 
 
 def pod_host_name(pod: Pod) -> str:
