@@ -359,7 +359,16 @@ class Others:
         async def in_force():
             return await self.try_pod() == [gate]
 
+        async def refused():
+            try:
+                await self.try_pod("0")
+            except ApiError:
+                return True
+            return False
+
+        # What gates and what refuses are two objects; the API server takes up each in its time.
         await eventually(in_force, LIMIT_S, poll_s=0.1)
+        await eventually(refused, LIMIT_S, poll_s=0.1)
         assert await self.try_pod(schedulingGates=[{"name": quota}]) == [quota, gate]
         assert await self.try_pod(schedulingGates=[{"name": gate}]) == [gate]
         assert await self.try_pod(nodeName="n") == []
