@@ -34,6 +34,7 @@ import msgspec
 import yaml
 from common import ROOT, create_namespace, install_crd, say, spread, table
 
+from account import token_of
 from cluster import Cluster  # type: ignore[import-not-found]
 from install import apply_object
 from jobsetpy.api import keys
@@ -274,14 +275,7 @@ async def prepared(
         },
     )
     bound = {"apiVersion": "v1", "kind": "Pod", "name": POD, "uid": pod.metadata.uid}
-    answer = await client.raw(
-        HttpRequest(
-            method="POST",
-            path=f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token",
-            body=msgspec.json.encode({"spec": {"boundObjectRef": bound}}),
-        )
-    )
-    (folder / "token").write_text(json.loads(answer.body)["status"]["token"])
+    (folder / "token").write_text(await token_of(client, NAMESPACE, ACCOUNT, bound_to=bound))
     (folder / "ca.crt").write_bytes(ca)
     host, _, port = server.removeprefix("https://").rpartition(":")
     try:

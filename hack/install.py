@@ -142,11 +142,6 @@ async def delete_all(client: KubeClient, documents: Iterable[dict[str, Any]]) ->
             await client.raw(HttpRequest(method="DELETE", path=path_of(document)))
 
 
-async def uninstall_manager(client: KubeClient, *, folder: str = "default") -> None:
-    """Delete what ``install_manager`` made; does not wait."""
-    await delete_all(client, render(CONFIG / folder))
-
-
 def _rank(document: dict[str, Any]) -> int:
     """Namespaces come before what is in them, webhooks after those who serve them."""
     kind = document["kind"]

@@ -103,46 +103,49 @@ def download(
 def _etcd(release: Release, sources: Sources, progress: Progress) -> bytes:
     base = f"{sources.etcd}/v{release.etcd}"
     name = f"etcd-v{release.etcd}-{release.system}-{release.machine}"
-    sums = fetch(f"{base}/SHA256SUMS").decode()
-    expected = next((ln.split()[0] for ln in sums.splitlines() if f"{name}.tar.gz" in ln), None)
-    if expected is None:
-        raise UnreachableError(f"{base}/SHA256SUMS does not name {name}.tar.gz")
-    progress.begin("downloading etcd")
-    archive = fetch(f"{base}/{name}.tar.gz", progress)
-    check(archive, expected, f"{base}/{name}.tar.gz")
-    return _member(archive, f"{name}/etcd", f"{base}/{name}.tar.gz")
-
-
-def _coredns(release: Release, sources: Sources, progress: Progress) -> bytes:
-    name = f"coredns_{COREDNS}_{release.system}_{release.machine}.tgz"
-    url = f"{sources.coredns}/v{COREDNS}/{name}"
-    expected = fetch(f"{url}.sha256").decode().split()[0]
-    progress.begin("downloading coredns")
-    archive = fetch(url, progress)
-    check(archive, expected, url)
-    return _member(archive, "coredns", url)
+    expected = _listed(f"{base}/SHA256SUMS", f"{name}.tar.gz")
+    return _unpacked("etcd", f"{base}/{name}.tar.gz", expected, f"{name}/etcd", progress)
 
 
 def _promtool(release: Release, sources: Sources, progress: Progress) -> bytes:
     base = f"{sources.prometheus}/v{PROMETHEUS}"
     name = f"prometheus-{PROMETHEUS}.{release.system}-{release.machine}"
-    sums = fetch(f"{base}/sha256sums.txt").decode()
-    expected = next((ln.split()[0] for ln in sums.splitlines() if f"{name}.tar.gz" in ln), None)
-    if expected is None:
-        raise UnreachableError(f"{base}/sha256sums.txt does not name {name}.tar.gz")
-    progress.begin("downloading promtool")
-    archive = fetch(f"{base}/{name}.tar.gz", progress)
-    check(archive, expected, f"{base}/{name}.tar.gz")
-    return _member(archive, f"{name}/promtool", f"{base}/{name}.tar.gz")
+    expected = _listed(f"{base}/sha256sums.txt", f"{name}.tar.gz")
+    return _unpacked("promtool", f"{base}/{name}.tar.gz", expected, f"{name}/promtool", progress)
+
+
+def _coredns(release: Release, sources: Sources, progress: Progress) -> bytes:
+    name = f"coredns_{COREDNS}_{release.system}_{release.machine}.tgz"
+    url = f"{sources.coredns}/v{COREDNS}/{name}"
+    return _unpacked("coredns", url, _beside(url), "coredns", progress)
 
 
 def _helm(release: Release, sources: Sources, progress: Progress) -> bytes:
     url = f"{sources.helm}/helm-v{HELM}-{release.system}-{release.machine}.tar.gz"
-    expected = fetch(f"{url}.sha256").decode().split()[0]
-    progress.begin("downloading helm")
+    member = f"{release.system}-{release.machine}/helm"
+    return _unpacked("helm", url, _beside(url), member, progress)
+
+
+def _listed(url: str, name: str) -> str:
+    """The checksum of a file in a list of them."""
+    sums = fetch(url).decode()
+    expected = next((line.split()[0] for line in sums.splitlines() if name in line), None)
+    if expected is None:
+        raise UnreachableError(f"{url} does not name {name}")
+    return expected
+
+
+def _beside(url: str) -> str:
+    """The checksum of a file that has one of its own."""
+    return fetch(f"{url}.sha256").decode().split()[0]
+
+
+def _unpacked(part: str, url: str, expected: str, member: str, progress: Progress) -> bytes:
+    """A program out of an archive that is what its checksum says."""
+    progress.begin(f"downloading {part}")
     archive = fetch(url, progress)
     check(archive, expected, url)
-    return _member(archive, f"{release.system}-{release.machine}/helm", url)
+    return _member(archive, member, url)
 
 
 def _member(archive: bytes, name: str, url: str) -> bytes:

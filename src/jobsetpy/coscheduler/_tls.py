@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import attrs
-from cryptography import x509
 
 from jobsetpy import aio
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.observability.logging import get_logger
-from jobsetpy.serving import tls
+from jobsetpy.serving import tls, x509
 from jobsetpy.serving.secrets import CA_CERT, TLS_CERT, TLS_KEY
 from jobsetpy.serving.x509 import KeyPair
 
@@ -163,7 +162,7 @@ class Credentials:
         if material is None or material == self._material:
             return
         context = server_context(material)
-        ends = x509.load_pem_x509_certificate(material.pair.certificate).not_valid_after_utc
+        ends = x509.lifetime(material.pair).ends
         await self._use(context)
         self._material, self._ends, self._problem = material, ends, ""
         self._log.info("serving with a new certificate", until=ends.isoformat())
