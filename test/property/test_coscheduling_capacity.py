@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsetpy.domain.coscheduling import PodGroupKey
-from jobsetpy.domain.coscheduling_capacity import Capacity, NodeRoom, Shape, Taint, Toleration
+from jobsetpy.domain.coscheduling.capacity import Capacity, NodeRoom, Shape, Taint, Toleration
+from jobsetpy.domain.coscheduling.plugin import PodGroupKey
 
 KEY = PodGroupKey("ns", "g")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.domain.coscheduling_ledger import PodGroup, PodGroupLedger
+from jobsetpy.domain.coscheduling.ledger import PodGroup, PodGroupLedger
 from jobsetpy.testing.jobsets import decoded
 
 GROUPS, PODS = ("", "g", "h"), ("p", "q", "r", "s")

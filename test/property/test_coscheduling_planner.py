@@ -8,17 +8,9 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsetpy.domain.coscheduling import Member, PodGroupKey
-from jobsetpy.domain.coscheduling_planner import GroupPlanner
-from jobsetpy.domain.coscheduling_state import (
-    Bind,
-    Lift,
-    Limits,
-    LookUp,
-    PodState,
-    Refuse,
-    SeenPod,
-)
+from jobsetpy.domain.coscheduling.planner import GroupPlanner
+from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
+from jobsetpy.domain.coscheduling.state import Bind, Lift, Limits, LookUp, PodState, Refuse, SeenPod
 
 RUNNING = {PodState.BINDING, PodState.BOUND}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsetpy.domain.coscheduling import (
+from jobsetpy.domain.coscheduling.plugin import (
     LONGEST_TIMEOUT_S,
     Member,
     PodGroupInfo,

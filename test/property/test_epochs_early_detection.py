@@ -9,9 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain.epoch_accounts import account, record_of
-from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey
-from jobsetpy.domain.epochs import decide_epochs, expected_pods
+from jobsetpy.domain.epochs.accounts import account, record_of
+from jobsetpy.domain.epochs.decision import decide_epochs, expected_pods
+from jobsetpy.domain.epochs.ledger import EpochLedger
+from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.domain.values import evolve
 from jobsetpy.informers import OWNER_UID, StoreWriter
 from jobsetpy.reconcilers._epoch_memory import EpochMemories
@@ -107,7 +108,7 @@ class Manager:
         memory.saw_synced(
             jobset.status.synced_epoch, self.memories.newest_version, self.clock.monotonic()
         )
-        pods = self.ledger.histogram(GroupKey.of(jobset))
+        pods = self.ledger.histogram(AttemptKey.of(jobset))
         return decide_epochs(jobset, pods, memory.cause), self.memories.newest_version
 
     def wrote(self, jobset, version):

@@ -9,16 +9,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey
-from jobsetpy.domain.epochs import Histogram, decide_epochs, parse_epoch
+from jobsetpy.domain.epochs.decision import Histogram, decide_epochs, parse_epoch
+from jobsetpy.domain.epochs.ledger import EpochLedger
+from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 JOBS = ["j1", "j2", "j3"]
 OWNERS = [*JOBS, "nobody", ""]
 GROUPS = [
-    GroupKey("ns", "js", "js1", 0),
-    GroupKey("ns", "js", "js1", 1),
-    GroupKey("ns", "js", "js2", 0),
+    AttemptKey("ns", "js", "js1", 0),
+    AttemptKey("ns", "js", "js1", 1),
+    AttemptKey("ns", "js", "js2", 0),
 ]
 
 

@@ -88,7 +88,7 @@ def test_a_broken_agent_is_found(monkeypatch, method, broken):
 
 def test_a_manager_that_counts_wrongly_is_found(monkeypatch):
     """So is a manager that lifts the barrier when one pod has not come."""
-    monkeypatch.setattr("jobsetpy.domain.epochs.expected_pods", lambda _jobset: 1)
+    monkeypatch.setattr("jobsetpy.domain.epochs.decision.expected_pods", lambda _jobset: 1)
 
     world = World("supervisor", jobs=1, pods=2)
     with pytest.raises(AssertionError, match="never came to 1"):

@@ -20,8 +20,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.group_signal import lifted_attempt, started_value
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.group_decision import released_attempt
-from jobsetpy.domain.start_ledger import StartLedger
+from jobsetpy.domain.startup_groups.decision import released_attempt
+from jobsetpy.domain.startup_groups.ledger import StartLedger
 from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
 
 PODS = 1

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsetpy.api import keys
-from jobsetpy.domain.defaulting import default_jobset
-from jobsetpy.domain.injection import inject
-from jobsetpy.domain.injection_update import restore
-from jobsetpy.domain.validation_update import validate_update
+from jobsetpy.domain.injection.agent import inject
+from jobsetpy.domain.injection.update import restore
+from jobsetpy.domain.validation.defaulting import default_jobset
+from jobsetpy.domain.validation.update import validate_update
 
 
 def named(values: list[str], **fields: Any) -> st.SearchStrategy[list[dict[str, Any]]]:

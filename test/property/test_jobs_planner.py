@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jobsetpy.api import keys
 from jobsetpy.domain import plan as p
-from jobsetpy.domain.planner import plan_jobs
+from jobsetpy.domain.children.planner import plan_jobs
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
 
 ACTIONS = ["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts", "RestartJob",

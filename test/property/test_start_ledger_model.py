@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.domain.epoch_ledger import GroupKey
-from jobsetpy.domain.start_ledger import StartLedger
+from jobsetpy.domain.membership import AttemptKey
+from jobsetpy.domain.startup_groups.ledger import StartLedger
 from jobsetpy.testing.jobsets import decoded
 
 JOBS, PODS = ("job-a", "job-b"), ("p", "q", "r")
@@ -93,7 +93,7 @@ def test_the_counts_are_those_of_a_recount(history):
             held[name] = state
         (book.job_changed if kind == "job" else book.pod_changed)(old, new)
         for attempt in (0, 1):
-            group = GroupKey("ns", "js", "js", attempt)
+            group = AttemptKey("ns", "js", "js", attempt)
             assert recount(jobs, pods, group) == book.started(group)
 
     for step in history:

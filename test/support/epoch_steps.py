@@ -20,8 +20,8 @@ from jobsetpy.aio import ManualClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain.epoch_failures import Cause, Sign
-from jobsetpy.domain.epoch_ledger import EpochLedger
+from jobsetpy.domain.epochs.failures import Cause, Sign
+from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers._epoch_memory import EpochMemories
 from jobsetpy.reconcilers._epoch_watch import EpochWatch, PodHandler

@@ -26,12 +26,12 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain import plan as p
+from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
 from jobsetpy.domain.conditions import finished
-from jobsetpy.domain.epoch_accounts import account
-from jobsetpy.domain.epoch_ledger import EpochLedger
-from jobsetpy.domain.epochs import expected_pods
+from jobsetpy.domain.epochs.accounts import account
+from jobsetpy.domain.epochs.decision import expected_pods
+from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.planner import ObservedJobSet, plan_jobs
 from jobsetpy.domain.values import evolve
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers._epoch_memory import EpochMemories

@@ -118,7 +118,7 @@ class Group:
 
 
 @contextlib.asynccontextmanager
-async def group_of(client: KubeClient, namespace: str) -> AsyncIterator[Group]:
+async def attempt_of(client: KubeClient, namespace: str) -> AsyncIterator[Group]:
     """A group that plays within the block, and whose JobSets are deleted in the end."""
     group = Group(client, namespace)
     async with group.world.playing():

@@ -20,18 +20,23 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import Client
-from jobsetpy.domain import pod_placement
-from jobsetpy.domain.coscheduling_admission import add_marks, member_problem
-from jobsetpy.domain.coscheduling_backends import Marks
-from jobsetpy.domain.defaulting import default_jobset
+from jobsetpy.domain.coscheduling.admission import add_marks, member_problem
+from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.group_injection import Barrier, add_barrier
-from jobsetpy.domain.injection import inject
-from jobsetpy.domain.injection_update import restore
+from jobsetpy.domain.injection.agent import inject
+from jobsetpy.domain.injection.update import restore
 from jobsetpy.domain.json_tree import Json, child, text
-from jobsetpy.domain.pod_placement import PodPlace, base_name
-from jobsetpy.domain.validation import Claim, LookupFailed, claims_to_look_up, validate_create
-from jobsetpy.domain.validation_update import validate_update
+from jobsetpy.domain.placement import admission as pod_placement
+from jobsetpy.domain.placement.admission import PodPlace, base_name
+from jobsetpy.domain.startup_groups.barrier import Barrier, add_barrier
+from jobsetpy.domain.validation.create import (
+    Claim,
+    LookupFailed,
+    claims_to_look_up,
+    validate_create,
+)
+from jobsetpy.domain.validation.defaulting import default_jobset
+from jobsetpy.domain.validation.update import validate_update
 from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
 
@@ -174,10 +179,10 @@ class PodHandlers:
         nodes: Store[LabelledNode],
         jobs: Store[Job] | None = None,
         barrier: Barrier | None = None,
-        marks: Marks | None = None,
+        marks: PodMarkers | None = None,
     ) -> None:
         self._barrier = barrier or Barrier()
-        self._marks = marks or Marks()
+        self._marks = marks or PodMarkers()
         self._pods = pods
         self._nodes = nodes
         self._jobs = jobs

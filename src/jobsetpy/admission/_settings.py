@@ -6,9 +6,9 @@ from pathlib import Path
 
 import attrs
 
-from jobsetpy.domain.coscheduling_backends import Marks
+from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.group_injection import SHELL_IMAGE
+from jobsetpy.domain.startup_groups.barrier import SHELL_IMAGE
 from jobsetpy.serving.namespace import own_namespace
 
 
@@ -58,7 +58,7 @@ class WebhookSettings:
     agent_image: str = ""
     group_image: str = SHELL_IMAGE
     group_agent_image: str = ""
-    marks: Marks = attrs.field(factory=Marks)
+    marks: PodMarkers = attrs.field(factory=PodMarkers)
     tls13_only: bool = False
     ciphers: tuple[str, ...] = ()
 

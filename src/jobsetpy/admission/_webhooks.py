@@ -16,7 +16,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.domain.group_injection import Barrier
+from jobsetpy.domain.startup_groups.barrier import Barrier
 from jobsetpy.manager import parse_address
 from jobsetpy.serving import tls
 

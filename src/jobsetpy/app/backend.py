@@ -8,8 +8,8 @@ import attrs
 
 from jobsetpy.app.configuration import Coscheduling
 from jobsetpy.client import Client
-from jobsetpy.domain.coscheduling_backends import LABELS, PODGROUP, Marks
-from jobsetpy.domain.coscheduling_podgroups import API_VERSION
+from jobsetpy.domain.coscheduling.backends import LABELS, PODGROUP, PodMarkers
+from jobsetpy.domain.coscheduling.podgroups import API_VERSION
 from jobsetpy.errors import ApiError
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.reconcilers.coscheduling import pod_groups_are_served
@@ -29,7 +29,7 @@ class Backend:
         not_served: why that is less than was asked for; "" if it is not.
     """
 
-    marks: Marks = attrs.field(factory=Marks)
+    marks: PodMarkers = attrs.field(factory=PodMarkers)
     not_served: str = ""
 
 
@@ -42,7 +42,7 @@ async def choose_backend(client: Client, wanted: Coscheduling) -> Backend:
     Raises:
         TransportError: the API server cannot be reached.
     """
-    marks = Marks(
+    marks = PodMarkers(
         backend=wanted.backend,
         scheduler_name=wanted.scheduler_name,
         member_resource=wanted.member_resource,

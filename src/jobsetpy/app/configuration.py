@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from jobsetpy.app import _tls_names as tls_names
-from jobsetpy.domain.coscheduling_backends import BACKENDS, LABELS
+from jobsetpy.domain.coscheduling.backends import BACKENDS, LABELS
 from jobsetpy.domain.features import Features, gate_problems
 from jobsetpy.domain.name_rules import dns1035_label, dns1123_subdomain
 
@@ -138,7 +138,7 @@ class GroupScheduling:
 class Coscheduling:
     """What schedules the groups of JobSets that ask for coscheduling.
 
-    ``backend`` is ``labels``, ``coscheduler`` or ``podgroup`` (``domain.coscheduling_backends``).
+    ``backend`` is ``labels``, ``coscheduler`` or ``podgroup`` (``domain.coscheduling.backends``).
     With the coscheduler, pods that name no scheduler go to the one of ``scheduler_name``, and with
     ``member_resource`` they ask for the resource by which a scheduler can tell them from others.
 

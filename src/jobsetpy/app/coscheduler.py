@@ -160,7 +160,7 @@ def coscheduler_settings(section: file.Coscheduler, *, plain_http: bool) -> Cosc
         plain_http: no TLS.
     """
     from jobsetpy.coscheduler import CoschedulerSettings
-    from jobsetpy.domain.coscheduling_state import Limits
+    from jobsetpy.domain.coscheduling.state import Limits
 
     return CoschedulerSettings(
         bind_address=section.bind_address,

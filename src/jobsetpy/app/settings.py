@@ -18,7 +18,7 @@ from jobsetpy.app import _tls_names as tls_names
 from jobsetpy.app import configuration as file
 from jobsetpy.app.configuration import Configuration
 from jobsetpy.app.election import NAMESPACE_FILE
-from jobsetpy.domain.coscheduling_backends import BACKENDS, COSCHEDULER
+from jobsetpy.domain.coscheduling.backends import BACKENDS, COSCHEDULER
 from jobsetpy.domain.features import gate_names, gate_problems
 from jobsetpy.domain.name_rules import dns1123_subdomain
 from jobsetpy.observability.logging import Format, get_logger

@@ -9,7 +9,7 @@ from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import (
     coscheduling,
-    gate_notes,
+    feature_gate_warnings,
     jobs,
     leader_pods,
     pod_epochs,
@@ -52,7 +52,7 @@ def add_jobset_controllers(
         )
     if features.in_place_restart:
         pod_epochs.setup(manager, pod_epochs.PodEpochsSettings(stalled_after_s=stalled_after_s))
-    gate_notes.setup(manager, features)
+    feature_gate_warnings.setup(manager, features)
     pod_placement.setup(manager, pod_placement.PlacementSettings(repair=webhooks))
 
 

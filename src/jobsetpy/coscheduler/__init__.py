@@ -1,6 +1,6 @@
 """Coscheduling beside the stock kube-scheduler: gates are lifted, and binds held, by groups.
 
-The rules are in ``jobsetpy.domain.coscheduling*``; this package watches pods, writes gates and
+The rules are in ``jobsetpy.domain.coscheduling``; this package watches pods, writes gates and
 binds, and answers the scheduler over mutual TLS. Certificates are handled as the webhooks' are.
 """
 

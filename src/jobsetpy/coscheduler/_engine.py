@@ -17,13 +17,13 @@ import attrs
 from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
-from jobsetpy.coscheduler._pods import GroupPod, group_of, new_failure, seen_pod
+from jobsetpy.coscheduler._pods import GroupPod, attempt_of, new_failure, seen_pod
 from jobsetpy.coscheduler._report import Events, Reporter
 from jobsetpy.coscheduler._room import RoomKeeper, RoomNode
 from jobsetpy.coscheduler._writes import BindRequest, Writes
-from jobsetpy.domain.coscheduling import PodGroupKey
-from jobsetpy.domain.coscheduling_planner import GroupPlanner
-from jobsetpy.domain.coscheduling_state import Action, Bind, Lift, Limits, LookUp, Refuse
+from jobsetpy.domain.coscheduling.planner import GroupPlanner
+from jobsetpy.domain.coscheduling.plugin import PodGroupKey
+from jobsetpy.domain.coscheduling.state import Action, Bind, Lift, Limits, LookUp, Refuse
 from jobsetpy.errors import JobSetPyError, LeadershipLostError, NotFoundError
 from jobsetpy.informers import Registration
 
@@ -427,7 +427,7 @@ class Engine:
 
     def _group_of(self, uid: str) -> PodGroupKey | None:
         pod = self._pods.get(uid)
-        return None if pod is None else group_of(pod)
+        return None if pod is None else attempt_of(pod)
 
     def _disagreements(self, key: PodGroupKey) -> list[str]:
         return self._planner.disagreements(key)

@@ -14,9 +14,9 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.child_pod import SchedulingGate
 from jobsetpy.api.meta import ResourceInfo, resource
-from jobsetpy.domain.coscheduling import Member, PodGroupKey
-from jobsetpy.domain.coscheduling_groups import positive
-from jobsetpy.domain.coscheduling_state import SeenPod
+from jobsetpy.domain.coscheduling.gangs import positive
+from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
+from jobsetpy.domain.coscheduling.state import SeenPod
 
 SEEN_MARK: Final = "[seen] "
 """Put in front of the scheduler's message once it was taken into account.
@@ -129,7 +129,7 @@ class GroupPod:
     status: GroupPodStatus = GroupPodStatus()
 
 
-def group_of(pod: GroupPod) -> PodGroupKey | None:
+def attempt_of(pod: GroupPod) -> PodGroupKey | None:
     """Its group; ``None`` if it is of none."""
     name = pod.metadata.labels.name
     return PodGroupKey(pod.metadata.namespace, name) if name else None
@@ -138,7 +138,7 @@ def group_of(pod: GroupPod) -> PodGroupKey | None:
 def seen_pod(pod: GroupPod) -> SeenPod | None:
     """What the planner is told of a pod; ``None`` if it is of no group."""
     meta, spec = pod.metadata, pod.spec
-    group = group_of(pod)
+    group = attempt_of(pod)
     if group is None:
         return None
     timeout = positive(meta.annotations.timeout)

@@ -16,8 +16,8 @@ from jobsetpy.aio import Clock
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import KubeObject, ResourceInfo
 from jobsetpy.coscheduler._pods import GroupPod
-from jobsetpy.domain.coscheduling import PodGroupInfo, PodGroupKey
-from jobsetpy.domain.coscheduling_state import Cause, Census
+from jobsetpy.domain.coscheduling.plugin import PodGroupInfo, PodGroupKey
+from jobsetpy.domain.coscheduling.state import Cause, Census
 from jobsetpy.observability import coscheduler_metrics as metrics
 from jobsetpy.observability.logging import get_logger
 

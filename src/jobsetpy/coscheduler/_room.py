@@ -13,9 +13,8 @@ from typing import ClassVar
 from jobsetpy import runtime as rt
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.meta import ResourceInfo, resource
-from jobsetpy.coscheduler._pods import GroupPod, GroupPodSpec, group_of
-from jobsetpy.domain.coscheduling import PodGroupKey
-from jobsetpy.domain.coscheduling_capacity import (
+from jobsetpy.coscheduler._pods import GroupPod, GroupPodSpec, attempt_of
+from jobsetpy.domain.coscheduling.capacity import (
     UNSCHEDULABLE_TAINT,
     Amounts,
     Capacity,
@@ -26,6 +25,7 @@ from jobsetpy.domain.coscheduling_capacity import (
     amounts,
     pod_requests,
 )
+from jobsetpy.domain.coscheduling.plugin import PodGroupKey
 from jobsetpy.informers import Registration
 
 
@@ -76,7 +76,7 @@ class RoomNode:
 
 
 class RoomKeeper:
-    """Keeps the account of all nodes; a :class:`~jobsetpy.domain.coscheduling_state.Room`.
+    """Keeps the account of all nodes; a :class:`~jobsetpy.domain.coscheduling.state.Room`.
 
     Args:
         grew: called when there may be more room than before; must not take long.
@@ -131,7 +131,7 @@ class RoomKeeper:
             self.gone(pod.metadata.uid)
             return
         # One that is being deleted has its room until it is gone, but waits for none.
-        group = None if pod.metadata.deletion_timestamp is not None else group_of(pod)
+        group = None if pod.metadata.deletion_timestamp is not None else attempt_of(pod)
         self._capacity.pod(
             pod.metadata.uid, shape_of(pod.spec), node=pod.spec.node_name, group=group
         )

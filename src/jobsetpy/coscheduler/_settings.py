@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from jobsetpy.domain.coscheduling_state import Limits
+from jobsetpy.domain.coscheduling.state import Limits
 from jobsetpy.serving.namespace import own_namespace
 
 SCHEDULER_NAME: Final = "system:kube-scheduler"

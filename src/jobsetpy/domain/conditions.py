@@ -29,7 +29,7 @@ _EXCLUSIVE: Final = {
 
 
 @attrs.frozen
-class Wanted:
+class DesiredCondition:
     """A condition as it should be, and the type of the event that announces a change."""
 
     type: str
@@ -40,7 +40,7 @@ class Wanted:
 
 
 def updated(
-    conditions: tuple[Condition, ...], wanted: Wanted, now: datetime
+    conditions: tuple[Condition, ...], wanted: DesiredCondition, now: datetime
 ) -> tuple[Condition, ...] | None:
     """The conditions with ``wanted`` in them, or ``None`` if that changes nothing.
 
@@ -99,7 +99,7 @@ def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
     return condition_true(conditions, kind) is not None
 
 
-def _condition(wanted: Wanted, status: str, since: datetime) -> Condition:
+def _condition(wanted: DesiredCondition, status: str, since: datetime) -> Condition:
     return Condition(
         type=wanted.type,
         status=status,
@@ -109,35 +109,37 @@ def _condition(wanted: Wanted, status: str, since: datetime) -> Condition:
     )
 
 
-COMPLETED: Final = Wanted(
+COMPLETED: Final = DesiredCondition(
     keys.COMPLETED_CONDITION, True, keys.ALL_JOBS_COMPLETED_REASON, "jobset completed successfully"
 )
-SUSPENDED: Final = Wanted(
+SUSPENDED: Final = DesiredCondition(
     keys.SUSPENDED_CONDITION, True, keys.SUSPENDED_REASON, "jobset is suspended"
 )
-RESUMED: Final = Wanted(keys.SUSPENDED_CONDITION, False, keys.RESUMED_REASON, "jobset is resumed")
-RESTART_ENDED_READY: Final = Wanted(
+RESUMED: Final = DesiredCondition(
+    keys.SUSPENDED_CONDITION, False, keys.RESUMED_REASON, "jobset is resumed"
+)
+RESTART_ENDED_READY: Final = DesiredCondition(
     keys.RESTARTING_CONDITION, False, keys.JOBS_READY_REASON, "all jobs are ready"
 )
-RESTART_ENDED_FAILED: Final = Wanted(
+RESTART_ENDED_FAILED: Final = DesiredCondition(
     keys.RESTARTING_CONDITION, False, keys.JOBSET_FAILED_REASON, "jobset failed"
 )
-RESTART_ENDED_COMPLETED: Final = Wanted(
+RESTART_ENDED_COMPLETED: Final = DesiredCondition(
     keys.RESTARTING_CONDITION,
     False,
     keys.JOBSET_COMPLETED_REASON,
     "jobset completed successfully",
 )
-RESTART_ENDED_SUSPENDED: Final = Wanted(
+RESTART_ENDED_SUSPENDED: Final = DesiredCondition(
     keys.RESTARTING_CONDITION, False, keys.JOBSET_SUSPENDED_REASON, "jobset is suspended"
 )
-STARTUP_IN_PROGRESS: Final = Wanted(
+STARTUP_IN_PROGRESS: Final = DesiredCondition(
     keys.STARTUP_IN_PROGRESS_CONDITION,
     True,
     keys.IN_ORDER_IN_PROGRESS_REASON,
     "in order startup policy is in progress",
 )
-STARTUP_COMPLETED: Final = Wanted(
+STARTUP_COMPLETED: Final = DesiredCondition(
     keys.STARTUP_COMPLETED_CONDITION,
     True,
     keys.IN_ORDER_COMPLETED_REASON,
@@ -145,11 +147,11 @@ STARTUP_COMPLETED: Final = Wanted(
 )
 
 
-def failed(reason: str, message: str) -> Wanted:
+def failed(reason: str, message: str) -> DesiredCondition:
     """The condition that ends a JobSet as failed."""
-    return Wanted(keys.FAILED_CONDITION, True, reason, message, WARNING)
+    return DesiredCondition(keys.FAILED_CONDITION, True, reason, message, WARNING)
 
 
-def restarting(reason: str, message: str) -> Wanted:
+def restarting(reason: str, message: str) -> DesiredCondition:
     """The condition that all Jobs are being recreated."""
-    return Wanted(keys.RESTARTING_CONDITION, True, reason, message, WARNING)
+    return DesiredCondition(keys.RESTARTING_CONDITION, True, reason, message, WARNING)

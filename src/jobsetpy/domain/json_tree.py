@@ -12,6 +12,9 @@ from typing import Any
 Json = Mapping[str, Any]
 """A JSON object."""
 
+Patch = list[dict[str, Any]]
+"""Operations of RFC 6902."""
+
 EMPTY: Json = {}
 
 

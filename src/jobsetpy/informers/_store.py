@@ -348,7 +348,7 @@ class StoreWriter(Generic[T]):
         """Make the list that has begun the content, at once; returns what that changed.
 
         Objects whose resourceVersion did not change stay the same Python objects, and are no part
-        of the difference. Marks the store as synced.
+        of the difference. PodMarkers the store as synced.
         """
         staged, self._staged = self._staged, None
         assert staged is not None, "begin() comes first"

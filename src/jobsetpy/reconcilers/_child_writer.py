@@ -19,8 +19,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import PersistentVolumeClaim, Service
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import plan as p
+from jobsetpy.domain.children.suspension import resume_patch
 from jobsetpy.domain.conditions import WARNING
-from jobsetpy.domain.suspension import resume_patch
 from jobsetpy.errors import (
     AlreadyExistsError,
     ConflictError,

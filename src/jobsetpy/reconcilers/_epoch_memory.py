@@ -10,8 +10,8 @@ import attrs
 
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.domain.epoch_failures import Cause
-from jobsetpy.domain.epochs import Histogram, InvalidEpoch
+from jobsetpy.domain.epochs.decision import Histogram, InvalidEpoch
+from jobsetpy.domain.epochs.failures import Cause
 from jobsetpy.observability import metrics
 
 STATUS_LAG_S = 30.0

@@ -13,9 +13,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import controller_of
-from jobsetpy.domain.epoch_failures import Cause, Sign, judge, sign_of
-from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey, group_of
-from jobsetpy.domain.epochs import decide_epochs, needs_decision, parse_epoch, takes_part
+from jobsetpy.domain.epochs.decision import decide_epochs, needs_decision, parse_epoch, takes_part
+from jobsetpy.domain.epochs.failures import Cause, Sign, judge, sign_of
+from jobsetpy.domain.epochs.ledger import EpochLedger
+from jobsetpy.domain.membership import AttemptKey, attempt_of
 from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._epoch_memory import EpochMemories
 
@@ -51,7 +52,7 @@ class EpochWatch:
         """What was remembered."""
         return self._memories
 
-    def needs_pass(self, group: GroupKey, pod_uid: str = "") -> bool:
+    def needs_pass(self, group: AttemptKey, pod_uid: str = "") -> bool:
         """Whether the counts ask for a pass; O(1), and false for a group that is not current.
 
         The JobSet's own events cause passes too, so what cannot be known here yet is seen then.
@@ -110,7 +111,7 @@ class EpochWatch:
         memory.phases.sign(now)
         return True
 
-    def job_remade(self, group: GroupKey, job: Job) -> bool:
+    def job_remade(self, group: AttemptKey, job: Job) -> bool:
         """Whether a Job that goes because it is made anew on request ends the synced epoch."""
         jobset = self._current(group)
         if jobset is None or not self._may_end(jobset, jobset.status.synced_epoch):
@@ -128,12 +129,12 @@ class EpochWatch:
         memory = self._memories.get(jobset)
         return memory is None or memory.cause is None or memory.cause.epoch < epoch
 
-    def _current(self, group: GroupKey) -> JobSet | None:
+    def _current(self, group: AttemptKey) -> JobSet | None:
         """The JobSet of a group, if the group is of its present attempt."""
         if not self._jobsets.has_synced:
             return None
         jobset = self._jobsets.get(rt.ObjectKey(group.namespace, group.name))
-        return jobset if jobset is not None and GroupKey.of(jobset) == group else None
+        return jobset if jobset is not None and AttemptKey.of(jobset) == group else None
 
     def _job_of(self, pod: ChildPod) -> Job | None:
         owner = controller_of(pod.metadata.owner_references)
@@ -177,11 +178,11 @@ class JobHandler(ChangeHandler[Job]):
     def changed(self, old: Job | None, new: Job | None) -> None:
         remade = False
         if old is not None and _goes_to_be_remade(old, new):
-            left = group_of(old)
+            left = attempt_of(old)
             remade = left is not None and self.watch.job_remade(left, old)
         group = self.ledger.job_changed(old, new)
         if remade:
-            group = group_of(old) if old is not None else None
+            group = attempt_of(old) if old is not None else None
         if group is not None and (remade or self.watch.needs_pass(group)):
             self.controller.enqueue(rt.Request(rt.ObjectKey(group.namespace, group.name)))
 

@@ -81,7 +81,7 @@ class GroupWriter:
         with suppress(ConflictError, NotFoundError):
             await self._patch(config_map, {WAITING: value})
 
-    async def condition(self, jobset: JobSet, wanted: cond.Wanted) -> None:
+    async def condition(self, jobset: JobSet, wanted: cond.DesiredCondition) -> None:
         """Set a condition, if it is not set; an event tells of the change.
 
         Raises:

@@ -27,9 +27,9 @@ from jobsetpy.api.scheduling import (
     SchedulingWorkload,
 )
 from jobsetpy.client import HttpRequest
-from jobsetpy.domain.coscheduling_groups import Groups
-from jobsetpy.domain.coscheduling_podgroups import (
-    WantedObject,
+from jobsetpy.domain.coscheduling.gangs import Gangs
+from jobsetpy.domain.coscheduling.podgroups import (
+    DesiredObject,
     pod_group_name,
     pod_groups,
     same_spec,
@@ -52,7 +52,7 @@ class _Change:
     """
 
     old: _Object | None
-    new: WantedObject | None
+    new: DesiredObject | None
     now: bool = True
 
 
@@ -102,7 +102,7 @@ class PodGroupWriter:
         self._workloads = workloads
         self._parallel = parallel
 
-    async def sync(self, jobset: JobSet, groups: Groups, minima: Mapping[str, int]) -> int:
+    async def sync(self, jobset: JobSet, groups: Gangs, minima: Mapping[str, int]) -> int:
         """Make what is missing, replace what has another minimum, delete what is left over.
 
         Args:
@@ -140,7 +140,7 @@ class PodGroupWriter:
         jobset: JobSet,
         kind: _Kind,
         store: rt.Store[SchedulingPodGroup] | rt.Store[SchedulingWorkload],
-        wanted: Sequence[WantedObject],
+        wanted: Sequence[DesiredObject],
         away: Collection[str] = (),
     ) -> int:
         found: Iterable[_Object] = store.by_index(rt.OWNER_UID, jobset.metadata.uid)
@@ -189,7 +189,7 @@ class PodGroupWriter:
         with suppress(NotFoundError, ConflictError):
             await self._client.merge_patch(kind, meta.namespace, meta.name, body)
 
-    async def _create(self, jobset: JobSet, kind: _Kind, new: WantedObject) -> None:
+    async def _create(self, jobset: JobSet, kind: _Kind, new: DesiredObject) -> None:
         namespace = jobset.metadata.namespace
         try:
             await self._client.create(kind, namespace, new.body)

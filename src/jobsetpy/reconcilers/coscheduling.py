@@ -1,8 +1,8 @@
 """Keeps the labels of coscheduling's groups true on pods, and tells where each group stands.
 
-Pods get their labels from their Jobs' templates (``domain.jobs``), which cannot change while a Job
-runs. Three things make labels untrue: the JobSet is resized or asks for another minimum, somebody
-edits them, and pods that end and do not come again, for which a group must not wait.
+Pods get their labels from their Jobs' templates (``domain.children.jobs``), which cannot change
+while a Job runs. Three things make labels untrue: the JobSet is resized or asks for another minimum,
+somebody edits them, and pods that end and do not come again, for which a group must not wait.
 
 A pod's event costs the same however large its group is: some counts, a comparison of its labels,
 and a pass only if they are wrong or the group has just become, or ceased to be, complete.
@@ -26,14 +26,14 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain import conditions as cond
-from jobsetpy.domain import coscheduling_groups as domain
-from jobsetpy.domain import coscheduling_status as told
-from jobsetpy.domain.buckets import sort_jobs
-from jobsetpy.domain.coscheduling_backends import COSCHEDULER, PODGROUP, Marks
-from jobsetpy.domain.coscheduling_ledger import GATED, PodGroup, PodGroupLedger, is_live
-from jobsetpy.domain.coscheduling_podgroups import counts, resizing
+from jobsetpy.domain.coscheduling import gangs as domain
+from jobsetpy.domain.coscheduling import status as told
+from jobsetpy.domain.coscheduling.backends import COSCHEDULER, PODGROUP, PodMarkers
+from jobsetpy.domain.coscheduling.ledger import GATED, PodGroup, PodGroupLedger, is_live
+from jobsetpy.domain.coscheduling.podgroups import counts, resizing
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.planner import is_ours
+from jobsetpy.domain.jobs.buckets import sort_jobs
+from jobsetpy.domain.membership import is_ours
 from jobsetpy.errors import NotFoundError
 from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._gates import take_gate_off
@@ -72,7 +72,7 @@ class CoschedulingSettings:
     features: Features = attrs.field(factory=Features)
     workers: int = 4
     parallel_writes: int = 16
-    marks: Marks = attrs.field(factory=Marks)
+    marks: PodMarkers = attrs.field(factory=PodMarkers)
     not_served: str = ""
 
 
@@ -85,8 +85,8 @@ class _Memory:
 
     uid: str
     stamp: object
-    groups: domain.Groups
-    by_name: dict[str, domain.Group]
+    groups: domain.Gangs
+    by_name: dict[str, domain.Gang]
     left: dict[str, int] = attrs.field(factory=dict)
     least: dict[str, int] = attrs.field(factory=dict)
     incomplete: set[str] = attrs.field(factory=set)
@@ -219,7 +219,7 @@ class CoschedulingReconciler:
         if jobset is None or jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
             self._memory.pop(key, None)
             return rt.Result.done()
-        groups = domain.groups_of(jobset)
+        groups = domain.gangs_of(jobset)
         if groups is None:
             self._memory.pop(key, None)
             self._complain(jobset)
@@ -240,7 +240,7 @@ class CoschedulingReconciler:
         result = await self._tell(jobset, memory, standings)
         return attrs.evolve(result, summary=f"mended labels of {mended}") if mended else result
 
-    def _remember(self, jobset: JobSet, groups: domain.Groups) -> _Memory:
+    def _remember(self, jobset: JobSet, groups: domain.Gangs) -> _Memory:
         meta = jobset.metadata
         stamp = (meta.uid, meta.generation, _notes(jobset))
         memory = self._memory.get(meta.key)
@@ -301,7 +301,7 @@ class CoschedulingReconciler:
             raise ExceptionGroup(msg, [error for _, error in failed[:_SHOWN_ERRORS]])
         return len(todo)
 
-    def _minima(self, jobset: JobSet, groups: domain.Groups) -> dict[str, int]:
+    def _minima(self, jobset: JobSet, groups: domain.Gangs) -> dict[str, int]:
         """Minima of the API server's groups; 0 for those that have to be away just now.
 
         A minimum is no more than there are pods that name the group: Jobs that were made for

@@ -1,9 +1,9 @@
 """Keeps the child Jobs, Service and volume claims of each JobSet as its spec and rules ask.
 
-A pass looks at the caches, has ``domain.planner`` decide, and carries the plan out. It never acts
-on a cache that does not show its own earlier writes yet, and its status write carries the
-resourceVersion that the decision was made on, so a failure is counted once however stale a cache
-may be.
+A pass looks at the caches, has ``domain.children.planner`` decide, and carries the plan out. It
+never acts on a cache that does not show its own earlier writes yet, and its status write carries
+the resourceVersion that the decision was made on, so a failure is counted once however stale a
+cache may be.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import plan as p
-from jobsetpy.domain.coscheduling_backends import Marks
-from jobsetpy.domain.failure_policy import DECISIONS
+from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
+from jobsetpy.domain.children.volumes import claim_bodies
+from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.counters import is_ready
+from jobsetpy.domain.jobs.failure_policy import DECISIONS
 from jobsetpy.domain.names import subdomain
-from jobsetpy.domain.planner import ObservedJobSet, plan_jobs
-from jobsetpy.domain.status import is_ready
-from jobsetpy.domain.volumes import claim_bodies
 from jobsetpy.errors import NotFoundError, TerminalError
 from jobsetpy.observability import metrics
 from jobsetpy.reconcilers._child_writer import NAMED_FAILURES, ChildWriter
@@ -54,8 +54,8 @@ class JobsSettings:
         own_writes_ttl_s: how long to wait for the cache to show own writes.
         group_rbac: whether pods of a group are given the right to watch their ConfigMap.
         marks: what pods of coscheduling's groups are given.
-        rest: a pass over a JobSet comes no sooner after the one before than so many times the time
-            that one took to decide. Bounds the share of the event loop that one huge JobSet takes.
+        cooldown_factor: the minimum pause between two reconciles of a JobSet, as a multiple of
+            the time that the first one took to decide. Bounds one JobSet's share of the event loop.
     """
 
     features: Features = attrs.field(factory=Features)
@@ -63,9 +63,9 @@ class JobsSettings:
     parallel_writes: int = 64
     counters_every_s: float = 0.2
     own_writes_ttl_s: float = 30.0
-    rest: float = 8.0
+    cooldown_factor: float = 8.0
     group_rbac: bool = False
-    marks: Marks = attrs.field(factory=Marks)
+    marks: PodMarkers = attrs.field(factory=PodMarkers)
 
 
 @attrs.define
@@ -142,7 +142,7 @@ class JobsReconciler:
         begin = self._clock.monotonic()
         plan = plan_jobs(self._observe(jobset), self._clock.now())
         end = self._clock.monotonic()
-        memory.not_before = end + (end - begin) * self._settings.rest
+        memory.not_before = end + (end - begin) * self._settings.cooldown_factor
         return await self._execute(jobset, plan, memory)
 
     def _wait_s(self, key: rt.ObjectKey, memory: _Memory) -> float:

@@ -26,12 +26,11 @@ from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain import conditions as cond
-from jobsetpy.domain import group_decision as decision
-from jobsetpy.domain.epoch_ledger import GroupKey
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.group_scheduling import attempt, expected_pods
-from jobsetpy.domain.planner import is_ours
-from jobsetpy.domain.start_ledger import StartLedger
+from jobsetpy.domain.membership import AttemptKey, is_ours
+from jobsetpy.domain.startup_groups import decision
+from jobsetpy.domain.startup_groups.ledger import StartLedger
+from jobsetpy.domain.startup_groups.spec import attempt, expected_pods
 from jobsetpy.observability import metrics
 from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._group_writer import GroupWriter, lifted
@@ -115,7 +114,7 @@ class LeaderPodsReconciler:
         self._waits: dict[rt.ObjectKey, _Wait] = {}
         self._waiting: set[rt.ObjectKey] = set()
 
-    def needs_pass(self, group: GroupKey) -> bool:
+    def needs_pass(self, group: AttemptKey) -> bool:
         """Whether so many pods have started that the group may be complete; O(1).
 
         The JobSet's own events cause passes too, so what cannot be known here yet is seen then.
@@ -124,7 +123,7 @@ class LeaderPodsReconciler:
             return False
         key = rt.ObjectKey(group.namespace, group.name)
         jobset = self._jobsets.get(key)
-        if jobset is None or GroupKey.of(jobset) != group:
+        if jobset is None or AttemptKey.of(jobset) != group:
             return False
         wait = self._waits.get(key)
         if wait is not None and wait.released >= self._ledger.attempt(group):
@@ -139,7 +138,7 @@ class LeaderPodsReconciler:
         """
         key = request.key
         jobset = self._jobsets.get(key)
-        group = None if jobset is None else GroupKey.of(jobset)
+        group = None if jobset is None else AttemptKey.of(jobset)
         if jobset is None or group is None or not self._ledger.attempt(group):
             self._end(key)
             return rt.Result.done()
@@ -156,7 +155,7 @@ class LeaderPodsReconciler:
             return rt.Result.done()
         return await self._look(jobset, group)
 
-    async def _look(self, jobset: JobSet, group: GroupKey) -> rt.Result:
+    async def _look(self, jobset: JobSet, group: AttemptKey) -> rt.Result:
         key = jobset.metadata.key
         config_map = self._config_maps.get(_config_map_key(jobset))
         stored = lifted(jobset, config_map)

@@ -26,9 +26,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, InPlaceRestartStatus, JobSet
 from jobsetpy.api.meta import Condition
 from jobsetpy.domain import conditions as cond
-from jobsetpy.domain.epoch_laggards import laggards
-from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey
-from jobsetpy.domain.epochs import (
+from jobsetpy.domain.epochs.decision import (
     EpochDecision,
     Histogram,
     crash_loop,
@@ -39,7 +37,9 @@ from jobsetpy.domain.epochs import (
     next_epoch,
     takes_part,
 )
-from jobsetpy.domain.planner import is_ours
+from jobsetpy.domain.epochs.laggards import laggards
+from jobsetpy.domain.epochs.ledger import EpochLedger
+from jobsetpy.domain.membership import AttemptKey, is_ours
 from jobsetpy.domain.status import StatusDraft, condition_json
 from jobsetpy.domain.values import evolve
 from jobsetpy.errors import ConflictError, NotFoundError
@@ -134,7 +134,7 @@ class PodEpochsReconciler:
         )
         self._tell_invalid(jobset, memory)
         for _ in range(_TRIES):
-            pods = self._ledger.histogram(GroupKey.of(jobset))
+            pods = self._ledger.histogram(AttemptKey.of(jobset))
             decision = decide_epochs(jobset, pods, memory.cause)
             if decision.crashed:
                 decision = self._name_crash(jobset, pods, decision)
@@ -212,7 +212,7 @@ class PodEpochsReconciler:
         self,
         patch: dict[str, Any],
         conditions: tuple[Condition, ...],
-        wanted: Iterable[cond.Wanted],
+        wanted: Iterable[cond.DesiredCondition],
     ) -> None:
         """Bring conditions into a patch, where they change something."""
         changed = conditions
@@ -267,7 +267,7 @@ class PodEpochsReconciler:
         found = laggards(jobset, jobs, pods, epoch, self._stalled_after_s)
         self._memories.set_missing(memory, found.missing)
         self._memories.set_stalled(memory, stalled=found.missing > 0)
-        wanted = cond.Wanted(
+        wanted = cond.DesiredCondition(
             keys.BARRIER_STALLED_CONDITION, True, keys.PODS_MISSING_REASON, found.message
         )
         patch: dict[str, Any] = {}
@@ -345,7 +345,7 @@ class PodEpochsReconciler:
 
     def _tell_invalid(self, jobset: JobSet, memory: EpochMemory) -> None:
         """One Warning for each pod and unusable value."""
-        invalid = self._ledger.invalid(GroupKey.of(jobset))
+        invalid = self._ledger.invalid(AttemptKey.of(jobset))
         if not invalid and not memory.told:
             return
         for item in invalid.values():

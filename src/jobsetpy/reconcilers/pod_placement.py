@@ -27,14 +27,14 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import condition_true, controller_of
 from jobsetpy.domain.conditions import WARNING
-from jobsetpy.domain.follower_placement import (
+from jobsetpy.domain.placement.admission import LEADER_INDEX
+from jobsetpy.domain.placement.followers import (
     PlacedPod,
     PlacementPlan,
     UnknownTopology,
     is_misplaced,
     plan_followers,
 )
-from jobsetpy.domain.pod_placement import LEADER_INDEX
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.observability import metrics
 from jobsetpy.reconcilers._kinds import ListedPod

@@ -17,9 +17,9 @@ import msgspec
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, JobSetStatus
 from jobsetpy.domain import plan as p
+from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
+from jobsetpy.domain.children.suspension import resume_patch
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.planner import ObservedJobSet, plan_jobs
-from jobsetpy.domain.suspension import resume_patch
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.app.backend import Backend
 from jobsetpy.client import HttpRequest
-from jobsetpy.domain.coscheduling_backends import Marks
+from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.testing import eventually
 
@@ -70,7 +70,7 @@ class Site:
 
         own = await connect(kubeconfig=str(self.kubeconfig), qps=0)
         manager = Manager(own)
-        marks = Marks(backend=backend, member_resource=member_resource)
+        marks = PodMarkers(backend=backend, member_resource=member_resource)
         add_jobset_controllers(manager, backend=Backend(marks))
         if webhooks:
             admission.setup(manager, admission.WebhookSettings(marks=marks, **webhooks))

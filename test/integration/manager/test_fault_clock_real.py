@@ -55,7 +55,7 @@ class WallClock:
 
 async def test_the_leader_s_clock_jumps(cluster, client, namespace, tmp_path):
     """Restarts are counted once, the leader stays, nothing turns in circles; only a TTL notices."""
-    from fault_kit import group_of, quiet
+    from fault_kit import attempt_of, quiet
 
     clock = WallClock(tmp_path)
     configuration = tmp_path / "configuration.yaml"
@@ -87,7 +87,7 @@ async def test_the_leader_s_clock_jumps(cluster, client, namespace, tmp_path):
         await leader.start()
         first = await eventually(held, 60, poll_s=0.1)
         await standby.start()
-        async with group_of(client, namespace) as group:
+        async with attempt_of(client, namespace) as group:
             await group.create("recreate", "in-place")
             for number, hours in enumerate((6, -6), 1):
                 clock.jump(hours * HOURS)

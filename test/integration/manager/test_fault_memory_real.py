@@ -84,7 +84,7 @@ async def ended(manager) -> int:
 
 async def test_the_memory_limit_is_reached(cluster, client, namespace, tmp_path):
     """The kernel kills it; with the limit raised the next one goes on, and nothing counts twice."""
-    from fault_kit import group_of
+    from fault_kit import attempt_of
 
     if cluster.is_existing:
         pytest.skip("fills etcd")
@@ -94,7 +94,7 @@ async def test_the_memory_limit_is_reached(cluster, client, namespace, tmp_path)
     )
     try:
         await manager.start()
-        async with group_of(client, namespace) as group:
+        async with attempt_of(client, namespace) as group:
             await group.create("recreate", "in-place")
             limit.set(int((manager.rss_mb() + 15) * MEGABYTE))
             for name in ("recreate", "in-place"):

@@ -45,7 +45,7 @@ def answered(series) -> float:
 
 async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
     """A leader goes on where it was, or ends in time; one that starts meanwhile waits; no burst."""
-    from fault_kit import group_of, requests_of
+    from fault_kit import attempt_of, requests_of
 
     configuration = tmp_path / "configuration.yaml"
     configuration.write_text(CONFIGURATION.format(namespace=namespace))
@@ -54,7 +54,7 @@ async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
     late = ManagerProcess(cluster.kubeconfig, tmp_path / "late.log", *flags, metrics=True)
     try:
         await leader.start()
-        async with group_of(client, namespace) as group:
+        async with attempt_of(client, namespace) as group:
             await group.create("recreate", "in-place")
             before = during = await scraped(leader)
             status, told = await ready(leader)
@@ -113,7 +113,7 @@ async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
 
 async def test_etcd_is_slow(cluster, client, namespace, tmp_path):
     """Requests that take seconds or time out double nothing: no Job, pod, Service, event, restart."""
-    from fault_kit import group_of
+    from fault_kit import attempt_of
 
     manager = ManagerProcess(cluster.kubeconfig, tmp_path / "log")
     etcd = cluster.component_pid("etcd")
@@ -128,7 +128,7 @@ async def test_etcd_is_slow(cluster, client, namespace, tmp_path):
 
     try:
         await manager.start()
-        async with group_of(client, namespace) as group:
+        async with attempt_of(client, namespace) as group:
             stuttering = asyncio.create_task(stutter())
             await group.create("recreate", "single", "in-place")
             group.fail_soon("recreate", "in-place")
@@ -153,7 +153,7 @@ async def test_etcd_is_slow(cluster, client, namespace, tmp_path):
 
 async def test_two_managers_by_mistake(cluster, client, namespace, tmp_path):
     """Both work, neither knows of the other, one is stopped for a while: all comes out as with one."""
-    from fault_kit import group_of, quiet, requests_of
+    from fault_kit import attempt_of, quiet, requests_of
 
     both = [
         ManagerProcess(cluster.kubeconfig, tmp_path / f"log-{n}", metrics=True) for n in range(2)
@@ -167,7 +167,7 @@ async def test_two_managers_by_mistake(cluster, client, namespace, tmp_path):
         async with asyncio.TaskGroup() as starts:
             for one in both:
                 starts.create_task(one.start())
-        async with group_of(client, namespace) as group:
+        async with attempt_of(client, namespace) as group:
             begun = await written()
             await group.create("recreate", "single", "in-place")
             for name in ("recreate", "in-place"):

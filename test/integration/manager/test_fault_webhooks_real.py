@@ -129,7 +129,7 @@ def body_of(name: str) -> dict:
 
 async def test_webhooks_cannot_be_reached(cluster, client, namespace, tmp_path):
     """No JobSet is made or changed, and no pod of one; those that run, restart and end go on."""
-    from fault_kit import group_of
+    from fault_kit import attempt_of
 
     authority = x509.new_authority(datetime.now(UTC))
     async with front_of(client, namespace, tmp_path) as front:
@@ -138,7 +138,7 @@ async def test_webhooks_cannot_be_reached(cluster, client, namespace, tmp_path):
         try:
             await manager.start()
             await front.trust(authority)
-            async with group_of(client, namespace) as group:
+            async with attempt_of(client, namespace) as group:
                 await group.create("recreate", "in-place", "single")
                 front.proxy.refusing = True
                 front.proxy.cut()
@@ -245,7 +245,7 @@ async def test_certificates_end(cluster, client, namespace, tmp_path):
 
     The manager's own client certificate ends meanwhile, after it was exchanged on disk.
     """
-    from fault_kit import group_of, requests_of
+    from fault_kit import attempt_of, requests_of
 
     if cluster.is_existing:
         pytest.skip("needs the cluster's authority")
@@ -260,7 +260,7 @@ async def test_certificates_end(cluster, client, namespace, tmp_path):
             administrator(cluster, tmp_path, timedelta(hours=1))
             await manager.wait_ready()
             await front.trust(first)
-            async with group_of(client, namespace) as group:
+            async with attempt_of(client, namespace) as group:
                 await group.create("recreate")
 
                 async def create() -> None:

@@ -7,7 +7,7 @@ from jobsetpy.admission._review import ReviewRequest
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.domain.group_injection import Barrier
+from jobsetpy.domain.startup_groups.barrier import Barrier
 from jobsetpy.informers import StoreWriter
 from jobsetpy.testing._patches import json_patch
 

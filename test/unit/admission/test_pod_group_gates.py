@@ -12,7 +12,7 @@ from jobsetpy.admission._review import ReviewRequest
 from jobsetpy.api import keys
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.domain.coscheduling_backends import GATE, Marks
+from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers
 from jobsetpy.informers import StoreWriter
 from jobsetpy.testing._patches import json_patch
 
@@ -43,7 +43,8 @@ def request(labels, annotations=None, **spec):
 
 
 @pytest.mark.parametrize(
-    ("marks", "gates"), [(Marks(backend="coscheduler"), [GATE]), (Marks(), None), (None, None)]
+    ("marks", "gates"),
+    [(PodMarkers(backend="coscheduler"), [GATE]), (PodMarkers(), None), (None, None)],
 )
 async def test_pods_of_groups_are_gated(marks, gates):
     """With the coscheduler in charge, and otherwise not."""
@@ -59,7 +60,7 @@ async def test_the_barrier_of_group_scheduling_comes_beside_the_gate():
         {keys.GROUP_ATTEMPT: "1", keys.GROUP_SIZE: "2"},
         containers=[{"name": "c"}],
     )
-    answer = await serving(Marks(backend="coscheduler", member_resource=True)).mutate(asked)
+    answer = await serving(PodMarkers(backend="coscheduler", member_resource=True)).mutate(asked)
     spec = json_patch(asked.object, answer.patch)["spec"]
     assert spec["schedulingGates"] == [GATE]
     assert spec["initContainers"][0]["name"] == keys.GROUP_INIT_CONTAINER
@@ -68,7 +69,7 @@ async def test_the_barrier_of_group_scheduling_comes_beside_the_gate():
 
 
 @pytest.mark.parametrize(
-    ("marks", "refused"), [(Marks(backend="coscheduler"), True), (None, False)]
+    ("marks", "refused"), [(PodMarkers(backend="coscheduler"), True), (None, False)]
 )
 async def test_a_minimum_that_is_none_is_refused(marks, refused):
     """With the coscheduler in charge; another plugin may read it in its own way."""

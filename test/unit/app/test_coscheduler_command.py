@@ -10,7 +10,7 @@ import pytest
 from jobsetpy.app import configuration as file
 from jobsetpy.app import coscheduler, main
 from jobsetpy.coscheduler import LEASE_NAME, CoschedulerSettings
-from jobsetpy.domain.coscheduling_state import Limits
+from jobsetpy.domain.coscheduling.state import Limits
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 

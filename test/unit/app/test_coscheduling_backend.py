@@ -10,7 +10,7 @@ from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.app import configuration as c
 from jobsetpy.app import settings
 from jobsetpy.app.backend import choose_backend
-from jobsetpy.domain.coscheduling_backends import Marks
+from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.testing import RecordingClient, World
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
@@ -112,7 +112,7 @@ async def test_the_backend_is_what_the_cluster_has(kinds, wanted, chosen):
         world.register(kind)
     asked = c.Coscheduling(backend=wanted, scheduler_name="gangs", member_resource=True)
     backend = await choose_backend(RecordingClient(world, qps=0), asked)
-    assert backend.marks == Marks(backend=chosen, scheduler_name="gangs", member_resource=True)
+    assert backend.marks == PodMarkers(backend=chosen, scheduler_name="gangs", member_resource=True)
     assert ("does not serve it" in backend.not_served) == (chosen != wanted)
 
 

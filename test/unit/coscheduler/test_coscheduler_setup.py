@@ -21,7 +21,7 @@ from jobsetpy.coscheduler._report import (
 )
 from jobsetpy.coscheduler._setup import LOST
 from jobsetpy.coscheduler._writes import BindRequest
-from jobsetpy.domain.coscheduling_state import Limits
+from jobsetpy.domain.coscheduling.state import Limits
 from jobsetpy.errors import LeadershipLostError, NotLeadingError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
 from jobsetpy.observability.metrics import REGISTRY

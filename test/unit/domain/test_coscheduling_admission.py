@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsetpy.api import keys
-from jobsetpy.domain.coscheduling_admission import add_marks, member_problem
-from jobsetpy.domain.coscheduling_backends import GATE, Marks
+from jobsetpy.domain.coscheduling.admission import add_marks, member_problem
+from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers
 from jobsetpy.testing._patches import json_patch
 
-ON = Marks(backend="coscheduler")
-FULL = Marks(backend="coscheduler", scheduler_name="gangs", member_resource=True)
+ON = PodMarkers(backend="coscheduler")
+FULL = PodMarkers(backend="coscheduler", scheduler_name="gangs", member_resource=True)
 NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
 OTHER = {"name": "example.com/quota"}
 MEMBER = keys.POD_GROUP_MEMBER_RESOURCE
@@ -57,7 +57,7 @@ def test_a_gate_that_is_put_on_at_the_same_time_stays():
 @pytest.mark.parametrize("backend", ["labels", "podgroup"])
 def test_other_backends_add_nothing(backend):
     """Their pods are made by the manager, or need nothing."""
-    marks = Marks(backend=backend, scheduler_name="gangs", member_resource=True)
+    marks = PodMarkers(backend=backend, scheduler_name="gangs", member_resource=True)
     assert add_marks(pod(), marks) == []
 
 
@@ -98,7 +98,7 @@ GATES = st.lists(st.sampled_from([OTHER, GATE]), max_size=2, unique_by=lambda ga
     gates=st.none() | GATES,
     scheduler=st.none() | st.sampled_from(["", "default-scheduler", "own"]),
     resources=st.none() | st.fixed_dictionaries({}, optional={"limits": st.just({"cpu": "1"})}),
-    marks=st.sampled_from([ON, FULL, Marks()]),
+    marks=st.sampled_from([ON, FULL, PodMarkers()]),
 )
 def test_added_twice_is_added_once(labels, gates, scheduler, resources, marks):
     """The patch applies to what it was made for, and the second one is empty."""

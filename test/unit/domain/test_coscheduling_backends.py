@@ -7,20 +7,14 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.domain.coscheduling_backends import GATE, Marks, marked
-from jobsetpy.domain.coscheduling_groups import groups_of
-from jobsetpy.domain.coscheduling_podgroups import (
-    counts,
-    pod_groups,
-    resizing,
-    same_spec,
-    workload,
-)
+from jobsetpy.domain.children.jobs import blueprints
+from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers, marked
+from jobsetpy.domain.coscheduling.gangs import gangs_of
+from jobsetpy.domain.coscheduling.podgroups import counts, pod_groups, resizing, same_spec, workload
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.jobs import blueprints
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
-COSCHEDULER, PODGROUP = Marks(backend="coscheduler"), Marks(backend="podgroup")
+COSCHEDULER, PODGROUP = PodMarkers(backend="coscheduler"), PodMarkers(backend="podgroup")
 OTHER = {"name": "example.com/quota"}
 MEMBER = keys.POD_GROUP_MEMBER_RESOURCE
 NOTE = keys.COSCHEDULING_BACKEND_ANNOTATION
@@ -39,25 +33,25 @@ def make(*jobs, scope="JobSet", targets=None, restarts=0):
 @pytest.mark.parametrize(
     ("spec", "marks", "added"),
     [
-        ({}, Marks(), {}),
-        ({"schedulerName": "x"}, Marks(scheduler_name="second", member_resource=True), {}),
+        ({}, PodMarkers(), {}),
+        ({"schedulerName": "x"}, PodMarkers(scheduler_name="second", member_resource=True), {}),
         ({}, COSCHEDULER, {"schedulingGates": [GATE]}),
         ({"schedulingGates": [OTHER]}, COSCHEDULER, {"schedulingGates": [OTHER, GATE]}),
         ({"schedulingGates": [GATE, OTHER]}, COSCHEDULER, {}),
         ({"nodeName": "n"}, COSCHEDULER, {}),
         (
             {"schedulingGates": [GATE]},
-            Marks(backend="coscheduler", scheduler_name="second"),
+            PodMarkers(backend="coscheduler", scheduler_name="second"),
             {"schedulerName": "second"},
         ),
         (
             {"schedulingGates": [GATE], "schedulerName": "default-scheduler"},
-            Marks(backend="coscheduler", scheduler_name="second"),
+            PodMarkers(backend="coscheduler", scheduler_name="second"),
             {"schedulerName": "second"},
         ),
         (
             {"schedulingGates": [GATE], "schedulerName": "own"},
-            Marks(backend="coscheduler", scheduler_name="second"),
+            PodMarkers(backend="coscheduler", scheduler_name="second"),
             {},
         ),
         ({}, PODGROUP, {"schedulingGroup": {"podGroupName": "g-0"}}),
@@ -75,7 +69,7 @@ def test_one_container_asks_for_the_member_resource(resources):
     """Once for each pod, requested and limited, beside what the container asks for."""
     first = {"name": "a"} | ({} if resources is None else {"resources": resources})
     spec = {"containers": [first, {"name": "b"}]}
-    found = marked(spec, Marks(backend="coscheduler", member_resource=True), "")["containers"]
+    found = marked(spec, PodMarkers(backend="coscheduler", member_resource=True), "")["containers"]
     assert found[0]["resources"]["requests"] == {
         **(resources or {}).get("requests", {}),
         MEMBER: "1",
@@ -103,7 +97,7 @@ def test_jobs_of_targets_are_made_for_the_backend():
 
 def test_labels_alone_leave_no_trace_of_a_backend():
     """As it was before there were others."""
-    ((meta, template),) = bodies(make(), Marks())
+    ((meta, template),) = bodies(make(), PodMarkers())
     assert NOTE not in meta["annotations"] | template["metadata"]["annotations"]
     assert template["metadata"]["labels"][keys.POD_GROUP_MIN_AVAILABLE] == "6"
 
@@ -121,7 +115,7 @@ def test_without_the_feature_gate_nothing_is_marked():
 def test_pods_name_the_pod_groups_that_are_made(scope, restarts):
     """Each template's group is one of those, and each attempt has groups of its own."""
     jobset = make(replicated_job("a", 2), replicated_job("b"), scope=scope, restarts=restarts)
-    groups = groups_of(jobset)
+    groups = gangs_of(jobset)
     made = blueprints(jobset, Features(), PODGROUP)
     named = {
         plan.body(index)["spec"]["template"]["spec"]["schedulingGroup"]["podGroupName"]
@@ -138,7 +132,7 @@ def test_objects_are_the_jobsets_own():
     """Owner, label, minimum, priority class, and the template a group was made from."""
     high = replicated_job("b", 3, parallelism=4, pod_spec={"priorityClassName": "high"})
     jobset = make(replicated_job("a", 1), high, scope="Job", targets="b")
-    groups = groups_of(jobset)
+    groups = gangs_of(jobset)
     above = workload(jobset, groups)
     minima = {group.name: 2 for group in groups}
     found = pod_groups(jobset, groups, minima, above)
@@ -158,7 +152,7 @@ def test_objects_are_the_jobsets_own():
 def test_a_workload_has_no_more_than_eight_templates(count, has_one):
     """With more ReplicatedJobs the groups stand for themselves."""
     jobset = make(*(replicated_job(f"r{n}") for n in range(count)), scope="ReplicatedJob")
-    assert (workload(jobset, groups_of(jobset)) is not None) == has_one
+    assert (workload(jobset, gangs_of(jobset)) is not None) == has_one
 
 
 @pytest.mark.parametrize(
@@ -169,7 +163,7 @@ def test_nothing_is_made_for_those_without_pods(scope, titles, templates):
     """Neither a template nor a group, whatever minimum somebody names for it."""
     empty = (replicated_job("a", 0), replicated_job("b", parallelism=0))
     jobset = make(*empty, replicated_job("c", 2), scope=scope)
-    groups = groups_of(jobset)
+    groups = gangs_of(jobset)
     made = workload(jobset, groups).spec["podGroupTemplates"]
     assert [each["name"] for each in made] == templates
     by_title = {group.title: group.name for group in groups}
@@ -177,7 +171,7 @@ def test_nothing_is_made_for_those_without_pods(scope, titles, templates):
     found = pod_groups(jobset, groups, everything, None)
     assert [each.name for each in found] == [f"{by_title[title]}-0" for title in titles]
     without = make(*empty, scope=scope)
-    assert workload(without, groups_of(without)) is None
+    assert workload(without, gangs_of(without)) is None
 
 
 def member(name, index, pods, backend="podgroup"):
@@ -209,7 +203,7 @@ def test_groups_of_jobs_that_are_resized_are_away(scope, jobs, titles):
     """Those only, since pods without a node wait for their group meanwhile."""
     pair = (replicated_job("a", 2, parallelism=3), replicated_job("b", parallelism=3))
     jobset = make(*pair, scope=scope, targets="a")
-    groups = groups_of(jobset)
+    groups = gangs_of(jobset)
     by_title = {group.title: group.name for group in groups}
     assert resizing(jobset, groups, jobs) == {by_title[title] for title in titles}
 

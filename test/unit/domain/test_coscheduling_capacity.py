@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.domain.coscheduling import PodGroupKey
-from jobsetpy.domain.coscheduling_capacity import (
+from jobsetpy.domain.coscheduling.capacity import (
     UNSCHEDULABLE_TAINT,
     Capacity,
     NodeRoom,
@@ -17,6 +16,7 @@ from jobsetpy.domain.coscheduling_capacity import (
     milli,
     pod_requests,
 )
+from jobsetpy.domain.coscheduling.plugin import PodGroupKey
 
 KEY = PodGroupKey("ns", "g")
 CPU = Shape((("cpu", 1000),))

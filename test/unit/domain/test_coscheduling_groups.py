@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.domain.coscheduling_groups import (
-    LABELS,
-    Group,
-    groups_of,
-    is_true,
-    minimum,
-    possible,
-)
+from jobsetpy.domain.children.jobs import blueprints
+from jobsetpy.domain.coscheduling.gangs import LABELS, Gang, gangs_of, is_true, minimum, possible
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.jobs import blueprints
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 NAME, MIN = LABELS
@@ -41,7 +34,7 @@ def make(scope, *jobs, minimum=None, targets=None, uid="uid-1", name="test-js", 
 
 def groups(*args, **more):
     """Its groups."""
-    return groups_of(decoded(JobSet, make(*args, **more)))
+    return gangs_of(decoded(JobSet, make(*args, **more)))
 
 
 TWO = (replicated_job("a", 2, parallelism=3), replicated_job("b", 1, parallelism=2))
@@ -147,12 +140,12 @@ def child(name, index, *, succeeded=0, finished=None):
 def test_a_group_does_not_wait_for_pods_that_do_not_come_again(jobs, left):
     """Those that succeeded; a Job that failed is made anew, or the JobSet fails."""
     jobset = decoded(JobSet, make("JobSet", *TWO))
-    found = groups_of(jobset)
+    found = gangs_of(jobset)
     (group,) = found
     assert possible(jobset, found, jobs, Features()) == {group.name: left}
 
 
-GROUP = Group("n", "", 8, 6)
+GROUP = Gang("n", "", 8, 6)
 
 
 @pytest.mark.parametrize(

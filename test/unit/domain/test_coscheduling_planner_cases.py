@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobsetpy.domain.coscheduling import Member, PodGroupKey
-from jobsetpy.domain.coscheduling_planner import GroupPlanner
-from jobsetpy.domain.coscheduling_state import Bind, Lift, Limits, LookUp, Refuse, SeenPod
+from jobsetpy.domain.coscheduling.planner import GroupPlanner
+from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
+from jobsetpy.domain.coscheduling.state import Bind, Lift, Limits, LookUp, Refuse, SeenPod
 
 
 def seen(uid, group="g", *, minimum=2, gated=True, created=0.0, bound=False, ended=False, prio=0):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobsetpy.domain.coscheduling import Member, PodGroupKey, _Descending
-from jobsetpy.domain.coscheduling_planner import GroupPlanner
-from jobsetpy.domain.coscheduling_state import (
+from jobsetpy.domain.coscheduling.planner import GroupPlanner
+from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey, _Descending
+from jobsetpy.domain.coscheduling.state import (
     Bind,
     Cause,
     Limits,

@@ -8,10 +8,11 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import names
-from jobsetpy.domain.buckets import parse_count, sort_jobs
+from jobsetpy.domain.children.network import service_body
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.network import service_body
-from jobsetpy.domain.status import is_ready, replicated_job_statuses
+from jobsetpy.domain.jobs.buckets import sort_jobs
+from jobsetpy.domain.jobs.counters import is_ready, replicated_job_statuses
+from jobsetpy.domain.membership import parse_count
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 JOBSET = decoded(JobSet, jobset_json(replicated_job("a", 2), status={"restarts": 1}))

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from jobsetpy.domain.defaulting import default_jobset
+from jobsetpy.domain.validation.defaulting import default_jobset
 
 
 def jobset(template_spec: dict | None = None, pod: dict | None = None, **spec) -> dict:

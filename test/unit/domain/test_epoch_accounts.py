@@ -6,9 +6,9 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.domain.epoch_accounts import account
-from jobsetpy.domain.epoch_failures import Cause, Sign
-from jobsetpy.domain.epochs import Histogram, decide_epochs, needs_decision
+from jobsetpy.domain.epochs.accounts import account
+from jobsetpy.domain.epochs.decision import Histogram, decide_epochs, needs_decision
+from jobsetpy.domain.epochs.failures import Cause, Sign
 from jobsetpy.domain.values import evolve
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 

@@ -7,7 +7,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain.epoch_failures import Cause, Sign, judge, sign_of
+from jobsetpy.domain.epochs.failures import Cause, Sign, judge, sign_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 RESTART_ALL = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain.epoch_laggards import MAX_NAMED, laggards
+from jobsetpy.domain.epochs.laggards import MAX_NAMED, laggards
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 

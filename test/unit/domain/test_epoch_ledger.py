@@ -5,10 +5,11 @@ from __future__ import annotations
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.domain.epoch_ledger import EpochLedger, GroupKey
+from jobsetpy.domain.epochs.ledger import EpochLedger
+from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded
 
-GROUP = GroupKey("ns", "js-name", "js", 0)
+GROUP = AttemptKey("ns", "js-name", "js", 0)
 
 
 def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False, restarts=0):
@@ -169,7 +170,7 @@ def test_attempts_are_counted_apart():
     book.pod_changed(None, pod("q", 2, owner="new"))
 
     assert ({1: 1}, 0) == counts(book)
-    assert ({2: 1}, 0) == counts(book, GroupKey("ns", "js-name", "js", 1))
+    assert ({2: 1}, 0) == counts(book, AttemptKey("ns", "js-name", "js", 1))
 
 
 def test_jobsets_of_one_name_are_told_apart_by_uid():
@@ -177,7 +178,7 @@ def test_jobsets_of_one_name_are_told_apart_by_uid():
     book = ledger(job("old", owner="js-old"), job("new", owner="js-new"))
     book.pod_changed(None, pod(epoch=5, owner="old"))
 
-    assert ({}, 0) == counts(book, GroupKey("ns", "js-name", "js-new", 0))
+    assert ({}, 0) == counts(book, AttemptKey("ns", "js-name", "js-new", 0))
 
 
 def test_a_replaced_pod_of_the_same_name():
@@ -185,11 +186,11 @@ def test_a_replaced_pod_of_the_same_name():
     book = ledger(job(), job("two", attempt="1"))
     book.pod_changed(None, pod(epoch=1))
 
-    assert GroupKey("ns", "js-name", "js", 1) == book.pod_changed(
+    assert AttemptKey("ns", "js-name", "js", 1) == book.pod_changed(
         pod(epoch=1), pod(epoch=1, owner="two")
     )
     assert ({}, 0) == counts(book)
-    assert ({1: 1}, 0) == counts(book, GroupKey("ns", "js-name", "js", 1))
+    assert ({1: 1}, 0) == counts(book, AttemptKey("ns", "js-name", "js", 1))
 
 
 def test_a_job_whose_attempt_is_edited_moves():
@@ -197,9 +198,9 @@ def test_a_job_whose_attempt_is_edited_moves():
     book = ledger()
     book.pod_changed(None, pod(epoch=1))
 
-    assert GroupKey("ns", "js-name", "js", 3) == book.job_changed(job(), job(attempt="3"))
+    assert AttemptKey("ns", "js-name", "js", 3) == book.job_changed(job(), job(attempt="3"))
     assert ({}, 0) == counts(book)
-    assert ({1: 1}, 0) == counts(book, GroupKey("ns", "js-name", "js", 3))
+    assert ({1: 1}, 0) == counts(book, AttemptKey("ns", "js-name", "js", 3))
 
 
 def test_a_job_with_an_unreadable_attempt_has_no_group():
@@ -292,9 +293,9 @@ def test_restart_counts_move_with_the_job():
     book.job_changed(None, job("two", attempt="1"))
     book.pod_changed(pod(restarts=3), pod(restarts=3, owner="two"))
     assert {} == book.histogram(GROUP).restarts
-    assert {3: 1} == book.histogram(GroupKey("ns", "js-name", "js", 1)).restarts
+    assert {3: 1} == book.histogram(AttemptKey("ns", "js-name", "js", 1)).restarts
     book.job_changed(job("two", attempt="1"), None)
-    assert {} == book.histogram(GroupKey("ns", "js-name", "js", 1)).restarts
+    assert {} == book.histogram(AttemptKey("ns", "js-name", "js", 1)).restarts
 
 
 def test_the_group_of_a_pod():

@@ -6,7 +6,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.domain.epochs import (
+from jobsetpy.domain.epochs.decision import (
     INVALID,
     Histogram,
     decide_epochs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.domain.failure_policy import DECISIONS
+from jobsetpy.domain.jobs.failure_policy import DECISIONS
 from jobsetpy.domain.plan import EmitEvent
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import JobStatus
-from jobsetpy.domain.follower_placement import (
+from jobsetpy.domain.placement.followers import (
     PlacedPod,
     PlacementPlan,
     UnknownTopology,

@@ -11,7 +11,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.group_signal import MOUNT_PATH
-from jobsetpy.domain.group_injection import SCRIPT, Barrier, add_barrier
+from jobsetpy.domain.startup_groups.barrier import SCRIPT, Barrier, add_barrier
 from jobsetpy.testing._patches import json_patch
 
 NAME = keys.GROUP_INIT_CONTAINER

@@ -17,8 +17,8 @@ from jobsetpy.api.group_signal import (
     waiting_value,
 )
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain import group_decision as decision
-from jobsetpy.domain import group_scheduling as groups
+from jobsetpy.domain.startup_groups import decision
+from jobsetpy.domain.startup_groups import spec as groups
 from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
 
 ATTEMPT = keys.GROUP_ATTEMPT

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from jobsetpy.agent import settings as agent_settings
 from jobsetpy.api import keys
-from jobsetpy.domain import injection_pods
-from jobsetpy.domain.defaulting import default_jobset
-from jobsetpy.domain.injection import inject
-from jobsetpy.domain.validation import validate_create
+from jobsetpy.domain.injection import pods as injection_pods
+from jobsetpy.domain.injection.agent import inject
+from jobsetpy.domain.validation.create import validate_create
+from jobsetpy.domain.validation.defaulting import default_jobset
 
 IMAGE = "test.invalid/agent:1"
 MODE = keys.IN_PLACE_AGENT_ANNOTATION

@@ -6,10 +6,10 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.domain import json_tree
-from jobsetpy.domain.defaulting import default_jobset
-from jobsetpy.domain.injection import inject
-from jobsetpy.domain.injection_update import restore
-from jobsetpy.domain.validation_update import validate_update
+from jobsetpy.domain.injection.agent import inject
+from jobsetpy.domain.injection.update import restore
+from jobsetpy.domain.validation.defaulting import default_jobset
+from jobsetpy.domain.validation.update import validate_update
 
 IN_PLACE = {"failurePolicy": {"restartStrategy": "InPlaceRestart"}}
 MODE = keys.IN_PLACE_AGENT_ANNOTATION

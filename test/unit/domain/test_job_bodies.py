@@ -9,8 +9,8 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain.children.jobs import blueprints
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.jobs import blueprints
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 TOPOLOGY = keys.EXCLUSIVE_TOPOLOGY_ANNOTATION

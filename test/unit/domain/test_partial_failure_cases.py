@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.domain.children.planner import plan_jobs
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.planner import plan_jobs
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
 
 DRIVER = "test-js-driver-0"

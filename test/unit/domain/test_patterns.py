@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from jobsetpy.domain.patterns import MAX_PATTERN, compiled, found
+from jobsetpy.domain.jobs.patterns import MAX_PATTERN, compiled, found
 
 
 @pytest.mark.parametrize(

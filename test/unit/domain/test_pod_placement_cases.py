@@ -3,7 +3,7 @@
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.domain.pod_placement import (
+from jobsetpy.domain.placement.admission import (
     LeaderNotFoundError,
     PodPlace,
     base_name,

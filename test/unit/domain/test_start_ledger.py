@@ -7,13 +7,13 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.domain.epoch_ledger import GroupKey
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.group_decision import released_attempt
-from jobsetpy.domain.start_ledger import StartLedger
+from jobsetpy.domain.membership import AttemptKey
+from jobsetpy.domain.startup_groups.decision import released_attempt
+from jobsetpy.domain.startup_groups.ledger import StartLedger
 from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
 
-GROUP = GroupKey("default", "test-js", "js-uid", 0)
+GROUP = AttemptKey("default", "test-js", "js-uid", 0)
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 PASSED = {"terminated": {"exitCode": 0}}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobsetpy.domain.validation_jobs import has_agent
+from jobsetpy.domain.validation.jobs import has_agent
 
 SIDECAR = {
     "name": "agent",

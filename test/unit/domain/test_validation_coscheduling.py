@@ -7,10 +7,10 @@ import copy
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.domain.coscheduling_groups import LABELS
+from jobsetpy.domain.coscheduling.gangs import LABELS
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.validation import validate_create
-from jobsetpy.domain.validation_update import validate_update
+from jobsetpy.domain.validation.create import validate_create
+from jobsetpy.domain.validation.update import validate_update
 
 SCOPE, MIN = keys.COSCHEDULING_ANNOTATION, keys.COSCHEDULING_MIN_ANNOTATION
 TARGETS, TIMEOUT = keys.COSCHEDULING_TARGETS_ANNOTATION, keys.COSCHEDULING_TIMEOUT_ANNOTATION

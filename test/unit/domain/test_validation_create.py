@@ -8,7 +8,7 @@ import pytest
 
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.name_rules import effective_name
-from jobsetpy.domain.validation import LookupFailed, claims_to_look_up, validate_create
+from jobsetpy.domain.validation.create import LookupFailed, claims_to_look_up, validate_create
 
 sys.path.append(str(Path(__file__).parent))
 from validation_kit import MAX, jobset, rjob, rules

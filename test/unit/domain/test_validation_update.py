@@ -8,7 +8,7 @@ import pytest
 
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.json_equality import quantity, same
-from jobsetpy.domain.validation_update import validate_update
+from jobsetpy.domain.validation.update import validate_update
 
 sys.path.append(str(Path(__file__).parent))
 from validation_kit import jobset, rjob

@@ -1,0 +1,264 @@
+"""The child Jobs a JobSet should have, and their bodies.
+
+A JobSet may have thousands of Jobs that differ in a few numbers only. What they have in common is
+computed once per ReplicatedJob; a body is then a handful of small dicts around shared parts. Bodies
+are therefore read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet, ReplicatedJob
+from jobsetpy.api.meta import owner_reference_to
+from jobsetpy.domain.children.network import dns_hostnames
+from jobsetpy.domain.children.volumes import pod_volumes
+from jobsetpy.domain.coscheduling import backends
+from jobsetpy.domain.coscheduling import gangs as coscheduling_groups
+from jobsetpy.domain.coscheduling.podgroups import pod_group_name
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.buckets import job_restart_targets
+from jobsetpy.domain.names import coordinator_endpoint, job_key, job_name, namespaced_job, subdomain
+from jobsetpy.domain.startup_groups import spec as group_scheduling
+
+GENERATED_KEYS: Final = frozenset(
+    {
+        keys.JOBSET_NAME,
+        keys.JOBSET_UID,
+        keys.REPLICATED_JOB_NAME,
+        keys.RESTART_ATTEMPT,
+        keys.JOB_RESTART_ATTEMPT,
+        keys.REPLICATED_JOB_REPLICAS,
+        keys.GLOBAL_REPLICAS,
+        keys.JOB_INDEX,
+        keys.JOB_KEY,
+        keys.JOB_GLOBAL_INDEX,
+        keys.GROUP_NAME,
+        keys.GROUP_REPLICAS,
+        keys.JOB_GROUP_INDEX,
+        keys.COORDINATOR,
+        keys.EXCLUSIVE_TOPOLOGY_ANNOTATION,
+        keys.NODE_SELECTOR_ANNOTATION,
+        keys.COSCHEDULING_BACKEND_ANNOTATION,
+        keys.COSCHEDULING_CREATED_ANNOTATION,
+        *group_scheduling.ANNOTATIONS,
+    }
+)
+"""Keys whose value on Jobs and pods is the controller's, whatever a template says."""
+
+_NO_SCHEDULE_TOLERATION: Final = {
+    "key": keys.NO_SCHEDULE_TAINT,
+    "operator": "Exists",
+    "effect": "NoSchedule",
+}
+
+_NO_MARKS: Final = backends.PodMarkers()
+
+
+class Blueprint:
+    """Makes the Jobs of one ReplicatedJob.
+
+    Args:
+        jobset: the parent; its status gives the attempt.
+        replicated: the ReplicatedJob.
+        first_global: sum of the replicas of the ReplicatedJobs before it.
+        first_in_group: the same over those with its group name.
+        global_replicas: sum of the replicas of all.
+        group_replicas: sum of the replicas in its group.
+        own_attempts: each index's own restarts, or ``None`` to leave that label out.
+        pod_groups: of coscheduling, if the JobSet asks for it.
+        marks: what pods of those groups are given beside their labels.
+    """
+
+    def __init__(
+        self,
+        jobset: JobSet,
+        replicated: ReplicatedJob,
+        *,
+        first_global: int,
+        first_in_group: int,
+        global_replicas: int,
+        group_replicas: int,
+        own_attempts: tuple[int, ...] | None,
+        pod_groups: coscheduling_groups.Gangs | None = None,
+        marks: backends.PodMarkers = _NO_MARKS,
+    ) -> None:
+        meta = jobset.metadata
+        self.replicated = replicated
+        self._namespace = meta.namespace
+        self._jobset_name = meta.name
+        self._first_global = first_global
+        self._first_in_group = first_in_group
+        self._own_attempts = own_attempts
+        self._pod_groups = pod_groups
+        self._marks = marks
+        self._attempt = jobset.status.restarts
+        self._owner = [owner_reference_to(jobset)]
+
+        common = {
+            keys.JOBSET_NAME: meta.name,
+            keys.JOBSET_UID: meta.uid,
+            keys.REPLICATED_JOB_NAME: replicated.name,
+            keys.RESTART_ATTEMPT: str(jobset.status.restarts),
+            keys.REPLICATED_JOB_REPLICAS: str(replicated.replicas),
+            keys.GLOBAL_REPLICAS: str(global_replicas),
+            keys.GROUP_NAME: replicated.group_name,
+            keys.GROUP_REPLICAS: str(group_replicas),
+        }
+        endpoint = coordinator_endpoint(jobset)
+        if endpoint is not None:
+            common[keys.COORDINATOR] = endpoint
+
+        job_template = _part(replicated.template, "metadata")
+        job_spec = _part(replicated.template, "spec")
+        pod_template = _part(job_spec, "template")
+        pod_meta = _part(pod_template, "metadata")
+        placement = placement_annotations(jobset, replicated)
+        placement |= group_scheduling.job_annotations(jobset, replicated)
+        self._job_labels = {**_part(job_template, "labels"), **common}
+        self._job_annotations = {**_part(job_template, "annotations"), **common, **placement}
+        # It asks for one Job to be made anew; from a template it would do so for ever.
+        self._job_annotations.pop(keys.RESTART_ANNOTATION, None)
+        self._pod_labels = {**_part(pod_meta, "labels"), **common}
+        self._pod_annotations = {**_part(pod_meta, "annotations"), **common, **placement}
+        if pod_groups is not None and pod_groups.of(replicated.name, 0) is not None:
+            told = backends.job_annotations(marks)
+            self._job_annotations |= told
+            self._pod_annotations |= coscheduling_groups.pod_annotations(jobset) | told
+
+        pod_spec = dict(_part(pod_template, "spec"))
+        if dns_hostnames(jobset):
+            pod_spec["subdomain"] = subdomain(jobset)
+        volumes = pod_volumes(jobset, pod_spec)
+        if volumes:
+            pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), *volumes]
+        # Judged by the Job's annotations, which the template may have given it by itself.
+        self._reserves_nodes = (
+            keys.EXCLUSIVE_TOPOLOGY_ANNOTATION in self._job_annotations
+            and keys.NODE_SELECTOR_ANNOTATION in self._job_annotations
+        )
+        if self._reserves_nodes:
+            pod_spec["tolerations"] = [
+                *(pod_spec.get("tolerations") or ()),
+                _NO_SCHEDULE_TOLERATION,
+            ]
+        self._pod_spec = pod_spec
+        self._pod_meta = pod_meta
+        self._pod_template = pod_template
+        self._spec = {**job_spec, "suspend": jobset.spec.suspend is True}
+
+    def name(self, index: int) -> str:
+        """Name of the Job at that index."""
+        return job_name(self._jobset_name, self.replicated.name, index)
+
+    def names(self) -> Iterator[tuple[int, str]]:
+        """Index and name of every Job."""
+        stem = job_name(self._jobset_name, self.replicated.name, "")
+        return ((index, f"{stem}{index}") for index in range(self.replicated.replicas))
+
+    def body(self, index: int) -> dict[str, Any]:
+        """The Job at that index, as JSON. Parts of it are shared with other bodies."""
+        name = self.name(index)
+        own = {
+            keys.JOB_INDEX: str(index),
+            keys.JOB_KEY: job_key(self._namespace, name),
+            keys.JOB_GLOBAL_INDEX: str(self._first_global + index),
+            keys.JOB_GROUP_INDEX: str(self._first_in_group + index),
+        }
+        if self._own_attempts is not None:
+            own[keys.JOB_RESTART_ATTEMPT] = str(self._own_attempts[index])
+        group = (
+            None if self._pod_groups is None else self._pod_groups.of(self.replicated.name, index)
+        )
+        in_group = {} if group is None else group.labels
+        pod_spec: Mapping[str, Any] = self._pod_spec
+        if group is not None:
+            own_group = pod_group_name(group.name, self._attempt)
+            pod_spec = backends.marked(pod_spec, self._marks, own_group)
+        if self._reserves_nodes:
+            pod_spec = {
+                **pod_spec,
+                "nodeSelector": {
+                    **(pod_spec.get("nodeSelector") or {}),
+                    keys.NAMESPACED_JOB_LABEL: namespaced_job(self._namespace, name),
+                },
+            }
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": name,
+                "namespace": self._namespace,
+                "labels": self._job_labels | own,
+                "annotations": self._job_annotations | own,
+                "ownerReferences": self._owner,
+            },
+            "spec": {
+                **self._spec,
+                "template": {
+                    **self._pod_template,
+                    "metadata": {
+                        **self._pod_meta,
+                        "labels": self._pod_labels | own | in_group,
+                        "annotations": self._pod_annotations | own,
+                    },
+                    "spec": pod_spec,
+                },
+            },
+        }
+
+
+def blueprints(
+    jobset: JobSet, features: Features, marks: backends.PodMarkers = _NO_MARKS
+) -> dict[str, Blueprint]:
+    """A blueprint for each ReplicatedJob, by name and in the order of the spec."""
+    replicated_jobs = jobset.spec.replicated_jobs
+    in_group: dict[str, int] = {}
+    for item in replicated_jobs:
+        in_group[item.group_name] = in_group.get(item.group_name, 0) + item.replicas
+    total = sum(item.replicas for item in replicated_jobs)
+    own_attempts = job_restart_targets(jobset) if features.restart_job else {}
+    pod_groups = coscheduling_groups.gangs_of(jobset) if features.coscheduling else None
+    out = {}
+    before = 0
+    before_in_group = dict.fromkeys(in_group, 0)
+    for item in replicated_jobs:
+        out[item.name] = Blueprint(
+            jobset,
+            item,
+            first_global=before,
+            first_in_group=before_in_group[item.group_name],
+            global_replicas=total,
+            group_replicas=in_group[item.group_name],
+            own_attempts=own_attempts.get(item.name),
+            pod_groups=pod_groups,
+            marks=marks,
+        )
+        before += item.replicas
+        before_in_group[item.group_name] += item.replicas
+    return out
+
+
+def placement_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:
+    """Annotations of exclusive placement: the ReplicatedJob's win over the JobSet's.
+
+    The node-selector annotation counts only beside an exclusive-topology annotation at its level.
+    """
+    out: dict[str, str] = {}
+    template = _part(_part(replicated.template, "metadata"), "annotations")
+    for source in (jobset.metadata.annotations, template):
+        topology = source.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
+        if topology is None:
+            continue
+        out[keys.EXCLUSIVE_TOPOLOGY_ANNOTATION] = topology
+        if keys.NODE_SELECTOR_ANNOTATION in source:
+            out[keys.NODE_SELECTOR_ANNOTATION] = source[keys.NODE_SELECTOR_ANNOTATION]
+    return out
+
+
+def _part(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A nested object of JSON; missing and null are empty."""
+    value = mapping.get(name)
+    return value if isinstance(value, Mapping) else {}

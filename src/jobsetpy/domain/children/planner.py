@@ -1,0 +1,311 @@
+"""The order in which the rules of a JobSet are decided.
+
+Failure comes before success, both before creation, creation before suspension: users' expectations
+rest on this order, so it is written down once, here, and every rule has a file of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime, timedelta
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet, ReplicatedJob, ReplicatedJobStatus
+from jobsetpy.domain import conditions as cond
+from jobsetpy.domain.children.jobs import Blueprint, blueprints
+from jobsetpy.domain.children.network import dns_hostnames, service_body
+from jobsetpy.domain.children.suspension import resumptions, suspensions
+from jobsetpy.domain.children.volumes import claim_bodies
+from jobsetpy.domain.coscheduling.backends import PodMarkers
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.buckets import Buckets, sort_jobs
+from jobsetpy.domain.jobs.counters import all_jobs_ready, replicated_job_statuses
+from jobsetpy.domain.jobs.elastic import resizes
+from jobsetpy.domain.jobs.failure_policy import (
+    FAIL_JOB,
+    Match,
+    apply_failure_policy,
+    fail_beyond_completion,
+    split,
+    stays_failed_notice,
+)
+from jobsetpy.domain.jobs.startup_policy import (
+    WAITING_FOR_DELETION,
+    dependencies_reached,
+    has_started,
+    in_order,
+    waiting_notice,
+)
+from jobsetpy.domain.jobs.success_policy import is_out_of_reach, is_satisfied
+from jobsetpy.domain.jobs.ttl import remaining
+from jobsetpy.domain.membership import is_ours, replicated_job_of
+from jobsetpy.domain.names import job_name, subdomain
+from jobsetpy.domain.plan import (
+    Action,
+    CreateClaim,
+    CreateJob,
+    CreateService,
+    DeleteJob,
+    DeleteJobSet,
+    EmitEvent,
+    JobsPlan,
+)
+from jobsetpy.domain.startup_groups import spec as group_scheduling
+from jobsetpy.domain.status import StatusDraft
+
+
+@attrs.frozen
+class ObservedJobSet:
+    """All that one pass looks at.
+
+    Args:
+        jobset: the JobSet.
+        jobs: the Jobs whose controller it is by UID, in any order.
+        services: names of all Services of its namespace that matter (its own name suffices).
+        claims: names of the volume claims of its namespace that are known to exist.
+        features: the feature gates.
+        config_maps: names of the ConfigMaps of its namespace that are known to exist.
+        group_rbac: whether pods are given the right to watch their group's ConfigMap.
+        marks: what pods of coscheduling's groups are given.
+    """
+
+    jobset: JobSet
+    jobs: Sequence[Job] = ()
+    services: AbstractSet[str] = frozenset()
+    claims: AbstractSet[str] = frozenset()
+    features: Features = attrs.field(factory=Features)
+    config_maps: AbstractSet[str] = frozenset()
+    group_rbac: bool = False
+    marks: PodMarkers = attrs.field(factory=PodMarkers)
+
+
+def plan_jobs(observed: ObservedJobSet, now: datetime) -> JobsPlan:
+    """Decide everything one pass does.
+
+    The same input gives the same plan, whatever the order of Jobs; carrying a plan out and
+    planning again comes to rest.
+
+    Args:
+        observed: JobSet and children, perhaps older than what the API server has.
+        now: aware; for conditions and the time to live.
+    """
+    jobset = observed.jobset
+    if not is_ours(jobset) or jobset.metadata.deletion_timestamp is not None:
+        return JobsPlan()
+    return _Pass(observed, now).plan()
+
+
+class _Pass:
+    """The state of one decision."""
+
+    def __init__(self, observed: ObservedJobSet, now: datetime) -> None:
+        self.observed = observed
+        self.jobset = observed.jobset
+        self.spec = observed.jobset.spec
+        self.features = observed.features
+        self.now = now
+        self.draft = StatusDraft(self.jobset.status, now)
+        self.actions: list[Action] = []
+        self.buckets: Buckets = sort_jobs(self.jobset, observed.jobs, observed.features)
+        self.suspended = self.spec.suspend is True
+        self.in_order = in_order(self.spec)
+        self.counters: dict[str, ReplicatedJobStatus] = {}
+        self.stay_failed: list[Match] = []
+        self.waits: list[EmitEvent] = []
+
+    def plan(self) -> JobsPlan:
+        statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
+        self.draft.count_replicated_jobs(statuses)
+        self.counters = {item.name: item for item in statuses}
+        if cond.finished(self.jobset.status.conditions) is not None:
+            return self._clean_up()
+        self._delete(self.buckets.previous)
+        self._delete(self.buckets.marked)
+        self.stay_failed, failed = split(self.spec.failure_policy, self.buckets.failed)
+        self._count_what_stays_failed()
+        if not self.suspended and all_jobs_ready(
+            self.jobset, statuses, stay_failed=len(self.stay_failed)
+        ):
+            self.draft.set(cond.RESTART_ENDED_READY)
+        if failed:
+            problem = apply_failure_policy(self.jobset, failed, self.draft, self.features)
+            return self._result(problem=problem)
+        if self.buckets.successful and is_satisfied(self.spec, self.buckets.successful):
+            self.draft.complete()
+            return self._result()
+        if self.stay_failed and self._is_out_of_reach():
+            fail_beyond_completion(self.stay_failed, self.draft)
+            return self._result()
+        # What follows tells of actions, and is stored only when those succeeded.
+        before_actions = self.draft.write()
+        self._create_what_pods_need()
+        if self.features.elastic_jobset:
+            self.actions += resizes(self.spec, self.buckets.active)
+        self._create_jobs()
+        self._suspend_or_resume()
+        return attrs.evolve(self._result(), partial_status=before_actions)
+
+    def _count_what_stays_failed(self) -> None:
+        """Once each: with the status write that counts the Job among the failed ones."""
+        before = {item.name: item.failed for item in self.jobset.status.replicated_jobs_status}
+        for name, count in Counter(replicated_job_of(m.job) for m in self.stay_failed).items():
+            now = self.counters.get(name)
+            if now is not None:
+                self.draft.decided(FAIL_JOB, min(count, max(0, now.failed - before.get(name, 0))))
+
+    def _is_out_of_reach(self) -> bool:
+        return is_out_of_reach(
+            self.spec,
+            successful=self.buckets.successful,
+            stay_failed=[match.job for match in self.stay_failed],
+            running=[job for job in self.buckets.active if job.spec.suspend is not True],
+        )
+
+    def _result(self, *, problem: str = "", requeue_after: timedelta | None = None) -> JobsPlan:
+        write = self.draft.write()
+        return JobsPlan(
+            actions=tuple(self.actions),
+            status=write,
+            partial_status=write,
+            notices=self._notices(problem),
+            problem=problem,
+            requeue_after=requeue_after,
+        )
+
+    def _notices(self, problem: str) -> tuple[EmitEvent, ...]:
+        notices = [
+            EmitEvent(cond.WARNING, keys.INVALID_JOB_REASON, item.why, item.job.metadata.name)
+            for item in sorted(self.buckets.invalid, key=lambda item: item.job.metadata.name)
+        ]
+        notices += [stays_failed_notice(match) for match in self.stay_failed]
+        notices += [
+            EmitEvent(
+                cond.NORMAL,
+                keys.RESTART_REQUESTED_REASON,
+                f"job {name!r} is made anew at the same attempt, since it carries the annotation "
+                f"{keys.RESTART_ANNOTATION}",
+                name,
+            )
+            for name in sorted(
+                job.metadata.name
+                for job in self.buckets.marked
+                if job.metadata.deletion_timestamp is None
+            )
+        ]
+        if problem:
+            reason = keys.FAILURE_POLICY_NOT_APPLICABLE_REASON
+            notices.append(EmitEvent(cond.WARNING, reason, problem))
+        return (*notices, *self.waits)
+
+    def _clean_up(self) -> JobsPlan:
+        """After the end: active Jobs go, finished ones stay, and in time the JobSet itself goes."""
+        self._delete(self.buckets.active)
+        left = remaining(self.jobset, self.now)
+        if left is not None and left <= timedelta(0):
+            meta = self.jobset.metadata
+            self.actions.append(DeleteJobSet(meta.name, meta.uid))
+            left = None
+        return self._result(requeue_after=left)
+
+    def _delete(self, jobs: Sequence[Job]) -> None:
+        self.actions += [
+            DeleteJob(job.metadata.name, job.metadata.uid)
+            for job in jobs
+            if job.metadata.deletion_timestamp is None
+        ]
+
+    def _create_what_pods_need(self) -> None:
+        if dns_hostnames(self.jobset):
+            name = subdomain(self.jobset)
+            if name not in self.observed.services:
+                self.actions.append(CreateService(name, service_body(self.jobset)))
+        if self.spec.volume_claim_policies:
+            self.actions += [
+                CreateClaim(name, body)
+                for name, body in claim_bodies(self.jobset).items()
+                if name not in self.observed.claims
+            ]
+        if self.spec.group_scheduling_config is not None:
+            observed = self.observed
+            self.actions += group_scheduling.objects(
+                self.jobset, observed.config_maps, rbac=observed.group_rbac
+            )
+
+    def _create_jobs(self) -> None:
+        policy = self.spec.failure_policy
+        blocked = (
+            policy is not None
+            and policy.restart_strategy == keys.BLOCKING_RECREATE
+            and bool(self.buckets.previous)
+        )
+        ordered = self.in_order and not self.suspended
+        if blocked:
+            self.waits.append(WAITING_FOR_DELETION)
+        plans: dict[str, Blueprint] | None = None
+        for item in self.spec.replicated_jobs:
+            if not self._dependencies_reached(item):
+                self._wait_for_dependencies()
+                continue
+            if ordered and has_started(item, self.counters.get(item.name)):
+                continue
+            stem = job_name(self.jobset.metadata.name, item.name, "")
+            taken = self.buckets.names
+            missing = [index for index in range(item.replicas) if f"{stem}{index}" not in taken]
+            if missing and not blocked:
+                # Blueprints are worth their cost only when something has to be built.
+                plans = plans or blueprints(self.jobset, self.features, self.observed.marks)
+                plan = plans[item.name]
+                self.actions += [CreateJob(f"{stem}{i}", plan.body(i)) for i in missing]
+            if ordered:
+                self.draft.set(cond.STARTUP_IN_PROGRESS)
+                return
+        if ordered:
+            self.draft.set(cond.STARTUP_COMPLETED)
+
+    def _wait_for_dependencies(self) -> None:
+        if all(each.reason != keys.WAITING_FOR_DEPENDENCIES_REASON for each in self.waits):
+            self.waits.append(waiting_notice(self.spec))
+
+    def _suspend_or_resume(self) -> None:
+        if self.suspended:
+            self.actions += suspensions(self.buckets.active)
+            self.draft.set(cond.SUSPENDED)
+            self.draft.set(cond.RESTART_ENDED_SUSPENDED)
+            return
+        suspended: dict[str, list[Job]] = {}
+        for job in self.buckets.active:
+            if job.spec.suspend is True:
+                suspended.setdefault(replicated_job_of(job), []).append(job)
+        self._recall_suspension()
+        for item in self.spec.replicated_jobs:
+            if not self._dependencies_reached(item):
+                continue
+            if self.in_order and has_started(item, self.counters.get(item.name)):
+                continue
+            own = group_scheduling.job_annotations(self.jobset, item)
+            self.actions += resumptions(item, suspended.get(item.name, ()), own)
+            if self.in_order:
+                self.draft.set(cond.STARTUP_IN_PROGRESS)
+                return
+        self.draft.set(cond.RESUMED)
+
+    def _recall_suspension(self) -> None:
+        """Write down a suspension that was over before that could be done.
+
+        A JobSet that is resumed while its status is written refuses that write; when it was last
+        resumed is read off this condition (``domain.epoch_accounts``).
+        """
+        all_stopped = all(job.spec.suspend is True for job in self.buckets.active)
+        waits = any(item.depends_on for item in self.spec.replicated_jobs)
+        if self.buckets.active and all_stopped and not waits:
+            self.draft.set(cond.SUSPENDED)
+
+    def _dependencies_reached(self, item: ReplicatedJob) -> bool:
+        return not item.depends_on or dependencies_reached(
+            item, self.counters, {each.name: each.replicas for each in self.spec.replicated_jobs}
+        )

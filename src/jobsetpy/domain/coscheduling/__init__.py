@@ -1,0 +1,1 @@
+"""Gangs of pods that are bound together or not at all."""

@@ -1,0 +1,568 @@
+"""Which groups are lifted, which binds are held, answered or refused: a state machine without I/O.
+
+What happens goes in (pods seen and gone, binds asked for, members the scheduler found no node for,
+results, time); what is to be done comes out as a list of actions. A process around it holds the
+requests, writes to the API server, and calls :meth:`GroupPlanner.tick` by :meth:`next_wake`.
+
+* **One group settles at a time.** The scheduler queues pods by when it first saw them, so the order
+  among groups comes from here: the next group is lifted when each lifted pod of the one before has
+  found a node, was found unschedulable, or is gone.
+* **Lifting cannot be undone**, so only a few incomplete groups are lifted at a time. One that fails
+  again and again gives its place to others, since it may never fit; of such there is a bound too.
+* **A group is bound as a whole or not at all**: binds are held until there are enough of them.
+  When that cannot become true, all are refused, and the scheduler gives up their reservations.
+* **A group for which there is no room stays gated**, if it is known how much room there is.
+* **Groups that ran out of time take turns**: while one of them has its turn, the others' binds are
+  refused. So one that fits gets on even if nothing is ever heard of unschedulable pods.
+
+Costs per event do not grow with the group, but for those that release or refuse all of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from jobsetpy.domain.coscheduling import plugin
+from jobsetpy.domain.coscheduling.plugin import PodGroupKey
+from jobsetpy.domain.coscheduling.state import (
+    Action,
+    Bind,
+    Cause,
+    Census,
+    Lift,
+    Limits,
+    LookUp,
+    NoObserver,
+    Observer,
+    PodState,
+    Refuse,
+    Room,
+    SeenPod,
+    Standing,
+    TrackedGroup,
+    TrackedPod,
+)
+
+RECENT_S: Final = 1.0
+"""So long after a group has given up its reservations, these count as its own."""
+
+
+class GroupPlanner:
+    """All groups of a cluster. ``now`` is a monotonic time in seconds everywhere."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        observer: Observer | None = None,
+        room: Room | None = None,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._room = room
+        self._observer: Observer = observer or NoObserver()
+        self._groups: dict[PodGroupKey, TrackedGroup] = {}
+        self._pods: dict[str, TrackedPod] = {}
+        self._tickets: dict[int, TrackedPod] = {}
+        self._settling: TrackedGroup | None = None
+        self._holding: dict[PodGroupKey, TrackedGroup] = {}
+        self._ready: dict[PodGroupKey, TrackedGroup] = {}
+        self._flying: dict[PodGroupKey, TrackedGroup] = {}
+        self._turn: TrackedGroup | None = None
+        self._turn_ends = 0.0
+        self._may_lift = False
+        self._paused = False
+        self._out: list[Action] = []
+
+    def pause(self) -> None:
+        """Decide nothing while pods are shown that were there before.
+
+        The order of groups, and which of them are large enough, is known when all have been seen.
+        """
+        self._paused = True
+
+    def resume(self, now: float) -> list[Action]:
+        """All have been seen."""
+        self._paused = False
+        return self._done(now)
+
+    # -- what happens -------------------------------------------------------------------------
+
+    def seen(self, pod: SeenPod, now: float) -> list[Action]:
+        """A pod is new, or has changed."""
+        uid = pod.member.uid
+        known = self._pods.get(uid)
+        if known is not None and (pod.ended or known.group.key != pod.group):
+            self._remove(known)
+            known = None
+        if pod.ended:
+            return self._done(now)
+        kind = attrs.evolve(pod.member, uid="")
+        if known is None:
+            state = PodState.GATED if pod.gated else PodState.LIFTED
+            if pod.member.bound:
+                state = PodState.BOUND
+            group = self._groups.setdefault(pod.group, TrackedGroup(pod.group))
+            known = self._pods[uid] = TrackedPod(uid, pod.name, group, kind, state)
+            group.pods[state][uid] = known
+            group.add_kind(kind)
+        else:
+            if known.kind != kind:
+                known.group.add_kind(kind)
+                known.group.remove_kind(known.kind)
+                known.kind = kind
+            if pod.member.bound:
+                if known.state is PodState.WAITING:
+                    self._refuse(known, "the pod has a node")
+                self._move(known, PodState.BOUND)
+            elif known.state is PodState.GATED and not pod.gated:
+                self._move(known, PodState.LIFTED)
+        self._review(known.group)
+        return self._done(now)
+
+    def gone(self, uid: str, now: float) -> list[Action]:
+        """A pod was deleted."""
+        pod = self._pods.get(uid)
+        if pod is not None:
+            self._remove(pod)
+        return self._done(now)
+
+    def lift_failed(self, uid: str, now: float) -> list[Action]:
+        """A gate could not be taken off; it will be tried again."""
+        pod = self._pods.get(uid)
+        if pod is not None and pod.state is PodState.LIFTED:
+            self._move(pod, PodState.GATED)
+            self._review(pod.group)
+        return self._done(now)
+
+    def unschedulable(self, uid: str, now: float) -> list[Action]:
+        """The scheduler has tried a member and found no node for it.
+
+        If its group cannot be complete without it, somebody has to give way: the youngest group
+        that holds reservations and is younger than this one; if there is none, this one. So of two
+        groups that wait for each other's room, the older goes on, without a timeout.
+        """
+        pod = self._pods.get(uid)
+        if pod is None or pod.state not in {PodState.LIFTED, PodState.UNSCHEDULABLE}:
+            return self._done(now)
+        group = pod.group
+        self._move(pod, PodState.UNSCHEDULABLE)
+        hopeful = group.size - len(group.pods[PodState.UNSCHEDULABLE])
+        if not group.complete and hopeful < group.info().min_available and group.not_before <= now:
+            rank = plugin.group_queue_key(group.info())
+            younger = [
+                (other_rank, other)
+                for other in self._holding.values()
+                if other is not group
+                and (other_rank := plugin.group_queue_key(other.info())) > rank
+            ]
+            victim = max(younger, key=lambda item: item[0])[1] if younger else group
+            why = f"{group.key} found no node for one of its pods"
+            cause = Cause.YIELDED if younger else Cause.UNSCHEDULABLE
+            self._reject(victim, cause, why, now)
+        self._review(group)
+        return self._done(now)
+
+    def promised(self, uid: str, now: float) -> list[Action]:
+        """A member is to have the room of pods that are deleted for it.
+
+        The scheduler looks at it again when these are gone. But it can miss that, if they were
+        deleted for another member at the same time; then only the group's timeout has it look
+        again. So that is shorter while one of its pods waits for this.
+        """
+        pod = self._pods.get(uid)
+        if pod is not None and pod.state is PodState.LIFTED:
+            group = pod.group
+            group.promised.add(uid)
+            if group.deadline is not None:
+                group.deadline = min(group.deadline, now + self._limits.promise_s)
+        return self._done(now)
+
+    def bind_asked(self, ticket: int, uid: str, now: float) -> list[Action]:
+        """The scheduler has found a node for a pod, and asks for the bind.
+
+        Args:
+            ticket: names the request; never used twice.
+            uid: of the pod.
+            now: the time.
+        """
+        pod = self._pods.get(uid)
+        if pod is None:
+            return [*self._done(now), LookUp(ticket, uid)]
+        group = pod.group
+        if pod.state is PodState.WAITING:
+            self._refuse(pod, "asked for again")  # a new scheduler, or the old one gave up
+        if pod.state in {PodState.GATED, PodState.BINDING, PodState.BOUND}:
+            self._out.append(Refuse(ticket, uid, f"the pod is {pod.state.value}"))
+            return self._done(now)
+        info = group.info()
+        group.unsettled.discard(uid)
+        if group.not_before > now and not group.complete:
+            self._move(pod, PodState.LIFTED)
+            self._out.append(Refuse(ticket, uid, f"{group.key} backs off"))
+        elif not plugin.pre_filter(info, group.size) and not group.complete:
+            self._move(pod, PodState.LIFTED)
+            why = f"{group.key} has {group.size} of {info.min_available} pods"
+            self._out.append(Refuse(ticket, uid, why))
+        elif self._has_to_wait(group):
+            self._move(pod, PodState.LIFTED)
+            self._out.append(Refuse(ticket, uid, f"{group.key} waits for its turn"))
+        else:
+            permitted = plugin.permit(info, running=group.running, waiting=group.waiting)
+            pod.ticket = ticket
+            self._tickets[ticket] = pod
+            self._move(pod, PodState.WAITING)
+            if permitted:
+                self._release(group)
+            elif group.deadline is None:
+                longest_s = self._limits.promise_s if group.promised else float("inf")
+                group.deadline = now + min(self._permit_timeout(info), longest_s)
+        self._review(group)
+        return self._done(now)
+
+    def bind_cancelled(self, ticket: int, now: float) -> list[Action]:
+        """Whoever asked for a bind is gone: its reservation is, too."""
+        pod = self._tickets.pop(ticket, None)
+        if pod is not None and pod.state is PodState.WAITING:
+            self._move(pod, PodState.LIFTED)
+            self._review(pod.group)
+        return self._done(now)
+
+    def bind_done(self, uid: str, *, ok: bool, now: float) -> list[Action]:
+        """How a :class:`Bind` went. One that failed is asked for again, and then passes at once."""
+        pod = self._pods.get(uid)
+        if pod is not None and pod.state is PodState.BINDING:
+            self._move(pod, PodState.BOUND if ok else PodState.LIFTED)
+            self._review(pod.group)
+        return self._done(now)
+
+    def room_grew(self, now: float, *, freed: bool = True) -> list[Action]:
+        """There may be more room than before.
+
+        Args:
+            now: the time.
+            freed: pods or nodes have changed; not only reservations were given up.
+
+        A group that backs off need not any longer if there may be room for it now; but not by
+        what it has just given up itself.
+        """
+        for group in self._flying.values():
+            own = not freed and group.gave_up_at > now - RECENT_S
+            if group.not_before > now and not own and self._may_fit(group):
+                group.not_before = now
+        self._may_lift = True
+        return self._done(now)
+
+    def preempt(
+        self, victims: Mapping[str, Iterable[str]], now: float, *, preemptor: str = ""
+    ) -> tuple[dict[str, list[str]], list[Action]]:
+        """Keep pods that only wait from being deleted for a pod of higher priority.
+
+        Their groups are refused instead, which frees the room as well. Where another node offers no
+        waiting pods as victims, and none offers only such, the choice is left to it. Nothing is
+        deleted for a member of a group that is too small, or cannot be complete even so.
+
+        Args:
+            victims: by node, the UIDs of those that would be deleted there.
+            now: the time.
+            preemptor: UID of the pod that needs the room.
+
+        Returns:
+            The nodes that remain, each with all its victims, and what is to be done.
+        """
+        pod = self._pods.get(preemptor)
+        if pod is not None and not pod.group.complete:
+            large = plugin.pre_filter(pod.group.info(), pod.group.size)
+            if not large or not self._may_fit(pod.group):
+                return {}, self._done(now)
+        nodes = {node: list(uids) for node, uids in victims.items()}
+        waiting = {node: [u for u in uids if self._unbound(u)] for node, uids in nodes.items()}
+        free = [node for node, uids in nodes.items() if uids and len(waiting[node]) == len(uids)]
+        clean = {node: uids for node, uids in nodes.items() if not waiting[node]}
+        if clean and not free:
+            return clean, self._done(now)
+        candidates = free or [node for node in nodes if waiting[node]]
+        if candidates:
+            chosen = min(candidates, key=lambda node: (len(waiting[node]), node))
+            for uid in waiting[chosen]:
+                group = self._pods[uid].group
+                if self._pods[uid].state is PodState.WAITING:
+                    self._reject(group, Cause.PREEMPTED, "its room is needed", now)
+        return {}, self._done(now)
+
+    def tick(self, now: float) -> list[Action]:
+        """Time has passed."""
+        late = [g for g in self._holding.values() if g.deadline is not None and g.deadline <= now]
+        turn = self._turn
+        if turn is not None and self._turn_ends <= now and turn not in late:
+            late.append(turn)
+        for group in late:
+            have, want = group.running + group.waiting, group.info().min_available
+            why = f"{group.key}: {have} of {want} pods in time"
+            group.timeouts += 1
+            self._reject(group, Cause.TIMEOUT, why, now)
+        if late and self._turn is None:
+            self._give_turn(late, now)
+        self._may_lift = True
+        return self._done(now)
+
+    def next_wake(self, now: float) -> float | None:
+        """When :meth:`tick` is due; ``None`` if nothing waits for time to pass."""
+        moments = [g.deadline for g in self._holding.values() if g.deadline is not None]
+        if self._turn is not None:
+            moments.append(self._turn_ends)
+        if self._settling is not None:
+            moments.append(self._settling.settle_by)
+        else:
+            moments += [g.not_before for g in self._ready.values() if g.not_before > now]
+        return min(moments, default=None)
+
+    def standing(self, key: PodGroupKey) -> Standing | None:
+        """Where a group stands; ``None`` if it has no pods."""
+        group = self._groups.get(key)
+        if group is None:
+            return None
+        return Standing(
+            group.info(), group.size, group.waiting, group.running, group.in_flight, group.failures
+        )
+
+    def census(self) -> Census:
+        """How many groups and pods there are; O(groups)."""
+        groups: Counter[str] = Counter()
+        pods: Counter[str] = Counter()
+        incomplete = []
+        for group in self._groups.values():
+            stage = group.stage
+            groups[stage] += 1
+            if stage == "incomplete":
+                incomplete.append((group.key, group.size, group.info().min_available))
+            for state, members in group.pods.items():
+                pods[state.value] += len(members)
+        return Census(groups, pods, tuple(incomplete))
+
+    def disagreements(self, key: PodGroupKey) -> list[str]:
+        """In what a group's pods differ that should be the same for all of them; for people."""
+        group = self._groups.get(key)
+        return [] if group is None else group.disagreements()
+
+    def members(self, key: PodGroupKey) -> list[tuple[str, str]]:
+        """Names and UIDs of a group's pods."""
+        group = self._groups.get(key)
+        pods = group.pods.values() if group is not None else ()
+        return [(pod.name, pod.uid) for members in pods for pod in members.values()]
+
+    def states(self) -> dict[str, PodState]:
+        """The state of every pod, by UID."""
+        return {uid: pod.state for uid, pod in self._pods.items()}
+
+    # -- groups -------------------------------------------------------------------------------
+
+    def _unbound(self, uid: str) -> bool:
+        """Whether room is no more than reserved for a pod.
+
+        Or was until just now: the scheduler takes notice of one refused bind after the other, and
+        in between thinks of the rest as pods that can be deleted.
+        """
+        pod = self._pods.get(uid)
+        return pod is not None and pod.state not in {PodState.BINDING, PodState.BOUND}
+
+    def _move(self, pod: TrackedPod, state: PodState) -> None:
+        group = pod.group
+        if pod.state is not state:
+            del group.pods[pod.state][pod.uid]
+            group.pods[state][pod.uid] = pod
+            pod.state = state
+        if state is not PodState.LIFTED:
+            group.unsettled.discard(pod.uid)
+            group.promised.discard(pod.uid)
+
+    def _remove(self, pod: TrackedPod) -> None:
+        group = pod.group
+        if pod.state is PodState.WAITING:
+            self._refuse(pod, "the pod is gone")
+        del self._pods[pod.uid]
+        del group.pods[pod.state][pod.uid]
+        group.unsettled.discard(pod.uid)
+        group.promised.discard(pod.uid)
+        group.remove_kind(pod.kind)
+        if group.kinds:
+            self._review(group)
+            return
+        for groups in (self._groups, self._holding, self._ready, self._flying):
+            groups.pop(group.key, None)
+        if self._settling is group:
+            self._settling = None
+        if self._turn is group:
+            self._turn = None
+        self._may_lift = True
+        self._observer.forgotten(group.key)
+
+    def _refuse(self, pod: TrackedPod, reason: str) -> None:
+        self._tickets.pop(pod.ticket, None)
+        self._out.append(Refuse(pod.ticket, pod.uid, reason))
+        self._move(pod, PodState.LIFTED)
+
+    def _permit_timeout(self, info: plugin.PodGroupInfo) -> float:
+        limits = self._limits
+        return plugin.permit_timeout(
+            info,
+            shortest_s=limits.permit_s,
+            per_pod_s=limits.permit_per_pod_s,
+            longest_s=limits.longest_permit_s,
+        )
+
+    def _reject(self, group: TrackedGroup, cause: Cause, reason: str, now: float) -> None:
+        """Refuse what is held; retries are refused for a while, longer each time."""
+        limits = self._limits
+        waiting = list(group.pods[PodState.WAITING])
+        refused = plugin.unreserve(group.info(), running=group.running, waiting=waiting)
+        for uid in refused:
+            self._refuse(self._pods[uid], reason)
+        self._observer.rejected(group.info(), cause, reason, len(refused))
+        if refused:
+            group.gave_up_at = now
+        # What was found unschedulable may fit now, and will be tried again.
+        for pod in list(group.pods[PodState.UNSCHEDULABLE].values()):
+            self._move(pod, PodState.LIFTED)
+        pause_s = min(limits.first_backoff_s * 2**group.failures, limits.longest_backoff_s)
+        group.not_before = now + pause_s
+        group.failures = min(group.failures + 1, 30)
+        if self._turn is group:
+            self._turn = None
+        self._may_lift = True  # its place may be another's now
+        self._review(group)
+
+    def _release(self, group: TrackedGroup) -> None:
+        waiting = list(group.pods[PodState.WAITING].values())
+        self._observer.released(group.info(), len(waiting))
+        for pod in waiting:
+            self._tickets.pop(pod.ticket, None)
+            self._move(pod, PodState.BINDING)
+            self._out.append(Bind(pod.ticket, pod.uid))
+
+    def _review(self, group: TrackedGroup) -> None:
+        """Bring everything that depends on the counts of a group, which has pods, up to date."""
+        info = group.info()
+        large = plugin.pre_filter(info, group.size)
+        if group.waiting:
+            if group.running + group.waiting >= info.min_available:
+                self._release(group)  # the minimum was lowered, or a bind was seen
+            elif not large:
+                why = f"{group.key} has {group.size} of {info.min_available} pods"
+                self._observer.rejected(info, Cause.TOO_SMALL, why, group.waiting)
+                for pod in list(group.pods[PodState.WAITING].values()):
+                    self._refuse(pod, why)
+        complete = group.complete
+        if complete:
+            group.failures, group.timeouts, group.not_before = 0, 0, 0.0
+        if self._turn is group and not group.in_flight:
+            self._turn = None
+        if not group.waiting or complete:
+            group.deadline = None
+        self._put(self._holding, group, wanted=group.waiting > 0)
+        if group.key in self._flying and not group.in_flight:
+            self._may_lift = True
+        self._put(self._flying, group, wanted=group.in_flight)
+        ready = bool(group.pods[PodState.GATED]) and (large or complete)
+        if ready:
+            self._may_lift = True
+        self._put(self._ready, group, wanted=ready)
+
+    # -- turns --------------------------------------------------------------------------------
+
+    def _give_turn(self, late: list[TrackedGroup], now: float) -> None:
+        """Let one group try alone, of those that wait the one that has failed the least often.
+
+        The others that have failed in this way give up what they hold. A turn lasts until each of
+        the group's pods can have come back from the scheduler's back-off.
+        """
+        waiting = [group for group in self._flying.values() if group not in late] or [
+            group for group in late if group.in_flight
+        ]
+        if len(self._flying) < 2 or not waiting:
+            return
+        turn = min(waiting, key=lambda g: (g.timeouts, plugin.group_queue_key(g.info())))
+        limits = self._limits
+        self._turn, turn.not_before = turn, now
+        pause_s = limits.settle_s + limits.settle_per_pod_s * turn.size
+        self._turn_ends = now + limits.longest_backoff_s + pause_s
+        for group in [g for g in self._holding.values() if self._has_to_wait(g)]:
+            self._reject(group, Cause.YIELDED, f"it is the turn of {turn.key}", now)
+
+    def _has_to_wait(self, group: TrackedGroup) -> bool:
+        turn = self._turn
+        return turn is not None and turn is not group and group.timeouts > 0 and not group.complete
+
+    # -- room ---------------------------------------------------------------------------------
+
+    def _may_fit(self, group: TrackedGroup) -> bool:
+        if self._room is None:
+            return True
+        wanted = group.info().min_available - group.running - group.waiting
+        return self._room.fits(group.key, wanted)
+
+    @staticmethod
+    def _put(groups: dict[PodGroupKey, TrackedGroup], group: TrackedGroup, *, wanted: bool) -> None:
+        if wanted:
+            groups[group.key] = group
+        else:
+            groups.pop(group.key, None)
+
+    # -- lifting ------------------------------------------------------------------------------
+
+    def _done(self, now: float) -> list[Action]:
+        if self._paused:
+            return []
+        settling = self._settling
+        if settling is not None and (not settling.unsettled or settling.settle_by <= now):
+            settling.unsettled.clear()
+            self._settling, self._may_lift = None, True
+        if self._settling is not None and self._settling.key in self._ready:
+            # Those that came since belong to it: they go with it.
+            if self._settling.not_before <= now:
+                self._lift(self._settling, now)
+        elif self._settling is None and self._may_lift:
+            self._may_lift = False
+            group = self._choose(now)
+            if group is not None:
+                self._lift(group, now)
+        out, self._out = self._out, []
+        return out
+
+    def _choose(self, now: float) -> TrackedGroup | None:
+        limits = self._limits
+        stuck = sum(group.failures >= limits.stuck_after for group in self._flying.values())
+        fresh = len(self._flying) - stuck
+        # Stuck groups beyond their bound take up the places of others.
+        place = fresh + max(0, stuck - limits.stuck) < limits.in_flight
+        ready = [
+            group
+            for group in self._ready.values()
+            if group.not_before <= now and (place or group.complete or group.key in self._flying)
+        ]
+        # One that is lifted in part is finished first: its pods are in the scheduler's queue.
+        ready.sort(
+            key=lambda group: (
+                group.key not in self._flying,
+                plugin.group_queue_key(group.info()),
+            )
+        )
+        for group in ready:
+            if group.complete or group.key in self._flying or self._may_fit(group):
+                return group
+        return None
+
+    def _lift(self, group: TrackedGroup, now: float) -> None:
+        limits = self._limits
+        gated = list(group.pods[PodState.GATED].values())
+        self._observer.lifted(group.info(), len(gated))
+        for pod in gated:
+            self._move(pod, PodState.LIFTED)
+            group.unsettled.add(pod.uid)
+            self._out.append(Lift(group.key, pod.name, pod.uid))
+        self._settling = group
+        group.settle_by = now + limits.settle_s + limits.settle_per_pod_s * len(group.unsettled)
+        self._review(group)

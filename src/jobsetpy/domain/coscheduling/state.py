@@ -1,0 +1,315 @@
+"""What the planner of coscheduling keeps of pods and groups, is told, and answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import Enum
+from typing import Protocol
+
+import attrs
+
+from jobsetpy.domain.coscheduling import plugin
+from jobsetpy.domain.coscheduling.plugin import Member, PodGroupInfo, PodGroupKey
+
+
+class PodState(Enum):
+    """How far a member is."""
+
+    GATED = "gated"
+    LIFTED = "lifted"
+    UNSCHEDULABLE = "unschedulable"
+    WAITING = "waiting"
+    BINDING = "binding"
+    BOUND = "bound"
+
+
+@attrs.frozen(kw_only=True)
+class SeenPod:
+    """A pod with a group, as the cache has it.
+
+    Args:
+        group: its group.
+        name: of the pod.
+        member: what it says of its group; ``bound`` if it has a node.
+        gated: whether our gate is on it.
+        ended: finished, or being deleted.
+    """
+
+    group: PodGroupKey
+    name: str
+    member: Member
+    gated: bool = False
+    ended: bool = False
+
+
+@attrs.frozen
+class Lift:
+    """Take the gate off a pod."""
+
+    group: PodGroupKey
+    name: str
+    uid: str
+
+
+@attrs.frozen
+class Bind:
+    """Bind the pod of a held request; then say how it went, and answer."""
+
+    ticket: int
+    uid: str
+
+
+@attrs.frozen
+class Refuse:
+    """Answer a held request with an error."""
+
+    ticket: int
+    uid: str
+    reason: str
+
+
+@attrs.frozen
+class LookUp:
+    """The pod is not known: read it. If it is of a group, show it and ask again; else bind it."""
+
+    ticket: int
+    uid: str
+
+
+Action = Lift | Bind | Refuse | LookUp
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """Bounds of the planner.
+
+    Args:
+        in_flight: so many incomplete groups are lifted at a time.
+        stuck: so many more that have failed ``stuck_after`` times.
+        stuck_after: see there.
+        settle_s: a lifted group counts as settled after this time, plus ``settle_per_pod_s`` for
+            each pod.
+        settle_per_pod_s: see there.
+        promise_s: the longest timeout of an incomplete group while one of its pods waits for pods
+            that are deleted for it.
+        permit_s: binds of an incomplete group are held for this time, plus ``permit_per_pod_s`` for
+            each pod it needs, at most ``longest_permit_s``.
+        permit_per_pod_s, longest_permit_s: see there. The scheduler has to wait longer than the
+            longest for an answer.
+        first_backoff_s: binds of a group that was refused are refused for this time, then for twice
+            as long each time, at most ``longest_backoff_s``.
+        longest_backoff_s: see there.
+    """
+
+    in_flight: int = 4
+    stuck: int = 32
+    stuck_after: int = 3
+    settle_s: float = 5.0
+    settle_per_pod_s: float = 0.02
+    promise_s: float = 5.0
+    permit_s: float = plugin.SHORTEST_TIMEOUT_S
+    permit_per_pod_s: float = plugin.TIMEOUT_PER_POD_S
+    longest_permit_s: float = plugin.LONGEST_TIMEOUT_S
+    first_backoff_s: float = 1.0
+    longest_backoff_s: float = 10.0
+
+
+class Cause(Enum):
+    """Why a group's held binds were refused."""
+
+    UNSCHEDULABLE = "unschedulable"
+    """One of its pods found no node."""
+    YIELDED = "yielded"
+    """An older group found no node, and this one held room."""
+    TIMEOUT = "timeout"
+    """It was not complete in time."""
+    PREEMPTED = "preempted"
+    """A pod of higher priority needs its room."""
+    TOO_SMALL = "too_small"
+    """Pods went away while it waited."""
+
+
+class Observer(Protocol):
+    """Is told of each decision about a group as it is taken. Changes nothing of the planner."""
+
+    def lifted(self, group: PodGroupInfo, pods: int) -> None:
+        """Gates of so many of its pods are to be taken off."""
+        ...
+
+    def released(self, group: PodGroupInfo, pods: int) -> None:
+        """It is complete: so many held binds are to be carried out."""
+        ...
+
+    def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
+        """It cannot be complete now: so many held binds are refused."""
+        ...
+
+    def forgotten(self, key: PodGroupKey) -> None:
+        """Its last pod is gone."""
+        ...
+
+
+class Room(Protocol):
+    """Knows how much room there is."""
+
+    def fits(self, group: PodGroupKey, wanted: int) -> bool:
+        """Whether there may be room for so many of a group's pods that have no node yet.
+
+        ``False`` only if there certainly is none.
+        """
+        ...
+
+
+class NoObserver:
+    """Wants to know nothing."""
+
+    def lifted(self, group: PodGroupInfo, pods: int) -> None:
+        """Nothing."""
+
+    def released(self, group: PodGroupInfo, pods: int) -> None:
+        """Nothing."""
+
+    def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
+        """Nothing."""
+
+    def forgotten(self, key: PodGroupKey) -> None:
+        """Nothing."""
+
+
+class TrackedPod:
+    """A member, its state and, while it waits, its request."""
+
+    __slots__ = ("group", "kind", "name", "state", "ticket", "uid")
+
+    def __init__(
+        self, uid: str, name: str, group: TrackedGroup, kind: Member, state: PodState
+    ) -> None:
+        self.uid = uid
+        self.name = name
+        self.group = group
+        self.kind = kind
+        self.state = state
+        self.ticket = -1
+
+
+class TrackedGroup:
+    """A group, its pods by state. ``kinds`` counts the pods that say the same."""
+
+    def __init__(self, key: PodGroupKey) -> None:
+        self.key = key
+        self.pods: dict[PodState, dict[str, TrackedPod]] = {state: {} for state in PodState}
+        self.kinds: Counter[Member] = Counter()
+        self.unsettled: set[str] = set()
+        self.promised: set[str] = set()
+        self.settle_by = 0.0
+        self.deadline: float | None = None
+        self.failures = 0
+        self.timeouts = 0
+        self.not_before = 0.0
+        self.gave_up_at = float("-inf")
+        self._info: PodGroupInfo | None = None
+
+    def info(self) -> PodGroupInfo:
+        """What its pods say of it."""
+        if self._info is None:
+            self._info = plugin.pod_group_info(self.key, self.kinds)
+        return self._info
+
+    def add_kind(self, kind: Member) -> None:
+        """Count a pod in."""
+        if not self.kinds[kind]:
+            self._info = None
+        self.kinds[kind] += 1
+
+    def remove_kind(self, kind: Member) -> None:
+        """Count a pod out."""
+        self.kinds[kind] -= 1
+        if not self.kinds[kind]:
+            del self.kinds[kind]
+            self._info = None
+
+    def disagreements(self) -> list[str]:
+        """In what its pods differ that should be the same for all of them; for people."""
+        open_ = [kind for kind in self.kinds if not kind.bound] or list(self.kinds)
+        minima = sorted({kind.min_available for kind in open_})
+        priorities = sorted({kind.priority for kind in self.kinds})
+        return [
+            f"different {what} ({', '.join(map(str, values))}), of which the greatest counts"
+            for what, values in (("minima", minima), ("priorities", priorities))
+            if len(values) > 1
+        ]
+
+    @property
+    def size(self) -> int:
+        """How many pods there are."""
+        return self.kinds.total() if len(self.kinds) > 1 else next(iter(self.kinds.values()), 0)
+
+    @property
+    def running(self) -> int:
+        """How many pods are bound, or being bound."""
+        return len(self.pods[PodState.BINDING]) + len(self.pods[PodState.BOUND])
+
+    @property
+    def waiting(self) -> int:
+        """How many pods have a node reserved."""
+        return len(self.pods[PodState.WAITING])
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many as it needs are bound, or being bound."""
+        return self.running >= self.info().min_available
+
+    @property
+    def stage(self) -> str:
+        """How far it is, for people: see :class:`Census`."""
+        if self.complete:
+            return "bound"
+        if self.waiting:
+            return "holding"
+        if self.in_flight:
+            return "lifted"
+        return "queued" if plugin.pre_filter(self.info(), self.size) else "incomplete"
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether it is lifted, at least in part, and not complete."""
+        pods = self.pods
+        lifted = pods[PodState.LIFTED] or pods[PodState.UNSCHEDULABLE] or pods[PodState.WAITING]
+        return bool(lifted) and not self.complete
+
+
+@attrs.frozen
+class Census:
+    """How many groups and pods there are.
+
+    Args:
+        groups: by state: ``incomplete``, ``queued``, ``lifted``, ``holding``, ``bound``.
+        pods: by the values of :class:`PodState`.
+        incomplete: the groups that have too few pods: which, how many there are, how many it needs.
+    """
+
+    groups: Mapping[str, int]
+    pods: Mapping[str, int]
+    incomplete: tuple[tuple[PodGroupKey, int, int], ...] = ()
+
+
+@attrs.frozen
+class Standing:
+    """Where a group stands.
+
+    Args:
+        info: the group.
+        members: how many pods it has.
+        waiting: of these, how many have a node reserved.
+        bound: of these, how many are bound, or being bound.
+        in_flight: it is lifted and not complete.
+        failures: how often it was refused since it was last complete.
+    """
+
+    info: PodGroupInfo
+    members: int
+    waiting: int
+    bound: int
+    in_flight: bool
+    failures: int

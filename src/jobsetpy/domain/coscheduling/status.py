@@ -1,0 +1,105 @@
+"""What a JobSet's conditions say of its groups of coscheduling, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.domain.conditions import DesiredCondition
+from jobsetpy.domain.coscheduling.gangs import Gang
+from jobsetpy.domain.coscheduling.ledger import Counts
+
+TELL_AFTER_S: Final = 1.0
+"""Gangs that are bound faster than this are only told of when they are."""
+
+FIRST_PAUSE_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 60.0
+"""Changed numbers are written after pauses that grow from one to the other."""
+
+NAMED: Final = 3
+"""So many groups that wait are told of, each with its numbers."""
+
+
+@attrs.frozen
+class GroupStanding:
+    """One group and its pods.
+
+    Args:
+        group: as the spec has it.
+        left: for how many pods at the same time it has work left.
+        minimum: how many it needs now.
+        counts: its pods.
+    """
+
+    group: Gang
+    left: int
+    minimum: int
+    counts: Counts
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many are bound as it needs."""
+        return self.left <= 0 or self.counts.bound >= self.minimum
+
+    def __str__(self) -> str:
+        """For people."""
+        counts = self.counts
+        waiting = counts.members - counts.bound
+        return (
+            f"{self.group.title or 'the group'}: {counts.members} of {self.minimum} members, "
+            f"{waiting} waiting, {counts.bound} bound ({self._why()})"
+        )
+
+    def _why(self) -> str:
+        counts = self.counts
+        if counts.members < self.minimum:
+            return f"{self.minimum - counts.members} pods are missing"
+        if counts.gated:
+            return f"{counts.gated} are held by scheduling gates"
+        if counts.unschedulable:
+            return f"no node for {counts.unschedulable}"
+        return "being scheduled"
+
+
+def waiting(standings: Sequence[GroupStanding]) -> DesiredCondition:
+    """The condition while some group is not complete."""
+    incomplete = [standing for standing in standings if not standing.complete]
+    done = len(standings) - len(incomplete)
+    more = len(incomplete) - NAMED
+    told = "; ".join(map(str, incomplete[:NAMED])) + (f"; and {more} more" if more > 0 else "")
+    ahead = f"{done} of {len(standings)} groups are bound; " if len(standings) > 1 else ""
+    return DesiredCondition(
+        keys.COSCHEDULING_IN_PROGRESS_CONDITION, True, keys.POD_GROUPS_WAITING_REASON, ahead + told
+    )
+
+
+def bound(number: int) -> DesiredCondition:
+    """The condition when all groups are complete."""
+    return DesiredCondition(
+        keys.COSCHEDULING_COMPLETED_CONDITION,
+        True,
+        keys.POD_GROUPS_BOUND_REASON,
+        "the group has its pods bound" if number == 1 else f"all {number} groups are bound",
+    )
+
+
+def next_pause(pause: float) -> float:
+    """How long to wait after another write, in seconds."""
+    return min(max(FIRST_PAUSE_S, pause * 2), LONGEST_PAUSE_S)
+
+
+SUSPENDED: Final = DesiredCondition(
+    keys.COSCHEDULING_IN_PROGRESS_CONDITION,
+    False,
+    keys.POD_GROUPS_SUSPENDED_REASON,
+    "jobset is suspended",
+)
+FINISHED: Final = DesiredCondition(
+    keys.COSCHEDULING_IN_PROGRESS_CONDITION,
+    False,
+    keys.POD_GROUPS_FINISHED_REASON,
+    "jobset has finished",
+)

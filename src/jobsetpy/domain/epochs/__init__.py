@@ -1,0 +1,1 @@
+"""Restart in place (KEP-467): epochs, budgets, failures, the ledger of pods."""

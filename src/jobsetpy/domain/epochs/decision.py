@@ -1,0 +1,373 @@
+"""When a group restarts in place, and when its barrier lifts (KEP-467).
+
+Every pod of the group carries the epoch it has come to. When all are at one epoch, that epoch is
+*synced* and its workers may run. Otherwise all epochs before the newest are *deprecated*, and pods
+at one of those restart. The synced epoch itself is deprecated as soon as a failure is seen, before
+the failed pod has come to the next one: an agent that starts joins one above both numbers. The
+decision needs only a histogram of epochs, never the pods themselves.
+
+Epochs start at 1. Both numbers only ever grow. What restarts cost is in ``epoch_accounts``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+from jobsetpy.domain import conditions as cond
+from jobsetpy.domain.epochs.accounts import Account, account, on_deprecate, on_sync, record_of
+from jobsetpy.domain.epochs.failures import Cause
+from jobsetpy.domain.jobs.failure_policy import FAIL_JOB
+from jobsetpy.domain.membership import is_ours
+from jobsetpy.domain.plan import EmitEvent
+from jobsetpy.domain.values import evolve
+
+INVALID: Final = -1
+"""What ``parse_epoch`` makes of a text that is no epoch."""
+
+
+def parse_epoch(text: str | None) -> int:
+    """An epoch annotation as a number.
+
+    Returns:
+        The epoch, 1 to 2147483647; 0 without an annotation, which means that the agent has not
+        started yet; ``INVALID`` for anything else.
+    """
+    if text is None:
+        return 0
+    # Ten digits hold every int32; int() of a long text would be slow, and takes "1_0" and " 1".
+    if not text.isascii() or not text.isdigit() or len(text) > 10:
+        return INVALID
+    epoch = int(text)
+    return epoch if 1 <= epoch <= keys.INT32_MAX else INVALID
+
+
+@attrs.frozen
+class InvalidEpoch:
+    """A pod whose annotation is no epoch."""
+
+    pod_name: str
+    pod_uid: str
+    text: str
+
+
+@attrs.frozen
+class Histogram:
+    """The pods of a JobSet's current Jobs, counted.
+
+    Args:
+        epochs: how many live pods are at each epoch; no zero counts.
+        succeeded: how many pods have left the group by succeeding.
+        first: a pod that was seen early at each epoch, as far as that is known.
+        restarts: how many live pods have had a container restarted so often after a failure, for
+            each number above 0.
+        lost: how many pods failed Jobs have taken with them, besides those that succeeded.
+        leaving: how many of those that are at an epoch are being deleted.
+    """
+
+    epochs: Mapping[int, int] = attrs.field(factory=dict)
+    succeeded: int = 0
+    first: Mapping[int, str] = attrs.field(factory=dict)
+    restarts: Mapping[int, int] = attrs.field(factory=dict)
+    lost: int = 0
+    leaving: int = 0
+
+
+@attrs.frozen
+class EpochDecision:
+    """What the status has to become.
+
+    Args:
+        synced: new ``syncedEpoch``, or ``None`` to leave it.
+        deprecated: new ``deprecatedEpoch``, or ``None`` to leave it.
+        record: new ``inPlaceRestart``, or ``None`` to leave it.
+        conditions: to be set, by the update rule of conditions, without events.
+        failed: the condition that ends the JobSet: its budget of restarts is spent. Setting it
+            has an event of its own.
+        crashed: that is because a container was restarted so often before the barrier lifted.
+        restart: a restart in place begins or ends with this, rather than a gathering of new pods.
+        events: what else to tell once the change is stored.
+    """
+
+    synced: int | None = None
+    deprecated: int | None = None
+    record: InPlaceRestartStatus | None = None
+    conditions: tuple[cond.DesiredCondition, ...] = ()
+    failed: cond.DesiredCondition | None = None
+    crashed: int = 0
+    restart: bool = False
+    events: tuple[EmitEvent, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has to be written."""
+        return (
+            self.synced is None
+            and self.deprecated is None
+            and self.failed is None
+            and self.record is None
+        )
+
+
+NOTHING: Final = EpochDecision()
+
+
+def takes_part(jobset: JobSet) -> bool:
+    """Whether restarts in place are on for a JobSet that is alive and running."""
+    policy = jobset.spec.failure_policy
+    return (
+        policy is not None
+        and policy.restart_strategy == keys.IN_PLACE_RESTART
+        and jobset.metadata.deletion_timestamp is None
+        and jobset.spec.suspend is not True
+        and is_ours(jobset)
+        and cond.finished(jobset.status.conditions) is None
+    )
+
+
+def expected_pods(jobset: JobSet) -> int:
+    """How many pods the group has: replicas times parallelism, over all ReplicatedJobs."""
+    total = 0
+    for item in jobset.spec.replicated_jobs:
+        spec = item.template.get("spec")
+        parallelism = spec.get("parallelism") if isinstance(spec, Mapping) else None
+        # The API server's default is 1.
+        total += item.replicas * (parallelism if isinstance(parallelism, int) else 1)
+    return total
+
+
+def group_size(jobset: JobSet, pods: Histogram) -> int:
+    """How many pods the group has to have now, those that succeeded included.
+
+    A failed Job is recreated as a rule, and the group waits for its new pods. Only where a rule of
+    the failure policy may leave Jobs failed, the group goes on without their pods.
+    """
+    policy = jobset.spec.failure_policy
+    if pods.lost and policy is not None and any(r.action == FAIL_JOB for r in policy.rules):
+        return expected_pods(jobset) - pods.lost
+    return expected_pods(jobset)
+
+
+def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> bool:
+    """Whether the counts ask for another status; the cheap question, asked at each pod's event.
+
+    A budget spent by others than the pods shows in the JobSet, whose own events lead to a decision.
+    """
+    if not takes_part(jobset):
+        return False
+    expected = group_size(jobset, pods)
+    synced, deprecated = _move(jobset, pods, cause, expected)
+    if synced is not None or deprecated is not None:
+        return True
+    return _crashes(jobset, pods) > 0 or _has_shrunk(jobset, pods, expected)
+
+
+def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> EpochDecision:
+    """The rule of restarts in place.
+
+    * All expected pods, less those that succeeded, at one epoch, and none of them being deleted:
+      that epoch is synced.
+    * Otherwise every epoch before the newest is deprecated, and the synced one after a failure.
+    * More restarts that count than ``maxRestarts``: the JobSet fails.
+
+    Args:
+        jobset: with the numbers decided so far.
+        pods: of the current attempt's Jobs; pods of other Jobs, failed ones, and those without a
+            usable annotation are not in its epochs.
+        cause: a failure that was seen before the failed pod's agent told of it.
+    """
+    policy = jobset.spec.failure_policy
+    if policy is None or not takes_part(jobset):
+        return NOTHING
+    status = jobset.status
+    expected = group_size(jobset, pods)
+    newest = max(pods.epochs, default=0)
+    synced, deprecated = _move(jobset, pods, cause, expected)
+    opened = synced or (deprecated or 0) + 1
+    early = opened > max(newest, status.synced_epoch)
+    remade = cause is not None and cause.epoch + 1 == opened and not cause.counted
+    charged = account(jobset, max(newest, opened, status.synced_epoch), expected, remade=remade)
+    if charged.spent > policy.max_restarts:
+        if early and account(jobset, status.synced_epoch, expected).spent <= policy.max_restarts:
+            # Ending the JobSet is not a matter of tenths of a second: its agent will tell.
+            return NOTHING
+        return EpochDecision(failed=_OVER_BUDGET)
+    crashes = _crashes(jobset, pods)
+    if crashes:
+        return EpochDecision(failed=_OVER_BUDGET, crashed=crashes)
+    if synced is not None:
+        return _sync(jobset, charged, expected, pods.epochs[synced])
+    if deprecated is not None:
+        return _deprecate(jobset, charged, deprecated, pods, cause)
+    if _has_shrunk(jobset, pods, expected):
+        return EpochDecision(record=evolve(record_of(jobset), pods=expected))
+    return NOTHING
+
+
+def crash_loop(pod: str, container: str, restarts: int, epoch: int) -> cond.DesiredCondition:
+    """The end of a JobSet that a container keeps from starting.
+
+    Args:
+        pod: its name.
+        container: its name.
+        restarts: how often it was restarted.
+        epoch: that the group did not reach.
+    """
+    return cond.failed(
+        keys.REACHED_MAX_RESTARTS_REASON,
+        f"{_OVER_BUDGET.message}: container {container!r} of pod {pod!r} was restarted {restarts} "
+        f"times before all pods had come to epoch {epoch}",
+    )
+
+
+_OVER_BUDGET: Final = cond.failed(
+    keys.REACHED_MAX_RESTARTS_REASON, "jobset failed due to reaching max number of restarts"
+)
+
+
+def is_waiting(jobset: JobSet, pods: Histogram) -> bool:
+    """Whether the barrier is closed: no worker may run before more pods have come."""
+    status = jobset.status
+    return (
+        status.deprecated_epoch >= status.synced_epoch
+        or not pods.epochs
+        or max(pods.epochs) > status.synced_epoch
+    )
+
+
+def next_epoch(jobset: JobSet, pods: Histogram) -> int:
+    """The epoch that a closed barrier waits for all pods to come to."""
+    status = jobset.status
+    lowest = max(status.synced_epoch, status.deprecated_epoch) + 1
+    return max(lowest, *pods.epochs) if pods.epochs else lowest
+
+
+def left_over(jobset: JobSet) -> tuple[cond.DesiredCondition, ...]:
+    """What is no longer true of a JobSet that does not take part any more, or only now ends."""
+    conditions = jobset.status.conditions
+    end = cond.finished(conditions)
+    if end is not None:
+        completed = end.type == keys.COMPLETED_CONDITION
+        reason = keys.JOBSET_COMPLETED_REASON if completed else keys.JOBSET_FAILED_REASON
+        message = "jobset completed" if completed else "jobset failed"
+    elif jobset.spec.suspend is True:
+        reason, message = keys.JOBSET_SUSPENDED_REASON, "jobset is suspended"
+    else:
+        return ()
+    return tuple(
+        cond.DesiredCondition(kind, False, reason, message)
+        for kind in (keys.RESTARTING_IN_PLACE_CONDITION, keys.BARRIER_STALLED_CONDITION)
+        if cond.is_true(conditions, kind)
+    )
+
+
+def _move(
+    jobset: JobSet, pods: Histogram, cause: Cause | None, expected: int
+) -> tuple[int | None, int | None]:
+    """The new synced and deprecated epochs; at most one of them is there."""
+    status = jobset.status
+    over = status.deprecated_epoch
+    if pods.epochs:
+        newest = max(pods.epochs)
+        if len(pods.epochs) == 1 and pods.epochs[newest] == expected - pods.succeeded:
+            # A pod that is being deleted may still come along; but its worker would end at once,
+            # and with the next pod in its place everything would start over.
+            if newest > status.synced_epoch and not pods.leaving:
+                return newest, None
+        else:
+            over = max(over, newest - 1)
+    if cause is not None and cause.epoch == status.synced_epoch:
+        over = max(over, cause.epoch)
+    return None, over if over > status.deprecated_epoch else None
+
+
+def _crashes(jobset: JobSet, pods: Histogram) -> int:
+    """How often a container was restarted before the barrier lifted, if that is too often, or 0.
+
+    An approximation that never ends a JobSet too soon: of the restart count, only what goes beyond
+    the highest one of the whole group when the present restart began is charged, and beyond the one
+    restart of every container that belongs to it.
+    """
+    policy = jobset.spec.failure_policy
+    if not pods.restarts or policy is None:
+        return 0
+    status = jobset.status
+    most = max(pods.restarts)
+    if status.synced_epoch == 0 or not pods.epochs:
+        allowed = 0
+    elif status.deprecated_epoch >= status.synced_epoch:
+        allowed = record_of(jobset).container_restarts + 1
+    else:
+        return 0  # workers run
+    return most if most - allowed > policy.max_restarts else 0
+
+
+def _has_shrunk(jobset: JobSet, pods: Histogram, expected: int) -> bool:
+    """Whether the group runs on with fewer pods than its record says: no new epoch will tell."""
+    known = record_of(jobset).pods
+    return (
+        known not in {0, expected}
+        and len(pods.epochs) == 1
+        and pods.epochs.get(jobset.status.synced_epoch) == expected - pods.succeeded
+    )
+
+
+def _deprecate(
+    jobset: JobSet, charged: Account, deprecated: int, pods: Histogram, cause: Cause | None
+) -> EpochDecision:
+    new = deprecated + 1
+    if not new > jobset.status.synced_epoch > 0:
+        return EpochDecision(deprecated=deprecated)  # nobody runs yet, or all have long run
+    record = on_deprecate(jobset, charged, max(pods.restarts, default=0))
+    behind = sum(count for epoch, count in pods.epochs.items() if epoch < new)
+    if charged.renewed:
+        events: tuple[EmitEvent, ...] = ()
+        if charged.renewed == "resized" and behind:
+            message = f"the group has another size: running pods restart in place, epoch {new}"
+            events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_GROUP_RESIZED_REASON, message),)
+        elif charged.renewed == "remade" and cause is not None:
+            message = f"{cause}: restarting in place from epoch {deprecated} to {new}, not counted"
+            events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),)
+        return EpochDecision(deprecated=deprecated, record=record, events=events)
+    if cause is not None and cause.epoch == deprecated:
+        reason, why = cause.condition_reason, str(cause)
+    else:
+        first = pods.first.get(new)
+        reason = keys.POD_RESTARTED_REASON
+        why = f"pod {first!r} has restarted" if first else "a pod has restarted"
+    follow = f", {behind} {'pod' if behind == 1 else 'pods'} to follow" if behind else ""
+    message = f"{why}: restarting in place from epoch {deprecated} to {new}{follow}"
+    return EpochDecision(
+        deprecated=deprecated,
+        record=record,
+        conditions=(
+            cond.DesiredCondition(keys.RESTARTING_IN_PLACE_CONDITION, True, reason, message),
+        ),
+        restart=True,
+        events=(EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),),
+    )
+
+
+def _sync(jobset: JobSet, charged: Account, expected: int, count: int) -> EpochDecision:
+    epoch = charged.epoch
+    restart = epoch > 1 and not charged.renewed
+    pods = "pod is" if count == 1 else "pods are"
+    message = f"{count} {pods} at epoch {epoch}: workers may run"
+    events: tuple[EmitEvent, ...] = ()
+    if restart:
+        events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_COMPLETED_REASON, message),)
+    lifted = keys.BARRIER_LIFTED_REASON
+    return EpochDecision(
+        synced=epoch,
+        record=on_sync(jobset, charged, expected),
+        conditions=(
+            cond.DesiredCondition(keys.RESTARTING_IN_PLACE_CONDITION, False, lifted, message),
+            cond.DesiredCondition(keys.BARRIER_STALLED_CONDITION, False, lifted, message),
+        ),
+        restart=restart,
+        events=events,
+    )

@@ -1,0 +1,261 @@
+"""Failures seen before the failed pod's agent can tell of them (KEP-467, "Speed up detection").
+
+The agent of a failed pod opens the next epoch once it runs again, seconds later. The kubelet shows
+the end of a worker earlier than that, and for about 0.1 s only: then it restarts the pod and puts
+137 in place of every exit code. Whoever sees it in between can have the others restart at once, and
+knows what happened.
+
+Only a change from one state of a pod to the next counts, never a state by itself: what a status
+shows may be left from the run before. And only what the agents would come to anyway is brought
+forward: a container that restarts alone by its own rules, a pod that lives on without it, a failure
+that fails the whole Job, and pods that go because they are no longer wanted are left alone.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.child_pod import ChildPod, FailedContainer
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain.json_tree import Json, child, items, objects, text
+from jobsetpy.domain.membership import parse_count, replicated_job_of
+
+RESTART_ACTIONS: Final = frozenset({"RestartAllContainers", "RestartPod"})
+"""The kubelet's action that restarts a pod in place: as released, and as the KEP calls it."""
+
+_ENDING: Final = frozenset({"FailureTarget", "SuccessCriteriaMet"})
+"""Job conditions after which the Job controller removes what is left of the pods."""
+
+
+class Sign(enum.Enum):
+    """What may have happened to a pod."""
+
+    CONTAINER_FAILED = "container_failed"
+    POD_FAILED = "pod_failed"
+    POD_DELETED = "pod_deleted"
+
+
+_REASONS: Final[Mapping[Sign | None, str]] = {
+    Sign.CONTAINER_FAILED: keys.CONTAINER_FAILED_REASON,
+    Sign.POD_FAILED: keys.POD_FAILED_REASON,
+    Sign.POD_DELETED: keys.POD_DELETED_REASON,
+    None: keys.JOB_REMADE_REASON,
+}
+
+
+@attrs.frozen
+class Cause:
+    """Why an epoch is over, and for which pod.
+
+    Args:
+        epoch: that is over.
+        sign: what was seen, ``None`` if a Job is made anew on request.
+        name: of the pod, or of the Job.
+        container: that failed, if that is known.
+        counted: whether the restart counts towards ``maxRestarts``.
+    """
+
+    epoch: int
+    sign: Sign | None
+    name: str
+    container: FailedContainer | None = None
+    reason: str = ""
+    counted: bool = True
+
+    @property
+    def condition_reason(self) -> str:
+        """For the condition."""
+        return _REASONS[self.sign]
+
+    def __str__(self) -> str:
+        """Half a sentence."""
+        if self.sign is None:
+            return f"job {self.name!r} is made anew"
+        if self.sign is Sign.POD_DELETED:
+            return f"pod {self.name!r} is being deleted"
+        exited = ""
+        if self.container is not None:
+            one = self.container
+            why = f" ({one.reason})" if one.reason else ""
+            exited = f"container {one.name!r} exited with {one.exit_code}{why}"
+        if self.sign is Sign.CONTAINER_FAILED:
+            return f"pod {self.name!r}, {exited}"
+        details = ", ".join(filter(None, (self.reason, exited)))
+        return f"pod {self.name!r} failed" + (f" ({details})" if details else "")
+
+
+def sign_of(old: ChildPod, new: ChildPod | None) -> Sign | None:
+    """What a pod's change may mean; O(1) and cheap, since it is asked for every change.
+
+    Args:
+        old: the pod before.
+        new: the pod now, ``None`` if it is gone.
+    """
+    before = old.status
+    if (
+        old.metadata.deletion_timestamp is not None  # that was told when its deletion began
+        or before.phase in {"Failed", "Succeeded"}
+        or old.metadata.annotations.epoch is None
+    ):
+        return None
+    if new is None:
+        return Sign.POD_DELETED
+    if new.metadata.annotations.epoch != old.metadata.annotations.epoch:
+        return None  # the agent was faster
+    after = new.status
+    if after.phase == "Failed":
+        return Sign.POD_FAILED
+    if after.phase == "Succeeded":
+        return None
+    if new.metadata.deletion_timestamp is not None:
+        return Sign.POD_DELETED
+    if after.failed and before.running and _newly_failed(old, new) is not None:
+        return Sign.CONTAINER_FAILED
+    return None
+
+
+def judge(
+    jobset: JobSet, job: Job, old: ChildPod, new: ChildPod | None, *, sign: Sign, epoch: int
+) -> Cause | None:
+    """Whether a sign means that the pod's epoch is over.
+
+    Args:
+        jobset: alive, whose group was complete at ``epoch``.
+        job: the pod's controller.
+        old: the pod before.
+        new: the pod now.
+        sign: what ``sign_of`` made of the two.
+        epoch: the pod's.
+    """
+    template = _template(jobset, job, old)
+    if template is None or _is_ending(job):
+        return None
+    pod = child(child(template, "template"), "spec")
+    name = old.metadata.name
+    if sign is Sign.CONTAINER_FAILED:
+        assert new is not None
+        failed = _newly_failed(old, new)
+        if failed is None or not _ends_the_epoch(pod, failed):
+            return None
+        if _fails_the_job(template, (failed,)):
+            return None
+        return Cause(epoch, sign, name, failed)
+    known = new.status.failed if new is not None else ()
+    if _fails_the_job(template, known) or _may_fail_by_condition(template):
+        return None
+    return Cause(
+        epoch,
+        sign,
+        name,
+        known[0] if known else None,
+        new.status.reason if new is not None else "",
+    )
+
+
+def _newly_failed(old: ChildPod, new: ChildPod) -> FailedContainer | None:
+    """The first container to fail of those that ran before."""
+    ran = old.status.running.split(" ")
+    return next((failed for failed in new.status.failed if failed.name in ran), None)
+
+
+def _is_ending(job: Job) -> bool:
+    """Whether the Job is about to lose its pods anyway."""
+    return (
+        job.metadata.deletion_timestamp is not None
+        or job.spec.suspend is True
+        or job.status.finished is not None
+        or any(c.type in _ENDING and c.status == "True" for c in job.status.conditions)
+    )
+
+
+def _template(jobset: JobSet, job: Job, pod: ChildPod) -> Json | None:
+    """The spec of the Job's template, if the JobSet still wants this Job and this pod."""
+    name = replicated_job_of(job)
+    job_index = parse_count(job.metadata.labels.get(keys.JOB_INDEX))
+    for item in jobset.spec.replicated_jobs:
+        if item.name != name:
+            continue
+        spec = child(item.template, "spec")
+        wanted = spec.get("parallelism", 1)
+        index = parse_count(pod.metadata.annotations.completion_index)
+        if job_index is not None and job_index >= item.replicas:
+            return None
+        if index is not None and isinstance(wanted, int) and index >= wanted:
+            return None
+        return spec
+    return None
+
+
+def _ends_the_epoch(pod: Json, failed: FailedContainer) -> bool:
+    """Whether the pod will restart in place, or is replaced, because this container ended so.
+
+    Containers that the JobSet does not name (a service mesh's, perhaps) are nobody's workers.
+    """
+    containers = [container for _, container in objects(pod, "containers")]
+    for container in containers:
+        if container.get("name") != failed.name:
+            continue
+        action = _action(container, failed.exit_code)
+        if action in RESTART_ACTIONS:
+            return True
+        policy = text(container, "restartPolicy") or text(pod, "restartPolicy") or "Always"
+        if action == "Terminate" or (not action and policy == "Never"):
+            # Others of its pod may go on for hours; when the pod ends, that is seen.
+            return len(containers) == 1
+        # It restarts alone. Nobody else follows, unless the agent is in it.
+        return any(word.rpartition("/")[2] == "supervise" for word in _command(container))
+    return False
+
+
+def _action(container: Json, exit_code: int) -> str:
+    """What the first rule says that has the code, or ""."""
+    for _, rule in objects(container, "restartPolicyRules"):
+        if _has_code(child(rule, "exitCodes"), exit_code):
+            return text(rule, "action")
+    return ""
+
+
+def _command(container: Json) -> Iterator[str]:
+    for field in ("command", "args"):
+        yield from (word for word in items(container, field) if isinstance(word, str))
+
+
+def _has_code(codes: Json, exit_code: int) -> bool:
+    among = exit_code in items(codes, "values")
+    match codes.get("operator"):
+        case "In":
+            return among
+        case "NotIn":
+            return not among
+    return False
+
+
+def _fails_the_job(template: Json, failed: tuple[FailedContainer, ...]) -> bool:
+    """Whether the Job's pod failure policy makes the Job fail: the JobSet's policy decides then.
+
+    The first rule that matches decides, as in the Job controller.
+    """
+    for _, rule in _failure_rules(template):
+        codes = child(rule, "onExitCodes")
+        only = codes.get("containerName")
+        if any(only in {None, "", one.name} and _has_code(codes, one.exit_code) for one in failed):
+            return rule.get("action") in {"FailJob", "FailIndex"}
+    return False
+
+
+def _may_fail_by_condition(template: Json) -> bool:
+    """Whether some rule fails the Job for a condition of the pod; conditions are not cached."""
+    return any(
+        rule.get("action") in {"FailJob", "FailIndex"} and items(rule, "onPodConditions")
+        for _, rule in _failure_rules(template)
+    )
+
+
+def _failure_rules(template: Json) -> list[tuple[int, Mapping[str, Any]]]:
+    return objects(child(template, "podFailurePolicy"), "rules")

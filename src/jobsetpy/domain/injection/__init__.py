@@ -1,0 +1,1 @@
+"""What admission adds to pods that restart in place."""

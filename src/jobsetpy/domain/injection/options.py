@@ -1,0 +1,213 @@
+"""What a user may say about the agent that is injected: annotations, and what they mean together.
+
+An annotation on a pod template wins over the same one on the JobSet, so that ReplicatedJobs may
+differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.domain.field_errors import FieldError, invalid, required
+from jobsetpy.domain.json_tree import Json, child, items, number, objects, text
+
+RESTART_ALL_ACTIONS = frozenset({"RestartPod", "RestartAllContainers"})
+"""The kubelet's action under the name of its KEP and under the released one."""
+
+MAX_GRACE_S = 86400
+MAX_END_CODES = 64
+DEFAULT_BARRIER_PORT = 8080
+ENDING_ACTIONS = frozenset({"FailJob", "FailIndex"})
+"""Actions of a Job's pod failure policy that need a pod that really fails."""
+
+SETTINGS = (
+    keys.IN_PLACE_CONTAINER_ANNOTATION,
+    keys.IN_PLACE_GRACE_ANNOTATION,
+    keys.IN_PLACE_END_CODES_ANNOTATION,
+    keys.IN_PLACE_BARRIER_PORT_ANNOTATION,
+)
+
+_SECONDS = re.compile(r"[0-9]{1,5}(\.[0-9]{1,3})?")
+_CODE = re.compile(r"[1-9][0-9]{0,2}")
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """What is to be injected into one pod template.
+
+    Args:
+        supervised: in place of a sidecar.
+        workers: indices of the containers whose failure restarts the group; one if supervised.
+        grace: ``WORKER_GRACE_SECONDS`` as it was given, "" for the agent's own default.
+        end_codes: exit codes of a worker that end its pod; ascending.
+        end_codes_given: whether the user asked for any, and not only through the Job's own policy.
+        barrier_port: where the sidecar answers the startup probe.
+    """
+
+    supervised: bool
+    workers: frozenset[int]
+    grace: str = ""
+    end_codes: tuple[int, ...] = ()
+    end_codes_given: bool = False
+    barrier_port: int = DEFAULT_BARRIER_PORT
+
+
+def note_field(name: str, path: str = "") -> str:
+    """The field path of an annotation: of the JobSet, or of what is at ``path``."""
+    return f"{path}{'.' if path else ''}metadata.annotations[{name}]"
+
+
+@attrs.frozen
+class _Note:
+    """One annotation: its value (``None`` if there is none), and where it stands."""
+
+    value: Any
+    field: str
+    own: bool
+
+
+def read_options(
+    notes: Json, template: Json, path: str, *, supervised: bool
+) -> Options | list[FieldError]:
+    """The options of one ReplicatedJob, or what is wrong with them.
+
+    Args:
+        notes: the JobSet's annotations.
+        template: the Job's spec.
+        path: field path of the Job's spec.
+        supervised: the mode.
+    """
+    own = child(template, "template", "metadata", "annotations")
+    pod = child(template, "template", "spec")
+
+    def note(name: str) -> _Note:
+        if own.get(name) is not None:
+            return _Note(own[name], note_field(name, f"{path}.template"), own=True)
+        return _Note(notes.get(name), note_field(name), own=False)
+
+    workers, problems = _workers(note(keys.IN_PLACE_CONTAINER_ANNOTATION), pod, path, supervised)
+    grace, more = _grace(note(keys.IN_PLACE_GRACE_ANNOTATION), supervised)
+    problems += more
+    given = note(keys.IN_PLACE_END_CODES_ANNOTATION)
+    codes, more = _codes(given)
+    problems += more
+    port, more = _port(note(keys.IN_PLACE_BARRIER_PORT_ANNOTATION), pod, supervised)
+    problems += more
+    if problems:
+        return problems
+    names = {text(each, "name") for at, each in objects(pod, "containers") if at in workers}
+    return Options(
+        supervised=supervised,
+        workers=workers,
+        grace=grace,
+        end_codes=tuple(sorted(codes | _codes_of_policy(template, names))),
+        end_codes_given=given.value is not None,
+        barrier_port=port,
+    )
+
+
+def _workers(
+    note: _Note, pod: Json, path: str, supervised: bool
+) -> tuple[frozenset[int], list[FieldError]]:
+    """Which containers are workers.
+
+    One pod has one epoch, so one supervisor at most: with several containers it must be named which
+    one it runs. A sidecar restarts all containers; unless one is named, each of them counts.
+    """
+    containers = objects(pod, "containers")
+    indices = {text(each, "name"): at for at, each in containers}
+    if isinstance(note.value, str) and note.value in indices:
+        return frozenset({indices[note.value]}), []
+    if note.value is not None and (note.own or len(containers) != 1):
+        # On the JobSet it may name a container of another ReplicatedJob.
+        why = f"no container of this name is in {path}.template.spec.containers"
+        return frozenset(), [invalid(note.field, note.value, why)]
+    if supervised and len(containers) > 1:
+        why = (
+            "a supervisor runs one container's command, and the pod has "
+            f"{len(containers)}: name the worker by this annotation, on the JobSet or here"
+        )
+        field = note_field(keys.IN_PLACE_CONTAINER_ANNOTATION, f"{path}.template")
+        return frozenset(), [required(field, why)]
+    return frozenset(at for at, _ in containers), []
+
+
+def _grace(note: _Note, supervised: bool) -> tuple[str, list[FieldError]]:
+    value = note.value
+    if value is None:
+        return "", []
+    if not supervised:
+        why = (
+            "has no effect in sidecar mode, where the kubelet stops the containers: use "
+            '"supervisor", or remove it'
+        )
+        return "", [invalid(note.field, value, why)]
+    valid = isinstance(value, str) and _SECONDS.fullmatch(value) and float(value) <= MAX_GRACE_S
+    if not valid:
+        return "", [invalid(note.field, value, f"must be a number from 0 to {MAX_GRACE_S}")]
+    return str(value), []
+
+
+def _codes(note: _Note) -> tuple[frozenset[int], list[FieldError]]:
+    if note.value is None:
+        return frozenset(), []
+    words = note.value.replace(",", " ").split() if isinstance(note.value, str) else [""]
+    if not all(_CODE.fullmatch(word) and int(word) <= 255 for word in words):
+        why = 'must be exit codes from 1 to 255, with commas, such as "3,4"'
+        return frozenset(), [invalid(note.field, note.value, why)]
+    codes = frozenset(int(word) for word in words)
+    if len(codes) > MAX_END_CODES:
+        why = f"must be at most {MAX_END_CODES} exit codes"
+        return frozenset(), [invalid(note.field, note.value, why)]
+    return codes, []
+
+
+def _codes_of_policy(template: Json, workers: set[str]) -> frozenset[int]:
+    """Exit codes by which the Job's pod failure policy fails the Job, or an index of it.
+
+    They would never reach it if the group were restarted in place instead.
+    """
+    found: set[int] = set()
+    for _, rule in objects(child(template, "podFailurePolicy"), "rules"):
+        codes = child(rule, "onExitCodes")
+        container = text(codes, "containerName")
+        if (
+            text(rule, "action") in ENDING_ACTIONS
+            and text(codes, "operator") == "In"
+            and (not container or container in workers)
+        ):
+            found |= {each for each in items(codes, "values") if isinstance(each, int)}
+    return frozenset(each for each in found if 0 < each <= 255)
+
+
+def _port(note: _Note, pod: Json, supervised: bool) -> tuple[int, list[FieldError]]:
+    if note.value is None:
+        return _free_port(pod), []
+    if supervised:
+        why = "has no effect in supervisor mode, which needs no port: remove it"
+        return 0, [invalid(note.field, note.value, why)]
+    value = note.value if isinstance(note.value, str) else ""
+    if not (re.fullmatch(r"[1-9][0-9]{0,4}", value) and int(value) <= 65535):
+        return 0, [invalid(note.field, note.value, "must be a port from 1 to 65535")]
+    if int(value) in _used_ports(pod):
+        return 0, [invalid(note.field, note.value, "is a port of another container of the pod")]
+    return int(value), []
+
+
+def _free_port(pod: Json) -> int:
+    used = _used_ports(pod)
+    return next(p for p in range(DEFAULT_BARRIER_PORT, 65536) if p not in used)
+
+
+def _used_ports(pod: Mapping[str, Any]) -> set[int | None]:
+    return {
+        number(port, "containerPort")
+        for kind in ("initContainers", "containers")
+        for _, container in objects(pod, kind)
+        for _, port in objects(container, "ports")
+    }

@@ -1,0 +1,1 @@
+"""Rules about a JobSet's Jobs: their order, failures, success, restarts, time to live."""

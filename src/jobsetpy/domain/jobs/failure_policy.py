@@ -1,0 +1,365 @@
+"""What happens when child Jobs fail (KEP-262).
+
+The first rule of the list that applies to some failed Job is chosen, and among the Jobs it applies
+to the one that failed first. One decision covers all Jobs that failed: a restart of all Jobs
+replaces every one of them, and restarts of single Jobs or ReplicatedJobs are decided one after
+the other until none is left, exactly as if each had a pass of its own.
+
+A Job that ``FailJob`` covers takes no part in that: it stays failed, and its rule is found again in
+every pass, since reason and message of a failure never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import FailurePolicy, FailurePolicyRule, JobSet, ReplicatedJobStatus
+from jobsetpy.domain import conditions as cond
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.patterns import found
+from jobsetpy.domain.membership import parse_count, replicated_job_of
+from jobsetpy.domain.plan import EmitEvent
+from jobsetpy.domain.status import StatusDraft
+from jobsetpy.domain.values import evolve
+
+FAIL_JOBSET: Final = "FailJobSet"
+RESTART_JOBSET: Final = "RestartJobSet"
+RESTART_JOBSET_UNCOUNTED: Final = "RestartJobSetAndIgnoreMaxRestarts"
+RESTART_JOB: Final = "RestartJob"
+RESTART_JOB_UNCOUNTED: Final = "RestartJobAndIgnoreMaxRestarts"
+RESTART_REPLICATED_JOB: Final = "RestartReplicatedJob"
+RESTART_REPLICATED_JOB_UNCOUNTED: Final = "RestartReplicatedJobAndIgnoreMaxRestarts"
+FAIL_JOB: Final = "FailJob"
+
+REACHED_MAX_RESTARTS: Final = "ReachedMaxRestarts"
+NO_FAILURE_POLICY: Final = "NoFailurePolicy"
+DECISIONS: Final = (
+    *(FAIL_JOBSET, RESTART_JOBSET, RESTART_JOBSET_UNCOUNTED, RESTART_JOB, RESTART_JOB_UNCOUNTED),
+    *(RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED, FAIL_JOB),
+    *(REACHED_MAX_RESTARTS, NO_FAILURE_POLICY),
+)
+"""All that can come of a failure: an action, or an end without one."""
+
+_COUNTED: Final = frozenset({RESTART_JOB, RESTART_REPLICATED_JOB})
+_SINGLE: Final = frozenset({RESTART_JOB, RESTART_JOB_UNCOUNTED})
+_WHOLE: Final = frozenset({RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED})
+"""Actions that recreate all Jobs of a ReplicatedJob."""
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@attrs.frozen
+class Match:
+    """The action chosen for a failure; ``rule`` is ``None`` for the default."""
+
+    action: str
+    job: Job
+    rule: FailurePolicyRule | None = None
+
+
+def apply_failure_policy(
+    jobset: JobSet, failed: Iterable[Job], draft: StatusDraft, features: Features
+) -> str:
+    """Decide on the failed Jobs and write the decision into the draft.
+
+    Args:
+        jobset: for its policy; the counters are read from the draft.
+        failed: Jobs of the current attempt that failed, at least one, in any order, without
+            those that ``split`` found to stay failed.
+        draft: its status receives restarts, conditions and events.
+        features: whether single Jobs and ReplicatedJobs may be restarted.
+
+    Returns:
+        Why nothing could be decided (the spec asks for what this controller may not do), or "".
+    """
+    remaining = sorted(failed, key=_failed_first)
+    policy = jobset.spec.failure_policy
+    if policy is None:
+        draft.fail(
+            keys.FAILED_JOBS_REASON,
+            f"jobset failed due to one or more job failures{_suffix(remaining[0])}",
+        )
+        draft.decided(NO_FAILURE_POLICY)
+        _explain(draft, [remaining[0]], "no failure policy")
+        return ""
+    parts: dict[tuple[FailurePolicyRule | None, str], list[Job]] = {}
+    problem = _apply(jobset, policy, remaining, draft, features=features, parts=parts)
+    _explain_parts(draft, parts)
+    return problem
+
+
+def _apply(
+    jobset: JobSet,
+    policy: FailurePolicy,
+    remaining: list[Job],
+    draft: StatusDraft,
+    *,
+    features: Features,
+    parts: dict[tuple[FailurePolicyRule | None, str], list[Job]],
+) -> str:
+    """Decide until no failed Job is left; ``parts`` gathers single Jobs by what was decided."""
+    while remaining:
+        match = choose(policy, remaining)
+        if match.action not in _SINGLE | _WHOLE:
+            _explain_parts(draft, parts)
+            return _apply_to_all(policy, match, draft, features)
+        if not features.restart_job:
+            return f"failure policy action {match.action} needs the feature gate RestartJob"
+        if match.action in _COUNTED and _budget_spent(policy, draft, features):
+            _explain_parts(draft, parts)
+            _fail_for_max_restarts(policy, match, draft)
+            return ""
+        problem = _restart_part(jobset, match, draft)
+        if problem:
+            return problem
+        draft.decided(match.action)
+        if match.action in _SINGLE:
+            parts.setdefault((match.rule, match.action), []).append(match.job)
+        remaining = [job for job in remaining if not _replaced(job, match)]
+    return ""
+
+
+def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Match], list[Job]]:
+    """Tell failed Jobs that stay as they are from those that something has to be decided about.
+
+    A Job stays failed if the first rule that applies to it says ``FailJob``. That holds until its
+    whole ReplicatedJob or JobSet is restarted for another failure: "all Jobs" includes it.
+
+    Args:
+        policy: of the JobSet.
+        failed: Jobs of the current attempt that failed, in any order.
+
+    Returns:
+        What stays failed, the Job that failed first in front; and the other Jobs.
+    """
+    if policy is None or all(rule.action != FAIL_JOB for rule in policy.rules):
+        return [], list(failed)
+    stay: list[Match] = []
+    others: list[Job] = []
+    for job in sorted(failed, key=_failed_first):
+        rule = next((rule for rule in policy.rules if applies(rule, job)), None)
+        if rule is not None and rule.action == FAIL_JOB:
+            stay.append(Match(FAIL_JOB, job, rule))
+        else:
+            others.append(job)
+    return stay, others
+
+
+def stays_failed_notice(match: Match) -> EmitEvent:
+    """The event about a Job that stays failed."""
+    message = f"applying FailJob failure policy action{_cause(match)}: the job stays failed"
+    return EmitEvent(
+        cond.WARNING, keys.FAIL_JOB_REASON, message + _suffix(match.job), match.job.metadata.name
+    )
+
+
+def fail_beyond_completion(stay: list[Match], draft: StatusDraft) -> None:
+    """End a JobSet that ``FailJob`` keeps from ever completing.
+
+    Args:
+        stay: the Jobs that stay failed, at least one, the one that failed first in front.
+        draft: receives the end.
+    """
+    count = len(stay)
+    jobs = "1 job stays" if count == 1 else f"{count} jobs stay"
+    draft.fail(
+        keys.FAIL_JOB_REASON,
+        f"jobset cannot complete: {jobs} failed by failure policy action FailJob"
+        f"{_cause(stay[0])}{_suffix(stay[0].job)}",
+    )
+
+
+def choose(policy: FailurePolicy, failed: list[Job]) -> Match:
+    """The first rule with a Job it applies to; the order of rules beats the order of failures.
+
+    Args:
+        policy: with rules or without.
+        failed: at least one Job, the one that failed first in front.
+    """
+    for rule in policy.rules:
+        for job in failed:
+            if applies(rule, job):
+                return Match(rule.action, job, rule)
+    return Match(RESTART_JOBSET, failed[0])
+
+
+def applies(rule: FailurePolicyRule, job: Job) -> bool:
+    """Whether reason, message and ReplicatedJob of a failed Job are among those of the rule."""
+    condition = job.status.failed_condition
+    replicated = replicated_job_of(job)
+    if condition is None or not replicated:
+        return False
+    if rule.target_replicated_jobs and replicated not in rule.target_replicated_jobs:
+        return False
+    if rule.on_job_failure_reasons and condition.reason not in rule.on_job_failure_reasons:
+        return False
+    patterns = rule.on_job_failure_message_patterns
+    return not patterns or any(found(pattern, condition.message) for pattern in patterns)
+
+
+def failed_at(job: Job) -> datetime:
+    """When a Job failed; Jobs that do not say come last."""
+    condition = job.status.failed_condition
+    if condition is None or condition.last_transition_time is None:
+        return _NEVER
+    return condition.last_transition_time
+
+
+def _failed_first(job: Job) -> tuple[datetime, str]:
+    # Names decide between equal times, so that the order in the cache does not matter.
+    return failed_at(job), job.metadata.name
+
+
+def _apply_to_all(
+    policy: FailurePolicy, match: Match, draft: StatusDraft, features: Features
+) -> str:
+    suffix = _suffix(match.job)
+    message = f"applying {match.action} failure policy action{suffix}"
+    action = match.action
+    match action:
+        case "FailJobSet":
+            draft.fail(keys.FAIL_JOBSET_REASON, message)
+            draft.decided(action)
+            _explain(draft, [match.job], _chosen(match.rule, action))
+            return ""
+        case "RestartJobSet":
+            if _budget_spent(policy, draft, features):
+                _fail_for_max_restarts(policy, match, draft)
+                return ""
+        case "RestartJobSetAndIgnoreMaxRestarts":
+            pass
+        case _:
+            return f"unknown failure policy action {match.action!r}"
+    draft.restart_all(counts_towards_max=match.action == RESTART_JOBSET)
+    if match.rule is None:
+        reason = keys.DEFAULT_FAILURE_POLICY_REASON
+    else:
+        reason = f"{keys.FAILURE_POLICY_REASON_PREFIX}{match.rule.name}"
+    draft.set(cond.restarting(reason, message))
+    draft.event(cond.WARNING, f"{match.action}FailurePolicyAction", message)
+    draft.decided(action)
+    _explain(draft, [match.job], _chosen(match.rule, action))
+    return ""
+
+
+def _budget_spent(policy: FailurePolicy, draft: StatusDraft, features: Features) -> bool:
+    spent = draft.status.restarts_count_towards_max
+    if features.restart_job:
+        spent += sum(
+            sum(item.job_restarts_count_towards_max) for item in draft.status.replicated_jobs_status
+        )
+    return spent >= policy.max_restarts
+
+
+def _fail_for_max_restarts(policy: FailurePolicy, match: Match, draft: StatusDraft) -> None:
+    draft.fail(
+        keys.REACHED_MAX_RESTARTS_REASON,
+        f"jobset failed due to reaching max number of restarts{_suffix(match.job)}",
+    )
+    draft.decided(REACHED_MAX_RESTARTS)
+    spent = f"not taken, since all {policy.max_restarts} restarts are used up"
+    _explain(draft, [match.job], f"{_chosen(match.rule, match.action)} {spent}")
+
+
+def _chosen(rule: FailurePolicyRule | None, action: str) -> str:
+    return f"{'no rule applies' if rule is None else f'rule {rule.name!r}'}, action {action}"
+
+
+def _explain_parts(
+    draft: StatusDraft, parts: dict[tuple[FailurePolicyRule | None, str], list[Job]]
+) -> None:
+    """Tell of restarts of single Jobs, all Jobs of a rule together; each is told once."""
+    for (rule, action), jobs in parts.items():
+        _explain(draft, jobs, _chosen(rule, action))
+    parts.clear()
+
+
+def _explain(draft: StatusDraft, jobs: list[Job], decision: str) -> None:
+    """Tell rule, Job, reason and the failure's own message.
+
+    In an event of its own: users' tools know the texts of all the others.
+    """
+    job = jobs[0]
+    condition = job.status.failed_condition
+    text = f"{decision}: job {job.metadata.name!r} failed"
+    if condition is not None:
+        text += f" for reason {condition.reason!r}"
+        text += f" ({condition.message})" if condition.message else ""
+    if len(jobs) > 1:
+        text += f", and {len(jobs) - 1} more"
+    draft.event(cond.NORMAL, keys.FAILURE_POLICY_APPLIED_REASON, text, job.metadata.name)
+
+
+def _replaced(job: Job, match: Match) -> bool:
+    """Whether the restart of a part that was decided covers this failed Job."""
+    if match.action in _WHOLE:
+        return replicated_job_of(job) == replicated_job_of(match.job)
+    return job is match.job
+
+
+def _restart_part(jobset: JobSet, match: Match, draft: StatusDraft) -> str:
+    """Count the restart of the failed Job, or of every Job of its ReplicatedJob."""
+    name = replicated_job_of(match.job)
+    index = parse_count(match.job.metadata.labels.get(keys.JOB_INDEX))
+    replicas = {item.name: item.replicas for item in jobset.spec.replicated_jobs}.get(name)
+    if replicas is None or index is None or index >= replicas:
+        return f"job {match.job.metadata.name!r} cannot be restarted: its labels do not place it"
+    whole = match.action in _WHOLE
+    draft.restart_part(
+        tuple(
+            _bumped(item, index, replicas, whole=whole, counts_towards_max=match.action in _COUNTED)
+            if item.name == name
+            else item
+            for item in draft.status.replicated_jobs_status
+        ),
+        whole=whole,
+    )
+    message = f"applying {match.action} failure policy action"
+    if whole:
+        message += f" to replicated job {name!r}{_cause(match)}"
+    draft.event(
+        cond.WARNING, f"{match.action}FailurePolicyAction", f"{message}{_suffix(match.job)}"
+    )
+    return ""
+
+
+def _bumped(
+    status: ReplicatedJobStatus,
+    index: int,
+    replicas: int,
+    *,
+    whole: bool,
+    counts_towards_max: bool,
+) -> ReplicatedJobStatus:
+    """Counters after a restart.
+
+    A restart of the whole ReplicatedJob moves every index on, so that none of its Jobs is current
+    any more, but counts one towards the maximum: at the index of the Job that failed.
+    """
+    restarts = _plus_one(status.job_restarts, None if whole else index, replicas)
+    counted = status.job_restarts_count_towards_max
+    if counts_towards_max:
+        counted = _plus_one(counted, index, replicas)
+    return evolve(status, job_restarts=restarts, job_restarts_count_towards_max=counted)
+
+
+def _plus_one(values: tuple[int, ...], index: int | None, length: int) -> tuple[int, ...]:
+    """One more at an index, or at all of them for ``None``; padded to the length."""
+    out = [*values, *(0 for _ in range(length - len(values)))]
+    return tuple(value + (index is None or at == index) for at, value in enumerate(out))
+
+
+def _cause(match: Match) -> str:
+    """Rule and reason, for messages."""
+    condition = match.job.status.failed_condition
+    rule = f" by rule {match.rule.name!r}" if match.rule is not None else ""
+    return f"{rule} for reason {condition.reason!r}" if condition is not None else rule
+
+
+def _suffix(job: Job) -> str:
+    return f" (first failed job: {job.metadata.name})"

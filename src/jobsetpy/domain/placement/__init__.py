@@ -1,0 +1,1 @@
+"""Exclusive placement: one topology domain for each Job."""

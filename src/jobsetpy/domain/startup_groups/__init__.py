@@ -1,0 +1,1 @@
+"""Group scheduling (KEP-498): pods that start together."""

@@ -1,0 +1,140 @@
+"""Which pods start as a group, which attempt of it they are, and the objects it needs (KEP-498).
+
+**Attempts.** A pod waits until its own attempt is released, and a released attempt stays released,
+so whatever makes pods anew *as a group* has to be another attempt. The attempt of a JobSet is the
+sum of three numbers that only grow: ``metadata.generation`` (resuming changes the spec),
+``status.restarts`` and all ``jobRestarts``. It is put on each Job of a target when the Job is made
+or resumed, and on its pods by way of the template. Pods that a Job replaces, or adds because it was
+resized, are of the Job's attempt and pass at once when that was released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+from jobsetpy.api import keys
+from jobsetpy.api.group_signal import config_map_name
+from jobsetpy.api.jobset import JobSet, ReplicatedJob
+from jobsetpy.api.meta import owner_reference_to
+from jobsetpy.domain.membership import pods_of_template
+from jobsetpy.domain.plan import CreateGroupObject
+
+ANNOTATIONS: Final = frozenset({keys.GROUP_ATTEMPT, keys.GROUP_SIZE, keys.GROUP_TIMEOUT})
+"""Annotations of Jobs and pods whose value is the controller's, whatever a template says."""
+
+
+def is_target(jobset: JobSet, name: str) -> bool:
+    """Whether the ReplicatedJob of that name starts as a part of the group."""
+    config = jobset.spec.group_scheduling_config
+    if config is None:
+        return False
+    return not config.target_replicated_jobs or name in config.target_replicated_jobs
+
+
+def targets(jobset: JobSet) -> tuple[ReplicatedJob, ...]:
+    """The ReplicatedJobs that start as a group, in the order of the spec."""
+    return tuple(item for item in jobset.spec.replicated_jobs if is_target(jobset, item.name))
+
+
+def attempt(jobset: JobSet) -> int:
+    """The number of the group's present attempt; grows with each restart and each resumption."""
+    status = jobset.status
+    jobs = sum(sum(item.job_restarts) for item in status.replicated_jobs_status)
+    return jobset.metadata.generation + status.restarts + jobs
+
+
+def expected_pods(jobset: JobSet) -> int:
+    """How many pods have to start before the first of them may go on."""
+    return sum(item.replicas * pods_of_template(item) for item in targets(jobset))
+
+
+def job_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:
+    """What Jobs and pods of a target are told; {} for all others."""
+    config = jobset.spec.group_scheduling_config
+    if config is None or not is_target(jobset, replicated.name):
+        return {}
+    out = {
+        keys.GROUP_ATTEMPT: str(attempt(jobset)),
+        keys.GROUP_SIZE: str(expected_pods(jobset)),
+    }
+    if config.timeout_after_seconds is not None:
+        out[keys.GROUP_TIMEOUT] = str(config.timeout_after_seconds)
+    return out
+
+
+def objects(jobset: JobSet, present: AbstractSet[str], *, rbac: bool) -> list[CreateGroupObject]:
+    """What has to be made before the first pod of the group; nothing if it is there.
+
+    Args:
+        jobset: with a group.
+        present: names of the ConfigMaps that are known to exist.
+        rbac: whether pods are given the right to watch theirs; made, and made again, together with
+            the ConfigMap.
+    """
+    name = config_map_name(jobset.metadata.name)
+    if name in present:
+        return []
+    bodies = [config_map_body(jobset)]
+    if rbac:
+        bodies += [role_body(jobset), role_binding_body(jobset)]
+    return [CreateGroupObject(body["kind"], name, body) for body in bodies]
+
+
+def config_map_body(jobset: JobSet) -> dict[str, Any]:
+    """The ConfigMap, empty: the group has not started."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(jobset)}
+
+
+def role_body(jobset: JobSet) -> dict[str, Any]:
+    """A Role that lets its bearer watch that one ConfigMap."""
+    name = config_map_name(jobset.metadata.name)
+    rule = {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": [name],
+        "verbs": ["get", "list", "watch"],
+    }
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": _metadata(jobset),
+        "rules": [rule],
+    }
+
+
+def role_binding_body(jobset: JobSet) -> dict[str, Any]:
+    """Gives that Role to the service accounts of the targets' pods."""
+    metadata = _metadata(jobset)
+    accounts = sorted({_service_account(item) for item in targets(jobset)})
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata,
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "Role",
+            "name": metadata["name"],
+        },
+        "subjects": [
+            {"kind": "ServiceAccount", "name": name, "namespace": jobset.metadata.namespace}
+            for name in accounts
+        ],
+    }
+
+
+def _metadata(jobset: JobSet) -> dict[str, Any]:
+    return {
+        "name": config_map_name(jobset.metadata.name),
+        "namespace": jobset.metadata.namespace,
+        # By this label the manager's cache finds its own ConfigMaps among all.
+        "labels": {keys.JOBSET_NAME: jobset.metadata.name},
+        "ownerReferences": [owner_reference_to(jobset)],
+    }
+
+
+def _service_account(replicated: ReplicatedJob) -> str:
+    job: Mapping[str, Any] = replicated.template.get("spec") or {}
+    spec: Mapping[str, Any] = (job.get("template") or {}).get("spec") or {}
+    return spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"

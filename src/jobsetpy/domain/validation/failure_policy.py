@@ -1,0 +1,141 @@
+"""Rules for the failure policy of a new JobSet (KEP-262)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.field_errors import FieldError, invalid, plain
+from jobsetpy.domain.json_tree import Json, child, items, objects, text
+from jobsetpy.domain.validation.jobs import replicas_of
+
+RULE_NAME_MAX = 128
+MAX_REPLICAS_OF_SINGLE_RESTARTS = 1024
+"""Restarts of single Jobs are counted in a list of the status that has this many places."""
+SINGLE_RESTARTS = frozenset({"RestartJob", "RestartJobAndIgnoreMaxRestarts"})
+REPLICATED_JOB_RESTARTS = frozenset(
+    {"RestartReplicatedJob", "RestartReplicatedJobAndIgnoreMaxRestarts"}
+)
+JOB_FAILURE_REASONS = (
+    "BackoffLimitExceeded",
+    "DeadlineExceeded",
+    "FailedIndexes",
+    "MaxFailedIndexesExceeded",
+    "PodFailurePolicy",
+)
+REASON_MAX = 1024
+
+_RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+# What metav1.Condition allows in its field ``reason``.
+_CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+
+
+def failure_policy(spec: Json, names: set[str], features: Features) -> list[FieldError]:
+    """What is wrong with the failure policy.
+
+    Args:
+        spec: the JobSet's.
+        names: of its ReplicatedJobs.
+        features: which gates are on.
+    """
+    policy = child(spec, "failurePolicy")
+    rules = objects(policy, "rules")
+    problems: list[FieldError] = []
+    wanted = {text(rule, "action") for _, rule in rules}
+    partial = next(
+        (each for each in (SINGLE_RESTARTS, REPLICATED_JOB_RESTARTS) if each & wanted), None
+    )
+    if partial is not None:
+        actions = " and ".join(sorted(partial))
+        if not features.restart_job:
+            return [
+                plain(
+                    f"failure policy actions {actions} are not allowed while the feature gate "
+                    "RestartJob is disabled"
+                )
+            ]
+        if any(
+            replicas_of(job) > MAX_REPLICAS_OF_SINGLE_RESTARTS
+            for _, job in objects(spec, "replicatedJobs")
+        ):
+            problems.append(
+                plain(
+                    f"failure policy actions {actions} are only supported if every replicatedJob "
+                    f"has at most {MAX_REPLICAS_OF_SINGLE_RESTARTS} replicas"
+                )
+            )
+    for at, rule in rules:
+        problems += _rule(rule, f"spec.failurePolicy.rules[{at}]", names)
+    return problems + _duplicates(rules)
+
+
+def _rule(rule: Json, path: str, names: set[str]) -> list[FieldError]:
+    problems = []
+    name = text(rule, "name")
+    if not 1 <= len(name.encode()) <= RULE_NAME_MAX:
+        problems.append(
+            invalid(
+                f"{path}.name",
+                name,
+                f"invalid failure policy rule name of length {len(name.encode())}, the rule name "
+                f"must be 1 to {RULE_NAME_MAX} characters long",
+            )
+        )
+    if not _RULE_NAME.fullmatch(name):
+        problems.append(
+            invalid(
+                f"{path}.name",
+                name,
+                "invalid failure policy rule name, a failure policy rule name must start with an "
+                "alphabetic character, optionally followed by a string of alphanumeric characters "
+                "or '_,:', and must end with an alphanumeric character or '_'",
+            )
+        )
+    for at, target in enumerate(items(rule, "targetReplicatedJobs")):
+        if target not in names:
+            problems.append(
+                invalid(
+                    f"{path}.targetReplicatedJobs[{at}]",
+                    target,
+                    f"invalid replicatedJob name '{target}' in failure policy does not appear in "
+                    ".spec.ReplicatedJobs",
+                )
+            )
+    for at, reason in enumerate(items(rule, "onJobFailureReasons")):
+        if not _may_be_a_reason(reason):
+            problems.append(
+                invalid(
+                    f"{path}.onJobFailureReasons[{at}]",
+                    reason,
+                    f"invalid job failure reason '{reason}' in failure policy: a Job's Failed "
+                    "condition cannot have it; the Job controller's own are "
+                    f"{', '.join(JOB_FAILURE_REASONS)}",
+                )
+            )
+    return problems
+
+
+def _may_be_a_reason(reason: object) -> bool:
+    """Whether some Job's Failed condition may have it: the Job API may learn new ones."""
+    return (
+        isinstance(reason, str)
+        and len(reason) <= REASON_MAX
+        and _CONDITION_REASON.fullmatch(reason) is not None
+    )
+
+
+def _duplicates(rules: list[tuple[int, Mapping[str, object]]]) -> list[FieldError]:
+    indices: dict[str, list[int]] = {}
+    for at, rule in rules:
+        indices.setdefault(text(rule, "name"), []).append(at)
+    return [
+        invalid(
+            f"spec.failurePolicy.rules[{where[1]}].name",
+            name,
+            f"rule names are not unique: the rules with the indices {where} all have the name "
+            f"'{name}'",
+        )
+        for name, where in indices.items()
+        if len(where) > 1
+    ]

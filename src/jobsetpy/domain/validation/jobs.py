@@ -1,0 +1,202 @@
+"""Rules for each ReplicatedJob of a new JobSet: counts, names and their lengths, dependencies.
+
+Names of Jobs and pods are made by appending to the JobSet's name, and must fit DNS labels of 63
+characters; finding out at creation is kinder than Jobs that never get pods.
+"""
+
+from __future__ import annotations
+
+from jobsetpy.api import keys
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.field_errors import FieldError, invalid, plain
+from jobsetpy.domain.injection.options import RESTART_ALL_ACTIONS
+from jobsetpy.domain.json_tree import (
+    Json,
+    child,
+    containers,
+    job_spec,
+    number,
+    objects,
+    pod_spec,
+    text,
+)
+from jobsetpy.domain.name_rules import POD_SUFFIX, TOO_LONG_LABEL, dns1035_label
+from jobsetpy.domain.names import job_name
+
+AGENT_VARIABLES = frozenset({"JOBSET_NAME", "POD_NAME"})
+"""Without these no agent starts; a container that has both, or both with the prefix of injected
+supervisors, runs one."""
+
+
+def replicas_of(replicated_job: Json) -> int:
+    """Its replicas; the definition's default is 1."""
+    replicas = number(replicated_job, "replicas")
+    return 1 if replicas is None else replicas
+
+
+def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldError]:
+    """What is wrong with each ReplicatedJob.
+
+    Args:
+        spec: the JobSet's.
+        name: the JobSet's effective name.
+        features: which gates are on.
+    """
+    problems: list[FieldError] = []
+    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
+    in_place = features.in_place_restart and strategy == keys.IN_PLACE_RESTART
+    seen: set[str] = set()
+    for at, job in objects(spec, "replicatedJobs"):
+        path = f"spec.replicatedJobs[{at}]"
+        seen.add(text(job, "name"))
+        problems += _pods_product(job)
+        problems += _group_name(job, path)
+        problems += _generated_names(job, name, path)
+        problems += _depends_on(job, seen)
+        if in_place:
+            problems += _in_place(job, path)
+    return problems
+
+
+def _pods_product(job: Json) -> list[FieldError]:
+    parallelism = number(job_spec(job), "parallelism")
+    if replicas_of(job) * (1 if parallelism is None else parallelism) <= keys.INT32_MAX:
+        return []
+    return [
+        plain(
+            "the product of replicas and parallelism must not exceed "
+            f"{keys.INT32_MAX} for replicatedJob '{text(job, 'name')}'"
+        )
+    ]
+
+
+def _group_name(job: Json, path: str) -> list[FieldError]:
+    group = job.get("groupName", "default")
+    if not isinstance(group, str):
+        return []
+    return [
+        invalid(
+            f"{path}.groupName",
+            group,
+            ".spec.replicatedJob[].groupName is too long, must be less than 63 characters"
+            if problem == TOO_LONG_LABEL
+            else problem,
+        )
+        for problem in dns1035_label(group)
+    ]
+
+
+def _generated_names(job: Json, name: str, path: str) -> list[FieldError]:
+    last = replicas_of(job) - 1
+    longest = job_name(name, text(job, "name"), last)
+    problems = [
+        invalid(
+            f"{path}.name",
+            longest,
+            "JobSet name is too long, job names generated for this JobSet will exceed 63 characters"
+            if problem == TOO_LONG_LABEL
+            else problem,
+        )
+        for problem in dns1035_label(longest)
+    ]
+    template = job_spec(job)
+    completions = number(template, "completions")
+    if text(template, "completionMode") == "Indexed" and completions is not None:
+        pod = f"{longest}-{completions - 1}-{POD_SUFFIX}"
+        # The Job's name is what a user recognises; field and value are those of the name above.
+        problems += [
+            invalid(
+                f"{path}.name",
+                longest,
+                "JobSet name is too long, pod names generated for this JobSet will exceed 63 "
+                "characters"
+                if problem == TOO_LONG_LABEL
+                else problem,
+            )
+            for problem in dns1035_label(pod)
+        ]
+    return problems
+
+
+def _depends_on(job: Json, seen: set[str]) -> list[FieldError]:
+    """Dependencies point to what stands earlier; ``seen`` includes the job itself."""
+    return [
+        plain(
+            f"replicatedJob: {text(job, 'name')} cannot depend on replicatedJob: "
+            f"{text(dependency, 'name')}"
+        )
+        for _, dependency in objects(job, "dependsOn")
+        if text(dependency, "name") not in seen
+    ]
+
+
+def _in_place(job: Json, path: str) -> list[FieldError]:
+    """What a Job needs whose pods restart in place: only the JobSet may give up, never the Job."""
+    template = job_spec(job)
+    prefix = f"replicatedJob {text(job, 'name')}:"
+    where = f"{path}.template.spec"
+    problems = []
+    limit = number(template, "backoffLimit")
+    if limit != keys.INT32_MAX:
+        problems.append(
+            invalid(
+                f"{where}.backoffLimit",
+                limit,
+                f"{prefix} backoffLimit must be set to {keys.INT32_MAX} (MaxInt32) when "
+                f"restartStrategy is {keys.IN_PLACE_RESTART}",
+            )
+        )
+    replacement = text(template, "podReplacementPolicy")
+    if replacement != "Failed":
+        problems.append(
+            invalid(
+                f"{where}.podReplacementPolicy",
+                replacement or None,
+                f"{prefix} podReplacementPolicy must be set to Failed when restartStrategy is "
+                f"{keys.IN_PLACE_RESTART}",
+            )
+        )
+    completions = number(template, "completions")
+    if completions is None or completions != number(template, "parallelism"):
+        problems.append(
+            invalid(
+                f"{where}.completions",
+                completions,
+                f"{prefix} completions and parallelism must be set and equal to each other when "
+                f"restartStrategy is {keys.IN_PLACE_RESTART}",
+            )
+        )
+    if not has_agent(pod_spec(job)):
+        problems.append(
+            invalid(
+                f"{where}.template.spec.initContainers",
+                None,
+                f"{prefix} no agent: restartStrategy {keys.IN_PLACE_RESTART} needs an init "
+                "container with restartPolicy Always and a RestartAllContainers rule, or a "
+                "container that runs the agent as its supervisor (with the variables "
+                f"{' and '.join(sorted(AGENT_VARIABLES))})",
+            )
+        )
+    return problems
+
+
+def has_agent(spec: Json) -> bool:
+    """Whether pods of this spec run an agent for restarts in place.
+
+    Either as a sidecar, which is known by the kubelet rule that it triggers, or as the supervisor
+    of a worker, known by the variables that the agent cannot do without.
+    """
+    for _, container in objects(spec, "initContainers"):
+        if text(container, "restartPolicy") == "Always" and any(
+            text(rule, "action") in RESTART_ALL_ACTIONS
+            for _, rule in objects(container, "restartPolicyRules")
+        ):
+            return True
+    for container in containers(spec):
+        names = {
+            text(variable, "name").removeprefix(keys.AGENT_VARIABLE_PREFIX)
+            for _, variable in objects(container, "env")
+        }
+        if names >= AGENT_VARIABLES:
+            return True
+    return False

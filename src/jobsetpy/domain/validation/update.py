@@ -1,0 +1,135 @@
+"""Whether a change of a JobSet is accepted: what is immutable, and the two ways around it.
+
+None of the rules for creation run again. ReplicatedJobs may not change, except for the numbers of
+pods of Indexed Jobs (elastic JobSets), and, around a suspension, for five fields of the pod
+template that say where pods go (as for a suspended Job of Kubernetes). Those fields are given
+their old values and then everything is compared.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from jobsetpy.api import keys
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.field_errors import FieldError, forbidden, invalid
+from jobsetpy.domain.injection.options import SETTINGS as INJECTION_SETTINGS
+from jobsetpy.domain.injection.options import note_field
+from jobsetpy.domain.json_equality import same
+from jobsetpy.domain.json_tree import Json, child, items, job_spec, number, objects, text
+from jobsetpy.domain.validation.coscheduling import coscheduling_update
+
+IMMUTABLE = "field is immutable"
+COUNTS = ("parallelism", "completions")
+MUTABLE_WHEN_SUSPENDED = (
+    ("metadata", "annotations"),
+    ("metadata", "labels"),
+    ("spec", "nodeSelector"),
+    ("spec", "tolerations"),
+    ("spec", "schedulingGates"),
+)
+"""Fields of the pod template that may change while a JobSet is, or is being, suspended."""
+
+
+def validate_update(old: Json, new: Json, *, features: Features | None = None) -> list[FieldError]:
+    """Everything that is wrong with a change; nothing if it is accepted.
+
+    Args:
+        old: the stored JobSet as JSON, with its status.
+        new: the one that is to replace it.
+        features: which optional rules apply; the default gates when absent.
+    """
+    features = features or Features()
+    old_spec, new_spec = child(old, "spec"), child(new, "spec")
+    olds = {text(job, "name"): job for _, job in objects(old_spec, "replicatedJobs")}
+    problems: list[FieldError] = []
+    masked: list[Any] = copy.deepcopy(list(items(new_spec, "replicatedJobs")))
+    suspended = old_spec.get("suspend") is True or new_spec.get("suspend") is True
+    for at, job in enumerate(masked):
+        before = olds.get(text(job, "name")) if isinstance(job, Mapping) else None
+        if before is None:
+            continue
+        if features.elastic_jobset and text(job_spec(job), "completionMode") == "Indexed":
+            path = f"spec.replicatedJobs[{at}].template.spec"
+            problems += _resized(old, job_spec(before), job_spec(job), path)
+            for field in COUNTS:
+                _restore(job, before, "template", "spec", field)
+        if suspended:
+            for parent, field in MUTABLE_WHEN_SUSPENDED:
+                _restore(job, before, "template", "spec", "template", parent, field)
+    if not same(masked, list(items(old_spec, "replicatedJobs"))):
+        problems.append(invalid("spec.replicatedJobs", new_spec.get("replicatedJobs"), IMMUTABLE))
+    problems += _agent_notes(old, new)
+    problems += coscheduling_update(old, new)
+    if old_spec.get("managedBy") != new_spec.get("managedBy"):
+        problems.append(invalid("spec.managedBy", new_spec.get("managedBy"), IMMUTABLE))
+    return problems
+
+
+def _agent_notes(old: Json, new: Json) -> list[FieldError]:
+    """What the annotations for the agent's injection say is built into the pod templates."""
+    before, after = (child(each, "metadata", "annotations") for each in (old, new))
+    if not {keys.IN_PLACE_AGENT_ANNOTATION} & {*before, *after}:
+        return []
+    return [
+        invalid(
+            note_field(name),
+            after.get(name),
+            f"{IMMUTABLE}: the in-place restart agent is added when a JobSet is created",
+        )
+        for name in (keys.IN_PLACE_AGENT_ANNOTATION, *INJECTION_SETTINGS)
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _resized(old: Json, before: Json, after: Json, path: str) -> list[FieldError]:
+    """What is wrong with new numbers of pods; nothing if they did not change."""
+    parallelism, completions = number(after, "parallelism"), number(after, "completions")
+    resized = parallelism != number(before, "parallelism")
+    lengthened = completions != number(before, "completions")
+    if not resized and not lengthened:
+        return []
+    if _finished(old):
+        return [forbidden(path, "a JobSet in a terminal state cannot be scaled")]
+    problems = []
+    if resized and parallelism is not None and parallelism < 1:
+        problems.append(invalid(f"{path}.parallelism", parallelism, "parallelism must be >= 1"))
+    if lengthened and completions is not None and completions < 1:
+        problems.append(invalid(f"{path}.completions", completions, "completions must be >= 1"))
+    if parallelism is not None and completions is not None and parallelism != completions:
+        problems.append(
+            invalid(
+                f"{path}.completions",
+                completions,
+                "completions must be equal to parallelism for Elastic Indexed Jobs",
+            )
+        )
+    return problems
+
+
+def _finished(jobset: Json) -> bool:
+    return any(
+        text(condition, "status") == "True"
+        and text(condition, "type") in {keys.COMPLETED_CONDITION, keys.FAILED_CONDITION}
+        for _, condition in objects(child(jobset, "status"), "conditions")
+    )
+
+
+def _restore(into: Any, source: Any, *path: str) -> None:
+    """Give the field at ``path`` of ``into`` the value it has in ``source``, or remove it."""
+    *parents, last = path
+    for name in parents:
+        source = source.get(name) if isinstance(source, Mapping) else None
+        deeper = into.get(name)
+        if not isinstance(deeper, dict):
+            if source is None:
+                return
+            deeper = into[name] = {}
+        into = deeper
+    value = source.get(last) if isinstance(source, Mapping) else None
+    if value is None:
+        into.pop(last, None)
+    else:
+        into[last] = value
