@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain.epochs.accounts import account, record_of
 from jobsetpy.domain.epochs.decision import decide_epochs, expected_pods
 from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.membership import AttemptKey
-from jobsetpy.domain.values import evolve
 from jobsetpy.informers import OWNER_UID, StoreWriter
 from jobsetpy.reconcilers._epoch_memory import EpochMemories
 from jobsetpy.reconcilers._epoch_watch import EpochWatch

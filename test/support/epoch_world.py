@@ -23,6 +23,7 @@ from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
 from jobsetpy.agent.worker_rules import JoinNext, Phase, Rules, Start, Worker
 from jobsetpy.aio import ManualClock
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain import plan as p
@@ -32,7 +33,6 @@ from jobsetpy.domain.epochs.accounts import account
 from jobsetpy.domain.epochs.decision import expected_pods
 from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.values import evolve
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers._epoch_memory import EpochMemories
 from jobsetpy.reconcilers._epoch_watch import EpochWatch, JobHandler, PodHandler

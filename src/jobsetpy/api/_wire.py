@@ -97,6 +97,13 @@ def wire(cls: type[T]) -> type[T]:
     return made  # type: ignore[no-any-return]
 
 
+def evolve(value: T, **changes: Any) -> T:
+    """``attrs.evolve`` for wire classes, which type checkers do not know as attrs classes."""
+    changed: Any = attrs.evolve
+    result: T = changed(value, **changes)
+    return result
+
+
 def to_json(value: Any) -> Any:
     """A wire object as plain JSON data under wire names; fields at their default are left out."""
     if attrs.has(type(value)):

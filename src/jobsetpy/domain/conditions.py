@@ -12,8 +12,8 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.meta import Condition, condition_true
-from jobsetpy.domain.values import evolve
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"

@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSetStatus, ReplicatedJobStatus
 from jobsetpy.api.meta import Condition
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.plan import EmitEvent, StatusWrite
-from jobsetpy.domain.values import evolve
 
 
 class StatusDraft:

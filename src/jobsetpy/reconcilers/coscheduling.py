@@ -1,8 +1,9 @@
 """Keeps the labels of coscheduling's groups true on pods, and tells where each group stands.
 
 Pods get their labels from their Jobs' templates (``domain.children.jobs``), which cannot change
-while a Job runs. Three things make labels untrue: the JobSet is resized or asks for another minimum,
-somebody edits them, and pods that end and do not come again, for which a group must not wait.
+while a Job runs. Three things make labels untrue: the JobSet is resized or asks for another
+minimum, somebody edits them, and pods that end and do not come again, for which a group must not
+wait.
 
 A pod's event costs the same however large its group is: some counts, a comparison of its labels,
 and a pass only if they are wrong or the group has just become, or ceased to be, complete.

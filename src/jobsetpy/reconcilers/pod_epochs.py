@@ -22,6 +22,7 @@ import attrs
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, InPlaceRestartStatus, JobSet
 from jobsetpy.api.meta import Condition
@@ -41,7 +42,6 @@ from jobsetpy.domain.epochs.laggards import laggards
 from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.membership import AttemptKey, is_ours
 from jobsetpy.domain.status import StatusDraft, condition_json
-from jobsetpy.domain.values import evolve
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.observability import metrics
 from jobsetpy.reconcilers._epoch_memory import EpochMemories, EpochMemory

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.epochs.accounts import account
 from jobsetpy.domain.epochs.decision import Histogram, decide_epochs, needs_decision
 from jobsetpy.domain.epochs.failures import Cause, Sign
-from jobsetpy.domain.values import evolve
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 T1, T2 = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"

@@ -21,8 +21,8 @@ from datetime import datetime
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
-from jobsetpy.domain.values import evolve
 
 NO_RECORD = InPlaceRestartStatus()
 

@@ -17,6 +17,7 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.epochs.accounts import Account, account, on_deprecate, on_sync, record_of
@@ -24,7 +25,6 @@ from jobsetpy.domain.epochs.failures import Cause
 from jobsetpy.domain.jobs.failure_policy import FAIL_JOB
 from jobsetpy.domain.membership import is_ours
 from jobsetpy.domain.plan import EmitEvent
-from jobsetpy.domain.values import evolve
 
 INVALID: Final = -1
 """What ``parse_epoch`` makes of a text that is no epoch."""

@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import FailurePolicy, FailurePolicyRule, JobSet, ReplicatedJobStatus
 from jobsetpy.domain import conditions as cond
@@ -26,7 +27,6 @@ from jobsetpy.domain.jobs.patterns import found
 from jobsetpy.domain.membership import parse_count, replicated_job_of
 from jobsetpy.domain.plan import EmitEvent
 from jobsetpy.domain.status import StatusDraft
-from jobsetpy.domain.values import evolve
 
 FAIL_JOBSET: Final = "FailJobSet"
 RESTART_JOBSET: Final = "RestartJobSet"
