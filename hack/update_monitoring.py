@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,9 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 import monitoring_dashboard
-from jobsetpy.observability import coscheduler_metrics, metrics
+from jobsetpy.coscheduler import metrics as of_coscheduler
+from jobsetpy.observability import metrics as of_framework
+from jobsetpy.reconcilers import metrics as of_jobsets
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "config/components/prometheus/rules.yaml"
@@ -38,7 +41,7 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Of collectors that make their samples when asked: those do not tell before they have some."""
 
-_ = coscheduler_metrics  # imported for what it declares
+REGISTRIES: Final = (of_framework.REGISTRY, of_jobsets.REGISTRY, of_coscheduler.REGISTRY)
 
 
 class _Literal(str):
@@ -73,8 +76,8 @@ def series_of() -> dict[str, frozenset[str]]:
 
 def _declared() -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """Name as it is scraped, type, help and labels of each metric."""
-    collectors = metrics.REGISTRY._collector_to_names  # noqa: SLF001 - there is no other list
-    for collector in collectors:
+    collectors = [each._collector_to_names for each in REGISTRIES]  # noqa: SLF001 - no other list
+    for collector in itertools.chain(*collectors):
         wrapped = isinstance(collector, MetricWrapperBase)
         for family in collector.collect() if wrapped else _described(collector):
             if wrapped:
@@ -175,8 +178,8 @@ def page_text() -> str:
         ]
         left -= {each[0] for each in chosen}
         out += ["", f"## {title}", "", *_table(chosen)]
-    of_coscheduler = [each for each in known if each[0].startswith(COSCHEDULER)]
-    out += ["", "## The coscheduler", "", "Served by its own process.", "", *_table(of_coscheduler)]
+    apart = [each for each in known if each[0].startswith(COSCHEDULER)]
+    out += ["", "## The coscheduler", "", "Served by its own process.", "", *_table(apart)]
     return "\n".join(out) + "\n"
 
 

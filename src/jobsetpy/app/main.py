@@ -200,7 +200,7 @@ async def _manage(
     from jobsetpy.client import connect
     from jobsetpy.errors import LeadershipLostError
     from jobsetpy.manager import Manager
-    from jobsetpy.observability.observers import ClientMetrics
+    from jobsetpy.observability.hooks import ClientMetrics
 
     code = 0
     client = await connect(

@@ -12,6 +12,7 @@ from jobsetpy.reconcilers import (
     feature_gate_warnings,
     jobs,
     leader_pods,
+    metrics,
     pod_epochs,
     pod_placement,
 )
@@ -38,6 +39,7 @@ def add_jobset_controllers(
     """
     features = features or Features()
     backend = backend or Backend()
+    manager.add_metrics(metrics.REGISTRY)
     jobs.setup(
         manager,
         jobs.JobsSettings(features=features, group_rbac=group_rbac, marks=backend.marks),

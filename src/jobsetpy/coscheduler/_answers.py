@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
-from jobsetpy.observability import coscheduler_metrics as metrics
 
 BIND: Final = "bind"
 PREEMPT: Final = "preempt"

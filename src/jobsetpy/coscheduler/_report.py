@@ -15,10 +15,10 @@ import attrs
 from jobsetpy.aio import Clock
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import KubeObject, ResourceInfo
+from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.domain.coscheduling.plugin import PodGroupInfo, PodGroupKey
 from jobsetpy.domain.coscheduling.state import Cause, Census
-from jobsetpy.observability import coscheduler_metrics as metrics
 from jobsetpy.observability.logging import get_logger
 
 SCHEDULED_REASON: Final = "PodGroupScheduled"

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 
 from jobsetpy import aio, runtime
 from jobsetpy.api import keys
+from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._open_files import check
 from jobsetpy.coscheduler._pods import GroupPod
@@ -25,7 +26,6 @@ from jobsetpy.coscheduler._tls import Credentials, Files, Source
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.manager import parse_address
-from jobsetpy.observability import coscheduler_metrics as metrics
 from jobsetpy.observability.logging import get_logger
 
 CENSUS_S = 2.0
@@ -213,6 +213,7 @@ def setup(manager: runtime.Manager, settings: CoschedulerSettings | None = None)
     else:
         source = Secrets(manager.replica_client, settings, clock=manager.clock)
     endpoint = ExtenderEndpoint(coscheduler, source, settings, manager.clock)
+    manager.add_metrics(metrics.REGISTRY)
     manager.add(endpoint)
     manager.add(coscheduler)
     manager.add_ready_check("extender", endpoint.problems)

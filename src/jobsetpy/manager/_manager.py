@@ -21,6 +21,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import attrs
+from prometheus_client import CollectorRegistry
 
 from jobsetpy import aio
 from jobsetpy.api.coordination import Lease
@@ -42,8 +43,8 @@ from jobsetpy.manager._servers import (
 )
 from jobsetpy.manager._signals import stop_on_signals
 from jobsetpy.observability import metrics
+from jobsetpy.observability.hooks import InformerMetrics
 from jobsetpy.observability.logging import get_logger
-from jobsetpy.observability.observers import InformerMetrics
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -153,6 +154,7 @@ class Manager:
         )
         self._runnables: list[Runnable] = []
         self._recorders: dict[str, EventRecorder] = {}
+        self._registries = [metrics.REGISTRY]
         self._ready_checks: dict[str, Check] = {"caches": self._cache_problems}
         self._started = False
         self._limit = asyncio.timeout(None)
@@ -215,6 +217,11 @@ class Manager:
     def add_ready_check(self, name: str, check: Check) -> None:
         """Have ``/readyz`` fail with what ``check`` yields."""
         self._ready_checks[name] = check
+
+    def add_metrics(self, registry: CollectorRegistry) -> None:
+        """Have ``/metrics`` serve a registry besides the framework's; twice the same is one."""
+        if registry not in self._registries:
+            self._registries.append(registry)
 
     def problems(self) -> list[str]:
         """Why this process is not ready, a line for each reason: what ``/readyz`` answers."""
@@ -311,7 +318,7 @@ class Manager:
 
     async def _serve_metrics(self, stack: AsyncExitStack) -> int | None:
         address = parse_address(self.settings.metrics_bind_address)
-        routes, tls = metrics_route(metrics.REGISTRY), self.settings.metrics_tls
+        routes, tls = metrics_route(self._registries), self.settings.metrics_tls
         if address is None or tls is None:
             return await stack.enter_async_context(serving(address, routes))
         await stack.enter_async_context(tls.running())

@@ -78,13 +78,12 @@ def health_routes(
     return {live_path: answer(live), ready_path: answer(ready)}
 
 
-def metrics_route(registry: CollectorRegistry) -> dict[str, _Handler]:
-    """``/metrics`` in Prometheus' text format."""
+def metrics_route(registries: Iterable[CollectorRegistry]) -> dict[str, _Handler]:
+    """``/metrics`` in Prometheus' text format, one registry after another."""
 
     async def handle(_: web.Request) -> web.StreamResponse:
-        return web.Response(
-            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        body = b"".join(generate_latest(registry) for registry in registries)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return {"/metrics": handle}
 

@@ -12,7 +12,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.domain.epochs.decision import Histogram, InvalidEpoch
 from jobsetpy.domain.epochs.failures import Cause
-from jobsetpy.observability import metrics
+from jobsetpy.reconcilers import metrics
 
 STATUS_LAG_S = 30.0
 """By then a pod's status is not older any more than the synced epoch that was seen before it."""

@@ -29,7 +29,7 @@ from jobsetpy.domain.jobs.counters import is_ready
 from jobsetpy.domain.jobs.failure_policy import DECISIONS
 from jobsetpy.domain.names import subdomain
 from jobsetpy.errors import NotFoundError, TerminalError
-from jobsetpy.observability import metrics
+from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._child_writer import NAMED_FAILURES, ChildWriter
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME

@@ -31,7 +31,7 @@ from jobsetpy.domain.membership import AttemptKey, is_ours
 from jobsetpy.domain.startup_groups import decision
 from jobsetpy.domain.startup_groups.ledger import StartLedger
 from jobsetpy.domain.startup_groups.spec import attempt, expected_pods
-from jobsetpy.observability import metrics
+from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._group_writer import GroupWriter, lifted
 

@@ -43,7 +43,7 @@ from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.membership import AttemptKey, is_ours
 from jobsetpy.domain.status import StatusDraft, condition_json
 from jobsetpy.errors import ConflictError, NotFoundError
-from jobsetpy.observability import metrics
+from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._epoch_memory import EpochMemories, EpochMemory
 from jobsetpy.reconcilers._epoch_watch import EpochWatch, JobHandler, PodHandler
 

@@ -36,7 +36,7 @@ from jobsetpy.domain.placement.followers import (
     plan_followers,
 )
 from jobsetpy.errors import JobSetPyError, NotFoundError
-from jobsetpy.observability import metrics
+from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._kinds import ListedPod
 from jobsetpy.reconcilers._parallel import in_parallel
 

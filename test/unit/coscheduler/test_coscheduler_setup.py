@@ -21,10 +21,10 @@ from jobsetpy.coscheduler._report import (
 )
 from jobsetpy.coscheduler._setup import LOST
 from jobsetpy.coscheduler._writes import BindRequest
+from jobsetpy.coscheduler.metrics import REGISTRY
 from jobsetpy.domain.coscheduling.state import Limits
 from jobsetpy.errors import LeadershipLostError, NotLeadingError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
-from jobsetpy.observability.metrics import REGISTRY
 from jobsetpy.testing import RecordingClient, World, make_pod
 
 LEASE = "coscheduler.jobset.x-k8s.io"

@@ -56,14 +56,16 @@ async def test_health_answers_from_the_present_state():
 
 
 async def test_metrics_are_served_in_text_format():
-    """The registry's series appear under /metrics."""
-    registry = CollectorRegistry()
+    """The series of all registries appear under /metrics."""
+    registry, other = CollectorRegistry(), CollectorRegistry()
     Counter("things_total", "Things.", registry=registry).inc(3)
-    async with serving(("127.0.0.1", 0), metrics_route(registry)) as port:
+    Counter("others_total", "Others.", registry=other).inc(4)
+    async with serving(("127.0.0.1", 0), metrics_route([registry, other])) as port:
         status, text = await get(port, "/metrics")
 
     assert status == 200
     assert "things_total 3.0" in text
+    assert "others_total 4.0" in text
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ async def test_metrics_are_served_in_text_format():
 )
 async def test_nothing_else_is_served(path):
     """There is no profiling, nor anything else that tells of the process's inside."""
-    routes = health_routes({}, {}) | metrics_route(CollectorRegistry())
+    routes = health_routes({}, {}) | metrics_route([CollectorRegistry()])
     async with serving(("127.0.0.1", 0), routes) as port:
         assert await get(port, path) == (404, "404: Not Found")
 

@@ -153,7 +153,7 @@ async def test_metrics_over_tls(reviewer):
     registry = CollectorRegistry()
     Counter("things_total", "Things.", registry=registry).inc(3)
     certificate = EndpointCertificate(names=("metrics",), tls13_only=True)
-    routes = behind(reviewer, metrics_route(registry))
+    routes = behind(reviewer, metrics_route([registry]))
     async with (
         certificate.running(),
         serving(("127.0.0.1", 0), routes, certificate.context) as port,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.observability.metrics import REGISTRY
+from jobsetpy.reconcilers.metrics import REGISTRY
 from jobsetpy.testing import eventually
 from jobsetpy.testing.jobsets import replicated_job
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.observability import metrics
+from jobsetpy.reconcilers import metrics
 from jobsetpy.testing.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime

@@ -12,8 +12,7 @@ from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
-from jobsetpy.observability import metrics
-from jobsetpy.reconcilers import pod_placement
+from jobsetpy.reconcilers import metrics, pod_placement
 from jobsetpy.testing import RecordingClient, World, make_job, make_jobset, make_pod
 
 pytestmark = pytest.mark.looptime

@@ -1,4 +1,4 @@
-"""Metrics of JobSets.
+"""Metrics of JobSets and of group scheduling.
 
 No label names an object, since objects come and go without end; the two compatible counters that
 must (``jobset_failed_total``, ``jobset_completed_total``) are bounded.
@@ -13,7 +13,10 @@ from typing import Final, Literal
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from jobsetpy.observability._registry import REGISTRY
+from jobsetpy.observability.metrics import new_registry
+
+REGISTRY: Final = new_registry()
+"""Served by a manager that runs these reconcilers."""
 
 RestartKind = Literal["recreate", "replicated_job", "job", "in_place"]
 RestartPhase = Literal["detect", "deprecate", "gather", "lift"]
@@ -25,6 +28,8 @@ _PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "li
 _RESTART_BUCKETS: Final = (
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600),
 )
+
+_GROUP_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 
 MAX_JOBSET_SERIES: Final = 10_000
 """Bound of the series that name a JobSet; the one that changed longest ago makes room."""
@@ -99,6 +104,17 @@ _followers = Counter(
     "Followers under exclusive placement: released (sent to their leader's domain), evicted "
     "(deleted because they were elsewhere)",
     ["action"],
+    registry=REGISTRY,
+)
+_group_gather_seconds = Histogram(
+    "jobset_group_gather_seconds",
+    "From the first Job of a group's attempt until all its pods had started and were released",
+    buckets=_GROUP_BUCKETS,
+    registry=REGISTRY,
+)
+_groups_waiting = Gauge(
+    "jobset_groups_waiting",
+    "Groups of which some pod has not started, so that all others wait",
     registry=REGISTRY,
 )
 
@@ -208,3 +224,13 @@ def followers_placed(*, released: int = 0, evicted: int = 0) -> None:
     """So many followers were sent to their leader's domain, or deleted because they were not."""
     _followers.labels("released").inc(released)
     _followers.labels("evicted").inc(evicted)
+
+
+def group_released(seconds: float) -> None:
+    """All pods of a group had started, and the group was released."""
+    _group_gather_seconds.observe(seconds)
+
+
+def groups_waiting(count: int) -> None:
+    """Set how many groups gather."""
+    _groups_waiting.set(count)

@@ -1,8 +1,4 @@
-"""Metrics of the coscheduler.
-
-A module of its own, which only the coscheduler imports: a manager's ``/metrics`` would otherwise
-have series that nothing ever changes. No label names a group or a pod.
-"""
+"""Metrics of the coscheduler; no label names a group or a pod."""
 
 from __future__ import annotations
 
@@ -11,7 +7,10 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from jobsetpy.observability._registry import REGISTRY
+from jobsetpy.observability.metrics import new_registry
+
+REGISTRY: Final = new_registry()
+"""Served by a manager that runs the coscheduler."""
 
 _FAST: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LONG: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)

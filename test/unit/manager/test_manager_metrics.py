@@ -1,0 +1,78 @@
+"""Which metrics a manager serves: the framework's, and those of what it was asked to run."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import aiohttp
+import attrs
+import pytest
+
+from jobsetpy import aio
+from jobsetpy import runtime as rt
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.app.wiring import add_jobset_controllers
+from jobsetpy.coscheduler import CoschedulerSettings
+from jobsetpy.coscheduler import setup as set_up_coscheduler
+from jobsetpy.testing import RecordingClient, World
+
+
+@attrs.frozen
+class Idle:
+    """A reconciler that has nothing to do."""
+
+    async def reconcile(self, request: rt.Request) -> rt.Result:
+        return rt.Result.done()
+
+
+def custom(manager: rt.Manager) -> None:
+    """What somebody may write with the library."""
+    jobs = manager.informer(Job)
+    watches = (rt.Watch(jobs, rt.enqueue_self),)
+    manager.add(rt.Controller(name="custom", reconciler=Idle(), watches=watches))
+
+
+def coscheduler(manager: rt.Manager) -> None:
+    """The coscheduler without TLS."""
+    plain = CoschedulerSettings(bind_address="127.0.0.1:0", plain_http=True)
+    set_up_coscheduler(manager, plain)
+
+
+async def scraped(setup) -> list[str]:
+    """The names of the families at /metrics."""
+    world = World()
+    world.register(JobSet)
+    settings = rt.ManagerSettings(metrics_bind_address="127.0.0.1:0")
+    manager = rt.Manager(RecordingClient(world, qps=0), settings=settings)
+    setup(manager)
+    stop = asyncio.Event()
+    async with aio.supervise() as tasks:
+        running = tasks.start(manager.run(stop), name="manager")
+        await manager.ready.wait()
+        url = f"http://127.0.0.1:{manager.metrics_port}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            text = await answer.text()
+        stop.set()
+        await running
+    return re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("setup", "expected"),
+    [
+        (custom, set()),
+        (add_jobset_controllers, {"jobset"}),
+        (coscheduler, {"jobset_coscheduler"}),
+    ],
+    ids=["custom", "jobsets", "coscheduler"],
+)
+async def test_jobset_metrics_are_served_by_who_uses_them(setup, expected):
+    """A custom controller's /metrics has none of JobSet's; each of our programs has its own."""
+    names = await scraped(setup)
+    of_jobsets = [name for name in names if name.startswith("jobset_")]
+
+    assert "controller_runtime_reconcile_total" in names
+    assert len(names) == len(set(names))
+    assert expected == {re.match("jobset(_coscheduler)?", name)[0] for name in of_jobsets}
