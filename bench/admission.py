@@ -25,15 +25,15 @@ import aiohttp
 import msgspec
 import uvloop
 import yaml
-from bare_loop import BareLoop
-from common import ROOT, create_namespace, install_crd, manager_process, say, table
 
-from cluster import Cluster  # type: ignore[import-not-found]
-from install import apply_object
+from bench.bare_loop import BareLoop
+from bench.common import ROOT, create_namespace, install_crd, manager_process, say, table
+from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.admission._handlers import MUTATE_JOBSET, VALIDATE_JOBSET
 from jobsetpy.client import KubeClient, connect
 from jobsetpy.serving import x509
-from manager_process import cpu_seconds, free_port
+from support.install import apply_object
+from support.manager_process import cpu_seconds, free_port
 
 JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 WARM_UP_S = 2.0

@@ -32,15 +32,15 @@ from typing import Any
 import attrs
 import msgspec
 import yaml
-from common import ROOT, create_namespace, install_crd, say, spread, table
 
-from account import token_of
-from cluster import Cluster  # type: ignore[import-not-found]
-from install import apply_object
+from bench.common import ROOT, create_namespace, install_crd, say, spread, table
+from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, KubeClient, connect
+from support.account import token_of
+from support.install import apply_object
 
 NAMESPACE, POD, JOBSET, ACCOUNT = "bench-agent", "pod-0", "js", "jobset-agent"
 USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"

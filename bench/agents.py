@@ -28,10 +28,18 @@ from urllib.parse import quote
 import attrs
 import msgspec
 import uvloop
-from bare_loop import BareLoop
-from common import create_namespace, in_parallel, install_crd, manager_process, say, spread, table
 
-from cluster import Cluster  # type: ignore[import-not-found]
+from bench.bare_loop import BareLoop
+from bench.common import (
+    create_namespace,
+    in_parallel,
+    install_crd,
+    manager_process,
+    say,
+    spread,
+    table,
+)
+from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy import aio
 from jobsetpy.agent.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
 from jobsetpy.agent.epoch_reporter import EpochReporter

@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from rich.console import Console
+from rich.table import Table
+
+from support.install import create_namespace, install_crd  # noqa: F401 - for the benchmarks
+from support.manager_process import manager_process  # noqa: F401 - for the benchmarks
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "hack"))
 
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-
-from install import create_namespace, install_crd  # noqa: E402, F401 - for the benchmarks
-from manager_process import manager_process  # noqa: E402, F401 - for the benchmarks
 
 console = Console(highlight=False, width=110 if not sys.stdout.isatty() else None)
 

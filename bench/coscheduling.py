@@ -25,12 +25,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import uvloop
-from common import create_namespace, say, spread, table
 
-from cluster import Cluster  # type: ignore[import-not-found]
-from coscheduler_process import CoschedulerProcess, ExtenderSite, coscheduler_process
-from gangs import Binds, create_all, delete_all, make_node, pod_body, set_scheduler
+from bench.common import create_namespace, say, spread, table
+from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.client import KubeClient, connect
+from support.coscheduler_process import CoschedulerProcess, ExtenderSite, coscheduler_process
+from support.gangs import Binds, create_all, delete_all, make_node, pod_body, set_scheduler
 
 PARTS = ("throughput", "freed", "hopeless", "held")
 QUICK = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 10}

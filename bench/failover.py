@@ -18,15 +18,15 @@ from typing import Any
 
 import attrs
 import uvloop
-from common import say, spread, table
 
-from cluster import Cluster  # type: ignore[import-not-found]
-from deployed import DEPLOYMENT, Replicas, WebhookCalls, kill, memory_mb, process_of
-from install import SYSTEM, apply_all, jobsets_served, rendered
+from bench.common import say, spread, table
+from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api.core import Pod
 from jobsetpy.client import HttpRequest, KubeClient, connect
-from scenario import build_images, gang_jobset, kill_worker, pod_log_folders, run_gang
-from timeline import Timeline
+from support.deployed import DEPLOYMENT, Replicas, WebhookCalls, kill, memory_mb, process_of
+from support.install import SYSTEM, apply_all, jobsets_served, rendered
+from support.scenario import build_images, gang_jobset, kill_worker, pod_log_folders, run_gang
+from support.timeline import Timeline
 
 SETTLE_S = 3.0
 

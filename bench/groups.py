@@ -23,7 +23,8 @@ from typing import Any
 
 import msgspec
 import uvloop
-from common import (
+
+from bench.common import (
     create_namespace,
     in_parallel,
     install_crd,
@@ -32,17 +33,16 @@ from common import (
     spread,
     table,
 )
-
-from cluster import Cluster  # type: ignore[import-not-found]
-from follow import following
-from install import CONFIG, apply_manifest, install_manager
+from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import HttpRequest, KubeClient, connect
 from jobsetpy.errors import NotFoundError
-from scenario import SHELL_IMAGE, build_images, manager_ready, pod_log_folders
-from timeline import log_time
+from support.follow import following
+from support.install import CONFIG, apply_manifest, install_manager
+from support.scenario import SHELL_IMAGE, build_images, manager_ready, pod_log_folders
+from support.timeline import log_time
 
 NAMESPACE, NAME = "bench", "group"
 MAP = f"{NAME}-group-scheduling"

@@ -21,12 +21,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agent import Way, free_port, measure
-from common import ROOT, install_crd, say, spread, table
-
-from cluster import Cluster  # type: ignore[import-not-found]
-from images import project  # type: ignore[import-not-found]
-from images.containerfile import read_target  # type: ignore[import-not-found]
+from bench.agent import Way, free_port, measure
+from bench.common import ROOT, install_crd, say, spread, table
+from hack.cluster import Cluster  # type: ignore[import-not-found]
+from hack.images import project  # type: ignore[import-not-found]
+from hack.images.containerfile import read_target  # type: ignore[import-not-found]
 from jobsetpy.client import connect
 
 READY_TIMEOUT_S = 60.0

@@ -18,15 +18,23 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import uvloop
-from bare_loop import IN_FLIGHT, JOBS_PATH, BareLoop, as_sent
-from common import create_namespace, in_parallel, install_crd, manager_process, say, spread, table
 
-from cluster import Cluster  # type: ignore[import-not-found]
-from follow import following
+from bench.bare_loop import IN_FLIGHT, JOBS_PATH, BareLoop, as_sent
+from bench.common import (
+    create_namespace,
+    in_parallel,
+    install_crd,
+    manager_process,
+    say,
+    spread,
+    table,
+)
+from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, KubeClient, connect
+from support.follow import following
 
 
 class JobWatch:

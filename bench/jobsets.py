@@ -19,17 +19,25 @@ from tempfile import TemporaryDirectory
 import attrs
 import msgspec
 import uvloop
-from bare_loop import IN_FLIGHT, JOBS_PATH, BareLoop, as_sent
-from common import create_namespace, in_parallel, install_crd, manager_process, say, spread, table
-from jobs import JobWatch, job_template
 
-from cluster import Cluster  # type: ignore[import-not-found]
-from follow import following
+from bench.bare_loop import IN_FLIGHT, JOBS_PATH, BareLoop, as_sent
+from bench.common import (
+    create_namespace,
+    in_parallel,
+    install_crd,
+    manager_process,
+    say,
+    spread,
+    table,
+)
+from bench.jobs import JobWatch, job_template
+from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, KubeClient, connect
-from manager_process import free_port
+from support.follow import following
+from support.manager_process import free_port
 
 JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 SERVICES_PATH = "/api/v1/namespaces/{}/services"

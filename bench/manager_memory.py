@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from common import ROOT, create_namespace, say, table
-
-sys.path.insert(0, str(ROOT / "test" / "support"))
-
-from bare_pods import make_pods
-from objects import in_place_jobset
-
-from cluster import Cluster
+from bench.common import ROOT, create_namespace, say, table
+from hack.cluster import Cluster
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import connect
 from jobsetpy.serving import x509
-from manager_process import ManagerProcess, free_port
+from support.bare_pods import make_pods
+from support.manager_process import ManagerProcess, free_port
+from support.objects import in_place_jobset
 
 PER_JOB = 100
 

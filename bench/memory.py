@@ -12,11 +12,12 @@ import tracemalloc
 import uuid
 
 import msgspec
-from common import table
 
+from bench.common import table
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod
+from jobsetpy.informers import OWNER_UID, StoreWriter
 
 
 def _container(name: str) -> dict[str, object]:
@@ -91,8 +92,6 @@ def pod_json(job: int, index: int) -> bytes:
 
 def measure(cls: type, indexes: list, tallies: list, count: int = 5000) -> float:
     """Bytes allocated for each object in a store of ``count``."""
-    from jobsetpy.informers import StoreWriter
-
     decoder = msgspec.json.Decoder(cls)
     payloads = [pod_json(i // 100, i % 100) for i in range(count)]
     writer = StoreWriter(cls, indexes=indexes, tallies=tallies)
@@ -108,8 +107,6 @@ def measure(cls: type, indexes: list, tallies: list, count: int = 5000) -> float
 
 
 def main() -> None:
-    from jobsetpy.informers import OWNER_UID
-
     child = measure(ChildPod, [], [])
     full = measure(Pod, [OWNER_UID], [])
     size = len(pod_json(1, 1))

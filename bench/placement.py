@@ -17,11 +17,9 @@ from collections import Counter
 from pathlib import Path
 
 import uvloop
-from common import ROOT, create_namespace, in_parallel, say, spread, table
 
-from cluster import Cluster  # type: ignore[import-not-found]
-from follow import following
-from install import apply_manifest
+from bench.common import ROOT, create_namespace, in_parallel, say, spread, table
+from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy import admission, aio
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
@@ -29,9 +27,11 @@ from jobsetpy.app import wiring
 from jobsetpy.client import HttpRequest, KubeClient, connect
 from jobsetpy.manager import Manager
 from jobsetpy.testing import eventually
-from manager_process import free_port
-from racks import exclusive_jobset, make_rack
-from webhooks import apply_webhooks
+from support.follow import following
+from support.install import apply_manifest
+from support.manager_process import free_port
+from support.racks import exclusive_jobset, make_rack
+from support.webhooks import apply_webhooks
 
 LIMIT_S = 900.0
 KEY = "example.test/rack"

@@ -14,12 +14,12 @@ from typing import Any
 
 import attrs
 import uvloop
-from common import say, spread, table
 
-from cluster import Cluster  # type: ignore[import-not-found]
-from install import install_manager
+from bench.common import say, spread, table
+from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.client import KubeClient, connect
-from scenario import (
+from support.install import install_manager
+from support.scenario import (
     Restart,
     build_images,
     gang_jobset,
@@ -32,7 +32,7 @@ from scenario import (
     run_gang,
     supervised_jobset,
 )
-from timeline import Timeline
+from support.timeline import Timeline
 
 SETTLE_S = 3.0
 AIMS = {("sidecar", 16): 4.5, ("supervisor", 16): 0.3, ("supervisor", 40): 0.6}

@@ -17,7 +17,8 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import uvloop
-from common import (
+
+from bench.common import (
     create_namespace,
     in_parallel,
     install_crd,
@@ -26,12 +27,11 @@ from common import (
     spread,
     table,
 )
-
-from cluster import Cluster  # type: ignore[import-not-found]
-from follow import following
+from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import KubeClient, connect
+from support.follow import following
 
 NAMESPACE = "bench"
 TEMPLATE = {

@@ -13,18 +13,15 @@ import argparse
 import asyncio
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from cluster import Cluster, ClusterError
-from install import install_manager
+from hack.cluster import Cluster, ClusterError
 from jobsetpy.client import connect
-from scenario import (
+from support.install import install_manager
+from support.scenario import (
     Restart,
     build_images,
     gang_jobset,

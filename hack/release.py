@@ -29,9 +29,9 @@ from typing import Any
 
 import yaml
 
-from images import project
-from images.archive import architecture
-from kustomize import render
+from hack.images import project
+from hack.images.archive import architecture
+from hack.kustomize import render
 
 ROOT = Path(__file__).resolve().parent.parent
 SUMS = "SHA256SUMS"

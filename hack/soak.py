@@ -24,20 +24,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parent))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "test" / "support"))
-
 import attrs
 from rich.console import Console
 from rich.table import Table
 
-from cluster import Cluster
-from install import create_namespace
+from hack.cluster import Cluster
 from jobsetpy import aio
 from jobsetpy.client import KubeClient, connect
-from soak_lives import Lives
-from soak_managers import Managers, Sample
-from soak_world import World
+from support.install import create_namespace
+from support.soak_lives import Lives
+from support.soak_managers import Managers, Sample
+from support.soak_world import World
 
 CRD = Path(__file__).resolve().parents[1] / "config" / "crd" / "jobset.x-k8s.io_jobsets.yaml"
 NAMESPACE = "soak"

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from kustomize import render
+from hack.kustomize import render
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "config"

@@ -23,7 +23,7 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
-import monitoring_dashboard
+from hack import monitoring_dashboard
 from jobsetpy.coscheduler import metrics as of_coscheduler
 from jobsetpy.observability import metrics as of_framework
 from jobsetpy.reconcilers import metrics as of_jobsets

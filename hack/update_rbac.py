@@ -25,8 +25,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import get_args, get_origin
 
+from hack.update_crds import differences
 from jobsetpy.api.meta import ResourceInfo
-from update_crds import differences
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src"

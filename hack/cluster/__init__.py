@@ -2,7 +2,7 @@
 
 Exists so that every test that needs an API server gets the real one with one line::
 
-    from cluster import Cluster
+    from hack.cluster import Cluster
 
     with Cluster(controller_manager=False, scheduler=False) as cluster:
         connect(cluster.kubeconfig)

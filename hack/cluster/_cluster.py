@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from images.basic import pause_image, shell_image
+from hack.images.basic import pause_image, shell_image
 
 from . import _bringup, _cgroups, _config, _dns, _nodes, _state
 from ._binaries import Binaries

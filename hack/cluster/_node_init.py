@@ -1,8 +1,9 @@
 """Process 1 of one node: makes the node's view of the machine, then keeps containerd and kubelet.
 
 Run by `unshare` in new network, mount, uts, ipc and pid namespaces, as a script (`_supervisor.py`
-says why): ``python -I -S _node_init.py FOLDER``. Everything it mounts is in its own mount
-namespace, so it is gone when the last process of the node is; the machine's files stay as they are.
+says why): ``python -E -s -S _node_init.py FOLDER``. Not with ``-I``, which would leave out this
+folder, where `_supervisor` is. Everything it mounts is in its own mount namespace, so it is gone
+when the last process of the node is; the machine's files stay as they are.
 """
 
 import ctypes
@@ -14,9 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from _supervisor import Supervisor, ip_batch  # type: ignore[import-not-found] # see above
+from _supervisor import Supervisor, ip_batch  # type: ignore[import-not-found] # beside this script
 
 MS_BIND, MS_REC, MS_SHARED = 4096, 1 << 14, 1 << 20
 LIBC = ctypes.CDLL(None, use_errno=True)

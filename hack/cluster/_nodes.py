@@ -36,6 +36,7 @@ def cgroups_of(cluster: str, settings: _config.Settings) -> list[str]:
 def spec_parts(folder: Path, ports: _config.Ports, settings: _config.Settings) -> dict[str, Any]:
     """What nodes add to the supervisor's spec: the network, the forwarder, one component a node."""
     python = [sys.executable, "-I", "-S"]
+    with_its_folder = [sys.executable, "-E", "-s", "-S"]
     log = folder / "log"
     components: dict[str, Any] = {
         "forwarder": {
@@ -50,7 +51,7 @@ def spec_parts(folder: Path, ports: _config.Ports, settings: _config.Settings) -
             "argv": [
                 str(program("unshare")),
                 *UNSHARE,
-                *python,
+                *with_its_folder,
                 str(NODE_INIT),
                 str(folder / name),
             ],

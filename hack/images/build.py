@@ -10,12 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-if __package__ in (None, ""):
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [str(here.parent), *(p for p in sys.path if Path(p or ".").resolve() != here)]
-
-from images import basic, project
-from images.python_root import Interpreter
+from hack.images import basic, project
+from hack.images.python_root import Interpreter
 
 BASIC = {"pause": basic.pause_image, "shell": basic.shell_image}
 

@@ -7,7 +7,6 @@ without controllers, or the one of JOBSETPY_KUBECONFIG.
 import base64
 import secrets
 import ssl
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -17,20 +16,14 @@ import aiohttp
 import pytest
 import yaml
 
+from hack.cluster import Cluster
 from jobsetpy.testing import FakeApiServer
-
-for folder in (Path(__file__).parent, Path(__file__).resolve().parents[2] / "hack"):
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-
-from contract_kit import USER_AGENT, Api, Endpoint, define, definition  # noqa: E402 - see above
+from support.contract_kit import USER_AGENT, Api, Endpoint, define, definition
 
 
 @pytest.fixture(scope="session")
 def real_endpoint() -> Iterator[Endpoint]:
     """A kube-apiserver with etcd that forgets old versions within seconds."""
-    from cluster import Cluster
-
     args = ["--etcd-compaction-interval=2s"]
     with Cluster(controller_manager=False, scheduler=False, apiserver_args=args) as running:
         yield _from_kubeconfig(running.kubeconfig)
@@ -39,8 +32,6 @@ def real_endpoint() -> Iterator[Endpoint]:
 @pytest.fixture(scope="session")
 def collecting_endpoint() -> Iterator[Endpoint]:
     """A control plane with controllers, for the garbage collector."""
-    from cluster import Cluster
-
     with Cluster(scheduler=False) as running:
         yield _from_kubeconfig(running.kubeconfig)
 

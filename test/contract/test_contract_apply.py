@@ -1,7 +1,8 @@
 """Contract: server-side apply: ownership, conflicts, force, and what is given up."""
 
 import pytest
-from contract_kit import APPLY, Api, config_map, widget
+
+from support.contract_kit import APPLY, Api, config_map, widget
 
 
 def owners(meta: dict) -> dict[tuple[str, str, str], dict]:

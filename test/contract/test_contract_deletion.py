@@ -1,7 +1,8 @@
 """Contract: deletion, preconditions, finalizers, propagation."""
 
 import pytest
-from contract_kit import Api, brief, pod
+
+from support.contract_kit import Api, brief, pod
 
 
 async def test_delete(api: Api) -> None:

@@ -1,7 +1,8 @@
 """Contract: what a server says of itself."""
 
 import pytest
-from contract_kit import Api
+
+from support.contract_kit import Api
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/livez", "/healthz"])

@@ -1,8 +1,7 @@
 """Contract: what the garbage collector makes of owner references."""
 
-from contract_kit import Api, reference
-
 from jobsetpy.testing import eventually
+from support.contract_kit import Api, reference
 
 
 async def gone(api: Api, *names: str) -> None:

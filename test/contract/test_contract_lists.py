@@ -4,9 +4,9 @@ import base64
 import json
 
 import pytest
-from contract_kit import Api, pod
 
 from jobsetpy.testing import eventually
+from support.contract_kit import Api, pod
 
 
 async def test_list(api: Api) -> None:

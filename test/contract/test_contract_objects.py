@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from contract_kit import USER_AGENT, Api, config_map, pod, widget
+
+from support.contract_kit import USER_AGENT, Api, config_map, pod, widget
 
 
 async def test_create_answers_with_the_stored_object(api: Api) -> None:

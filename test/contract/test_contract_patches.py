@@ -1,7 +1,8 @@
 """Contract: JSON merge patch, JSON patch, strategic merge patch."""
 
 import pytest
-from contract_kit import JSON_PATCH, MERGE, STRATEGIC, Api, pod
+
+from support.contract_kit import JSON_PATCH, MERGE, STRATEGIC, Api, pod
 
 
 async def test_merge_patch_merges_and_deletes(api: Api) -> None:

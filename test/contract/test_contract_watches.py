@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from contract_kit import Api, brief, define, definition
+
+from support.contract_kit import Api, brief, define, definition
 
 END = "k8s.io/initial-events-end"
 STREAMING = {

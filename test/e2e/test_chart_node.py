@@ -1,17 +1,16 @@
 """The chart on a real node, by Helm: another namespace, another name, restarts in place, removal."""
 
 import json
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
-if SUPPORT not in sys.path:
-    sys.path.append(SUPPORT)
-
-from chart_kit import CHART, Helm, Kube  # noqa: E402 - found by the lines above
+from hack.cluster._binaries import Binaries
+from hack.cluster._progress import Progress
+from hack.kustomize import render
+from support.chart_kit import CHART, Helm, Kube
+from support.install import CONFIG
+from support.scenario import SHELL_IMAGE, WORKER_SCRIPT
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -50,9 +49,6 @@ def wait_for(look, seconds=90.0):
 @pytest.fixture
 def kube(node_cluster):
     """The cluster without a manager, and with two namespaces that allow restricted pods only."""
-    from install import CONFIG
-    from kustomize import render
-
     kube = Kube(node_cluster.kubeconfig)
     for document in reversed(render(CONFIG / "default")):  # which other tests may have installed
         if document["kind"] != "CustomResourceDefinition":
@@ -69,9 +65,6 @@ def kube(node_cluster):
 @pytest.fixture
 def helm(node_cluster, tmp_path):
     """Helm; what it installed is gone in the end."""
-    from cluster._binaries import Binaries
-    from cluster._progress import Progress
-
     program = Binaries.find(["helm"], Progress())["helm"]
     helm = Helm(program, tmp_path, node_cluster.kubeconfig)
     yield helm
@@ -80,8 +73,6 @@ def helm(node_cluster, tmp_path):
 
 def gang() -> dict:
     """Two workers that fit the profile; the webhook adds the agent."""
-    from scenario import SHELL_IMAGE, WORKER_SCRIPT
-
     contained = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     worker = {
         "name": "worker",

@@ -10,18 +10,18 @@ from datetime import UTC, datetime
 
 import pytest
 
-from install import (
-    CONFIG,
-    apply_object,
-    rendered,
-)
+from hack.kustomize import render
 from jobsetpy.api.core import Namespace, Pod
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, InvalidError, NotFoundError
 from jobsetpy.serving import x509
 from jobsetpy.testing import eventually
-from kustomize import render
-from scenario import SHELL_IMAGE, WORKER_SCRIPT, gang_jobset, kill_worker, manager_ready
+from support.install import (
+    CONFIG,
+    apply_object,
+    rendered,
+)
+from support.scenario import SHELL_IMAGE, WORKER_SCRIPT, gang_jobset, kill_worker, manager_ready
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -16,8 +16,15 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from deployed import JOBSETS, Replicas, WebhookCalls, kill, process_of
-from install import (
+from hack.images.project import Release, build
+from hack.kustomize import render
+from jobsetpy import aio
+from jobsetpy.api.core import Pod
+from jobsetpy.client import HttpRequest, connect
+from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
+from jobsetpy.testing import eventually
+from support.deployed import JOBSETS, Replicas, WebhookCalls, kill, process_of
+from support.install import (
     CONFIG,
     ROOT,
     SYSTEM,
@@ -26,13 +33,14 @@ from install import (
     jobsets_served,
     rendered,
 )
-from jobsetpy import aio
-from jobsetpy.api.core import Pod
-from jobsetpy.client import HttpRequest, connect
-from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
-from jobsetpy.testing import eventually
-from kustomize import render
-from scenario import SHELL_IMAGE, gang_jobset, kill_worker, pod_log_folders, restart_once, run_gang
+from support.scenario import (
+    SHELL_IMAGE,
+    gang_jobset,
+    kill_worker,
+    pod_log_folders,
+    restart_once,
+    run_gang,
+)
 
 pytestmark = [
     pytest.mark.node,
@@ -69,8 +77,6 @@ async def gang(node_cluster, client):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def next_image(node_cluster, tmp_path_factory):
     """The next version's image; made and loaded while a test waits for something else."""
-    from images.project import Release, build
-
     folder = tmp_path_factory.mktemp("images")
 
     def make() -> None:

@@ -4,17 +4,11 @@ The marks are explained in CONTRIBUTING.md. Names of images are those of the man
 what was built here under these names too.
 """
 
-import sys
-from pathlib import Path
-
 import pytest
 
-SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
-if SUPPORT not in sys.path:
-    sys.path.append(SUPPORT)
-
-import docs_kit  # noqa: E402 - found by the lines above
-from docs_surroundings import Surroundings, pages  # noqa: E402
+from support import docs_kit
+from support.docs_surroundings import Surroundings, pages
+from support.install import AGENT_IMAGE, MANAGER_IMAGE
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -22,8 +16,6 @@ pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def surroundings(node_cluster, tmp_path_factory):
     """The cluster without a manager, and the images under the names of the manifests."""
-    from install import AGENT_IMAGE, MANAGER_IMAGE
-
     if node_cluster.is_existing:
         pytest.skip("the existing cluster is not ours to install things in")
     folder = tmp_path_factory.mktemp("images")

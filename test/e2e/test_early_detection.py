@@ -10,7 +10,7 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import wire
 from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
-from scenario import gang_jobset, kill_worker, pod_log_folders, restart_once, run_gang
+from support.scenario import gang_jobset, kill_worker, pod_log_folders, restart_once, run_gang
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

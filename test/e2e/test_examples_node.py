@@ -8,20 +8,18 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-import sys
-from pathlib import Path
 
 import attrs
 import pytest
 import pytest_asyncio
 
+from hack.images.basic import shell_image
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
+from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import NotFoundError
-
-SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
-if SUPPORT not in sys.path:
-    sys.path.append(SUPPORT)
+from support.examples_kit import Play, eventually
+from support.install import install_manager
+from support.scenario import manager_ready
 
 pytestmark = [
     pytest.mark.node,
@@ -97,11 +95,6 @@ ENDS = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(node_cluster, tmp_path_factory):
     """A client of the node's cluster, with the manager ready and the examples' image loaded."""
-    from images.basic import shell_image
-    from install import install_manager
-    from jobsetpy.client import connect
-    from scenario import manager_ready
-
     archive = tmp_path_factory.mktemp("images") / "busybox.tar"
     dataclasses.replace(shell_image(), reference=IMAGE).write(archive)
     node_cluster.load_images([archive])
@@ -131,8 +124,6 @@ async def plays(request, client):
 
 async def run(client, path: str, room: asyncio.Semaphore):
     """Run an example to its end; it is left as it is then."""
-    from examples_kit import Play, eventually
-
     async with room:
         play = await Play.open(client, path)
         if path.startswith("volumes/"):

@@ -13,9 +13,20 @@ import pytest_asyncio
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
+from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import NotFoundError
 from jobsetpy.testing import eventually
+from support.install import CONFIG, apply_manifest, install_manager
+from support.scenario import (
+    gang_jobset,
+    kill_worker,
+    manager_ready,
+    pod_log_folders,
+    restart_once,
+    restart_supervised_once,
+    run_gang,
+    supervised_jobset,
+)
 
 pytestmark = [
     pytest.mark.node,
@@ -133,10 +144,6 @@ def works(pod):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(node_cluster):
     """The manager, allowed to make Roles, and all JobSets of this file."""
-    from install import CONFIG, apply_manifest, install_manager
-    from jobsetpy.client import connect
-    from scenario import manager_ready
-
     client = await connect(kubeconfig=str(node_cluster.kubeconfig))
     await apply_manifest(client, CONFIG / "manager/namespace.yaml")
     await apply_manifest(client, CONFIG / "group-scheduling/manager_role.yaml")
@@ -164,8 +171,6 @@ async def test_a_group_waits_for_a_pod_that_cannot_be_scheduled(stage):
 
     Released by the watch: the kubelets' mounts would take a minute.
     """
-    from scenario import kill_worker
-
     names = ("a-0-0", "a-0-1", "b-0-0")
     early = await stage.waits("all", *names[:2])
     assert not any(map(works, early.values()))
@@ -258,8 +263,6 @@ async def test_pods_without_a_token_wait_for_the_mount(stage):
 
 async def test_supervised_workers_wait_for_their_group_and_restart_without_it(stage, node_cluster):
     """The barrier of the group is in front of the supervisor, which never goes through it again."""
-    from scenario import pod_log_folders, restart_supervised_once, run_gang, supervised_jobset
-
     jobset = supervised_jobset("group-supervised", 2)
     jobset["spec"]["groupSchedulingConfig"] = {"timeoutAfterSeconds": 60}
     async with run_gang(stage.client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
@@ -276,8 +279,6 @@ async def test_supervised_workers_wait_for_their_group_and_restart_without_it(st
 
 async def test_restarts_in_place_pass_the_barrier(stage, node_cluster):
     """All containers run again, the barrier's too, and it is open."""
-    from scenario import gang_jobset, pod_log_folders, restart_once, run_gang
-
     jobset = gang_jobset("group-gang", 2)
     jobset["spec"]["groupSchedulingConfig"] = {"timeoutAfterSeconds": 60}
     async with run_gang(stage.client, jobset, 2, pod_log_folders(node_cluster)) as timeline:

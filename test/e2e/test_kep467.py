@@ -7,7 +7,6 @@ nodes, in their network; the API server asks it about every JobSet.
 import asyncio
 import contextlib
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -16,9 +15,15 @@ import pytest
 import pytest_asyncio
 import yaml
 
-SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
-if SUPPORT not in sys.path:
-    sys.path.append(SUPPORT)
+from hack.cluster import Cluster
+from hack.cluster._requirements import BUILD_PACKAGES, require_programs
+from hack.images.project import build
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest, connect
+from support.install import CONFIG
+from support.kep467_kit import manager_with_webhooks, send
+from support.scenario import SHELL_IMAGE, pod_log_folders, run_gang
 
 pytestmark = [
     pytest.mark.node,
@@ -41,11 +46,6 @@ SCRIPT = (
 @pytest.fixture(scope="module")
 def two_nodes(tmp_path_factory):
     """A cluster of this module's own: its webhooks are asked about every JobSet."""
-    from cluster import Cluster
-    from cluster._requirements import BUILD_PACKAGES, require_programs
-    from images.project import build
-    from install import CONFIG
-
     require_programs(BUILD_PACKAGES)
     agent = build("agent", tmp_path_factory.mktemp("images")).path
     crd = CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"
@@ -56,10 +56,6 @@ def two_nodes(tmp_path_factory):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(two_nodes, tmp_path_factory):
     """An administrator's client; the manager serves its webhooks."""
-    from kep467_kit import manager_with_webhooks
-
-    from jobsetpy.client import connect
-
     client = await connect(kubeconfig=str(two_nodes.kubeconfig), qps=0)
     async with manager_with_webhooks(two_nodes, client, tmp_path_factory.mktemp("manager")):
         yield client
@@ -72,8 +68,6 @@ def story(number: int) -> dict:
 
 def ordinary(name: str, mode: str, notes: dict[str, str], **job) -> dict:
     """An ordinary JobSet of two workers, one on each node if that can be; and the annotation."""
-    from scenario import SHELL_IMAGE
-
     labels = {"test.example/group": name}
     spread = {
         "maxSkew": 1,
@@ -111,8 +105,6 @@ class Group:
     @contextlib.asynccontextmanager
     async def of(cls, cluster, client, jobset: dict, *, supervised: bool = False):
         """Created, both at work at epoch 1; deleted in the end."""
-        from scenario import pod_log_folders, run_gang
-
         since = time.time()
         async with run_gang(client, jobset, 2, pod_log_folders(cluster)) as timeline:
             group = cls(timeline, supervised=supervised)
@@ -143,10 +135,6 @@ class Group:
 
     async def signal(self, pod: str, number: int, text: str = "worker started") -> float:
         """Send a signal to the worker, or to the process with ``text`` in its command; when."""
-        from kep467_kit import send
-
-        from jobsetpy.api.core import Pod
-
         found = await self.timeline.client.get(Pod, NAMESPACE, pod)
         moment = time.time()
         is_worker = text == "worker started"
@@ -155,8 +143,6 @@ class Group:
 
     async def restarts_counts(self) -> set[int]:
         """How often the kubelet has restarted the workers' containers."""
-        from jobsetpy.api.core import Pod
-
         pods = (await self.timeline.client.list_page(Pod, NAMESPACE)).items
         return {
             status.restart_count
@@ -168,8 +154,6 @@ class Group:
 
 async def patch_node(client, name: str, body: dict, subresource: str = "") -> None:
     """Merge-patch a node or its status."""
-    from jobsetpy.client import HttpRequest
-
     request = HttpRequest(
         method="PATCH",
         path=f"/api/v1/nodes/{name}{subresource}",
@@ -181,8 +165,6 @@ async def patch_node(client, name: str, body: dict, subresource: str = "") -> No
 
 async def conditions(client, name: str) -> dict[str, str]:
     """Reasons of the JobSet's true conditions, by type."""
-    from jobsetpy.api.jobset import JobSet
-
     jobset = await client.get(JobSet, NAMESPACE, name)
     return {each.type: each.reason for each in jobset.status.conditions if each.status == "True"}
 
@@ -270,8 +252,6 @@ async def give_up(client, pod: str) -> None:
 
     Without the phase the Job controller would wait for the lost kubelet to confirm the pod's end.
     """
-    from jobsetpy.client import HttpRequest
-
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}"
     status = {"status": {"phase": "Failed", "reason": "NodeLost"}}
     kind = "application/merge-patch+json"
@@ -284,8 +264,6 @@ async def give_up(client, pod: str) -> None:
 
 async def node_is_lost(client, group: Group, node: str) -> None:
     """The group comes back, all of it on the node that is left."""
-    from jobsetpy.api.core import Pod
-
     pods = {
         pod.metadata.name: pod.spec.node_name
         for pod in (await client.list_page(Pod, NAMESPACE)).items

@@ -5,9 +5,9 @@ import copy
 
 import pytest
 
-from install import AGENT_IMAGE
 from jobsetpy.api.core import Node, Pod
-from scenario import gang_jobset, pod_log_folders, restart_once, run_gang
+from support.install import AGENT_IMAGE
+from support.scenario import gang_jobset, pod_log_folders, restart_once, run_gang
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from hack.cluster._requirements import MUSL_PACKAGES, require_programs
+from hack.images.archive import Image, Layer
+from hack.images.python_root import copy_libraries
 from jobsetpy.api.core import Pod
-from scenario import (
+from support.scenario import (
     kill_worker,
     pod_log_folders,
     restart_supervised_once,
@@ -28,10 +31,6 @@ COMPILERS = {
 
 def image_of(kind: str, folder: Path) -> Path:
     """An image that holds the test worker and the C library it was built with, and nothing else."""
-    from cluster._requirements import MUSL_PACKAGES, require_programs
-    from images.archive import Image, Layer
-    from images.python_root import copy_libraries
-
     if kind == "musl":
         require_programs(MUSL_PACKAGES)
     compiler, *switches = COMPILERS[kind]

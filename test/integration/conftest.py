@@ -1,22 +1,20 @@
 """A real control plane for all tests of this folder, and what most of them need of it."""
 
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
+from hack.cluster import Cluster
+from jobsetpy.client import connect
+from support.install import create_namespace, install_crd
+
 TEST = Path(__file__).resolve().parents[1]
-for folder in (TEST.parent / "hack", TEST / "support"):
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
 
 
 @pytest.fixture(scope="session")
 def cluster():
     """One control plane for the session; JOBSETPY_KUBECONFIG names another one to use."""
-    from cluster import Cluster
-
     with Cluster() as running:
         yield running
 
@@ -24,9 +22,6 @@ def cluster():
 @pytest.fixture
 async def client(cluster):
     """An administrator's client, with the CRD installed."""
-    from install import install_crd
-    from jobsetpy.client import connect
-
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_crd(client)
     yield client
@@ -36,8 +31,6 @@ async def client(cluster):
 @pytest.fixture
 async def namespace(client):
     """A namespace of the test's own."""
-    from install import create_namespace
-
     name = f"t-{uuid.uuid4().hex[:8]}"
     await create_namespace(client, name)
     return name

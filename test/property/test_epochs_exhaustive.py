@@ -4,17 +4,11 @@
 """
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
-SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
-if SUPPORT not in sys.path:
-    sys.path.append(SUPPORT)
-
-import epoch_steps  # noqa: E402
-from epoch_explorer import Explorer, Violation  # noqa: E402
+from support import epoch_steps
+from support.epoch_explorer import Explorer, Violation
 
 ALL = ("fail", "crash", "delete", "write", "takeover")
 LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))

@@ -5,8 +5,6 @@
 
 import os
 import random
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,12 +12,7 @@ from hypothesis import strategies as st
 
 from jobsetpy.agent.barrier import Barrier
 from jobsetpy.domain.conditions import finished
-
-SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
-if SUPPORT not in sys.path:
-    sys.path.append(SUPPORT)
-
-from epoch_world import World  # noqa: E402
+from support.epoch_world import World
 
 SCHEDULES = int(os.environ.get("JOBSETPY_SCHEDULES", "1200"))
 SHAPES = [("sidecar", 2, 2), ("sidecar", 1, 3), ("supervisor", 2, 2), ("supervisor", 1, 3)]

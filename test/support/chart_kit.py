@@ -13,6 +13,8 @@ from pathlib import Path
 
 import yaml
 
+from hack import update_crds
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "charts" / "jobsetpy"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -158,8 +160,6 @@ class Kube:
     """Requests as the administrator of a cluster."""
 
     def __init__(self, kubeconfig):
-        import update_crds
-
         self.server, self.tls, self.token = update_crds.from_kubeconfig(kubeconfig)
 
     def send(self, method, path, body=None, content_type="application/json", **query):

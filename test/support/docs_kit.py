@@ -19,6 +19,9 @@ from pathlib import Path
 
 import attrs
 
+from hack.cluster._binaries import Binaries
+from hack.cluster._progress import Progress
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs/how-to").glob("*.md"))
 PLACES = ("shell", "cluster", "node")
@@ -133,9 +136,6 @@ def checkout(folder: Path) -> Path:
 
 def environment(kubeconfig: Path | None, *wanted: str) -> dict[str, str]:
     """Of commands: the tools are found, and the cluster."""
-    from cluster._binaries import Binaries
-    from cluster._progress import Progress
-
     tools = Binaries.find(wanted, Progress())
     folders = [str(path.parent) for path in tools.values()]
     path = os.pathsep.join([*folders, str(Path(sys.executable).parent), os.environ["PATH"]])

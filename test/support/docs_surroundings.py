@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import time
 
-import docs_kit
 import pytest
+
+from support import docs_kit
 
 CLUSTER_KINDS = (
     "namespaces,clusterroles,clusterrolebindings,customresourcedefinitions,"

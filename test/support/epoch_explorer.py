@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from epoch_steps import (
+from support.epoch_steps import (
     Version,
     View,
     next_round,

@@ -17,8 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from epoch_steps import KEY, RULES, run
-
 from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
 from jobsetpy.agent.worker_rules import JoinNext, Phase, Rules, Start, Worker
 from jobsetpy.aio import ManualClock
@@ -40,6 +38,7 @@ from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettin
 from jobsetpy.runtime import OWNER_UID, ObjectKey, Request, enqueue_self
 from jobsetpy.testing import store_writer_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
+from support.epoch_steps import KEY, RULES, run
 
 Move = tuple[str, Callable[[], None]]
 FEATURES = Features(elastic_jobset=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import yaml
 
-from install import apply_object, create_namespace
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import PersistentVolumeClaim, Pod, Service
@@ -20,6 +19,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
 from jobsetpy.testing import eventually
+from support.install import apply_object, create_namespace
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 JOB_NAME = "batch.kubernetes.io/job-name"

@@ -13,8 +13,8 @@ from typing import Any
 from jobsetpy.api import keys
 from jobsetpy.client import HttpRequest, KubeClient
 from jobsetpy.testing import eventually
-from soak_lives import KINDS
-from soak_world import World
+from support.soak_lives import KINDS
+from support.soak_world import World
 
 STEP_S = 90.0
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from follow import following
 from jobsetpy import aio
 from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import KubeClient
 from jobsetpy.errors import ApiError, TransportError
+from support.follow import following
 
 
 class SimulatedAgent:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import yaml
 
-from install import AGENT_IMAGE, CONFIG, apply_manifest, apply_object, create_namespace
 from jobsetpy.serving import x509
-from scenario import pod_host_name
+from support.install import AGENT_IMAGE, CONFIG, apply_manifest, apply_object, create_namespace
+from support.scenario import pod_host_name
 
 WEBHOOK_PORT = 9443
 

@@ -2,19 +2,25 @@
 
 import asyncio
 import contextlib
-import sys
 import uuid
 from pathlib import Path
 
 import pytest_asyncio
 import yaml
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-HACK = str(REPOSITORY / "hack")
-for folder in (HACK, str(Path(__file__).parent)):
-    if folder not in sys.path:
-        sys.path.append(folder)
+from jobsetpy import admission, aio
+from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
+from jobsetpy.api.core import Namespace
+from jobsetpy.client import connect
+from jobsetpy.domain.features import Features
+from jobsetpy.errors import NotFoundError
+from jobsetpy.manager import Manager
+from jobsetpy.testing import eventually
+from support.account import manager_kubeconfig
+from support.install import apply_object, install_crd
+from support.manager_process import free_port
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 NAMESPACE = "jobset-system"
 LABEL = {"jobsetpy.test/webhooks": "yes"}
 LABEL_GATES_OFF = {"jobsetpy.test/webhooks": "gates-off"}
@@ -23,9 +29,6 @@ LABEL_GATES_OFF = {"jobsetpy.test/webhooks": "gates-off"}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_client(cluster):
     """An administrator's client for the whole module, with the definition installed."""
-    from install import install_crd
-    from jobsetpy.client import connect
-
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_crd(client)
     yield client
@@ -50,9 +53,6 @@ def configurations(port: int, label: dict[str, str], suffix: str = "") -> list[d
 
 async def delete_configurations(client, suffix: str = "") -> None:
     """Leave no webhook behind that no one serves."""
-    from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
-    from jobsetpy.errors import NotFoundError
-
     for kind, name in (
         (MutatingConfiguration, "jobset-mutating-webhook-configuration"),
         (ValidatingConfiguration, "jobset-validating-webhook-configuration"),
@@ -64,9 +64,6 @@ async def delete_configurations(client, suffix: str = "") -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def manager_client(cluster, shared_client, tmp_path_factory):
     """A client with the rights of the manager's own account, and no others."""
-    from account import manager_kubeconfig
-    from jobsetpy.client import connect
-
     folder = tmp_path_factory.mktemp("account")
     own = await manager_kubeconfig(shared_client, cluster.kubeconfig, folder)
     client = await connect(kubeconfig=str(own), qps=0)
@@ -84,12 +81,6 @@ async def webhooks(shared_client, manager_client):
 @contextlib.asynccontextmanager
 async def serving_webhooks(client, own_client, label: dict[str, str], suffix: str = "", **more):
     """A manager that serves the webhooks for namespaces with a label, within the block."""
-    from install import apply_object
-    from jobsetpy import admission, aio
-    from jobsetpy.manager import Manager
-    from jobsetpy.testing import eventually
-    from manager_process import free_port
-
     port = free_port()
     secret = yaml.safe_load((REPOSITORY / "config/webhook/secret.yaml").read_text())
     await apply_object(client, secret)
@@ -136,8 +127,6 @@ async def namespace_gates_off(shared_client, webhooks):
 
     The certificates are those of ``webhooks``: the Secret is shared, as among replicas.
     """
-    from jobsetpy.domain.features import Features
-
     off = Features.from_gates({"AllAlpha": False})
     served = serving_webhooks(
         shared_client, shared_client, LABEL_GATES_OFF, "-gates-off", features=off
@@ -148,8 +137,6 @@ async def namespace_gates_off(shared_client, webhooks):
 
 async def make_namespace(client, label: dict[str, str]) -> str:
     """Create a namespace and return its name."""
-    from jobsetpy.api.core import Namespace
-
     name = f"t-{uuid.uuid4().hex[:8]}"
     # With its label from the start: the API server's own cache would miss a later one.
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": label}}

@@ -8,10 +8,10 @@ import json
 
 import pytest
 import pytest_asyncio
-from admission_kit import Api, job, jobset
 
 from jobsetpy.api import keys
 from jobsetpy.errors import InvalidError
+from support.admission_kit import Api, job, jobset
 
 pytestmark = [
     pytest.mark.cluster,

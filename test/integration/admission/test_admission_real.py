@@ -9,9 +9,7 @@ import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from admission_kit import Api, job, jobset, served_certificate
 
-from install import apply_object
 from jobsetpy import aio
 from jobsetpy.admission._kinds import MutatingConfiguration
 from jobsetpy.admission._settings import WebhookSettings
@@ -23,7 +21,9 @@ from jobsetpy.errors import InvalidError, NotFoundError
 from jobsetpy.serving import x509
 from jobsetpy.serving.secrets import Secret
 from jobsetpy.testing import eventually
-from manager_process import ManagerProcess, free_port
+from support.admission_kit import Api, job, jobset, served_certificate
+from support.install import apply_object
+from support.manager_process import ManagerProcess, free_port
 
 pytestmark = [
     pytest.mark.cluster,

@@ -15,14 +15,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from account import manager_kubeconfig, token_of
+from hack.cluster import Cluster
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, connect
-from manager_process import ManagerProcess
+from support.account import manager_kubeconfig, token_of
+from support.bare_pods import make_pods
+from support.install import create_namespace, install_crd
+from support.manager_process import ManagerProcess
+from support.objects import in_place_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
 
-SUPPORT = Path(__file__).resolve().parents[2] / "support"
 NAMESPACE, JOBS, PODS, PROCESSES = "herd", 10, 100, 4
 ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
 ROLE = {
@@ -73,14 +76,13 @@ async def agent_environ(client, kubeconfig, folder):
 
 async def herd(environ, names):
     """Start all agents at once; for each: requests, refusals, seconds until its barrier lifted."""
-    program = str(SUPPORT / "agent_herd.py")
     processes = []
     try:
         for number in range(PROCESSES):
             mine = " ".join(names[number::PROCESSES])
             processes.append(
                 await asyncio.create_subprocess_exec(
-                    sys.executable, program, env={**environ, "POD_NAMES": mine}, limit=2**20,
+                    sys.executable, "-m", "support.agent_herd", env={**environ, "POD_NAMES": mine}, limit=2**20,
                     stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 )
             )  # fmt: skip
@@ -101,13 +103,6 @@ async def herd(environ, names):
 
 async def test_a_thousand_agents_at_once(tmp_path, record_property):
     """All barriers lift, no agent fails, and none asks again and again while it is refused."""
-    sys.path[:0] = [] if str(SUPPORT) in sys.path else [str(SUPPORT)]
-    from bare_pods import make_pods
-    from objects import in_place_jobset
-
-    from cluster import Cluster
-    from install import create_namespace, install_crd
-
     with Cluster(
         controller_manager=False, scheduler=False,
         max_requests_inflight=30, max_mutating_requests_inflight=20,

@@ -1,20 +1,15 @@
 """Plain HTTP to the real API server: these tests look at its raw answers, warnings included."""
 
 import json
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
-from pathlib import Path
 
 import attrs
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-HACK = str(REPOSITORY / "hack")
-if HACK not in sys.path:
-    sys.path.append(HACK)
+from hack import update_crds
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-k8s.io"
 GROUP = "/apis/jobset.x-k8s.io/v1alpha2"
@@ -44,8 +39,6 @@ class RealApi:
     """Requests as the user of a kubeconfig, or with another token."""
 
     def __init__(self, kubeconfig):
-        import update_crds
-
         self.server, self.tls, self.token = update_crds.from_kubeconfig(kubeconfig)
 
     def __call__(
@@ -109,8 +102,6 @@ def make_api():
 def api(cluster):
     """The API server, with the JobSet definition in place."""
     import yaml
-
-    import update_crds
 
     api = RealApi(cluster.kubeconfig)
     api.apply(CRD, yaml.safe_load(update_crds.CRD.read_text())).accepted()

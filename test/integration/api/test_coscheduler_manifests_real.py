@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kustomize import render
+from hack.cluster._binaries import Binaries
+from hack.cluster._progress import Shown
+from hack.kustomize import render
+from jobsetpy.app import coscheduler, main
+from support.coscheduler_process import ExtenderSite, shipped
 
 pytestmark = pytest.mark.cluster
 
@@ -113,8 +117,6 @@ def test_services_lead_to_the_pods_of_the_coscheduler():
 
 def test_flags_of_the_manifests_are_flags_of_the_command():
     """A manifest with another name for one would never start."""
-    from jobsetpy.app import coscheduler, main
-
     for name in INSTALLATIONS:
         for components in ((), ("cert-manager",)):
             deployment = installed(name, *components)["Deployment/jobset-coscheduler"]
@@ -125,10 +127,6 @@ def test_flags_of_the_manifests_are_flags_of_the_command():
 @pytest.mark.parametrize("name", INSTALLATIONS)
 def test_the_scheduler_takes_its_configuration(cluster, name, tmp_path):
     """The real one reads each strictly, and what it understood is what was meant."""
-    from cluster._binaries import Binaries
-    from cluster._progress import Shown
-    from coscheduler_process import ExtenderSite, shipped
-
     if cluster.is_existing:
         pytest.skip("there is no scheduler of our own")
     config = shipped(name)

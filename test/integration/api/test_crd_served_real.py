@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-import update_crds
+from hack import update_crds
 
 pytestmark = pytest.mark.cluster
 

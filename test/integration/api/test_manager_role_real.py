@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hack import update_crds
+from hack.cluster import Cluster
+
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
@@ -97,8 +100,6 @@ def jobset(name, **spec):
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory, make_api):
     """A control plane that keeps an audit log of the manager's account."""
-    from cluster import Cluster
-
     folder = tmp_path_factory.mktemp("audit")
     policy = folder / "policy.yaml"
     rules = [{"level": "Metadata", "users": [ACCOUNT], "omitStages": ["RequestReceived"]}]
@@ -219,8 +220,6 @@ def requests(log):
 
 def test_the_role_is_enough_and_no_more(audited, manager, eventually):
     """The manager is never refused, and every verb it has is one that it needs."""
-    import update_crds
-
     api, _, log = audited
     crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-k8s.io"
     api.apply(crd, yaml.safe_load(update_crds.CRD.read_text())).accepted()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kustomize import render
+from hack.kustomize import render
 
 pytestmark = pytest.mark.cluster
 

@@ -1,40 +1,34 @@
 """The real Helm, and a control plane that no other test installs anything into."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from hack.cluster import Cluster
+from hack.cluster._binaries import Binaries
+from hack.cluster._progress import Progress
+from support.chart_kit import Helm, Kube
+
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
-for folder in (str(REPOSITORY / "hack"), str(REPOSITORY / "test/support")):
-    if folder not in sys.path:
-        sys.path.append(folder)
 
 
 @pytest.fixture(scope="session")
 def helm_program():
     """Helm, from the cache or built."""
-    from cluster._binaries import Binaries
-    from cluster._progress import Progress
-
     return Binaries.find(["helm"], Progress())["helm"]
 
 
 @pytest.fixture(scope="session")
 def offline(helm_program, tmp_path_factory):
     """Helm without a cluster."""
-    from chart_kit import Helm
-
     return Helm(helm_program, tmp_path_factory.mktemp("helm"))
 
 
 @pytest.fixture(scope="module")
 def chart_cluster():
     """A control plane of its own: webhooks that nobody serves would stop other tests."""
-    from cluster import Cluster
-
     with Cluster(controller_manager=False, scheduler=False) as running:
         if running.is_existing:
             pytest.skip("the existing cluster is not ours to install things in")
@@ -44,8 +38,6 @@ def chart_cluster():
 @pytest.fixture(scope="module")
 def kube(chart_cluster):
     """Its API server, which knows the kinds of cert-manager and of the Prometheus operator."""
-    from chart_kit import Kube
-
     kube = Kube(chart_cluster.kubeconfig)
     for document in yaml.safe_load_all((HERE / "other_kinds.yaml").read_text()):
         kube.apply(document)
@@ -57,6 +49,4 @@ def kube(chart_cluster):
 @pytest.fixture(scope="module")
 def online(helm_program, chart_cluster, kube, tmp_path_factory):
     """Helm with that cluster."""
-    from chart_kit import Helm
-
     return Helm(helm_program, tmp_path_factory.mktemp("helm"), chart_cluster.kubeconfig)

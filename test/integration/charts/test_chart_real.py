@@ -4,7 +4,8 @@ import copy
 
 import pytest
 import yaml
-from chart_kit import CHART, EVERYTHING, LOADER, Kube, namespaced
+
+from support.chart_kit import CHART, EVERYTHING, LOADER, Kube, namespaced
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

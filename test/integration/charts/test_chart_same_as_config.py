@@ -6,12 +6,12 @@ import copy
 import attrs
 import pytest
 import yaml
-from chart_kit import CHART, REPOSITORY
 
+from hack.kustomize import render
 from jobsetpy.app import coscheduler as coscheduler_app
 from jobsetpy.app import settings
 from jobsetpy.app.main import _parser
-from kustomize import render
+from support.chart_kit import CHART, REPOSITORY
 
 pytestmark = pytest.mark.cluster  # for Helm, which is got with the cluster's programs
 

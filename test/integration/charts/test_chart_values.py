@@ -4,10 +4,10 @@ import json
 
 import pytest
 import yaml
-from chart_kit import CHART, EVERYTHING, SERVICE_MONITOR
 
 from jobsetpy.app import configuration
 from jobsetpy.domain.features import gate_names
+from support.chart_kit import CHART, EVERYTHING, SERVICE_MONITOR
 
 pytestmark = pytest.mark.cluster  # for Helm, which is got with the cluster's programs
 

@@ -6,31 +6,24 @@ their own.
 """
 
 import asyncio
-import sys
 import uuid
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from hack.cluster import Cluster
 from jobsetpy.client import connect
 from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import jobs, pod_epochs
 from jobsetpy.testing import eventually
-
-HERE = str(Path(__file__).parent)
-if HERE not in sys.path:
-    sys.path.append(HERE)
-
-import checklist_kit  # noqa: E402 - found by the line above
+from support import checklist_kit
+from support.install import create_namespace, install_crd
 
 
 @pytest.fixture(scope="session")
 def bare_cluster():
     """etcd and kube-apiserver alone: nothing else writes Job status or collects garbage."""
-    from cluster import Cluster
-
     with Cluster(controller_manager=False, scheduler=False) as running:
         if running.is_existing:
             pytest.skip("the test plays the Job controller, and the existing cluster has one")
@@ -55,8 +48,6 @@ async def connections():
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(kubeconfig, connections):
     """An administrator's client, with the CRD installed."""
-    from install import install_crd
-
     client = await connect(kubeconfig=kubeconfig, qps=0)
     await install_crd(client)
     yield client
@@ -87,8 +78,6 @@ async def manager(request, client, kubeconfig):
 @pytest_asyncio.fixture(loop_scope="module")
 async def js(client, manager):
     """A namespace of the test's own, with what it takes to play the cluster."""
-    from install import create_namespace
-
     namespace = f"c-{uuid.uuid4().hex[:8]}"
     await create_namespace(client, namespace)
     return checklist_kit.Scenario(client, manager, namespace)

@@ -1,12 +1,23 @@
 """Checklist of the controller, cases 58-64: volumes, other managers, time to live, resizing."""
 
 import pytest
-from checklist_kit import A0, ALL, B0, NAME, RA, RB, Scenario, bare_jobset, now, standard_jobset
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import PersistentVolumeClaim
 from jobsetpy.api.jobset import JobSet
+from support.checklist_kit import (
+    A0,
+    ALL,
+    B0,
+    NAME,
+    RA,
+    RB,
+    Scenario,
+    bare_jobset,
+    now,
+    standard_jobset,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

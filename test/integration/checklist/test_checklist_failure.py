@@ -4,10 +4,10 @@ All gates are on here. The cases with a gate off are in ``test_checklist_gates_o
 """
 
 import pytest
-from checklist_kit import A0, ALL, B0, B1, B2, NAME, RA, RB, rule, standard_jobset
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from support.checklist_kit import A0, ALL, B0, B1, B2, NAME, RA, RB, rule, standard_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

@@ -1,11 +1,11 @@
 """Checklist of the controller, cases 27, 34 and 65: all feature gates off."""
 
 import pytest
-from checklist_kit import A0, ALL, B0, B1, RA, bare_jobset, rule, standard_jobset
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.domain.features import Features
+from support.checklist_kit import A0, ALL, B0, B1, RA, bare_jobset, rule, standard_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

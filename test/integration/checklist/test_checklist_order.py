@@ -1,7 +1,8 @@
 """Checklist of the controller, cases 51-57: startup policies and dependencies."""
 
 import pytest
-from checklist_kit import A0, ALL, B0, B1, B2, NAME, RA, RB, bare_jobset, standard_jobset
+
+from support.checklist_kit import A0, ALL, B0, B1, B2, NAME, RA, RB, bare_jobset, standard_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

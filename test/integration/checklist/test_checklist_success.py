@@ -1,9 +1,9 @@
 """Checklist of the controller, cases 13-18: success policies, and what is left after the end."""
 
 import pytest
-from checklist_kit import A0, ALL, B0, B1, B2, RA, RB, standard_jobset
 
 from jobsetpy.api.batch import Job
+from support.checklist_kit import A0, ALL, B0, B1, B2, RA, RB, standard_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

@@ -1,10 +1,10 @@
 """Checklist of the controller, cases 42-44 and 47-50: suspending and resuming."""
 
 import pytest
-from checklist_kit import A0, ALL, B0, B1, B2, RA, RB, now, standard_jobset
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from support.checklist_kit import A0, ALL, B0, B1, B2, RA, RB, now, standard_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

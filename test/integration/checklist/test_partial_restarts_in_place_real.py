@@ -1,13 +1,13 @@
 """A part of a group that restarts in place is recreated, against a real API server."""
 
 import pytest
-from checklist_kit import NAME
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.testing import make_jobset
+from support.checklist_kit import NAME
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

@@ -1,15 +1,14 @@
 """One control plane for the tests of gangs, whose scheduler asks a coscheduler for each bind."""
 
-import sys
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-for folder in (str(REPOSITORY / "hack"), str(Path(__file__).parent)):
-    if folder not in sys.path:
-        sys.path.append(folder)
+from hack.cluster import Cluster
+from jobsetpy.client import connect
+from support.coscheduler_process import ExtenderSite
+from support.gangs_kit import Gangs
+from support.install import create_namespace
 
 SYSTEM = "jobset-system"
 
@@ -17,9 +16,6 @@ SYSTEM = "jobset-system"
 @pytest.fixture(scope="package")
 def gang_place(tmp_path_factory):
     """The cluster, and where its scheduler looks for the coscheduler."""
-    from cluster import Cluster
-    from coscheduler_process import ExtenderSite
-
     site = ExtenderSite(tmp_path_factory.mktemp("extender"))
     # Pods come back soon: each test waits for that several times.
     config = site.scheduler_config() | {"podMaxBackoffSeconds": 2}
@@ -32,11 +28,6 @@ def gang_place(tmp_path_factory):
 @pytest.fixture
 def gangs(gang_place, tmp_path):
     """Opens a room for one test: nodes and pods of its own, and a coscheduler with these flags."""
-    from gangs_kit import Gangs
-
-    from install import create_namespace
-    from jobsetpy.client import connect
-
     cluster, site = gang_place
 
     @asynccontextmanager

@@ -11,10 +11,17 @@ import ssl
 import aiohttp
 import pytest
 
+from hack.kustomize import render
 from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
 from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.testing import eventually
+from support.account import account_kubeconfig
+from support.coscheduler_process import CoschedulerProcess, ExtenderSite
+from support.gangs import set_scheduler
+from support.gangs_kit import Front
+from support.install import CONFIG, apply_object
+from support.manager_process import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -41,9 +48,6 @@ class Replica:
     """A process of its own port, with the rights that it ships with."""
 
     def __init__(self, kubeconfig, folder, site, name):
-        from coscheduler_process import CoschedulerProcess
-        from manager_process import free_port
-
         (folder / "configuration.yaml").write_text(FILE)
         self.port = free_port()
         self.folder = site.folder
@@ -90,11 +94,6 @@ class Installation:
     """Two replicas, the scheduler that calls them, and what leads to the one that is ready."""
 
     def __init__(self, rig, folder):
-        from gangs_kit import Front
-
-        from coscheduler_process import ExtenderSite
-        from manager_process import free_port
-
         self.rig = rig
         self.client = rig.client
         self.site = ExtenderSite(folder / "tls")
@@ -106,10 +105,6 @@ class Installation:
 
     async def install(self):
         """Account, roles and Secrets."""
-        from account import account_kubeconfig
-        from install import CONFIG, apply_object
-        from kustomize import render
-
         for document in render(CONFIG / "coscheduler" / "base"):
             if document["kind"] not in {"Deployment", "Service"}:
                 await apply_object(self.client, document)
@@ -140,8 +135,6 @@ class Installation:
 
     def configure(self, folder):
         """Restart the scheduler with a configuration as it is shipped."""
-        from gangs import set_scheduler
-
         set_scheduler(self.rig.cluster, self.site.scheduler_config(folder))
 
     async def end(self):

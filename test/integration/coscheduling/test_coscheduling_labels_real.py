@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import sys
 import uuid
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -12,12 +10,11 @@ import pytest_asyncio
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest
+from jobsetpy.app.wiring import add_jobset_controllers
+from jobsetpy.client import HttpRequest, connect
+from jobsetpy.manager import Manager
 from jobsetpy.testing import eventually
-
-HACK = str(Path(__file__).resolve().parents[3] / "hack")
-if HACK not in sys.path:
-    sys.path.append(HACK)
+from support.install import create_namespace, install_crd
 
 pytestmark = [
     pytest.mark.cluster,
@@ -132,11 +129,6 @@ class Site:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(cluster):
     """An administrator's client, with a manager running."""
-    from install import install_crd
-    from jobsetpy.app.wiring import add_jobset_controllers
-    from jobsetpy.client import connect
-    from jobsetpy.manager import Manager
-
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_crd(client)
     manager = Manager(client)
@@ -155,8 +147,6 @@ async def client(cluster):
 @pytest_asyncio.fixture(loop_scope="module")
 async def site(client):
     """A namespace of the test's own."""
-    from install import create_namespace
-
     name = f"co-{uuid.uuid4().hex[:8]}"
     await create_namespace(client, name)
     yield Site(client, name)

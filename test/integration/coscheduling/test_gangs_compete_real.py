@@ -4,10 +4,10 @@ import asyncio
 import time
 
 import pytest
-from gangs_kit import LIMIT_S
 
-from gangs import create_all, pod_body
 from jobsetpy.testing import eventually
+from support.gangs import create_all, pod_body
+from support.gangs_kit import LIMIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(150)]
 

@@ -4,12 +4,12 @@ import asyncio
 import sys
 
 import pytest
-from gangs_kit import LIMIT_S, Front
 
-from coscheduler_process import CoschedulerProcess
-from gangs import create_all, pod_body
 from jobsetpy.testing import eventually
-from manager_process import free_port
+from support.coscheduler_process import CoschedulerProcess
+from support.gangs import create_all, pod_body
+from support.gangs_kit import LIMIT_S, Front
+from support.manager_process import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(180)]
 

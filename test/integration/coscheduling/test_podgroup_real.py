@@ -6,26 +6,30 @@ One node without a kubelet has room for four pods.
 import asyncio
 import contextlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from hack.cluster import Cluster
+from hack.kustomize import render
+from jobsetpy import admission, aio
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.app.backend import Backend
-from jobsetpy.client import HttpRequest
+from jobsetpy.app.wiring import add_jobset_controllers
+from jobsetpy.client import HttpRequest, connect
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.errors import ApiError, NotFoundError
+from jobsetpy.manager import Manager
 from jobsetpy.testing import eventually
-
-HACK = str(Path(__file__).resolve().parents[3] / "hack")
-if HACK not in sys.path:
-    sys.path.append(HACK)
+from support.account import manager_kubeconfig
+from support.coscheduler_process import ExtenderSite, coscheduler_process
+from support.install import CONFIG, ROOT, apply_manifest, apply_object, create_namespace
+from support.manager_process import free_port, manager_process
+from support.webhooks import delete_webhooks
 
 pytestmark = [
     pytest.mark.cluster,
@@ -52,9 +56,6 @@ class Site:
     @contextlib.asynccontextmanager
     async def manager_process(self, backend):
         """A manager as it is deployed, with its own rights, until the block is left."""
-        from account import manager_kubeconfig
-        from manager_process import manager_process
-
         own = await manager_kubeconfig(self.client, self.kubeconfig, self.folder)
         flags = ["--leader-elect=false", f"--coscheduling-backend={backend}"]
         async with manager_process(own, self.folder / "manager.log", *flags):
@@ -63,11 +64,6 @@ class Site:
     @contextlib.asynccontextmanager
     async def manager(self, backend, *, member_resource=False, **webhooks):
         """A manager in this process; with settings for webhooks, it serves them as well."""
-        from jobsetpy import admission, aio
-        from jobsetpy.app.wiring import add_jobset_controllers
-        from jobsetpy.client import connect
-        from jobsetpy.manager import Manager
-
         own = await connect(kubeconfig=str(self.kubeconfig), qps=0)
         manager = Manager(own)
         marks = PodMarkers(backend=backend, member_resource=member_resource)
@@ -191,17 +187,13 @@ def elastic(pods):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(tmp_path_factory):
     """A cluster with the API on, and its node; its scheduler knows a coscheduler as well."""
-    from cluster import Cluster
-    from coscheduler_process import ExtenderSite
-    from jobsetpy.client import connect
-
-    root, folder = Path(HACK).parent, tmp_path_factory.mktemp("podgroup")
+    folder = tmp_path_factory.mktemp("podgroup")
     extender = ExtenderSite(folder / "extender", plain=True)
     with Cluster(
         scheduler_config=extender.scheduler_config("marked-pods"),
         feature_gates=GATES,
         runtime_config={"scheduling.k8s.io/v1alpha2": True},
-        crds=[root / "config/crd/jobset.x-k8s.io_jobsets.yaml"],
+        crds=[ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml"],
         controller_manager_args=["--controllers=*,-node-lifecycle-controller"],
     ) as running:
         if running.is_existing:
@@ -259,8 +251,6 @@ async def test_gangs_of_the_api_server(site):
 
 async def test_gangs_of_the_coscheduler(site):
     """Marked by the manager; lifted and bound by the coscheduler, as a whole or not at all."""
-    from coscheduler_process import coscheduler_process
-
     gate, flags = (
         {"name": keys.COSCHEDULING_GATE},
         ["--leader-elect=false", "--ordinary-pods=false"],
@@ -392,11 +382,6 @@ class Others:
 
 async def test_pods_of_others_are_gated_by_the_webhook(site):
     """Bare pods and pods of Deployments; what cannot be meant is refused, and its maker is told."""
-    from install import CONFIG, apply_manifest, apply_object, create_namespace
-    from kustomize import render
-    from manager_process import free_port
-    from webhooks import delete_webhooks
-
     port, others = free_port(), Others(site.client)
     await create_namespace(site.client, "jobset-system")
     await apply_manifest(site.client, CONFIG / "webhook/secret.yaml")
@@ -429,9 +414,6 @@ async def test_pods_of_others_are_gated_by_the_webhook(site):
 
 async def test_pods_of_others_are_gated_by_the_policy(site):
     """The same without a webhook, and without a manager."""
-    from install import CONFIG, apply_object
-    from kustomize import render
-
     for document in render(CONFIG / "coscheduler-admission/policy"):
         await apply_object(site.client, document)
     await Others(site.client).check()

@@ -1,8 +1,9 @@
 """What the how-to pages tell readers to type works: run against a real control plane."""
 
-import docs_kit
 import pytest
-from docs_surroundings import Surroundings, pages
+
+from support import docs_kit
+from support.docs_surroundings import Surroundings, pages
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 

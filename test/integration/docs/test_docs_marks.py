@@ -1,7 +1,8 @@
 """The documentation's commands are marked, and the convention is what CONTRIBUTING.md says."""
 
-import docs_kit
 import pytest
+
+from support import docs_kit
 
 
 def page(tmp_path, text):

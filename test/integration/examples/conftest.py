@@ -6,18 +6,23 @@ each test waits for its own.
 """
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-for folder in (REPOSITORY / "hack", REPOSITORY / "test/support", Path(__file__).parent):
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+from hack.cluster import Cluster
+from jobsetpy import admission
+from jobsetpy.app import wiring
+from jobsetpy.client import connect
+from jobsetpy.manager import Manager
+from jobsetpy.testing import eventually
+from support import examples_kit
+from support.install import apply_manifest, create_namespace
+from support.manager_process import free_port
+from support.webhooks import apply_webhooks
 
-import examples_kit  # noqa: E402 - found by the lines above
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 SYSTEM = "jobset-system"
 AT_ONCE = 12
@@ -26,8 +31,6 @@ AT_ONCE = 12
 @pytest.fixture(scope="module")
 def kubeconfig():
     """Of a control plane for these tests alone: its webhooks are asked about every JobSet."""
-    from cluster import Cluster
-
     crd = REPOSITORY / "config/crd/jobset.x-k8s.io_jobsets.yaml"
     # Nodes without kubelets are as healthy as the tests say.
     controllers = ["--controllers=*,-node-lifecycle-controller"]
@@ -42,8 +45,6 @@ def kubeconfig():
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(kubeconfig):
     """An administrator's client."""
-    from jobsetpy.client import connect
-
     client = await connect(kubeconfig=kubeconfig, qps=0)
     yield client
     await client.aclose()
@@ -52,15 +53,6 @@ async def client(kubeconfig):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def manager(client, kubeconfig):
     """A manager that is ready and serves the webhooks."""
-    from install import apply_manifest, create_namespace
-    from jobsetpy import admission
-    from jobsetpy.app import wiring
-    from jobsetpy.client import connect
-    from jobsetpy.manager import Manager
-    from jobsetpy.testing import eventually
-    from manager_process import free_port
-    from webhooks import apply_webhooks
-
     port = free_port()
     await create_namespace(client, SYSTEM)
     await apply_manifest(client, REPOSITORY / "config/webhook/secret.yaml")

@@ -1,11 +1,9 @@
 """Every manifest below ``examples/`` keeps the promise of its header, on a real control plane."""
 
-import promises_cluster
-import promises_coscheduling
-import promises_failure
-import promises_run
 import pytest
-from examples_kit import EXAMPLES, manifests
+
+from support import promises_cluster, promises_coscheduling, promises_failure, promises_run
+from support.examples_kit import EXAMPLES, manifests
 
 pytestmark = pytest.mark.cluster
 

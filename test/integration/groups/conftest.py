@@ -2,18 +2,26 @@
 
 import asyncio
 import contextlib
-import sys
 import uuid
 from pathlib import Path
 
 import pytest_asyncio
 import yaml
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-for folder in (str(REPOSITORY / "hack"), str(Path(__file__).parent)):
-    if folder not in sys.path:
-        sys.path.append(folder)
+from jobsetpy import admission
+from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
+from jobsetpy.api.core import Namespace
+from jobsetpy.app.wiring import add_jobset_controllers
+from jobsetpy.client import connect
+from jobsetpy.errors import NotFoundError
+from jobsetpy.manager import Manager
+from jobsetpy.testing import eventually
+from support.account import account_kubeconfig, install_roles
+from support.groups_kit import Place, Requests
+from support.install import apply_object, install_crd
+from support.manager_process import free_port
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 SYSTEM = "jobset-system"
 LABEL = {"jobsetpy.test/groups": "yes"}
 AGENT = "test.invalid/agent:1"
@@ -22,10 +30,6 @@ AGENT = "test.invalid/agent:1"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def admin(cluster):
     """An administrator's client, with all that the manager needs."""
-    from account import install_roles
-    from install import install_crd
-    from jobsetpy.client import connect
-
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     await install_crd(client)
     await install_roles(client)
@@ -35,26 +39,12 @@ async def admin(cluster):
 
 async def kubeconfig_of(admin, cluster, folder, namespace, account):
     """A kubeconfig with the rights of a service account."""
-    from account import account_kubeconfig
-
     return str(await account_kubeconfig(admin, cluster.kubeconfig, folder, namespace, account))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def manager(admin, cluster, tmp_path_factory):
     """The manager, running with its own account; yields what it was refused."""
-    from groups_kit import Requests
-
-    from install import apply_object
-    from jobsetpy import admission
-    from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
-    from jobsetpy.app.wiring import add_jobset_controllers
-    from jobsetpy.client import connect
-    from jobsetpy.errors import NotFoundError
-    from jobsetpy.manager import Manager
-    from jobsetpy.testing import eventually
-    from manager_process import free_port
-
     port = free_port()
     text = (REPOSITORY / "config/webhook/configurations.yaml").read_text()
     for document in yaml.safe_load_all(text):
@@ -104,10 +94,6 @@ async def manager(admin, cluster, tmp_path_factory):
 @pytest_asyncio.fixture(loop_scope="module")
 async def place(admin, manager):
     """A namespace of the test's own, under the restricted profile."""
-    from groups_kit import Place
-
-    from jobsetpy.api.core import Namespace
-
     name = f"g-{uuid.uuid4().hex[:8]}"
     labels = {**LABEL, "pod-security.kubernetes.io/enforce": "restricted"}
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
@@ -118,8 +104,6 @@ async def place(admin, manager):
 @pytest_asyncio.fixture(loop_scope="module")
 async def account_client(admin, cluster, place, tmp_path):
     """A client with the rights of the pods' service account."""
-    from jobsetpy.client import connect
-
     path = await kubeconfig_of(admin, cluster, tmp_path, place.namespace, "default")
     client = await connect(kubeconfig=path, qps=0)
     yield client

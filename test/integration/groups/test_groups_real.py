@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from groups_kit import MAP, replicated_job
 
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.errors import ForbiddenError, InvalidError
 from jobsetpy.testing import eventually
+from support.groups_kit import MAP, replicated_job
 
 pytestmark = [
     pytest.mark.cluster,

@@ -10,12 +10,14 @@ import time
 
 import pytest
 
-from account import manager_kubeconfig
 from jobsetpy.api import keys
+from jobsetpy.api._wire import to_json
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
-from manager_process import ManagerProcess
+from support.account import manager_kubeconfig
+from support.manager_process import ManagerProcess
+from support.objects import in_place_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -111,8 +113,6 @@ class Group:
 @contextlib.asynccontextmanager
 async def group(cluster, client, namespace, tmp_path, **settings):
     """A group of four pods whose workers run at epoch 1."""
-    from objects import in_place_jobset
-
     body = in_place_jobset("life", jobs=2, pods=2, **settings)
     spec = body["spec"]["replicatedJobs"][0]["template"]["spec"]
     spec["template"]["spec"]["containers"][0]["restartPolicyRules"] = RULES
@@ -218,8 +218,6 @@ async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
 async def raw(client, namespace):
     """The JobSet as plain JSON."""
     import msgspec
-
-    from jobsetpy.api._wire import to_json
 
     jobset = await client.get(JobSet, namespace, "life")
     return msgspec.json.decode(msgspec.json.encode(to_json(jobset)))

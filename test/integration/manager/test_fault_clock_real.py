@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from hack.cluster._requirements import require_programs
 from jobsetpy.api.coordination import Lease
 from jobsetpy.errors import NotFoundError
 from jobsetpy.testing import eventually
-from manager_process import ManagerProcess
+from support.fault_kit import attempt_of, quiet
+from support.manager_process import ManagerProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -33,8 +35,6 @@ class WallClock:
     """The wall clock of processes that are started with ``environ``."""
 
     def __init__(self, folder: Path) -> None:
-        from cluster._requirements import require_programs
-
         require_programs({"gcc": "gcc libc6-dev"})
         library = folder / "wall_clock.so"
         command = ["gcc", "-shared", "-fPIC", "-O", "-Wall", "-o", library, SOURCE]
@@ -55,8 +55,6 @@ class WallClock:
 
 async def test_the_leader_s_clock_jumps(cluster, client, namespace, tmp_path):
     """Restarts are counted once, the leader stays, nothing turns in circles; only a TTL notices."""
-    from fault_kit import attempt_of, quiet
-
     clock = WallClock(tmp_path)
     configuration = tmp_path / "configuration.yaml"
     configuration.write_text(CONFIGURATION.format(namespace=namespace))

@@ -10,8 +10,10 @@ import uuid
 
 import pytest
 
+from hack.cluster._cgroups import hierarchies
 from jobsetpy.testing import eventually
-from manager_process import ManagerProcess
+from support.fault_kit import attempt_of
+from support.manager_process import ManagerProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -25,8 +27,6 @@ class MemoryLimit:
     """A control group of our own for one process."""
 
     def __init__(self) -> None:
-        from cluster._cgroups import hierarchies
-
         old, new = hierarchies()
         roots = [root for root in old if (root / "memory.limit_in_bytes").exists() or root.name == "memory"]  # fmt: skip
         self._old = bool(roots)
@@ -84,8 +84,6 @@ async def ended(manager) -> int:
 
 async def test_the_memory_limit_is_reached(cluster, client, namespace, tmp_path):
     """The kernel kills it; with the limit raised the next one goes on, and nothing counts twice."""
-    from fault_kit import attempt_of
-
     if cluster.is_existing:
         pytest.skip("fills etcd")
     limit = MemoryLimit()

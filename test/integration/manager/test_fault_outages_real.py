@@ -12,7 +12,8 @@ import time
 
 import pytest
 
-from manager_process import ManagerProcess
+from support.fault_kit import attempt_of, quiet, requests_of
+from support.manager_process import ManagerProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -38,15 +39,11 @@ async def scraped(process) -> dict[str, float]:
 
 def answered(series) -> float:
     """Requests that the API server had to do with."""
-    from fault_kit import requests_of
-
     return requests_of(series) - requests_of(series, code="<error>")
 
 
 async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
     """A leader goes on where it was, or ends in time; one that starts meanwhile waits; no burst."""
-    from fault_kit import attempt_of, requests_of
-
     configuration = tmp_path / "configuration.yaml"
     configuration.write_text(CONFIGURATION.format(namespace=namespace))
     flags = "--config", str(configuration)
@@ -113,8 +110,6 @@ async def test_the_api_server_is_gone(cluster, client, namespace, tmp_path):
 
 async def test_etcd_is_slow(cluster, client, namespace, tmp_path):
     """Requests that take seconds or time out double nothing: no Job, pod, Service, event, restart."""
-    from fault_kit import attempt_of
-
     manager = ManagerProcess(cluster.kubeconfig, tmp_path / "log")
     etcd = cluster.component_pid("etcd")
 
@@ -153,8 +148,6 @@ async def test_etcd_is_slow(cluster, client, namespace, tmp_path):
 
 async def test_two_managers_by_mistake(cluster, client, namespace, tmp_path):
     """Both work, neither knows of the other, one is stopped for a while: all comes out as with one."""
-    from fault_kit import attempt_of, quiet, requests_of
-
     both = [
         ManagerProcess(cluster.kubeconfig, tmp_path / f"log-{n}", metrics=True) for n in range(2)
     ]

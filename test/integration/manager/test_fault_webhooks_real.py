@@ -25,10 +25,15 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from jobsetpy.api import keys
+from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError
 from jobsetpy.serving import x509
 from jobsetpy.testing import eventually
-from manager_process import ManagerProcess, free_port
+from support.fault_kit import attempt_of, requests_of
+from support.install import CONFIG, apply_object
+from support.manager_process import ManagerProcess, free_port
+from support.soak_lives import KINDS
+from support.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -57,8 +62,6 @@ class Front:
 
     async def trust(self, *authorities) -> None:
         """What an injector does."""
-        from install import CONFIG, apply_object
-
         bundle = base64.b64encode(b"".join(each.certificate for each in authorities)).decode()
         for document in yaml.safe_load_all((CONFIG / "webhook/configurations.yaml").read_text()):
             document["metadata"]["name"] += f"-{self.namespace}"
@@ -94,10 +97,6 @@ class Front:
 @contextlib.asynccontextmanager
 async def front_of(client, namespace, folder):
     """With a proxy, and without what it made in the API server afterwards."""
-    from tcp_proxy import TcpProxy
-
-    from jobsetpy.client import HttpRequest
-
     front = Front(client, namespace, folder)
     async with TcpProxy("127.0.0.1", front.port).serving() as front.proxy:
         try:
@@ -122,15 +121,11 @@ def manager_of(front, kubeconfig, tmp_path) -> ManagerProcess:
 
 
 def body_of(name: str) -> dict:
-    from soak_lives import KINDS
-
     return KINDS["recreate"](name, 2)
 
 
 async def test_webhooks_cannot_be_reached(cluster, client, namespace, tmp_path):
     """No JobSet is made or changed, and no pod of one; those that run, restart and end go on."""
-    from fault_kit import attempt_of
-
     authority = x509.new_authority(datetime.now(UTC))
     async with front_of(client, namespace, tmp_path) as front:
         front.serve(authority)
@@ -245,8 +240,6 @@ async def test_certificates_end(cluster, client, namespace, tmp_path):
 
     The manager's own client certificate ends meanwhile, after it was exchanged on disk.
     """
-    from fault_kit import attempt_of, requests_of
-
     if cluster.is_existing:
         pytest.skip("needs the cluster's authority")
     first, second = (x509.new_authority(datetime.now(UTC)) for _ in range(2))

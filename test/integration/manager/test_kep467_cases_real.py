@@ -7,7 +7,9 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
-from manager_process import manager_process
+from support.follow import following
+from support.manager_process import manager_process
+from support.objects import in_place_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -48,10 +50,6 @@ class Group:
 @pytest.fixture
 async def group(client, namespace, cluster, tmp_path):
     """All four pods exist, and none has told an epoch."""
-    from objects import in_place_jobset
-
-    from follow import following
-
     group = Group(client, namespace)
     appeared = asyncio.Event()
 

@@ -17,7 +17,10 @@ import yaml
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.app.main import EXIT_LEADERSHIP_LOST
-from manager_process import ManagerProcess
+from support.fleet import Fleet
+from support.manager_process import ManagerProcess
+from support.objects import in_place_jobset
+from support.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -68,9 +71,6 @@ class Replicas:
 @contextlib.asynccontextmanager
 async def group_of_agents(client, namespace):
     """A JobSet whose workers, played by the test, all run at epoch 1."""
-    from fleet import Fleet
-    from objects import in_place_jobset
-
     await client.create(JobSet, namespace, in_place_jobset("gang", jobs=JOBS, pods=PODS))
     names = []
     for _ in range(300):
@@ -99,8 +99,6 @@ async def at_epoch(fleet, epoch):
 
 async def test_leaders_come_and_go(cluster, client, namespace, kubeconfig_at, tmp_path):
     """Killed, stopped, asked to end, cut off: the next one goes on, and the old one is silent."""
-    from tcp_proxy import TcpProxy
-
     config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
     port = urlsplit(config["clusters"][0]["cluster"]["server"]).port
     async with TcpProxy("127.0.0.1", port).serving() as proxy, asyncio.TaskGroup() as tasks:

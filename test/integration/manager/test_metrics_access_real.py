@@ -14,8 +14,9 @@ import aiohttp
 import pytest
 import yaml
 
-from account import token_of
-from manager_process import free_port
+from support.account import token_of
+from support.install import CONFIG, apply_manifest, apply_object, create_namespace
+from support.manager_process import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -23,16 +24,12 @@ HOME = "jobset-system"
 
 
 async def account(client, namespace, name):
-    from install import apply_object
-
     metadata = {"name": name, "namespace": namespace}
     await apply_object(client, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     return await token_of(client, namespace, name)
 
 
 async def bind_reader(client, namespace, name):
-    from install import apply_object
-
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
     await apply_object(
         client,
@@ -61,8 +58,6 @@ async def test_metrics_and_leadership_under_the_manager_s_own_roles(
     cluster, client, namespace, tmp_path
 ):
     """Bound accounts read, others get 403, nobody 401; the roles suffice for leading, too."""
-    from install import CONFIG, apply_manifest, create_namespace
-
     await create_namespace(client, HOME)
     for name in ("service_account", "manager_role", "leader_election_role", "metrics_roles"):
         await apply_manifest(client, CONFIG / "rbac" / f"{name}.yaml")

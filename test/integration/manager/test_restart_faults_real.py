@@ -14,9 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from account import manager_kubeconfig
 from jobsetpy.api.jobset import ChildPod, JobSet
-from manager_process import ManagerProcess
+from support.account import manager_kubeconfig
+from support.fleet import Fleet
+from support.manager_process import ManagerProcess
+from support.objects import in_place_jobset
+from support.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -56,10 +59,6 @@ class Gang:
 @contextlib.asynccontextmanager
 async def gang(cluster, client, namespace, kubeconfig_at, tmp_path):
     """A gang whose workers all run at epoch 1."""
-    from fleet import Fleet
-    from objects import in_place_jobset
-    from tcp_proxy import TcpProxy
-
     server = yaml.safe_load(Path(cluster.kubeconfig).read_text())["clusters"][0]["cluster"][
         "server"
     ]

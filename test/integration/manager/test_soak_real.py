@@ -2,7 +2,8 @@
 
 import pytest
 
-from cluster import Cluster
+from hack import soak
+from hack.cluster import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -10,8 +11,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.
 @pytest.fixture
 def cluster():
     """One of its own: in the end a manager may have nothing left of anything."""
-    import soak
-
     with Cluster(crds=[soak.CRD]) as own:
         if own.is_existing:
             pytest.skip("the soak needs a cluster that is empty")
@@ -20,8 +19,6 @@ def cluster():
 
 async def test_a_short_soak(cluster, tmp_path):
     """JobSets of all kinds live and go; the leader is killed once; nothing is left or leaks."""
-    import soak
-
     settings = soak.Settings(seconds=10, lives=6, pace_s=0.1, seed=7, kills=1, outages=0, lease_s=6)
     outcome = await soak.soak(cluster, tmp_path, settings)
     soak.report(outcome)

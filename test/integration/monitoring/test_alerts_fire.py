@@ -4,11 +4,13 @@ import re
 import subprocess
 
 import attrs
-import docs_kit
 import pytest
 import yaml
 
-import update_monitoring
+from hack import update_monitoring
+from hack.cluster._binaries import Binaries
+from hack.cluster._progress import Progress
+from support import docs_kit
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -305,9 +307,6 @@ def quiet_values(case):
 
 @pytest.fixture(scope="module")
 def promtool():
-    from cluster._binaries import Binaries
-    from cluster._progress import Progress
-
     path = Binaries.find(["promtool"], Progress())["promtool"]
 
     def run(*words, cwd=docs_kit.ROOT):

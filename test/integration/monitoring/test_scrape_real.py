@@ -3,15 +3,14 @@
 import re
 import urllib.request
 
-import promql
 import pytest
 import yaml
 
-import monitoring_dashboard
-import update_monitoring
+from hack import monitoring_dashboard, update_monitoring
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.testing import eventually, make_jobset
-from manager_process import free_port, manager_process
+from support import promql
+from support.manager_process import free_port, manager_process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -5,26 +5,27 @@ end on. Each test has a namespace, a pool of nodes and a topology label of its o
 """
 
 import asyncio
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-for folder in (str(REPOSITORY / "hack"), str(Path(__file__).parent)):
-    if folder not in sys.path:
-        sys.path.append(folder)
+from hack.cluster import Cluster
+from jobsetpy.client import connect
+from support.account import manager_kubeconfig
+from support.install import install_crd
+from support.manager_process import free_port
+from support.placement_kit import Place, Requests, Site
+from support.racks import kubelets
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 SYSTEM = "jobset-system"
 
 
 @pytest.fixture(scope="module")
 def kubeconfig():
     """Of the control plane."""
-    from cluster import Cluster
-
     # With the definition from the start: the garbage collector looks for new kinds only rarely.
     with Cluster(crds=[REPOSITORY / "config/crd/jobset.x-k8s.io_jobsets.yaml"]) as running:
         if running.is_existing:
@@ -35,9 +36,6 @@ def kubeconfig():
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def admin(kubeconfig):
     """An administrator's client, with everything installed but the webhook configurations."""
-    from install import install_crd
-    from jobsetpy.client import connect
-
     client = await connect(kubeconfig=str(kubeconfig), qps=0)
     await install_crd(client)
     yield client
@@ -47,11 +45,6 @@ async def admin(kubeconfig):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def manager_client(admin, kubeconfig, tmp_path_factory):
     """A client with the rights of the manager's own account, which counts its requests."""
-    from placement_kit import Requests
-
-    from account import manager_kubeconfig
-    from jobsetpy.client import connect
-
     own = await manager_kubeconfig(admin, kubeconfig, tmp_path_factory.mktemp("account"))
     requests = Requests()
     client = await connect(kubeconfig=str(own), qps=0, observer=requests)
@@ -63,11 +56,6 @@ async def manager_client(admin, kubeconfig, tmp_path_factory):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(admin, manager_client):
     """The manager, running; tests may stop it and start another."""
-    from placement_kit import Site
-
-    from manager_process import free_port
-    from racks import kubelets
-
     site = Site(admin, *manager_client, free_port())
     await site.install_webhooks()
     await site.start()
@@ -87,6 +75,4 @@ async def site(admin, manager_client):
 @pytest_asyncio.fixture(loop_scope="module")
 async def place(site):
     """A namespace with its own pool of nodes."""
-    from placement_kit import Place
-
     return await Place.open(site, f"p-{uuid.uuid4().hex[:6]}")

@@ -10,7 +10,7 @@ from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from jobsetpy.testing import eventually
-from racks import kill, set_phase
+from support.racks import kill, set_phase
 
 pytestmark = [
     pytest.mark.cluster,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+from hack.kustomize import render
 from jobsetpy.admission import _handlers as handlers
 from jobsetpy.admission._review import ReviewRequest
 from jobsetpy.api import keys
@@ -17,10 +17,6 @@ from jobsetpy.informers import StoreWriter
 from jobsetpy.testing._patches import json_patch
 
 ROOT = Path(__file__).resolve().parents[3]
-if str(ROOT / "hack") not in sys.path:
-    sys.path.append(str(ROOT / "hack"))
-
-from kustomize import render  # noqa: E402 - hack/ is put on the path above
 
 CONFIG = ROOT / "config"
 ADMISSION = CONFIG / "coscheduler-admission"

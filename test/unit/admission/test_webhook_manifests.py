@@ -1,21 +1,17 @@
 """The shipped manifests say what the code serves."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from hack.kustomize import render
 from jobsetpy.admission import WebhookSettings
 from jobsetpy.admission import _handlers as handlers
 from jobsetpy.api import keys
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "config"
-if str(ROOT / "hack") not in sys.path:
-    sys.path.append(str(ROOT / "hack"))
-
-from kustomize import render  # noqa: E402 - hack/ is put on the path above
 
 JOBSETS = {
     "apiGroups": [keys.GROUP],

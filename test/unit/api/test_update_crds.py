@@ -4,7 +4,7 @@ import json
 
 import yaml
 
-import update_crds
+from hack import update_crds
 from jobsetpy.api import schema, schema_embedded
 
 

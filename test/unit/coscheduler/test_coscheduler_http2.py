@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
-from http2_client import Http2Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from jobsetpy.coscheduler._http2 import (
     Request,
     Session,
 )
+from support.http2_client import Http2Client
 
 BOUNDS = Bounds(
     streams=100, bodies={"/bind": 100, "/long": 300_000}, unread=400_000, body_s=10, spare=50

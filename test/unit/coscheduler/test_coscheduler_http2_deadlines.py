@@ -7,12 +7,12 @@ import json
 from contextlib import asynccontextmanager
 
 import pytest
-from http2_client import Http2Client
 
 from jobsetpy import aio
 from jobsetpy.coscheduler._answers import Answers
 from jobsetpy.coscheduler._http2_connection import MAX_AGE_S, UNSENT, Http2Connections
 from jobsetpy.serving.guard import IDLE_S
+from support.http2_client import Http2Client
 
 ARGS = json.dumps({"PodName": "p", "PodNamespace": "d", "PodUID": "u", "Node": "n"}).encode()
 SHORT_S = 30.0

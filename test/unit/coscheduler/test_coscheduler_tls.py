@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import pytest
-from http2_client import connected
 
 from jobsetpy import aio
 from jobsetpy.aio import ManualClock
@@ -22,6 +21,7 @@ from jobsetpy.coscheduler._server import listening
 from jobsetpy.coscheduler._tls import Credentials, Files, server_context
 from jobsetpy.serving import x509
 from jobsetpy.testing import RecordingClient, World, eventually
+from support.http2_client import connected
 
 ARGS = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
 SCHEDULER = "system:kube-scheduler"

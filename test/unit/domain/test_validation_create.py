@@ -1,17 +1,13 @@
 """Every rule for new JobSets."""
 
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.name_rules import effective_name
 from jobsetpy.domain.validation.create import LookupFailed, claims_to_look_up, validate_create
-
-sys.path.append(str(Path(__file__).parent))
-from validation_kit import MAX, jobset, rjob, rules
+from support.validation_kit import MAX, jobset, rjob, rules
 
 AGENT = {
     "initContainers": [

@@ -1,17 +1,13 @@
 """Every rule for changes of JobSets."""
 
 import copy
-import sys
-from pathlib import Path
 
 import pytest
 
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.json_equality import quantity, same
 from jobsetpy.domain.validation.update import validate_update
-
-sys.path.append(str(Path(__file__).parent))
-from validation_kit import jobset, rjob
+from support.validation_kit import jobset, rjob
 
 JOBS = "spec.replicatedJobs"
 POD = ("spec", "replicatedJobs", 0, "template", "spec", "template")

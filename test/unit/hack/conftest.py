@@ -1,13 +1,6 @@
-"""Puts ``hack`` on the module path, as ``python hack/cluster`` does."""
-
-import sys
-from pathlib import Path
+"""What tests of clusters share."""
 
 import pytest
-
-HACK = Path(__file__).resolve().parents[3] / "hack"
-if str(HACK) not in sys.path:
-    sys.path.insert(0, str(HACK))
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import threading
 
 import pytest
 
-from cluster import _binaries, _build, _download
-from cluster._binaries import Binaries
-from cluster._download import Sources, UnreachableError
-from cluster._errors import ClusterError
-from cluster._progress import Progress
-from cluster._state import file_lock
-from cluster._versions import COREDNS, HELM, KUBERNETES, PROMETHEUS, Release
+from hack.cluster import _binaries, _build, _download
+from hack.cluster._binaries import Binaries
+from hack.cluster._download import Sources, UnreachableError
+from hack.cluster._errors import ClusterError
+from hack.cluster._progress import Progress
+from hack.cluster._state import file_lock
+from hack.cluster._versions import COREDNS, HELM, KUBERNETES, PROMETHEUS, Release
 
 RELEASE = Release(kubernetes="1.36.3", etcd="3.6.8")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster import _config, _dns, _node_config
-from cluster._config import Ports, Settings
+from hack.cluster import _config, _dns, _node_config
+from hack.cluster._config import Ports, Settings
 
 FOLDER = Path("/folder")
 PORTS = Ports(api=21000, etcd=21001, etcd_peer=21002)

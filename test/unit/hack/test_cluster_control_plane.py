@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster import Cluster, ClusterError
-from cluster._identity import ProcessId, find_child, wait_until
+from hack.cluster import Cluster, ClusterError
+from hack.cluster._identity import ProcessId, find_child, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 TOOL = Path(__file__).resolve().parents[3] / "hack" / "cluster"
@@ -134,9 +134,8 @@ def test_a_component_that_ends_is_reported_with_its_log(state):
 
 
 OWNER = """
-import os, signal, sys
-sys.path.insert(0, {hack!r})
-from cluster import Cluster
+import os, signal
+from hack.cluster import Cluster
 with Cluster(name="owned", controller_manager=False, scheduler=False):
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -144,8 +143,7 @@ with Cluster(name="owned", controller_manager=False, scheduler=False):
 
 def test_a_killed_owner_takes_its_cluster_along(state):
     """A test process that is killed cannot clean up: the supervisor does."""
-    script = OWNER.format(hack=str(TOOL.parent))
-    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=200)
+    done = subprocess.run([sys.executable, "-c", OWNER], check=False, timeout=200)
     assert done.returncode == -signal.SIGKILL
     folder = state / "clusters" / "owned"
     assert wait_until(lambda: not folder.exists() and not processes_of(folder), 20.0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster._identity import ProcessId, boot_id, find_child, stat_fields, wait_until
+from hack.cluster._identity import ProcessId, boot_id, find_child, stat_fields, wait_until
 
 SLEEP = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from cluster import Cluster, ClusterError
-from cluster._identity import wait_until
-from images.basic import SHELL
+from hack.cluster import Cluster, ClusterError
+from hack.cluster._identity import wait_until
+from hack.images.basic import SHELL
 
 CORE = "/api/v1/namespaces/default"
 SERVE = "httpd -f -p 8080 -h /www"

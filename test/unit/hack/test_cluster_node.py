@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster import Cluster
-from cluster._cgroups import node_paths
-from cluster._config import cgroup_name
-from cluster._identity import wait_until
-from images import project
-from images.basic import SHELL
+from hack.cluster import Cluster
+from hack.cluster._cgroups import node_paths
+from hack.cluster._config import cgroup_name
+from hack.cluster._identity import wait_until
+from hack.images import project
+from hack.images.basic import SHELL
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 PODS = "/api/v1/namespaces/default/pods"

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cluster import Cluster, ClusterError, _cgroups, _nodes, _state
-from cluster._cli import main
+from hack.cluster import Cluster, ClusterError, _cgroups, _nodes, _state
+from hack.cluster._cli import main
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a/b", "..", "a" * 41, "a b"])

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from images import basic, containerfile, python_root
-from images.archive import Image, Layer
+from hack.images import basic, containerfile, python_root
+from hack.images.archive import Image, Layer
 
 
 def layer_of(folder):

@@ -17,28 +17,26 @@ from pathlib import Path
 import pytest
 
 import jobsetpy
-from images import compare, project, trim
-from images.archive import Image, Layer
-from images.containerfile import read_target, stages
+from hack.images import compare, project, trim
+from hack.images.archive import Image, Layer
+from hack.images.containerfile import read_target, stages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[3]
 STAGES = stages((ROOT / "Containerfile").read_text())
 BUILD = """
 import pathlib, sys
-sys.path.insert(0, sys.argv[1])
-from images import project
+from hack.images import project
 release = project.Release(tag="1", revision="f00", created=1700000000, compress=True)
-source = project.Source(project=pathlib.Path(sys.argv[2]))
-print(project.build("agent", pathlib.Path(sys.argv[3]), source, release).digest)
+source = project.Source(project=pathlib.Path(sys.argv[1]))
+print(project.build("agent", pathlib.Path(sys.argv[2]), source, release).digest)
 """
 
 
 def built(project_folder, out, umask, seed):
     """The agent's image of a checkout, in a process of its own; the path and the digest."""
-    words = [ROOT / "hack", project_folder, out]
     done = subprocess.run(
-        [sys.executable, "-c", BUILD, *map(str, words)],
+        [sys.executable, "-c", BUILD, str(project_folder), str(out)],
         capture_output=True,
         text=True,
         check=False,

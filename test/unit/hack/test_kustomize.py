@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from kustomize import render
+from hack.kustomize import render
 
 DEPLOYMENT = {
     "kind": "Deployment",

@@ -1,21 +1,15 @@
 """Alerts and dashboard ask for what is exported, and what is made from it is up to date."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from hack import monitoring_dashboard, update_monitoring
+from support import promql
+
 ROOT = Path(__file__).resolve().parents[3]
-for folder in ("hack", "test/support"):
-    if str(ROOT / folder) not in sys.path:
-        sys.path.append(str(ROOT / folder))
-
-import promql  # noqa: E402
-
-import monitoring_dashboard  # noqa: E402 - found by the lines above
-import update_monitoring  # noqa: E402
 
 OF_TARGETS = {"job", "pod", "namespace", "instance", "service"}
 """Labels that Prometheus adds to what it scrapes."""

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import jobsetpy
-import release
+from hack import release
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[3]
@@ -168,7 +168,7 @@ def test_manifests_can_be_applied_in_their_order(made):
 
 def test_the_source_archive_builds_the_same_wheel(made, tmp_path):
     """What is in it is enough, and its entries are dated by the commit."""
-    from images import project
+    from hack.images import project
 
     with tarfile.open(made / f"jobsetpy-{VERSION}.tar.gz") as tar:
         assert {member.mtime for member in tar} == {1700000000}

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from images.project import pins
+from hack.images.project import pins
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "requirements"

@@ -2,7 +2,7 @@
 
 import pytest
 
-import update_chart
+from hack import update_chart
 
 VALUES = """
 # -- What it is called.

@@ -5,7 +5,7 @@ import types
 import pytest
 import yaml
 
-from update_rbac import ROLES, Generated, Need, Reader, UntoldError, rules_text, with_rules
+from hack.update_rbac import ROLES, Generated, Need, Reader, UntoldError, rules_text, with_rules
 
 HEAD = """
 from jobsetpy.api.batch import Job

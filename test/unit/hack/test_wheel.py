@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import jobsetpy
-from images import project
+from hack.images import project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,10 +1,10 @@
 """The manifests and the code agree on how a manager's pod ends, and how many there are."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
+from hack.kustomize import render
 from jobsetpy.admission._server import SHUTDOWN_S
 from jobsetpy.app.settings import IN_POD_DRAIN_S
 from jobsetpy.controller import Controller
@@ -13,10 +13,6 @@ from jobsetpy.manager import ManagerSettings
 from jobsetpy.manager._leader import RELEASE_TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[3]
-if str(ROOT / "hack") not in sys.path:
-    sys.path.append(str(ROOT / "hack"))
-
-from kustomize import render  # noqa: E402 - hack/ is put on the path above
 
 CONFIG = ROOT / "config"
 

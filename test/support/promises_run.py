@@ -2,12 +2,11 @@
 
 import json
 
-from examples_kit import Play, same_pods
-
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
+from support.examples_kit import Play, same_pods
 
 
 async def all_jobs_have_to_succeed(play: Play) -> None:

@@ -10,12 +10,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
-from cluster import Cluster
-from follow import following
+from hack.cluster import Cluster
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest, KubeClient
 from jobsetpy.coscheduler._pods import GroupPod
+from support.follow import following
 
 NAMESPACE = "default"
 SET = "gangs.example/set"

@@ -15,7 +15,6 @@ from typing import Any
 
 import attrs
 
-from follow import following
 from jobsetpy import aio
 from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
 from jobsetpy.api import keys
@@ -24,6 +23,7 @@ from jobsetpy.api.core import ConfigMap, Pod, Service
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import KubeClient
 from jobsetpy.errors import ApiError, ConflictError, NotFoundError, TransportError
+from support.follow import following
 
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 AT = "2026-01-01T00:00:00Z"

@@ -3,10 +3,9 @@
 The first functions are the user stories of KEP-262: exit codes in, decisions out.
 """
 
-from examples_kit import Play, of_job, same_pods
-
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from support.examples_kit import Play, of_job, same_pods
 
 SIGTERM = 143
 BUG, MAX_RESTARTS = "FailJobSetFailurePolicyAction", "ReachedMaxRestarts"

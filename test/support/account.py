@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from install import CONFIG, apply_manifest, create_namespace
 from jobsetpy.client import HttpRequest, KubeClient
 from jobsetpy.errors import NotFoundError
 from jobsetpy.testing import eventually
+from support.install import CONFIG, apply_manifest, create_namespace
 
 SYSTEM = "jobset-system"
 MANAGER = "jobset-controller-manager"

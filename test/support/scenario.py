@@ -21,13 +21,15 @@ import attrs
 import msgspec
 import yaml
 
-from cluster import Cluster
-from install import AGENT_IMAGE, CONFIG, ROOT, apply_manifest
+from hack.cluster import Cluster
+from hack.cluster._requirements import BUILD_PACKAGES, require_programs
+from hack.images.project import build
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, KubeClient
 from jobsetpy.errors import NotFoundError
-from timeline import Phase, Timeline
+from support.install import AGENT_IMAGE, CONFIG, ROOT, apply_manifest
+from support.timeline import Phase, Timeline
 
 NAMESPACE = "default"
 SAMPLE = CONFIG / "samples" / "in_place_restart.yaml"
@@ -56,9 +58,6 @@ class Restart:
 
 def build_images() -> list[Path]:
     """The project's own images as archives; made anew each time, which takes seconds."""
-    from cluster._requirements import BUILD_PACKAGES, require_programs
-    from images.project import build
-
     require_programs(BUILD_PACKAGES)
     folder = ROOT / "build" / "images"
     folder.mkdir(parents=True, exist_ok=True)

@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 import yaml
 
+from hack.kustomize import render
 from jobsetpy.api.core import Namespace
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, KubeClient
 from jobsetpy.errors import AlreadyExistsError, NotFoundError
-from kustomize import render
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
 SYSTEM = "jobset-system"
 MANAGER_IMAGE = "localhost/jobsetpy-manager:dev"

@@ -20,13 +20,13 @@ Note = Callable[[Any, bool], None]
 class _Telling:
     note: Note
 
-    def on_add(self, obj: Any, *, initial: bool) -> None:  # noqa: ARG002 - the protocol
+    def on_add(self, obj: Any, *, initial: bool) -> None:
         self.note(obj, False)
 
-    def on_update(self, old: Any, new: Any) -> None:  # noqa: ARG002 - the protocol
+    def on_update(self, old: Any, new: Any) -> None:
         self.note(new, False)
 
-    def on_delete(self, obj: Any, *, final_state_known: bool) -> None:  # noqa: ARG002
+    def on_delete(self, obj: Any, *, final_state_known: bool) -> None:
         self.note(obj, True)
 
 

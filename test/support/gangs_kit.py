@@ -5,13 +5,13 @@ import contextlib
 import json
 import time
 
-from coscheduler_process import CoschedulerProcess
-from gangs import Binds, create_all, delete_all, make_node, pod_body
 from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
 from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError
 from jobsetpy.testing import eventually
+from support.coscheduler_process import CoschedulerProcess
+from support.gangs import Binds, create_all, delete_all, make_node, pod_body
 
 FOREIGN = "gangs.example/not-yet"
 LIMIT_S = 60.0

@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from install import CONFIG
 from jobsetpy.serving import x509
-from manager_process import ManagerProcess, free_port
+from support.install import CONFIG
+from support.manager_process import ManagerProcess, free_port
 
 SCHEDULER = "system:kube-scheduler"
 HOST = "127.0.0.1"

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
-from tcp_proxy import TcpProxy
 
-from cluster import Cluster
+from hack.cluster import Cluster
 from jobsetpy.app.main import EXIT_LEADERSHIP_LOST
 from jobsetpy.client import KubeClient
 from jobsetpy.serving import x509
-from manager_process import ManagerProcess, free_port
-from webhooks import apply_webhooks, delete_webhooks
+from support.manager_process import ManagerProcess, free_port
+from support.tcp_proxy import TcpProxy
+from support.webhooks import apply_webhooks, delete_webhooks
 
 REPLICAS: Final = 2
 CACHED: Final = ("JobSet", "Job", "Pod")

@@ -16,7 +16,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, InvalidError, JobSetPyError, NotFoundError, TransportError
-from soak_world import PlayedPod, World
+from support.soak_world import PlayedPod, World
 
 STEP_S: Final = 90.0
 """How long any step may take, with a failover and an outage of the API server in it."""
@@ -198,7 +198,7 @@ class Life:
     def __init__(self, lives: Lives, name: str, kind: str) -> None:
         self._lives = lives
         self._world = lives.world
-        self._rand = lives._rand  # noqa: SLF001 - one random source for all
+        self._rand = lives._rand
         self.name = name
         self.kind = kind
         self._pods = self._rand.randint(*PODS)

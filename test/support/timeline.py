@@ -18,11 +18,11 @@ from pathlib import Path
 
 import attrs
 
-from follow import following
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import KubeClient
+from support.follow import following
 
 
 @attrs.define

@@ -1,8 +1,7 @@
 """What the examples of coscheduling promise; no scheduler of this cluster finds a node."""
 
-from examples_kit import JOB_NAME, Play
-
 from jobsetpy.api import keys
+from support.examples_kit import JOB_NAME, Play
 
 NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
 

@@ -3,11 +3,10 @@
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from examples_kit import JOB_NAME, Play, now, of_job, same_pods
-
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.jobset import JobSet
+from support.examples_kit import JOB_NAME, Play, now, of_job, same_pods
 
 # -- names --------------------------------------------------------------------------------------
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import yaml
 
-from install import CONFIG, apply_object
 from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
 from jobsetpy.client import KubeClient
 from jobsetpy.errors import NotFoundError
+from support.install import CONFIG, apply_object
 
 _NAMES: Final[tuple[tuple[type[Any], str], ...]] = (
     (MutatingConfiguration, "jobset-mutating-webhook-configuration"),

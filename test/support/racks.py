@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from follow import following
 from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.client import HttpRequest, KubeClient
 from jobsetpy.errors import ApiError
+from support.follow import following
 
 MERGE = "application/merge-patch+json"
 _ROOM = {"cpu": "64", "memory": "64Gi", "pods": "110"}

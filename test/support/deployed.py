@@ -15,11 +15,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from install import SYSTEM
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.core import Pod
 from jobsetpy.client import HttpRequest, KubeClient, KubernetesAsyncioTransport
 from jobsetpy.errors import NotFoundError, TransportError
+from support.install import SYSTEM
 
 LEASE = "6d4f6a47.jobset.x-k8s.io"
 SELECTOR = "control-plane=controller-manager"

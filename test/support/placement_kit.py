@@ -5,7 +5,6 @@ import contextlib
 import json
 from collections import Counter
 
-from install import create_namespace
 from jobsetpy import admission
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node, Pod
@@ -17,8 +16,9 @@ from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
 from jobsetpy.testing import eventually
-from racks import exclusive_jobset, make_rack, webhook_rejections
-from webhooks import apply_webhooks, delete_webhooks
+from support.install import create_namespace
+from support.racks import exclusive_jobset, make_rack, webhook_rejections
+from support.webhooks import apply_webhooks, delete_webhooks
 
 LIMIT_S = 30.0
 

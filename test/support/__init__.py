@@ -1,0 +1,1 @@
+"""What tests, benchmarks and the commands in ``hack`` share."""
