@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.domain.coscheduling.ledger import PodGroup, PodGroupLedger
+from jobsetpy.domain.coscheduling.ledger import GangKey, GangLedger
 from jobsetpy.testing.jobsets import decoded
 
 GROUPS, PODS = ("", "g", "h"), ("p", "q", "r", "s")
@@ -42,7 +42,7 @@ def make(name, state):
 @given(steps)
 def test_the_counts_are_those_of_a_recount(history):
     """Whatever comes and goes; in the end nothing is left."""
-    ledger, pods, states = PodGroupLedger(), {}, {}
+    ledger, pods, states = GangLedger(), {}, {}
     for name, state in history:
         new = None if state is None else make(name, state)
         ledger.pod_changed(pods.get(name), new)
@@ -54,7 +54,7 @@ def test_the_counts_are_those_of_a_recount(history):
         }
         for group in GROUPS[1:]:
             mine = [s for s in live.values() if s[0] == group]
-            counts = ledger.counts(PodGroup(ObjectKey("ns", "js"), group))
+            counts = ledger.counts(GangKey(ObjectKey("ns", "js"), group))
             open_ = [s for s in mine if not s[1]]
             assert counts.members == len(mine)
             assert counts.bound == len(mine) - len(open_)

@@ -8,7 +8,7 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsetpy.domain.coscheduling.planner import GroupPlanner
+from jobsetpy.domain.coscheduling.planner import GangPlanner
 from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
 from jobsetpy.domain.coscheduling.state import Bind, Lift, Limits, LookUp, PodState, Refuse, SeenPod
 
@@ -19,7 +19,7 @@ class World:
     """Some room, a scheduler that takes pods one by one, and whoever carries out the actions."""
 
     def __init__(self, room, groups, *, limits=None):
-        self.planner = GroupPlanner(limits or Limits())
+        self.planner = GangPlanner(limits or Limits())
         self.room = room
         self.now = 0.0
         self.pods = {}  # uid → SeenPod
@@ -103,7 +103,7 @@ class World:
             del self.tickets[uid]
             self.reserved.discard(uid)
             self.retry[uid] = self.now + 1
-        self.planner = GroupPlanner()
+        self.planner = GangPlanner()
         for uid, pod in self.pods.items():
             member = attrs.evolve(pod.member, bound=states[uid] in RUNNING)
             gated = states[uid] is PodState.GATED

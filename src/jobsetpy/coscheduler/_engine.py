@@ -21,7 +21,7 @@ from jobsetpy.coscheduler._pods import GroupPod, attempt_of, new_failure, seen_p
 from jobsetpy.coscheduler._report import Events, Reporter
 from jobsetpy.coscheduler._room import RoomKeeper, RoomNode
 from jobsetpy.coscheduler._writes import BindRequest, Writes
-from jobsetpy.domain.coscheduling.planner import GroupPlanner
+from jobsetpy.domain.coscheduling.planner import GangPlanner
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
 from jobsetpy.domain.coscheduling.state import Action, Bind, Lift, Limits, LookUp, Refuse
 from jobsetpy.errors import JobSetPyError, LeadershipLostError, NotFoundError
@@ -101,7 +101,7 @@ class Engine:
         self._report = Reporter(self._clock, self._pod_of, self._disagreements, events)
         self._room = RoomKeeper(self._grew) if capacity else None
         self._grew_at: float | None = None
-        self._planner = GroupPlanner(limits, observer=self._report, room=self._room)
+        self._planner = GangPlanner(limits, observer=self._report, room=self._room)
         self._pods: dict[str, GroupPod] = {}
         self._held: dict[int, _Held] = {}
         self._releasing: set[int] = set()
@@ -113,7 +113,7 @@ class Engine:
         self._idle = asyncio.Event()
 
     @property
-    def planner(self) -> GroupPlanner:
+    def planner(self) -> GangPlanner:
         """For looking at."""
         return self._planner
 

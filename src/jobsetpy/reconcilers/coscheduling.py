@@ -30,7 +30,7 @@ from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.coscheduling import gangs as domain
 from jobsetpy.domain.coscheduling import status as told
 from jobsetpy.domain.coscheduling.backends import COSCHEDULER, PODGROUP, PodMarkers
-from jobsetpy.domain.coscheduling.ledger import GATED, PodGroup, PodGroupLedger, is_live
+from jobsetpy.domain.coscheduling.ledger import GATED, GangKey, GangLedger, is_live
 from jobsetpy.domain.coscheduling.podgroups import counts, resizing
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import sort_jobs
@@ -134,7 +134,7 @@ class CoschedulingReconciler:
         self._settings = settings or CoschedulingSettings()
         self._clock = clock or LoopClock()
         self._writer = GroupWriter(client, events, self._clock)
-        self._ledger = PodGroupLedger()
+        self._ledger = GangLedger()
         self._memory: dict[rt.ObjectKey, _Memory] = {}
         self._complained: set[str] = set()
 
@@ -171,7 +171,7 @@ class CoschedulingReconciler:
         key = rt.ObjectKey(job.metadata.namespace, owner.name)
         return key if key in self._memory and _progress(old) != _progress(new) else None
 
-    def _turned(self, memory: _Memory, group: PodGroup) -> bool:
+    def _turned(self, memory: _Memory, group: GangKey) -> bool:
         least = memory.least.get(group.name)
         if least is None or memory.left.get(group.name, 0) <= 0:
             return False
@@ -323,14 +323,14 @@ class CoschedulingReconciler:
 
     # -- what users hear ----------------------------------------------------------------------
 
-    def _standings(self, jobset: JobSet, memory: _Memory) -> list[told.GroupStanding]:
+    def _standings(self, jobset: JobSet, memory: _Memory) -> list[told.GangStanding]:
         key = jobset.metadata.key
         standings = [
-            told.GroupStanding(
+            told.GangStanding(
                 group,
                 memory.left[name],
                 memory.least[name],
-                self._ledger.counts(PodGroup(key, name)),
+                self._ledger.counts(GangKey(key, name)),
             )
             for name, group in memory.by_name.items()
         ]
@@ -338,7 +338,7 @@ class CoschedulingReconciler:
         return standings
 
     async def _tell(
-        self, jobset: JobSet, memory: _Memory, standings: list[told.GroupStanding]
+        self, jobset: JobSet, memory: _Memory, standings: list[told.GangStanding]
     ) -> rt.Result:
         if not memory.incomplete:
             memory.waits_since, memory.pause = None, 0.0
@@ -355,7 +355,7 @@ class CoschedulingReconciler:
         return rt.Result.requeue_after(timedelta(seconds=max(0.01, memory.next_tell - now)))
 
     def _tell_priorities(
-        self, jobset: JobSet, memory: _Memory, standings: list[told.GroupStanding]
+        self, jobset: JobSet, memory: _Memory, standings: list[told.GangStanding]
     ) -> None:
         """Warn of each group whose pods differ in priority: the scheduler may take it apart."""
         mixed = {

@@ -30,7 +30,7 @@ from jobsetpy.domain.features import Features
 from jobsetpy.domain.membership import AttemptKey, is_ours
 from jobsetpy.domain.startup_groups import decision
 from jobsetpy.domain.startup_groups.ledger import StartLedger
-from jobsetpy.domain.startup_groups.spec import attempt, expected_pods
+from jobsetpy.domain.startup_groups.spec import attempt, startup_group_size
 from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._group_writer import GroupWriter, lifted
@@ -266,9 +266,9 @@ class LeaderPodsReconciler:
         """Remembered, since a spec may have thousands of templates."""
         generation = jobset.metadata.generation
         if wait is None:
-            return expected_pods(jobset)
+            return startup_group_size(jobset)
         if wait.expected[0] != generation or not generation:
-            wait.expected = (generation, expected_pods(jobset))
+            wait.expected = (generation, startup_group_size(jobset))
         return wait.expected[1]
 
     def _end(self, key: rt.ObjectKey) -> None:

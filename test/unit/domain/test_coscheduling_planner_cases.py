@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobsetpy.domain.coscheduling.planner import GroupPlanner
+from jobsetpy.domain.coscheduling.planner import GangPlanner
 from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
 from jobsetpy.domain.coscheduling.state import Bind, Lift, Limits, LookUp, Refuse, SeenPod
 
@@ -18,7 +18,7 @@ def seen(uid, group="g", *, minimum=2, gated=True, created=0.0, bound=False, end
 
 def lifted(*pods, limits=None):
     """A planner to which pods without a gate were shown."""
-    planner = GroupPlanner(limits)
+    planner = GangPlanner(limits)
     for uid in pods:
         planner.seen(seen(uid, uid[0], gated=False, created=float(ord(uid[0]))), 0.0)
     return planner
@@ -31,14 +31,14 @@ def short(actions):
 
 def test_the_member_that_completes_a_group_has_it_lifted():
     """At once, without any timer (the proposal's second known limitation)."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     assert planner.seen(seen("a"), 0.0) == []
     assert short(planner.seen(seen("b"), 9.0)) == [("Lift", "a"), ("Lift", "b")]
 
 
 def test_the_next_group_waits_until_the_one_before_has_settled():
     """Settled: each pod found a node, found none, or is gone."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     for uid in ("a1", "a2", "a3"):
         planner.seen(seen(uid, "a", minimum=3), 0.0)
     for uid in ("b1", "b2"):
@@ -51,7 +51,7 @@ def test_the_next_group_waits_until_the_one_before_has_settled():
 
 def test_a_group_that_does_not_settle_is_passed_after_a_while():
     """The scheduler may never say anything of a pod."""
-    planner = GroupPlanner(Limits(settle_s=5, settle_per_pod_s=0))
+    planner = GangPlanner(Limits(settle_s=5, settle_per_pod_s=0))
     for group in "ab":
         for index in "12":
             planner.seen(seen(f"{group}{index}", group), 0.0)
@@ -134,7 +134,7 @@ def test_a_lower_minimum_releases_what_is_held():
 
 def test_replacements_pass_a_complete_group():
     """Those that run count."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     for uid in ("a1", "a2"):
         planner.seen(seen(uid, "a", gated=False, bound=True, minimum=3), 0.0)
     actions = planner.seen(seen("a3", "a", minimum=3), 1.0)
@@ -144,7 +144,7 @@ def test_replacements_pass_a_complete_group():
 
 def test_what_is_unknown_is_looked_up():
     """A cache may lag behind; a pod without a group is not ours to hold."""
-    assert GroupPlanner().bind_asked(7, "x", 0.0) == [LookUp(7, "x")]
+    assert GangPlanner().bind_asked(7, "x", 0.0) == [LookUp(7, "x")]
 
 
 def test_a_second_request_takes_the_place_of_the_first():
@@ -167,14 +167,14 @@ def test_a_cancelled_request_counts_no_longer():
 
 def test_a_gate_that_stays_is_tried_again():
     """The patch failed."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     planner.seen(seen("a", minimum=1), 0.0)
     assert short(planner.lift_failed("a", 1.0)) == [("Lift", "a")]
 
 
 def test_only_so_many_incomplete_groups_are_lifted():
     """Lifting cannot be undone."""
-    planner = GroupPlanner(Limits(in_flight=1))
+    planner = GangPlanner(Limits(in_flight=1))
     for group in "ab":
         for index in "12":
             planner.seen(seen(f"{group}{index}", group), 0.0)

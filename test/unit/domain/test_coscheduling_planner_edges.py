@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobsetpy.domain.coscheduling.planner import GroupPlanner
+from jobsetpy.domain.coscheduling.planner import GangPlanner
 from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey, _Descending
 from jobsetpy.domain.coscheduling.state import (
     Bind,
@@ -69,7 +69,7 @@ def shown(planner, *uids, **marks):
 def test_groups_are_lifted_when_there_may_be_room_for_them():
     """A younger one that fits passes an older one that does not."""
     room = Room(b=2)
-    planner = GroupPlanner(room=room)
+    planner = GangPlanner(room=room)
     assert short(shown(planner, "a1", "a2", "b1", "b2")) == [("Lift", "b1"), ("Lift", "b2")]
     planner.bind_asked(1, "b1", 1.0)
     planner.bind_asked(2, "b2", 1.0)
@@ -82,7 +82,7 @@ def test_groups_are_lifted_when_there_may_be_room_for_them():
 
 def failed_group(room):
     """A group that was lifted, held one bind, and backs off since the time 1."""
-    planner = GroupPlanner(room=room)
+    planner = GangPlanner(room=room)
     shown(planner, "a1", "a2")
     planner.bind_asked(1, "a1", 1.0)
     assert short(planner.unschedulable("a2", 1.0)) == [("Refuse", "a1")]
@@ -128,7 +128,7 @@ def test_reservations_that_others_gave_up_end_a_back_off():
 )
 def test_nothing_is_deleted_for_a_group_in_vain(pods, room, allowed):
     """A regular pod may preempt; a member only if its group can be complete."""
-    planner = GroupPlanner(room=Room(a=room))
+    planner = GangPlanner(room=Room(a=room))
     shown(planner, *pods, gated=False)
     victims = {"n": ["x"]}
     assert planner.preempt(victims, 1.0, preemptor="a1") == (victims if allowed else {}, [])
@@ -136,7 +136,7 @@ def test_nothing_is_deleted_for_a_group_in_vain(pods, room, allowed):
 
 def test_a_replacement_in_a_complete_group_may_preempt():
     """What it lacks is one pod, not a group."""
-    planner = GroupPlanner(room=Room())
+    planner = GangPlanner(room=Room())
     shown(planner, "a1", "a2", gated=False, bound=True)
     shown(planner, "a3", gated=False)
     assert planner.preempt({"n": ["x"]}, 1.0, preemptor="a3") == ({"n": ["x"]}, [])
@@ -144,7 +144,7 @@ def test_a_replacement_in_a_complete_group_may_preempt():
 
 def test_pods_whose_binds_were_just_refused_are_spared():
     """The scheduler takes notice of that one by one; there is nothing left to refuse."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     shown(planner, "a1", "a2", "a3", minimum=3, gated=False)
     planner.bind_asked(1, "a1", 0.0)
     planner.bind_asked(2, "a2", 0.0)
@@ -156,7 +156,7 @@ def test_pods_whose_binds_were_just_refused_are_spared():
 @pytest.mark.parametrize("promised_first", [True, False])
 def test_a_promise_shortens_the_timeout(promised_first):
     """The scheduler may have forgotten the pod; the group's refusal has it look again."""
-    planner = GroupPlanner(Limits(promise_s=5))
+    planner = GangPlanner(Limits(promise_s=5))
     shown(planner, "a1", "a2", gated=False)
     if promised_first:
         planner.promised("a2", 1.0)
@@ -177,7 +177,7 @@ def test_a_promise_shortens_the_timeout(promised_first):
 
 def two_late_groups():
     """Two groups that hold a bind each; the older one runs out of time, and the other has a turn."""
-    planner = GroupPlanner(Limits(permit_s=10, permit_per_pod_s=0))
+    planner = GangPlanner(Limits(permit_s=10, permit_per_pod_s=0))
     shown(planner, "a1", "a2", "b1", "b2", gated=False)
     planner.bind_asked(1, "a1", 0.0)
     planner.bind_asked(2, "b1", 5.0)
@@ -228,7 +228,7 @@ def test_a_turn_ends_when_its_group_gives_up(how):
 
 def test_those_that_failed_before_give_up_what_they_hold():
     """When it is the turn of one that has not."""
-    planner = GroupPlanner(Limits(permit_s=10, permit_per_pod_s=0, first_backoff_s=1))
+    planner = GangPlanner(Limits(permit_s=10, permit_per_pod_s=0, first_backoff_s=1))
     shown(planner, "a1", "a2", "b1", "b2", gated=False)
     planner.bind_asked(1, "a1", 0.0)
     planner.tick(10.0)  # b's turn, which it does not use
@@ -243,7 +243,7 @@ def test_those_that_failed_before_give_up_what_they_hold():
 
 def test_a_group_alone_has_no_turn():
     """There is nobody in its way."""
-    planner = GroupPlanner(Limits(permit_s=10, permit_per_pod_s=0))
+    planner = GangPlanner(Limits(permit_s=10, permit_per_pod_s=0))
     shown(planner, "a1", "a2", gated=False)
     planner.bind_asked(1, "a1", 0.0)
     planner.tick(10.0)
@@ -256,7 +256,7 @@ def test_a_group_alone_has_no_turn():
 
 def test_nothing_is_decided_before_all_is_seen():
     """The order of groups is known then."""
-    planner = GroupPlanner(Limits(in_flight=1))
+    planner = GangPlanner(Limits(in_flight=1))
     planner.pause()
     assert shown(planner, "b1", "b2", "a1", "a2") == []
     assert short(planner.resume(1.0)) == [("Lift", "a1"), ("Lift", "a2")]
@@ -267,7 +267,7 @@ def test_nothing_is_decided_before_all_is_seen():
 
 def test_events_about_pods_that_are_not_known():
     """They are late, and change nothing."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     assert planner.gone("x", 0.0) == []
     assert planner.lift_failed("x", 0.0) == []
     assert planner.unschedulable("x", 0.0) == []
@@ -284,14 +284,14 @@ def test_events_about_pods_that_are_not_known():
 )
 def test_binds_that_make_no_sense_are_refused(marks, state):
     """Behind a gate, or with a node already."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     shown(planner, "a1", **marks)
     assert planner.bind_asked(1, "a1", 0.0) == [Refuse(1, "a1", f"the pod is {state}")]
 
 
 def test_a_pod_that_has_got_a_node_elsewhere_is_bound():
     """Its held bind is refused, and it counts for its group."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     shown(planner, "a1", "a2", gated=False)
     planner.bind_asked(1, "a1", 0.0)
     actions = planner.seen(seen("a1", gated=False, bound=True), 1.0)
@@ -302,7 +302,7 @@ def test_a_pod_that_has_got_a_node_elsewhere_is_bound():
 
 def test_a_pod_that_somebody_else_lifts():
     """It is no longer behind the gate; a group that is too small is refused."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     shown(planner, "a1")
     shown(planner, "a1", gated=False)
     assert planner.states() == {"a1": PodState.LIFTED}
@@ -311,7 +311,7 @@ def test_a_pod_that_somebody_else_lifts():
 
 def test_a_gate_that_failed_after_the_pod_was_tried_is_off():
     """The error came after the deed."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     shown(planner, "a1", "a2")
     planner.bind_asked(1, "a1", 0.0)
     assert planner.lift_failed("a1", 1.0) == []
@@ -320,7 +320,7 @@ def test_a_gate_that_failed_after_the_pod_was_tried_is_off():
 
 def test_a_group_whose_lifting_failed_waits_while_it_backs_off():
     """Its pods are lifted again when that is over."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     shown(planner, "a1", "a2", "a3", "a4", minimum=4)
     planner.bind_asked(1, "a1", 0.0)
     planner.unschedulable("a2", 0.0)
@@ -331,7 +331,7 @@ def test_a_group_whose_lifting_failed_waits_while_it_backs_off():
 
 def test_a_complete_group_needs_no_timeouts():
     """What is more than the minimum and finds no node harms nobody."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     shown(planner, "a1", "a2", "a3", gated=False)
     planner.bind_asked(1, "a1", 0.0)
     planner.bind_asked(2, "a2", 0.0)
@@ -347,7 +347,7 @@ def test_a_complete_group_needs_no_timeouts():
 def test_the_observer_is_told_of_each_decision():
     """Lifted, refused with its cause, released, forgotten."""
     told = Told()
-    planner = GroupPlanner(observer=told)
+    planner = GangPlanner(observer=told)
     shown(planner, "a1", "a2")
     planner.bind_asked(1, "a1", 0.0)
     planner.unschedulable("a2", 0.0)
@@ -362,7 +362,7 @@ def test_the_observer_is_told_of_each_decision():
 def test_an_observer_that_wants_to_know_nothing():
     """It can be told everything."""
     nobody = NoObserver()
-    planner = GroupPlanner(observer=nobody)
+    planner = GangPlanner(observer=nobody)
     shown(planner, "a1", "a2")
     planner.bind_asked(1, "a1", 0.0)
     planner.unschedulable("a2", 0.0)
@@ -375,14 +375,14 @@ def test_an_observer_that_wants_to_know_nothing():
 
 def test_a_group_that_goes_while_it_settles():
     """The next one need not wait for it."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     assert short(shown(planner, "a1", "b1", minimum=1)) == [("Lift", "a1")]
     assert short(planner.gone("a1", 1.0)) == [("Lift", "b1")]
 
 
 def test_a_census_names_every_stage():
     """And the groups that lack members."""
-    planner = GroupPlanner(Limits(in_flight=2))
+    planner = GangPlanner(Limits(in_flight=2))
     shown(planner, "a1", "a2", gated=False, bound=True)  # bound
     shown(planner, "b1", "b2", gated=False)
     planner.bind_asked(1, "b1", 0.0)  # holding
@@ -397,7 +397,7 @@ def test_a_census_names_every_stage():
 
 def test_pods_that_disagree():
     """In minimum or priority; what counts is said."""
-    planner = GroupPlanner()
+    planner = GangPlanner()
     shown(planner, "a1", minimum=2, prio=1)
     shown(planner, "a2", minimum=3, prio=2)
     assert planner.disagreements(A) == [

@@ -56,12 +56,12 @@ def test_targets(targets, wanted):
         ({"parallelism": 0, "completions": 4}, 0),
     ],
 )
-def test_expected_pods(spec, pods):
+def test_startup_group_size(spec, pods):
     """Those that are there at the same time, of all Jobs of the targets."""
     made = decoded(JobSet, jobset(replicated_job("a", 3, job_spec=spec), replicated_job("b", 7),
                                   targetReplicatedJobs=["a"]))  # fmt: skip
 
-    assert 3 * pods == groups.expected_pods(made)
+    assert 3 * pods == groups.startup_group_size(made)
 
 
 def test_only_targets_are_told():

@@ -40,27 +40,27 @@ class Counts:
 
 
 @attrs.frozen
-class PodGroup:
+class GangKey:
     """A group by its JobSet and the label of its pods."""
 
     jobset: ObjectKey
     name: str
 
 
-class PodGroupLedger:
+class GangLedger:
     """Counts per group, kept up to date by events in O(1)."""
 
     __slots__ = ("_groups", "_open")
 
     def __init__(self) -> None:
-        self._groups: dict[PodGroup, Counts] = {}
+        self._groups: dict[GangKey, Counts] = {}
         self._open: dict[ObjectKey, set[str]] = {}
 
     def __len__(self) -> int:
         """How many groups and pods it holds."""
         return len(self._groups) + sum(map(len, self._open.values()))
 
-    def counts(self, group: PodGroup) -> Counts:
+    def counts(self, group: GangKey) -> Counts:
         """What is counted of a group; zeros if it has no pods."""
         return self._groups.get(group) or Counts()
 
@@ -68,7 +68,7 @@ class PodGroupLedger:
         """Names of a JobSet's pods in groups that have no node yet."""
         return self._open.get(jobset, ())
 
-    def pod_changed(self, old: ChildPod | None, new: ChildPod | None) -> set[PodGroup]:
+    def pod_changed(self, old: ChildPod | None, new: ChildPod | None) -> set[GangKey]:
         """Take a pod's change into account.
 
         Args:
@@ -116,7 +116,7 @@ class PodGroupLedger:
 
 @attrs.frozen
 class _State:
-    group: PodGroup
+    group: GangKey
     bound: bool
     why: str
     priority: int | None
@@ -131,6 +131,6 @@ def _state(pod: ChildPod) -> _State | None:
     meta = pod.metadata
     if not meta.labels.pod_group or not is_live(pod):
         return None
-    group = PodGroup(ObjectKey(meta.namespace, meta.labels.jobset_name), meta.labels.pod_group)
+    group = GangKey(ObjectKey(meta.namespace, meta.labels.jobset_name), meta.labels.pod_group)
     bound = bool(pod.spec.node_name)
     return _State(group, bound, "" if bound else pod.status.waiting, pod.spec.priority)

@@ -2,7 +2,7 @@
 
 What happens goes in (pods seen and gone, binds asked for, members the scheduler found no node for,
 results, time); what is to be done comes out as a list of actions. A process around it holds the
-requests, writes to the API server, and calls :meth:`GroupPlanner.tick` by :meth:`next_wake`.
+requests, writes to the API server, and calls :meth:`GangPlanner.tick` by :meth:`next_wake`.
 
 * **One group settles at a time.** The scheduler queues pods by when it first saw them, so the order
   among groups comes from here: the next group is lifted when each lifted pod of the one before has
@@ -43,7 +43,7 @@ from jobsetpy.domain.coscheduling.state import (
     Room,
     SeenPod,
     Standing,
-    TrackedGroup,
+    TrackedGang,
     TrackedPod,
 )
 
@@ -51,7 +51,7 @@ RECENT_S: Final = 1.0
 """So long after a group has given up its reservations, these count as its own."""
 
 
-class GroupPlanner:
+class GangPlanner:
     """All groups of a cluster. ``now`` is a monotonic time in seconds everywhere."""
 
     def __init__(
@@ -64,14 +64,14 @@ class GroupPlanner:
         self._limits = limits or Limits()
         self._room = room
         self._observer: Observer = observer or NoObserver()
-        self._groups: dict[PodGroupKey, TrackedGroup] = {}
+        self._groups: dict[PodGroupKey, TrackedGang] = {}
         self._pods: dict[str, TrackedPod] = {}
         self._tickets: dict[int, TrackedPod] = {}
-        self._settling: TrackedGroup | None = None
-        self._holding: dict[PodGroupKey, TrackedGroup] = {}
-        self._ready: dict[PodGroupKey, TrackedGroup] = {}
-        self._flying: dict[PodGroupKey, TrackedGroup] = {}
-        self._turn: TrackedGroup | None = None
+        self._settling: TrackedGang | None = None
+        self._holding: dict[PodGroupKey, TrackedGang] = {}
+        self._ready: dict[PodGroupKey, TrackedGang] = {}
+        self._flying: dict[PodGroupKey, TrackedGang] = {}
+        self._turn: TrackedGang | None = None
         self._turn_ends = 0.0
         self._may_lift = False
         self._paused = False
@@ -105,7 +105,7 @@ class GroupPlanner:
             state = PodState.GATED if pod.gated else PodState.LIFTED
             if pod.member.bound:
                 state = PodState.BOUND
-            group = self._groups.setdefault(pod.group, TrackedGroup(pod.group))
+            group = self._groups.setdefault(pod.group, TrackedGang(pod.group))
             known = self._pods[uid] = TrackedPod(uid, pod.name, group, kind, state)
             group.pods[state][uid] = known
             group.add_kind(kind)
@@ -414,7 +414,7 @@ class GroupPlanner:
             longest_s=limits.longest_permit_s,
         )
 
-    def _reject(self, group: TrackedGroup, cause: Cause, reason: str, now: float) -> None:
+    def _reject(self, group: TrackedGang, cause: Cause, reason: str, now: float) -> None:
         """Refuse what is held; retries are refused for a while, longer each time."""
         limits = self._limits
         waiting = list(group.pods[PodState.WAITING])
@@ -435,7 +435,7 @@ class GroupPlanner:
         self._may_lift = True  # its place may be another's now
         self._review(group)
 
-    def _release(self, group: TrackedGroup) -> None:
+    def _release(self, group: TrackedGang) -> None:
         waiting = list(group.pods[PodState.WAITING].values())
         self._observer.released(group.info(), len(waiting))
         for pod in waiting:
@@ -443,7 +443,7 @@ class GroupPlanner:
             self._move(pod, PodState.BINDING)
             self._out.append(Bind(pod.ticket, pod.uid))
 
-    def _review(self, group: TrackedGroup) -> None:
+    def _review(self, group: TrackedGang) -> None:
         """Bring everything that depends on the counts of a group, which has pods, up to date."""
         info = group.info()
         large = plugin.pre_filter(info, group.size)
@@ -473,7 +473,7 @@ class GroupPlanner:
 
     # -- turns --------------------------------------------------------------------------------
 
-    def _give_turn(self, late: list[TrackedGroup], now: float) -> None:
+    def _give_turn(self, late: list[TrackedGang], now: float) -> None:
         """Let one group try alone, of those that wait the one that has failed the least often.
 
         The others that have failed in this way give up what they hold. A turn lasts until each of
@@ -492,20 +492,20 @@ class GroupPlanner:
         for group in [g for g in self._holding.values() if self._has_to_wait(g)]:
             self._reject(group, Cause.YIELDED, f"it is the turn of {turn.key}", now)
 
-    def _has_to_wait(self, group: TrackedGroup) -> bool:
+    def _has_to_wait(self, group: TrackedGang) -> bool:
         turn = self._turn
         return turn is not None and turn is not group and group.timeouts > 0 and not group.complete
 
     # -- room ---------------------------------------------------------------------------------
 
-    def _may_fit(self, group: TrackedGroup) -> bool:
+    def _may_fit(self, group: TrackedGang) -> bool:
         if self._room is None:
             return True
         wanted = group.info().min_available - group.running - group.waiting
         return self._room.fits(group.key, wanted)
 
     @staticmethod
-    def _put(groups: dict[PodGroupKey, TrackedGroup], group: TrackedGroup, *, wanted: bool) -> None:
+    def _put(groups: dict[PodGroupKey, TrackedGang], group: TrackedGang, *, wanted: bool) -> None:
         if wanted:
             groups[group.key] = group
         else:
@@ -532,7 +532,7 @@ class GroupPlanner:
         out, self._out = self._out, []
         return out
 
-    def _choose(self, now: float) -> TrackedGroup | None:
+    def _choose(self, now: float) -> TrackedGang | None:
         limits = self._limits
         stuck = sum(group.failures >= limits.stuck_after for group in self._flying.values())
         fresh = len(self._flying) - stuck
@@ -555,7 +555,7 @@ class GroupPlanner:
                 return group
         return None
 
-    def _lift(self, group: TrackedGroup, now: float) -> None:
+    def _lift(self, group: TrackedGang, now: float) -> None:
         limits = self._limits
         gated = list(group.pods[PodState.GATED].values())
         self._observer.lifted(group.info(), len(gated))

@@ -183,7 +183,7 @@ class TrackedPod:
     __slots__ = ("group", "kind", "name", "state", "ticket", "uid")
 
     def __init__(
-        self, uid: str, name: str, group: TrackedGroup, kind: Member, state: PodState
+        self, uid: str, name: str, group: TrackedGang, kind: Member, state: PodState
     ) -> None:
         self.uid = uid
         self.name = name
@@ -193,7 +193,7 @@ class TrackedPod:
         self.ticket = -1
 
 
-class TrackedGroup:
+class TrackedGang:
     """A group, its pods by state. ``kinds`` counts the pods that say the same."""
 
     def __init__(self, key: PodGroupKey) -> None:

@@ -24,7 +24,7 @@ NAMED: Final = 3
 
 
 @attrs.frozen
-class GroupStanding:
+class GangStanding:
     """One group and its pods.
 
     Args:
@@ -64,7 +64,7 @@ class GroupStanding:
         return "being scheduled"
 
 
-def waiting(standings: Sequence[GroupStanding]) -> DesiredCondition:
+def waiting(standings: Sequence[GangStanding]) -> DesiredCondition:
     """The condition while some group is not complete."""
     incomplete = [standing for standing in standings if not standing.complete]
     done = len(standings) - len(incomplete)

@@ -45,7 +45,7 @@ def attempt(jobset: JobSet) -> int:
     return jobset.metadata.generation + status.restarts + jobs
 
 
-def expected_pods(jobset: JobSet) -> int:
+def startup_group_size(jobset: JobSet) -> int:
     """How many pods have to start before the first of them may go on."""
     return sum(item.replicas * pods_of_template(item) for item in targets(jobset))
 
@@ -57,7 +57,7 @@ def job_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]
         return {}
     out = {
         keys.GROUP_ATTEMPT: str(attempt(jobset)),
-        keys.GROUP_SIZE: str(expected_pods(jobset)),
+        keys.GROUP_SIZE: str(startup_group_size(jobset)),
     }
     if config.timeout_after_seconds is not None:
         out[keys.GROUP_TIMEOUT] = str(config.timeout_after_seconds)
