@@ -12,10 +12,11 @@ from jobsetpy.testing._builders import (
     make_jobset,
     make_pod,
 )
+from jobsetpy.testing._client import RecordingClient
 from jobsetpy.testing._eventually import eventually
 from jobsetpy.testing._faults import Faults, Rule
 from jobsetpy.testing._jobcontroller import FakeJobController
-from jobsetpy.testing._memory import MemoryTransport, RecordingClient
+from jobsetpy.testing._memory import MemoryTransport
 from jobsetpy.testing._requests import Request, RequestLog
 from jobsetpy.testing._server import FakeApiServer
 from jobsetpy.testing._stores import decoded, store_of, store_writer_of

@@ -1,25 +1,61 @@
-"""A real client of the fake server: the package's own, on its slim transport."""
+"""Real clients for tests: of a fake server over its sockets, or of a world in memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobsetpy.client import KubeClient, SlimTransport
+from jobsetpy.testing._requests import Request
+from jobsetpy.testing._world import World
 
-if TYPE_CHECKING:
-    from jobsetpy.testing._server import FakeApiServer
 
-
-def make_client(server: FakeApiServer, **settings: Any) -> KubeClient:
-    """A client without rate limit unless ``settings`` say otherwise.
+def make_client(url: str, **settings: Any) -> KubeClient:
+    """A client on the package's slim transport, without rate limit unless ``settings`` say so.
 
     Args:
-        server: a running server; TLS needs ``ca_file`` or ``cadata`` in the settings.
+        url: of a running server; TLS needs ``ca_file`` or ``cadata`` in the settings.
         **settings: for ``KubeClient``; ``ca_file``, ``cadata``, ``token``, ``token_file`` and
-            ``user_agent`` go to the transport.
+            ``server_hostname`` go to the transport.
     """
     names = {"ca_file", "cadata", "token", "token_file", "server_hostname"}
     transport_settings = {name: settings.pop(name) for name in names & settings.keys()}
-    if server.token and not {"token", "token_file"} & transport_settings.keys():
-        transport_settings["token"] = server.token
-    return KubeClient(SlimTransport(server.url, **transport_settings), **settings)
+    return KubeClient(SlimTransport(url, **transport_settings), **settings)
+
+
+class RecordingClient(KubeClient):
+    """A ``Client`` on a world in memory, for tests of what a reconciler writes.
+
+    ::
+
+        client = RecordingClient()
+        client.world.create(JobSet, make_jobset("a").build())
+        ...
+        assert [("create", "jobs", "a-w-0")] == client.calls
+
+    Answers are those of the fake API server, and so are ``world.faults``.
+
+    Args:
+        world: the objects; an empty world when absent.
+        **settings: for ``KubeClient``.
+    """
+
+    def __init__(self, world: World | None = None, **settings: Any) -> None:
+        self.world = world if world is not None else World()
+        super().__init__(self.world.transport(), **settings)
+
+    @property
+    def writes(self) -> list[Request]:
+        """Every request that may have changed something, oldest first."""
+        return self.world.requests.writes
+
+    @property
+    def calls(self) -> list[tuple[str, str, str]]:
+        """The writes as verb, resource and name; the name of a create is that in its body."""
+        return [(one.verb, one.resource, one.name or _body_name(one)) for one in self.writes]
+
+
+def _body_name(request: Request) -> str:
+    body = request.json
+    meta = body.get("metadata") if isinstance(body, dict) else None
+    name = meta.get("name") or meta.get("generateName") if isinstance(meta, dict) else ""
+    return name or ""

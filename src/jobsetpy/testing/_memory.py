@@ -1,19 +1,16 @@
-"""A client of a :class:`World` without sockets: it works in virtual time and records its writes."""
+"""A client transport without sockets, which works in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 from jobsetpy.aio import supervise
-from jobsetpy.client import HttpRequest, HttpResponse, KubeClient
+from jobsetpy.client import HttpRequest, HttpResponse
 from jobsetpy.errors import ApiTimeoutError, StreamBrokenError
 from jobsetpy.testing._dispatch import Arrival, Dispatcher, Reply
-from jobsetpy.testing._requests import Request
 from jobsetpy.testing._watching import ConnectionCutError, Watch
-from jobsetpy.testing._world import World
 
 # Frames a slow reader may be behind before the sending side waits, as with a socket's buffer.
 _STREAM_BUFFER = 256
@@ -106,42 +103,3 @@ class _MemoryStream:
         if isinstance(frame, Exception):
             raise frame
         return frame
-
-
-class RecordingClient(KubeClient):
-    """A ``Client`` on a world in memory, for tests of what a reconciler writes.
-
-    ::
-
-        client = RecordingClient()
-        client.world.create(JobSet, make_jobset("a").build())
-        ...
-        assert [("create", "jobs", "a-w-0")] == client.calls
-
-    Answers are those of the fake API server, and so are ``world.faults``.
-
-    Args:
-        world: the objects; an empty world when absent.
-        **settings: for ``KubeClient``.
-    """
-
-    def __init__(self, world: World | None = None, **settings: Any) -> None:
-        self.world = world if world is not None else World()
-        super().__init__(self.world.transport(), **settings)
-
-    @property
-    def writes(self) -> list[Request]:
-        """Every request that may have changed something, oldest first."""
-        return self.world.requests.writes
-
-    @property
-    def calls(self) -> list[tuple[str, str, str]]:
-        """The writes as verb, resource and name; the name of a create is that in its body."""
-        return [(one.verb, one.resource, one.name or _body_name(one)) for one in self.writes]
-
-
-def _body_name(request: Request) -> str:
-    body = request.json
-    meta = body.get("metadata") if isinstance(body, dict) else None
-    name = meta.get("name") or meta.get("generateName") if isinstance(meta, dict) else ""
-    return name or ""

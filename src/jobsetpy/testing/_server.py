@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from aiohttp import web
 
 from jobsetpy.aio import Clock
+from jobsetpy.testing._client import make_client
 from jobsetpy.testing._dispatch import Arrival, Reply
 from jobsetpy.testing._faults import Target
 from jobsetpy.testing._watching import ConnectionCutError, Watch
@@ -133,9 +134,9 @@ class FakeApiServer(World):
 
     def client(self, **settings: Any) -> KubeClient:
         """A client of this server, closed with the server; settings go to ``KubeClient``."""
-        from jobsetpy.testing._client import make_client
-
-        client = make_client(self, **settings)
+        if self.token and not {"token", "token_file"} & settings.keys():
+            settings["token"] = self.token
+        client = make_client(self.url, **settings)
         self._clients.append(client)
         return client
 

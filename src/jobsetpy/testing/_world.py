@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api.meta import ObjectKey, ResourceInfo
@@ -15,13 +15,11 @@ from jobsetpy.testing._dispatch import Dispatcher
 from jobsetpy.testing._faults import Faults
 from jobsetpy.testing._garbage import GarbageCollector
 from jobsetpy.testing._kinds import BUILTIN, Json, Kind
+from jobsetpy.testing._memory import MemoryTransport
 from jobsetpy.testing._registry import DeleteOptions, Registry
 from jobsetpy.testing._requests import RequestLog
 from jobsetpy.testing._storage import Change, Collection, Storage
 from jobsetpy.testing._writes import WriteOptions
-
-if TYPE_CHECKING:
-    from jobsetpy.testing._memory import MemoryTransport
 
 _MANAGER = "test"
 
@@ -226,8 +224,6 @@ class World:
 
     def transport(self, *, user_agent: str = "memory") -> MemoryTransport:
         """A client transport that ends here, without sockets."""
-        from jobsetpy.testing._memory import MemoryTransport
-
         return MemoryTransport(self._dispatcher, user_agent=user_agent)
 
     # -- for the server ----------------------------------------------------------------------
