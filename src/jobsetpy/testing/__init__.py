@@ -13,6 +13,7 @@ from jobsetpy.testing._builders import (
     make_pod,
 )
 from jobsetpy.testing._client import RecordingClient
+from jobsetpy.testing._clock import VirtualClock
 from jobsetpy.testing._eventually import eventually
 from jobsetpy.testing._faults import Faults, Rule
 from jobsetpy.testing._jobcontroller import FakeJobController
@@ -35,6 +36,7 @@ __all__ = [
     "RequestLog",
     "Rule",
     "StatusError",
+    "VirtualClock",
     "World",
     "decoded",
     "eventually",

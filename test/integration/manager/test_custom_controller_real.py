@@ -1,16 +1,13 @@
 """The example controller of the documentation, against a real API server."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
+from examples import failed_pod_counter
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.manager import Manager
-
-EXAMPLES = str(Path(__file__).resolve().parents[3] / "examples")
 
 TRIES = 600
 
@@ -49,11 +46,8 @@ async def label_of(client, namespace: str, name: str, value: str) -> str:
     return label
 
 
-async def test_the_example_counts_failed_pods(client, namespace, monkeypatch):
+async def test_the_example_counts_failed_pods(client, namespace):
     """The 25-line controller labels a Job, and follows when one of its pods fails."""
-    monkeypatch.setattr(sys, "path", [*sys.path, EXAMPLES])
-    import failed_pod_counter
-
     manager = Manager(client)
     failed_pod_counter.setup(manager)
     stop = asyncio.Event()

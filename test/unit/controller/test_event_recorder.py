@@ -18,20 +18,9 @@ from jobsetpy.errors import (
     RetryableApiError,
 )
 from jobsetpy.observability.metrics import REGISTRY
+from jobsetpy.testing import VirtualClock
 
 START = datetime(2026, 3, 4, 5, 6, 7, 890123, tzinfo=UTC)
-
-
-class WallClock:
-    """The loop's virtual time, on both clocks."""
-
-    def monotonic(self) -> float:
-        """The loop's."""
-        return asyncio.get_running_loop().time()
-
-    def now(self) -> datetime:
-        """Since START."""
-        return START + timedelta(seconds=self.monotonic())
 
 
 class Client:
@@ -83,7 +72,7 @@ def pod(name: str = "p", uid: str = "u", version: str = "1") -> Pod:
 @asynccontextmanager
 async def recording(client: Client, component: str = "test", **options):
     """A recorder that sends."""
-    options.setdefault("clock", WallClock())
+    options.setdefault("clock", VirtualClock(START))
     recorder = EventRecorder(client, component=component, rand=lambda: 1.0, **options)
     sender = asyncio.create_task(recorder.run())
     try:
@@ -301,7 +290,9 @@ class TestLimits:
     async def test_pending_is_bounded(self):
         """When too many wait, the oldest is dropped."""
         client = Client()
-        recorder = EventRecorder(client, component="bound", max_pending=3, clock=WallClock())
+        recorder = EventRecorder(
+            client, component="bound", max_pending=3, clock=VirtualClock(START)
+        )
         for number in range(5):
             recorder.event(pod(f"p{number}", uid=str(number)), "Normal", "R", "m")
         assert len(recorder) == 3
@@ -314,7 +305,7 @@ class TestLimits:
         """A repeat that was dropped is in the count of the next one."""
         client = Client()
         recorder = EventRecorder(
-            client, component="catch-up", max_pending=1, patch_every_s=0, clock=WallClock()
+            client, component="catch-up", max_pending=1, patch_every_s=0, clock=VirtualClock(START)
         )
         recorder.event(pod("a", uid="a"), "Normal", "R", "m")
         await recorder.flush()
@@ -333,7 +324,9 @@ class TestLimits:
     async def test_dropped_event_can_come_again(self):
         """A first Event that was dropped is a first one again, not a repeat of nothing."""
         client = Client()
-        recorder = EventRecorder(client, component="again", max_pending=1, clock=WallClock())
+        recorder = EventRecorder(
+            client, component="again", max_pending=1, clock=VirtualClock(START)
+        )
         recorder.event(pod("a", uid="a"), "Normal", "R", "m")
         recorder.event(pod("b", uid="b"), "Normal", "R", "m")
         await recorder.flush()
@@ -344,7 +337,9 @@ class TestLimits:
 
     async def test_memory_is_bounded(self):
         """Only so many series are remembered."""
-        recorder = EventRecorder(Client(), component="mem", max_series=10, clock=WallClock())
+        recorder = EventRecorder(
+            Client(), component="mem", max_series=10, clock=VirtualClock(START)
+        )
         for number in range(100):
             recorder.event(pod(f"p{number}", uid=str(number)), "Normal", "R", "m")
 

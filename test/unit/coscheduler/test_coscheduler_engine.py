@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -14,23 +13,11 @@ from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.manager import Manager
-from jobsetpy.testing import RecordingClient, World, make_pod
+from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
 
 pytestmark = pytest.mark.looptime
 
 FOREIGN = "example.test/other"
-
-
-class VirtualClock:
-    """The event loop's time, and a wall clock that keeps pace with it."""
-
-    def monotonic(self):
-        """Seconds of the loop."""
-        return asyncio.get_running_loop().time()
-
-    def now(self):
-        """The wall clock."""
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
 
 
 class Scheduler:

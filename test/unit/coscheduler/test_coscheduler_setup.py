@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from datetime import UTC, datetime, timedelta
 
 import pytest
 import structlog
@@ -25,21 +24,9 @@ from jobsetpy.coscheduler.metrics import REGISTRY
 from jobsetpy.domain.coscheduling.state import Limits
 from jobsetpy.errors import LeadershipLostError, NotLeadingError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
-from jobsetpy.testing import RecordingClient, World, make_pod
+from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
 
 LEASE = "coscheduler.jobset.x-k8s.io"
-
-
-class VirtualClock:
-    """The event loop's time, and a wall clock that keeps pace with it."""
-
-    def monotonic(self):
-        """Seconds of the loop."""
-        return asyncio.get_running_loop().time()
-
-    def now(self):
-        """The wall clock."""
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
 
 
 class Replica:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,24 +12,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import coscheduling, jobs, leader_pods, pod_epochs
-from jobsetpy.testing import RecordingClient, World, make_pod
+from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
 from jobsetpy.testing.jobsets import jobset_json
 
 NAMESPACE = "default"
-
-
-class VirtualClock:
-    """The event loop's time, and a wall clock that keeps pace with it."""
-
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def monotonic(self):
-        """Seconds of the loop."""
-        return asyncio.get_running_loop().time()
-
-    def now(self):
-        """The wall clock."""
-        return self.start + timedelta(seconds=self.monotonic())
 
 
 class Rig:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -19,7 +18,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import pod_placement
-from jobsetpy.testing import RecordingClient, World, make_job, make_jobset, make_pod
+from jobsetpy.testing import RecordingClient, VirtualClock, World, make_job, make_jobset, make_pod
 
 pytestmark = pytest.mark.looptime
 
@@ -30,24 +29,12 @@ FOLLOWERS = 4
 STEPS = 60
 
 
-class LoopTime:
-    """The event loop's time, also as a wall clock."""
-
-    def monotonic(self):
-        """Seconds of the loop."""
-        return asyncio.get_running_loop().time()
-
-    def now(self):
-        """The wall clock."""
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
-
-
 class Chaos:
     """Two Jobs on three racks, and everybody but the manager."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
-        self.world = World(clock=LoopTime())
+        self.world = World(clock=VirtualClock())
         self.world.register(JobSet)
         self.world._dispatcher.bookmark_s = 1e6  # its timer may end a hair too early, for ever
         self.jobset = self.world.create(JobSet, make_jobset("js").replicated_job("w").build())
@@ -179,7 +166,7 @@ def index_of(pod):
 @asynccontextmanager
 async def manager(chaos):
     """A running manager."""
-    made = Manager(RecordingClient(chaos.world, qps=0), clock=LoopTime())
+    made = Manager(RecordingClient(chaos.world, qps=0), clock=VirtualClock())
     pod_placement.setup(made)
     stop = asyncio.Event()
     async with aio.supervise() as tasks:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,25 +12,13 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import metrics, pod_placement
-from jobsetpy.testing import RecordingClient, World, make_job, make_jobset, make_pod
+from jobsetpy.testing import RecordingClient, VirtualClock, World, make_job, make_jobset, make_pod
 
 pytestmark = pytest.mark.looptime
 
 RACK = "example.test/rack"
 JOB = "js-w-0"
 USERS_GATE = {"name": "example.test/users"}
-
-
-class VirtualClock:
-    """The event loop's time, and a wall clock that keeps pace with it."""
-
-    def monotonic(self):
-        """Seconds of the loop."""
-        return asyncio.get_running_loop().time()
-
-    def now(self):
-        """The wall clock."""
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.monotonic())
 
 
 class Rack:
