@@ -24,9 +24,9 @@ from jobsetpy.domain.epochs.failures import Cause, Sign
 from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers._epoch_memory import EpochMemories
-from jobsetpy.reconcilers._epoch_watch import EpochWatch, PodHandler
+from jobsetpy.reconcilers._epoch_watch import EpochWatch
 from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettings
-from jobsetpy.runtime import OWNER_UID, ObjectKey, Request
+from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request
 from jobsetpy.testing import store_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
 
@@ -146,16 +146,6 @@ def pod_of(slot: int, pod: tuple[Any, ...], number: int) -> ChildPod | None:
     return decoded(ChildPod, {"metadata": meta, "status": status})
 
 
-class _Queue:
-    """In place of the controller's queue: whether anything was put into it."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def enqueue(self, _request: Request) -> None:
-        self.asked = True
-
-
 class _NoEvents:
     """Events that nobody reads."""
 
@@ -256,19 +246,14 @@ def see_pod(
 ) -> tuple[View, bool]:
     """A manager's watch tells of a pod; what it knows then, and whether a pass is needed."""
     manager = _Manager(view, cached, 1, server=None, max_restarts=max_restarts)
-    queue = _Queue()
-    handler = PodHandler(manager.ledger, manager.watch, queue)  # type: ignore[arg-type]
     old, new = manager.pods[slot], pod_of(slot, pod, NEW + 1)
-    if old is None and new is not None:
-        handler.on_add(new, initial=False)
-    elif old is not None and new is not None:
-        handler.on_update(old, new)
-    elif old is not None:
-        handler.on_delete(old, final_state_known=True)
+    asked = False
+    if old is not None or new is not None:
+        asked = bool(manager.watch.on_pod(Event(old, new)))
     pods = (*view.pods[:slot], pod, *view.pods[slot + 1 :])
     versions = [*manager.versions]
     versions[slot] = NEW + 1
-    return manager.view(pods, versions), queue.asked
+    return manager.view(pods, versions), asked
 
 
 @cache

@@ -33,9 +33,9 @@ from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.features import Features
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers._epoch_memory import EpochMemories
-from jobsetpy.reconcilers._epoch_watch import EpochWatch, JobHandler, PodHandler
+from jobsetpy.reconcilers._epoch_watch import EpochWatch
 from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettings
-from jobsetpy.runtime import OWNER_UID, ObjectKey, Request, enqueue_self
+from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request, enqueue_self
 from jobsetpy.testing import store_writer_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
 from support.epoch_steps import KEY, RULES, run
@@ -583,8 +583,7 @@ class Manager:
             jobsets=self.jobsets.store, jobs=self.jobs.store, ledger=self.ledger,
             memories=memories, clock=world.clock,
         )  # fmt: skip
-        self.job_handler = JobHandler(self.ledger, watch, self)  # type: ignore[arg-type]
-        self.pod_handler = PodHandler(self.ledger, watch, self)  # type: ignore[arg-type]
+        self.watch = watch
         self.epochs = PodEpochsReconciler(
             world, jobsets=self.jobsets.store, jobs=self.jobs.store, pods=self.pods.store,  # type: ignore[arg-type]
             ledger=self.ledger, memories=memories, events=self,  # type: ignore[arg-type]
@@ -595,10 +594,6 @@ class Manager:
             self._take_job(name, decoded(Job, data))
         for pod in world.pods.values():
             self._take_pod(pod.name, pod.wire(world.number))
-
-    def enqueue(self, _request: Request) -> None:
-        """The controller's."""
-        self.asked_epochs = True
 
     def event(self, *_args: object, **_more: object) -> None:
         """The event recorder's."""
@@ -621,7 +616,7 @@ class Manager:
         self.seen_jobset, new = self.jobset_events.popleft()
         old = self.jobsets.apply(new)
         assert old is not None
-        self.own.on_update(old, new)
+        self.own(Event(old, new))
         self.asked_epochs = self.asked_jobs = True
 
     def see_job(self) -> None:
@@ -633,10 +628,12 @@ class Manager:
         self._take_pod(*self.pod_events.popleft())
 
     def _take_job(self, name: str, job: Job | None) -> None:
-        _take(self.jobs, self.job_handler, name, job)
+        if _take(self.jobs, self.watch.on_job, name, job):
+            self.asked_epochs = True
 
     def _take_pod(self, name: str, pod: ChildPod | None) -> None:
-        _take(self.pods, self.pod_handler, name, pod)
+        if _take(self.pods, self.watch.on_pod, name, pod):
+            self.asked_epochs = True
 
     def pass_epochs(self) -> None:
         self.asked_epochs = False
@@ -669,18 +666,13 @@ class Manager:
             self.wrote_jobset = world.number
 
 
-def _take(store: Any, handler: Any, name: str, new: Any) -> None:
-    """What an informer does with an event."""
+def _take(store: Any, handler: Any, name: str, new: Any) -> bool:
+    """What an informer does with an event; whether the handler asks for a reconcile."""
     if new is None:
         old = store.delete(ObjectKey(KEY.namespace, name))
-        if old is not None:
-            handler.on_delete(old, final_state_known=True)
-        return
+        return old is not None and bool(handler(Event(old, None)))
     old = store.apply(new)
-    if old is None:
-        handler.on_add(new, initial=False)
-    elif old.metadata.uid != new.metadata.uid:
-        handler.on_delete(old, final_state_known=False)
-        handler.on_add(new, initial=False)
-    else:
-        handler.on_update(old, new)
+    if old is not None and old.metadata.uid != new.metadata.uid:
+        ended = bool(handler(Event(old, None)))
+        return bool(handler(Event(None, new))) or ended
+    return bool(handler(Event(old, new)))

@@ -9,7 +9,6 @@ from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import (
     coscheduling,
-    feature_gate_warnings,
     jobs,
     leader_pods,
     metrics,
@@ -54,7 +53,6 @@ def add_jobset_controllers(
         )
     if features.in_place_restart:
         pod_epochs.setup(manager, pod_epochs.PodEpochsSettings(stalled_after_s=stalled_after_s))
-    feature_gate_warnings.setup(manager, features)
     pod_placement.setup(manager, pod_placement.PlacementSettings(repair=webhooks))
 
 

@@ -5,7 +5,7 @@ Also what reconcilers need besides: expectations of their own writes, and an eve
 
 from jobsetpy.controller._controller import Controller
 from jobsetpy.controller._events import EventRecorder
-from jobsetpy.controller._expectations import Expectations, ExpectationsHandler
+from jobsetpy.controller._expectations import Expectations
 from jobsetpy.controller._handlers import (
     EventHandler,
     enqueue_mapped,
@@ -35,7 +35,6 @@ __all__ = [
     "EventHandler",
     "EventRecorder",
     "Expectations",
-    "ExpectationsHandler",
     "Listener",
     "Predicate",
     "Reconciler",

@@ -17,7 +17,7 @@ import structlog
 
 from jobsetpy.aio import Clock, LoopClock, supervise
 from jobsetpy.controller._reconcile import Reconciler, Request, Result
-from jobsetpy.controller._watch import Feed, Listening, Watch
+from jobsetpy.controller._watch import LIVE_PRIORITY, Listening, Watch, WatchHandler
 from jobsetpy.errors import (
     AlreadyStartedError,
     ConflictError,
@@ -123,7 +123,7 @@ class Controller:
         self._metrics = metrics.ReconcileMetrics(name)
         self._metrics.workers(workers)
         self._log = get_logger("controller")
-        self._listening: list[Listening] | None = None
+        self._listening: dict[int, Listening] = {}
         self._started = False
         self._held = False
 
@@ -133,16 +133,21 @@ class Controller:
 
     def enqueue(self, request: Request) -> None:
         """Have ``request`` reconciled for a reason that no watch sees."""
+        self._add(request, priority=LIVE_PRIORITY)
+
+    def _add(self, request: Request, *, priority: int) -> None:
         if not self._held:
-            self.queue.add(request)
+            self.queue.add(request, priority=priority)
 
     def wire(self) -> None:
-        """Register with the informers; ``running`` does it, and a second time does nothing."""
-        if self._listening is None:
-            self._listening = [
-                watch.informer.add_handler(Feed(watch, self.queue, controller=self.name))
-                for watch in self.watches
-            ]
+        """Register with the informers; ``running`` does it, and a second time does nothing.
+
+        While the controller is held, only watches with ``standby`` are registered.
+        """
+        for number, watch in enumerate(self.watches):
+            if number not in self._listening and (watch.standby or not self._held):
+                handler: WatchHandler[Any] = WatchHandler(watch, self._add, controller=self.name)
+                self._listening[number] = watch.informer.add_handler(handler)
 
     def hold(self) -> None:
         """Queue nothing until ``running`` is entered, as while another process leads.
@@ -150,6 +155,7 @@ class Controller:
         Nothing is missed: watches that begin late are told of all objects that are there.
         """
         self._held = True
+        self.wire()
 
     def abandon(self) -> None:
         """Stop without grace when ``running`` is left, as after the loss of leadership."""
@@ -175,7 +181,7 @@ class Controller:
         gauges = metrics.queue_gauges(self.name, self.queue.depths, self.queue.working_seconds)
         with gauges:
             async with supervise() as tasks:
-                for listening in self._listening or ():
+                for listening in self._listening.values():
                     await listening.wait_for_sync()
                 workers = [
                     tasks.start(self._work(), name=f"{self.name}-worker-{number}")

@@ -7,16 +7,16 @@ seen; until all of it is seen (or has waited too long), the reconciler returns w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api.meta import KubeObject, ObjectKey
+from jobsetpy.controller._handlers import EventHandler
+from jobsetpy.controller._predicates import Event
 from jobsetpy.controller._reconcile import Request
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
-
-T = TypeVar("T", bound=KubeObject)
 
 
 class _Expected:
@@ -170,14 +170,38 @@ class Expectations:
         """``key`` is gone: wait for nothing."""
         self._expected.pop(key, None)
 
-    def handler(self, requests: Callable[[Any], Iterable[Request]]) -> ExpectationsHandler[Any]:
-        """A handler for the informer of the written kind, which reports all it sees.
+    def handler(self, requests: EventHandler[Any]) -> EventHandler[Any]:
+        """A handler for a watch of the written kind; it notes what it sees and causes no requests.
+
+        Its watch has no ``when`` and comes before the watch that fills the queue.
 
         Args:
             requests: because of whom an object may have been written; the same event handler that
                 the controller watches that kind with, such as ``enqueue_owner(JobSet)``.
         """
-        return ExpectationsHandler(self, requests)
+
+        def observe(event: Event[Any]) -> Iterable[Request]:
+            if self._expected:
+                for request in requests(event):
+                    self._observe(request.key, event.old, event.new)
+            return ()
+
+        return observe
+
+    def _observe(self, key: ObjectKey, old: KubeObject | None, new: KubeObject | None) -> None:
+        """An object was added, changed or removed; another uid makes it another object."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self.observed_deletion(key, old.metadata.uid)
+            self.observed_end(key, old.metadata.uid)
+            old = None
+        if new is None:
+            return
+        meta = new.metadata
+        if old is None:
+            self.observed_creation(key, meta.name)
+        elif getattr(meta, "deletion_timestamp", None) is not None:
+            self.observed_deletion(key, meta.uid)
+        self.observed_version(key, meta.uid, meta.resource_version)
 
     def _open(self, key: ObjectKey) -> _Expected:
         expected = self._expected.get(key)
@@ -193,46 +217,6 @@ class Expectations:
     def _drop_if_empty(self, key: ObjectKey, expected: _Expected) -> None:
         if expected.empty():
             del self._expected[key]
-
-
-class ExpectationsHandler(Generic[T]):
-    """Feeds expectations from an informer; made by :meth:`Expectations.handler`."""
-
-    __slots__ = ("_expectations", "_requests")
-
-    def __init__(
-        self, expectations: Expectations, requests: Callable[[T], Iterable[Request]]
-    ) -> None:
-        self._expectations = expectations
-        self._requests = requests
-
-    def on_add(self, obj: T, *, initial: bool) -> None:  # noqa: ARG002 - the informers' protocol
-        """An object is in the cache."""
-        if self._expectations:
-            meta = obj.metadata
-            for request in self._requests(obj):
-                self._expectations.observed_creation(request.key, meta.name)
-                self._expectations.observed_version(request.key, meta.uid, meta.resource_version)
-
-    def on_update(self, old: T, new: T) -> None:
-        """An object changed; one of the same name with another uid is another object."""
-        if old.metadata.uid != new.metadata.uid:
-            self.on_delete(old, final_state_known=False)
-            self.on_add(new, initial=False)
-        elif self._expectations:
-            meta = new.metadata
-            terminating = getattr(meta, "deletion_timestamp", None) is not None
-            for request in self._requests(new):
-                if terminating:
-                    self._expectations.observed_deletion(request.key, meta.uid)
-                self._expectations.observed_version(request.key, meta.uid, meta.resource_version)
-
-    def on_delete(self, obj: T, *, final_state_known: bool) -> None:  # noqa: ARG002 - as above
-        """An object is gone."""
-        if self._expectations:
-            for request in self._requests(obj):
-                self._expectations.observed_deletion(request.key, obj.metadata.uid)
-                self._expectations.observed_end(request.key, obj.metadata.uid)
 
 
 def _number(resource_version: str) -> int | None:

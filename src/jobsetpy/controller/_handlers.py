@@ -1,8 +1,8 @@
-"""From an object that changed to the requests that it causes.
+"""From an event to the requests that it causes.
 
-An event handler is a function from an object to requests. It does no I/O and decides nothing. It
-is called for the old and the new object of an update, so that an object that changes owners wakes
-both.
+An event handler is a function of an :class:`Event`. It does no I/O and decides nothing; it may keep
+a ledger up to date. The handlers made here look at the old and the new object of an update, so that
+an object that changes owners wakes both.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from jobsetpy.api.meta import KubeObject, ObjectKey, ResourceInfo, key_of
+from jobsetpy.controller._predicates import Event
 from jobsetpy.controller._reconcile import Request
 
 T = TypeVar("T")
 
-EventHandler: TypeAlias = Callable[[T], Iterable[Request]]
-"""Which requests a changed object causes. Must be quick and must not raise."""
+EventHandler: TypeAlias = Callable[[Event[T]], Iterable[Request]]
+"""Which requests an event causes. Must be quick and should not raise."""
 
 
 class HasResource(Protocol):
@@ -26,9 +27,9 @@ class HasResource(Protocol):
     def RESOURCE(self) -> ResourceInfo: ...  # noqa: N802 - the class attribute's name
 
 
-def enqueue_self(obj: KubeObject) -> Iterable[Request]:
-    """The object itself."""
-    return (Request(key_of(obj)),)
+def enqueue_self(event: Event[KubeObject]) -> Iterable[Request]:
+    """The object itself; the old and the new object have the same key."""
+    return (Request(key_of(event.obj)),)
 
 
 def enqueue_owner(owner: HasResource) -> EventHandler[Any]:
@@ -43,7 +44,7 @@ def enqueue_owner(owner: HasResource) -> EventHandler[Any]:
         owner.RESOURCE.namespaced,
     )
 
-    def enqueue_controlling_owner(obj: Any) -> Iterable[Request]:
+    def controlling_owner(obj: Any) -> Iterable[Request]:
         metadata = obj.metadata
         for reference in metadata.owner_references:
             if not reference.controller:
@@ -54,15 +55,29 @@ def enqueue_owner(owner: HasResource) -> EventHandler[Any]:
             return ()  # there is at most one controller
         return ()
 
-    return enqueue_controlling_owner
+    return enqueue_mapped(controlling_owner)
 
 
 def enqueue_mapped(map_: Callable[[T], Iterable[ObjectKey | Request]]) -> EventHandler[T]:
-    """Whatever ``map_`` makes of the object: keys or requests, any number of them."""
+    """Whatever ``map_`` makes of the new and of the old object: keys or requests, any number.
 
-    def enqueue_mapped_keys(obj: T) -> Iterable[Request]:
-        return [Request(to) if isinstance(to, ObjectKey) else to for to in map_(obj)]
+    If ``map_`` fails for one of the two, the requests of the other are given all the same.
+    """
 
+    def enqueue_mapped_keys(event: Event[T]) -> Iterable[Request]:
+        failure: Exception | None = None
+        for obj in (event.new, event.old):
+            if obj is None:
+                continue
+            try:
+                for to in map_(obj):
+                    yield Request(to) if isinstance(to, ObjectKey) else to
+            except Exception as error:  # noqa: BLE001 - raised again below
+                failure = error
+        if failure is not None:
+            raise failure
+
+    enqueue_mapped_keys.__qualname__ = getattr(map_, "__qualname__", repr(map_))
     return enqueue_mapped_keys
 
 

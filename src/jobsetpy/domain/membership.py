@@ -7,6 +7,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
+from jobsetpy.api.meta import ObjectKey
 
 
 def is_ours(jobset: JobSet) -> bool:
@@ -31,6 +32,11 @@ class AttemptKey:
         """The present attempt of a JobSet."""
         meta = jobset.metadata
         return cls(meta.namespace, meta.name, meta.uid, jobset.status.restarts)
+
+    @property
+    def jobset(self) -> ObjectKey:
+        """The JobSet's key."""
+        return ObjectKey(self.namespace, self.name)
 
 
 def attempt_of(job: Job) -> AttemptKey | None:

@@ -5,7 +5,7 @@ Called for every event of thousands of pods, so all of it is O(1) and synchronou
 
 from __future__ import annotations
 
-import attrs
+from collections.abc import Iterable
 
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock
@@ -17,7 +17,6 @@ from jobsetpy.domain.epochs.decision import decide_epochs, needs_decision, parse
 from jobsetpy.domain.epochs.failures import Cause, Sign, judge, sign_of
 from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.membership import AttemptKey, attempt_of
-from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._epoch_memory import EpochMemories
 
 
@@ -47,10 +46,33 @@ class EpochWatch:
         self._memories = memories
         self._clock = clock
 
-    @property
-    def memories(self) -> EpochMemories:
-        """What was remembered."""
-        return self._memories
+    def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
+        """Bring the ledger up to date with a pod; ask for a reconcile if that is needed."""
+        old, new = event.old, event.new
+        failed = old is not None and self.pod_changed(old, new)
+        if new is not None:
+            self._memories.saw_pod(new)
+        group = self._ledger.pod_changed(old, new)
+        if failed:
+            group = self._ledger.group_of_pod(event.obj)
+        if group is None:
+            return ()
+        needed = failed or self.needs_pass(group, event.obj.metadata.uid)
+        return (rt.Request(group.jobset),) if needed else ()
+
+    def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
+        """The same for a Job, which brings its pods into a group and out of it."""
+        old, new = event.old, event.new
+        remade = False
+        if old is not None and _goes_to_be_remade(old, new):
+            left = attempt_of(old)
+            remade = left is not None and self.job_remade(left, old)
+        group = self._ledger.job_changed(old, new)
+        if remade:
+            group = attempt_of(old) if old is not None else None
+        if group is None:
+            return ()
+        return (rt.Request(group.jobset),) if remade or self.needs_pass(group) else ()
 
     def needs_pass(self, group: AttemptKey, pod_uid: str = "") -> bool:
         """Whether the counts ask for a pass; O(1), and false for a group that is not current.
@@ -142,49 +164,6 @@ class EpochWatch:
             return None
         job = self._jobs.get(rt.ObjectKey(pod.metadata.namespace, owner.name))
         return job if job is not None and job.metadata.uid == owner.uid else None
-
-
-@attrs.frozen
-class PodHandler(ChangeHandler[ChildPod]):
-    """Keeps the ledger up to date with pods, and has a JobSet reconciled if that is needed."""
-
-    ledger: EpochLedger
-    watch: EpochWatch
-    controller: rt.Controller
-
-    def changed(self, old: ChildPod | None, new: ChildPod | None) -> None:
-        failed = old is not None and self.watch.pod_changed(old, new)
-        if new is not None:
-            self.watch.memories.saw_pod(new)
-        group = self.ledger.pod_changed(old, new)
-        pod = new or old
-        assert pod is not None
-        if failed:
-            group = self.ledger.group_of_pod(pod)
-        if group is None:
-            return
-        if failed or self.watch.needs_pass(group, pod.metadata.uid):
-            self.controller.enqueue(rt.Request(rt.ObjectKey(group.namespace, group.name)))
-
-
-@attrs.frozen
-class JobHandler(ChangeHandler[Job]):
-    """The same for Jobs, which bring their pods into a group and out of it."""
-
-    ledger: EpochLedger
-    watch: EpochWatch
-    controller: rt.Controller
-
-    def changed(self, old: Job | None, new: Job | None) -> None:
-        remade = False
-        if old is not None and _goes_to_be_remade(old, new):
-            left = attempt_of(old)
-            remade = left is not None and self.watch.job_remade(left, old)
-        group = self.ledger.job_changed(old, new)
-        if remade:
-            group = attempt_of(old) if old is not None else None
-        if group is not None and (remade or self.watch.needs_pass(group)):
-            self.controller.enqueue(rt.Request(rt.ObjectKey(group.namespace, group.name)))
 
 
 def _goes_to_be_remade(old: Job, new: Job | None) -> bool:

@@ -14,10 +14,10 @@ made for the coscheduler are let go when another backend is chosen: nobody else 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import attrs
 
@@ -36,7 +36,6 @@ from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import sort_jobs
 from jobsetpy.domain.membership import is_ours
 from jobsetpy.errors import NotFoundError
-from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._gates import take_gate_off
 from jobsetpy.reconcilers._group_writer import GroupWriter
 from jobsetpy.reconcilers._parallel import in_parallel
@@ -54,8 +53,6 @@ CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of child Jobs and pods: the label exists."""
 
 _SHOWN_ERRORS: Final = 5
-
-T = TypeVar("T", bound=rt.KubeObject)
 
 
 @attrs.frozen(kw_only=True)
@@ -140,36 +137,31 @@ class CoschedulingReconciler:
 
     # -- between passes -----------------------------------------------------------------------
 
-    def pod_changed(self, old: ChildPod | None, new: ChildPod | None) -> rt.ObjectKey | None:
-        """Take a pod's event into account; O(1).
-
-        Returns:
-            The JobSet that has to have a pass now, or ``None``.
-        """
-        groups = self._ledger.pod_changed(old, new)
-        pod = new if new is not None else old
-        if pod is None:
-            return None
+    def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
+        """Take a pod's event into account, and ask for a reconcile if one is needed; O(1)."""
+        new, pod = event.new, event.obj
+        groups = self._ledger.pod_changed(event.old, new)
         key = rt.ObjectKey(pod.metadata.namespace, pod.metadata.labels.jobset_name)
         memory = self._memory.get(key)
         if memory is None:
-            return None  # it takes no part, or its first pass is yet to come and sees everything
+            return ()  # it takes no part, or its first pass is yet to come and sees everything
         due = any(self._turned(memory, group) for group in groups if group.jobset == key)
         if new is not None and (
             self._wanted_labels(memory, new) is not None or self._is_stranded(memory, new)
         ):
             memory.suspects.add(new.metadata.name)
             due = True
-        return key if due else None
+        return (rt.Request(key),) if due else ()
 
-    def job_changed(self, old: Job | None, new: Job | None) -> rt.ObjectKey | None:
-        """The JobSet that has to have a pass, as its groups may have less to do; or ``None``."""
-        job = new if new is not None else old
-        owner = None if job is None else job.metadata.controller
-        if job is None or owner is None:
-            return None
-        key = rt.ObjectKey(job.metadata.namespace, owner.name)
-        return key if key in self._memory and _progress(old) != _progress(new) else None
+    def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
+        """Ask for a reconcile of the owner, if its groups may have less to do."""
+        meta = event.obj.metadata
+        owner = meta.controller
+        if owner is None:
+            return ()
+        key = rt.ObjectKey(meta.namespace, owner.name)
+        needed = key in self._memory and _progress(event.old) != _progress(event.new)
+        return (rt.Request(key),) if needed else ()
 
     def _turned(self, memory: _Memory, group: GangKey) -> bool:
         least = memory.least.get(group.name)
@@ -416,19 +408,6 @@ def _progress(job: Job | None) -> object:
     return job.metadata.uid, job.status.succeeded, size, end
 
 
-@attrs.frozen
-class _Handler(ChangeHandler[T]):
-    """Passes events on to the reconciler, and has JobSets reconciled when it says so."""
-
-    pass_on: Callable[[T | None, T | None], rt.ObjectKey | None]
-    controller: rt.Controller
-
-    def changed(self, old: T | None, new: T | None) -> None:
-        key = self.pass_on(old, new)
-        if key is not None:
-            self.controller.enqueue(rt.Request(key))
-
-
 def _asks(event: rt.Event[JobSet]) -> bool:
     """Whether coscheduling is, or just was, asked for."""
     return any(
@@ -448,7 +427,7 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
     jobsets = manager.informer(JobSet)
     jobs = manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
     pods = manager.informer(ChildPod, label_selector=CHILD_SELECTOR)
-    watches = [rt.Watch(jobsets, rt.enqueue_self, when=_asks)]
+    watches: list[rt.Watch[Any]] = [rt.Watch(jobsets, rt.enqueue_self, when=_asks)]
     writer = None
     if settings.marks.backend == PODGROUP:
         writer, more = wire_pod_groups(manager, parallel=settings.parallel_writes)
@@ -463,6 +442,10 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
         clock=manager.clock,
         pod_groups=writer,
     )
+    watches += [
+        rt.Watch(jobs, reconciler.on_job),
+        rt.Watch(pods, reconciler.on_pod, standby=True),
+    ]
     controller = rt.Controller(
         name="coscheduling",
         reconciler=reconciler,
@@ -470,7 +453,5 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
         watches=tuple(watches),
         clock=manager.clock,
     )
-    jobs.add_handler(_Handler(reconciler.job_changed, controller))
-    pods.add_handler(_Handler(reconciler.pod_changed, controller))
     manager.add(controller)
     return controller

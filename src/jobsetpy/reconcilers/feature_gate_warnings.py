@@ -6,47 +6,42 @@ without webhooks, are there all the same; without a word, their workers would wa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from jobsetpy import runtime as rt
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.features import Features
 from jobsetpy.observability.logging import get_logger
 
-
-class FeatureGateWarnings:
-    """Logs one warning for each JobSet that restarts in place; a handler of an informer.
-
-    Each of several replicas logs its own: which of them leads is not asked.
-    """
-
-    __slots__ = ("_log",)
-
-    def __init__(self) -> None:
-        self._log = get_logger("jobset")
-
-    def on_add(self, obj: JobSet, *, initial: bool) -> None:  # noqa: ARG002 - the protocol
-        """A JobSet is there, or was before."""
-        policy = obj.spec.failure_policy
-        if policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART:
-            self._log.warning(
-                "this JobSet restarts in place, but the feature gate is off: "
-                "it is restarted by recreation, and barriers of its agents stay closed",
-                object=str(obj.metadata.key),
-                gate="InPlaceRestart",
-            )
-
-    def on_update(self, old: JobSet, new: JobSet) -> None:
-        """A JobSet changed: tell of it if it did not restart in place before, or is another."""
-        policy = old.spec.failure_policy
-        before = policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
-        if not before or old.metadata.uid != new.metadata.uid:
-            self.on_add(new, initial=False)
-
-    def on_delete(self, obj: JobSet, *, final_state_known: bool) -> None:
-        """A JobSet is gone."""
+_LOG: Final = get_logger("jobset")
 
 
-def setup(manager: rt.Manager, features: Features) -> None:
-    """Have ``manager`` say it, where there is something to be said."""
+def feature_gate_warnings(
+    jobsets: rt.SharedInformer[JobSet], features: Features
+) -> Iterable[rt.Watch[JobSet]]:
+    """Watches that log a warning for each such JobSet; every replica logs its own."""
     if not features.in_place_restart:
-        manager.informer(JobSet).add_handler(FeatureGateWarnings())
+        yield rt.Watch(jobsets, warn_of_in_place_restart, standby=True)
+
+
+def warn_of_in_place_restart(event: rt.Event[JobSet]) -> Iterable[rt.Request]:
+    """Warn of a JobSet that restarts in place: once, when it appears or begins to ask for it."""
+    old, new = event.old, event.new
+    told = (
+        old is not None and new is not None and _asks(old) and old.metadata.uid == new.metadata.uid
+    )
+    if new is not None and _asks(new) and not told:
+        _LOG.warning(
+            "this JobSet restarts in place, but the feature gate is off: "
+            "it is restarted by recreation, and barriers of its agents stay closed",
+            object=str(new.metadata.key),
+            gate="InPlaceRestart",
+        )
+    return ()
+
+
+def _asks(jobset: JobSet) -> bool:
+    policy = jobset.spec.failure_policy
+    return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART

@@ -31,6 +31,7 @@ from jobsetpy.domain.names import subdomain
 from jobsetpy.errors import NotFoundError, TerminalError
 from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._child_writer import NAMED_FAILURES, ChildWriter
+from jobsetpy.reconcilers.feature_gate_warnings import feature_gate_warnings
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of child Jobs, claims and pods: the label exists."""
@@ -373,13 +374,14 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
     )
     metrics.failure_decisions(DECISIONS)
     of_owner = rt.enqueue_owner(JobSet)
-    jobsets.add_handler(reconciler.own_status.handler(rt.enqueue_self))
-    jobs.add_handler(reconciler.own_jobs.handler(of_owner))
     controller = rt.Controller(
         name="jobset",
         reconciler=reconciler,
         workers=settings.workers,
         watches=(
+            *feature_gate_warnings(jobsets, settings.features),
+            rt.Watch(jobsets, reconciler.own_status.handler(rt.enqueue_self)),
+            rt.Watch(jobs, reconciler.own_jobs.handler(of_owner)),
             rt.Watch(jobsets, rt.enqueue_self, when=jobset_matters),
             rt.Watch(jobs, of_owner, when=job_matters),
             rt.Watch(services, of_owner, when=_appears_or_goes),

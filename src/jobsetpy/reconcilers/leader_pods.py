@@ -13,6 +13,7 @@ that has lost its lease cannot put an older value over a newer one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
@@ -32,7 +33,6 @@ from jobsetpy.domain.startup_groups import decision
 from jobsetpy.domain.startup_groups.ledger import StartLedger
 from jobsetpy.domain.startup_groups.spec import attempt, startup_group_size
 from jobsetpy.reconcilers import metrics
-from jobsetpy.reconcilers._changes import ChangeHandler
 from jobsetpy.reconcilers._group_writer import GroupWriter, lifted
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
@@ -113,6 +113,19 @@ class LeaderPodsReconciler:
         self._writer = GroupWriter(client, events, self._clock)
         self._waits: dict[rt.ObjectKey, _Wait] = {}
         self._waiting: set[rt.ObjectKey] = set()
+
+    def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
+        """Bring the ledger up to date with a pod; ask for a reconcile if that is needed."""
+        group = self._ledger.pod_changed(event.old, event.new)
+        if group is None:
+            return ()
+        needed = (event.new is not None and is_leader(event.new)) or self.needs_pass(group)
+        return (rt.Request(group.jobset),) if needed else ()
+
+    def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
+        """The same for a Job, which brings its pods into a group and out of it."""
+        group = self._ledger.job_changed(event.old, event.new)
+        return () if group is None else (rt.Request(group.jobset),)
 
     def needs_pass(self, group: AttemptKey) -> bool:
         """Whether so many pods have started that the group may be complete; O(1).
@@ -295,35 +308,6 @@ def is_leader(pod: ChildPod) -> bool:
     return annotations.completion_index in {None, "0"}
 
 
-@attrs.frozen
-class _PodHandler(ChangeHandler[ChildPod]):
-    """Keeps the ledger up to date with pods, and has a JobSet reconciled if that is needed."""
-
-    ledger: StartLedger
-    reconciler: LeaderPodsReconciler
-    controller: rt.Controller
-
-    def changed(self, old: ChildPod | None, new: ChildPod | None) -> None:
-        group = self.ledger.pod_changed(old, new)
-        if group is None:
-            return
-        if (new is not None and is_leader(new)) or self.reconciler.needs_pass(group):
-            self.controller.enqueue(rt.Request(rt.ObjectKey(group.namespace, group.name)))
-
-
-@attrs.frozen
-class _JobHandler(ChangeHandler[Job]):
-    """The same for Jobs, which bring their pods into a group and out of it."""
-
-    ledger: StartLedger
-    controller: rt.Controller
-
-    def changed(self, old: Job | None, new: Job | None) -> None:
-        group = self.ledger.job_changed(old, new)
-        if group is not None:
-            self.controller.enqueue(rt.Request(rt.ObjectKey(group.namespace, group.name)))
-
-
 def _uses_groups(event: rt.Event[JobSet]) -> bool:
     """Whether group scheduling is, or just was, a part of the JobSet."""
     return any(
@@ -363,10 +347,10 @@ def setup(manager: rt.Manager, settings: LeaderPodsSettings | None = None) -> rt
         watches=(
             rt.Watch(jobsets, rt.enqueue_self, when=_uses_groups),
             rt.Watch(config_maps, rt.enqueue_owner(JobSet)),
+            rt.Watch(jobs, reconciler.on_job, standby=True),
+            rt.Watch(pods, reconciler.on_pod, standby=True),
         ),
         clock=manager.clock,
     )
-    jobs.add_handler(_JobHandler(ledger, controller))
-    pods.add_handler(_PodHandler(ledger, reconciler, controller))
     manager.add(controller)
     return controller

@@ -45,7 +45,7 @@ from jobsetpy.domain.status import StatusDraft, condition_json
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._epoch_memory import EpochMemories, EpochMemory
-from jobsetpy.reconcilers._epoch_watch import EpochWatch, JobHandler, PodHandler
+from jobsetpy.reconcilers._epoch_watch import EpochWatch
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of child Jobs and pods: the label exists."""
@@ -414,14 +414,6 @@ def setup(manager: rt.Manager, settings: PodEpochsSettings | None = None) -> rt.
         settings=settings,
         clock=manager.clock,
     )
-    jobsets.add_handler(reconciler.own_status.handler(rt.enqueue_self))
-    controller = rt.Controller(
-        name="pod-epochs",
-        reconciler=reconciler,
-        workers=settings.workers,
-        watches=(rt.Watch(jobsets, rt.enqueue_self),),
-        clock=manager.clock,
-    )
     watch = EpochWatch(
         jobsets=jobsets.store,
         jobs=jobs.store,
@@ -429,7 +421,17 @@ def setup(manager: rt.Manager, settings: PodEpochsSettings | None = None) -> rt.
         memories=memories,
         clock=manager.clock,
     )
-    jobs.add_handler(JobHandler(ledger, watch, controller))
-    pods.add_handler(PodHandler(ledger, watch, controller))
+    controller = rt.Controller(
+        name="pod-epochs",
+        reconciler=reconciler,
+        workers=settings.workers,
+        watches=(
+            rt.Watch(jobsets, reconciler.own_status.handler(rt.enqueue_self)),
+            rt.Watch(jobsets, rt.enqueue_self),
+            rt.Watch(jobs, watch.on_job, standby=True),
+            rt.Watch(pods, watch.on_pod, standby=True),
+        ),
+        clock=manager.clock,
+    )
     manager.add(controller)
     return controller

@@ -9,7 +9,7 @@ import structlog
 
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.meta import ObjectKey, ObjectMeta
-from jobsetpy.controller import Controller, Request, Result, Watch, enqueue_self
+from jobsetpy.controller import Controller, Event, Request, Result, Watch, enqueue_self
 from jobsetpy.errors import (
     AlreadyStartedError,
     ConflictError,
@@ -555,6 +555,47 @@ class TestLife:
         with pytest.raises(AlreadyStartedError):
             async with subject.running():
                 pass
+
+    async def test_standby(self):
+        """While it is held, only watches with ``standby`` listen, and their requests are dropped."""
+        informer = Informer()
+        informer.synced.set()
+        seen: list[str] = []
+
+        def note(event: Event[ConfigMap]) -> list[Request]:
+            seen.append(event.obj.metadata.name)
+            return [request(event.obj.metadata.name)]
+
+        script = scripted()
+        watches = [Watch(informer, enqueue_self), Watch(informer, note, standby=True)]
+        subject = Controller(name="standby", reconciler=script, watches=watches)
+        subject.hold()
+        informer.add("a")
+        assert (seen, len(subject.queue), len(informer.handlers)) == (["a"], 0, 1)
+        async with subject.running():
+            informer.add("b")
+            await asyncio.sleep(1)
+
+        assert (seen, len(informer.handlers)) == (["a", "b"], 2)
+        assert [name for name, _ in script.calls] == ["b"]
+
+    async def test_watches_of_one_informer_keep_their_order(self):
+        """What an earlier watch notes of an event is there when a later one asks for a reconcile."""
+        informer, ledger, found = Informer(), set(), []
+
+        def note(event: Event[ConfigMap]) -> list[Request]:
+            ledger.add(event.obj.metadata.name)
+            return []
+
+        def ask(event: Event[ConfigMap]) -> list[Request]:
+            found.append(event.obj.metadata.name in ledger)
+            return []
+
+        watches = [Watch(informer, note), Watch(informer, ask)]
+        Controller(name="order", reconciler=scripted(), watches=watches).wire()
+        informer.add("a")
+
+        assert found == [True]
 
     async def test_wired_once(self):
         """Wiring twice registers once."""

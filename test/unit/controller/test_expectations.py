@@ -9,7 +9,7 @@ import structlog
 from jobsetpy.aio import ManualClock
 from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectKey, ObjectMeta
-from jobsetpy.controller import Expectations, Request, enqueue_mapped
+from jobsetpy.controller import Event, Expectations, Request, enqueue_mapped
 from jobsetpy.observability.metrics import REGISTRY
 
 KEY = ObjectKey("ns", "js")
@@ -36,7 +36,7 @@ def pod(name: str, uid: str, version: str = "1", *, terminating: bool = False) -
     )
 
 
-def to_key(_: Pod) -> list[Request]:
+def to_key(_: Event[Pod]) -> list[Request]:
     """All Pods were written because of KEY."""
     return [Request(KEY)]
 
@@ -148,10 +148,10 @@ class TestHandler:
     def test_add(self):
         """An object that appears is a creation seen, and a version."""
         subject, _ = expectations()
-        handler = subject.handler(enqueue_mapped(to_key))
+        handler = subject.handler(enqueue_mapped(lambda _: [KEY]))
         subject.expect_creations(KEY, ["a"])
         subject.expect_version(KEY, "u", "5")
-        handler.on_add(pod("a", "u", "5"), initial=False)
+        handler(Event(None, pod("a", "u", "5")))
 
         assert subject.is_satisfied(KEY)
 
@@ -161,7 +161,7 @@ class TestHandler:
         handler = subject.handler(to_key)
         subject.expect_version(KEY, "u", "5")
         subject.expect_creations(KEY, ["a"])
-        handler.on_update(pod("a", "u", "4"), pod("a", "u", "5"))
+        handler(Event(pod("a", "u", "4"), pod("a", "u", "5")))
         assert not subject.is_satisfied(KEY)
         subject.observed_creation(KEY, "a")
 
@@ -172,7 +172,7 @@ class TestHandler:
         subject, _ = expectations()
         handler = subject.handler(to_key)
         subject.expect_deletions(KEY, ["u"])
-        handler.on_update(pod("a", "u"), pod("a", "u", "2", terminating=True))
+        handler(Event(pod("a", "u"), pod("a", "u", "2", terminating=True)))
 
         assert subject.is_satisfied(KEY)
 
@@ -182,7 +182,7 @@ class TestHandler:
         handler = subject.handler(to_key)
         subject.expect_deletions(KEY, ["u"])
         subject.expect_version(KEY, "u", "99")
-        handler.on_delete(pod("a", "u"), final_state_known=False)
+        handler(Event(pod("a", "u"), None))
 
         assert subject.is_satisfied(KEY)
 
@@ -192,7 +192,7 @@ class TestHandler:
         handler = subject.handler(to_key)
         subject.expect_deletions(KEY, ["u1"])
         subject.expect_creations(KEY, ["a"])
-        handler.on_update(pod("a", "u1"), pod("a", "u2"))
+        handler(Event(pod("a", "u1"), pod("a", "u2")))
 
         assert subject.is_satisfied(KEY)
 
@@ -201,7 +201,7 @@ class TestHandler:
         subject, _ = expectations()
         handler = subject.handler(to_key)
         subject.expect_creations(KEY, ["a"])
-        handler.on_delete(pod("a", "u1"), final_state_known=True)
+        handler(Event(pod("a", "u1"), None))
 
         assert not subject.is_satisfied(KEY)
 
@@ -209,12 +209,12 @@ class TestHandler:
         """With nothing expected an event costs next to nothing: it is not even mapped."""
         subject, _ = expectations()
 
-        def unreachable(obj: Pod) -> list[Request]:
-            raise AssertionError(obj)
+        def unreachable(event: Event[Pod]) -> list[Request]:
+            raise AssertionError(event)
 
         handler = subject.handler(unreachable)
-        handler.on_add(pod("a", "u"), initial=True)
-        handler.on_update(pod("a", "u"), attrs.evolve(pod("a", "u")))
-        handler.on_delete(pod("a", "u"), final_state_known=True)
+        handler(Event(None, pod("a", "u"), initial=True))
+        handler(Event(pod("a", "u"), attrs.evolve(pod("a", "u"))))
+        handler(Event(pod("a", "u"), None))
 
         assert len(subject) == 0

@@ -2,6 +2,7 @@
 
 import attrs
 import pytest
+import structlog
 
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node, Pod
@@ -21,7 +22,8 @@ from jobsetpy.controller import (
     not_,
     resource_version_changed,
 )
-from jobsetpy.controller._watch import Feed
+from jobsetpy.controller._watch import WatchHandler
+from jobsetpy.observability.metrics import REGISTRY
 from jobsetpy.workqueue import WorkQueue
 
 
@@ -43,7 +45,7 @@ class TestHandlers:
 
     def test_self(self):
         """An object enqueues itself."""
-        assert list(enqueue_self(pod("a"))) == [Request(ObjectKey("ns", "a"))]
+        assert list(enqueue_self(Event(None, pod("a")))) == [Request(ObjectKey("ns", "a"))]
 
     @pytest.mark.parametrize(
         ("owner", "expected"),
@@ -60,7 +62,7 @@ class TestHandlers:
     )
     def test_owner(self, owner, expected):
         """The controlling owner of the right group and kind is enqueued, no other."""
-        requests = enqueue_owner(Job)(pod(owner=owner))
+        requests = enqueue_owner(Job)(Event(None, pod(owner=owner)))
 
         assert [str(request) for request in requests] == expected
 
@@ -70,17 +72,19 @@ class TestHandlers:
         references = (owned_by("x", controller=False), owned_by("j"), owned_by("y"))
         obj = attrs.evolve(obj, metadata=attrs.evolve(obj.metadata, owner_references=references))
 
-        assert [str(request) for request in enqueue_owner(Job)(obj)] == ["ns/j"]
+        assert [str(request) for request in enqueue_owner(Job)(Event(None, obj))] == ["ns/j"]
 
     def test_owner_of_core_group(self):
         """The core group is the empty one, not the version."""
-        requests = enqueue_owner(Pod)(pod(owner=owned_by("p2", api_version="v1", kind="Pod")))
+        obj = pod(owner=owned_by("p2", api_version="v1", kind="Pod"))
+        requests = enqueue_owner(Pod)(Event(None, obj))
 
         assert [str(request) for request in requests] == ["ns/p2"]
 
     def test_cluster_scoped_owner(self):
         """An owner whose kind is cluster-scoped has no namespace."""
-        requests = enqueue_owner(Node)(pod(owner=owned_by("n", api_version="v1", kind="Node")))
+        obj = pod(owner=owned_by("n", api_version="v1", kind="Node"))
+        requests = enqueue_owner(Node)(Event(None, obj))
 
         assert list(requests) == [Request(ObjectKey("", "n"))]
 
@@ -88,7 +92,21 @@ class TestHandlers:
         """A mapping may give keys and requests, any number."""
         handler = enqueue_mapped(lambda obj: [key_of(obj), Request(ObjectKey("x", "y"))])
 
-        assert [str(request) for request in handler(pod("a"))] == ["ns/a", "x/y"]
+        assert [str(request) for request in handler(Event(None, pod("a")))] == ["ns/a", "x/y"]
+
+    def test_mapped_old_and_new(self):
+        """Both objects of an update are mapped, and one that fails does not hide the other."""
+
+        def picky(obj: Pod) -> list[ObjectKey]:
+            return [ObjectKey("ns", obj.metadata.labels["to"])]
+
+        handler, good, bad = enqueue_mapped(picky), pod(labels={"to": "x"}), pod()
+        for old, new in ((good, bad), (bad, good)):
+            listener, queue = watching(handler)
+            listener.on_update(old, new)
+            assert [str(queue.get_nowait())] == ["ns/x"]
+
+        assert [str(request) for request in handler(Event(good, good))] == ["ns/x", "ns/x"]
 
 
 def event(old: dict | None, new: dict | None) -> Event[Pod]:
@@ -138,6 +156,13 @@ class TestPredicates:
         assert not any_of()(both)
         assert all_of()(both)
 
+    def test_event(self):
+        """An event knows its object, and whether that is gone."""
+        both, gone = event({"uid": "old"}, {"uid": "new"}), event({"uid": "old"}, None)
+
+        assert (both.obj.metadata.uid, both.deleted, both.initial) == ("new", False, False)
+        assert (gone.obj.metadata.uid, gone.deleted, gone.initial) == ("old", True, False)
+
     def test_is_update(self):
         """Only an event with both sides is an update."""
         assert event({}, {}).is_update
@@ -153,18 +178,19 @@ class NoSource:
         raise NotImplementedError
 
 
-def feed(handler, when=None) -> tuple[Feed, WorkQueue[Request]]:
-    """A feed and the queue it fills."""
+def watching(handler, when=None) -> tuple[WatchHandler, WorkQueue[Request]]:
+    """The handler of a watch, and the queue it fills."""
     queue: WorkQueue[Request] = WorkQueue()
-    return Feed(Watch(NoSource(), handler, when=when), queue, controller="t"), queue
+    watch = Watch(NoSource(), handler, when=when)
+    return WatchHandler(watch, queue.add, controller="t"), queue
 
 
-class TestFeed:
+class TestWatchHandler:
     """A watch's handler at the informer."""
 
     def test_priorities(self):
         """Objects of the first list are queued below live events, which lift them."""
-        listener, queue = feed(enqueue_self)
+        listener, queue = watching(enqueue_self)
         listener.on_add(pod("old"), initial=True)
         listener.on_add(pod("new"), initial=False)
         assert queue.depths() == {-100: 1, 0: 1}
@@ -174,7 +200,7 @@ class TestFeed:
 
     def test_owner_changes(self):
         """An object that moves from one owner to another wakes both, an update otherwise one."""
-        listener, queue = feed(enqueue_owner(Job))
+        listener, queue = watching(enqueue_owner(Job))
         listener.on_update(pod(owner=owned_by("a")), pod(owner=owned_by("b")))
         listener.on_update(pod(owner=owned_by("c")), pod(owner=owned_by("c")))
 
@@ -182,7 +208,7 @@ class TestFeed:
 
     def test_delete(self):
         """A deleted object causes a request, whether its last state is known or not."""
-        listener, queue = feed(enqueue_self)
+        listener, queue = watching(enqueue_self)
         listener.on_delete(pod("a"), final_state_known=True)
         listener.on_delete(pod("b"), final_state_known=False)
 
@@ -190,7 +216,7 @@ class TestFeed:
 
     def test_predicate_filters(self):
         """Events that do not pass cause nothing."""
-        listener, queue = feed(enqueue_self, lambda event: False)
+        listener, queue = watching(enqueue_self, lambda event: False)
         listener.on_add(pod(), initial=False)
         listener.on_update(pod(), pod())
         listener.on_delete(pod(), final_state_known=True)
@@ -198,20 +224,45 @@ class TestFeed:
         assert len(queue) == 0
 
     def test_failing_handler_is_contained(self):
-        """A handler that stumbles over one object does not stop the next."""
+        """A handler that fails for one object does not stop the next; it is counted and named."""
 
-        def picky(obj: Pod) -> list[Request]:
-            return [Request(ObjectKey("ns", obj.metadata.labels["to"]))]
+        def picky(event: Event[Pod]) -> list[Request]:
+            return [Request(ObjectKey("ns", event.obj.metadata.labels["to"]))]
 
-        listener, queue = feed(picky)
-        listener.on_add(pod("bad"), initial=False)
+        listener, queue = watching(picky)
+        before = REGISTRY.get_sample_value("controller_watch_errors_total", {"controller": "t"})
+        with structlog.testing.capture_logs() as logs:
+            listener.on_add(pod("bad"), initial=False)
         listener.on_add(pod("good", labels={"to": "x"}), initial=False)
 
         assert [str(queue.get_nowait())] == ["ns/x"]
+        assert [(line["object"], line["controller"]) for line in logs] == [("ns/bad", "t")]
+        after = REGISTRY.get_sample_value("controller_watch_errors_total", {"controller": "t"})
+        assert after == (before or 0) + 1
+
+    def test_whole_event(self):
+        """A handler is told of both objects, and whether an add is one of the first list."""
+        events: list[Event[Pod]] = []
+
+        def note(event: Event[Pod]) -> list[Request]:
+            events.append(event)
+            return []
+
+        listener, queue = watching(note)
+        listener.on_add(pod("a"), initial=True)
+        listener.on_update(pod("a"), pod("b"))
+        listener.on_delete(pod("b"), final_state_known=True)
+
+        assert events == [
+            Event(None, pod("a"), initial=True),
+            Event(pod("a"), pod("b")),
+            Event(pod("b"), None),
+        ]
+        assert len(queue) == 0
 
     def test_failing_predicate_lets_pass(self):
         """An event whose predicate fails counts: better a pass too many than one too few."""
-        listener, queue = feed(enqueue_self, lambda event: 1 // 0)
+        listener, queue = watching(enqueue_self, lambda event: 1 // 0)
         listener.on_add(pod("a"), initial=False)
 
         assert len(queue) == 1
