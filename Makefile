@@ -8,6 +8,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
+# What clusters are made of; tests of the chart, of alerts and of the documentation want more.
+GET := $(BIN)/python hack/cluster binaries
+CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler
+TOOLS := kubectl helm promtool
 # Hashes and no addresses: uv writes those of packages' sources only when asked to.
 PIN := --generate-hashes --no-header --no-annotate --python-version 3.11 --universal
 
@@ -33,8 +37,8 @@ setup: $(STAMP) ## Make the Python environment
 	@:
 
 .PHONY: binaries
-binaries: $(STAMP) ## Fetch or build etcd, kube-apiserver & co. into the cache
-	@$(BIN)/python hack/cluster binaries
+binaries: $(STAMP) ## Fetch or build all programs that tests and clusters run, into the cache
+	@$(GET)
 
 # ---- everyday -------------------------------------------------------------------------------------
 
@@ -64,7 +68,7 @@ generate: $(STAMP) ## Make generated files anew
 
 .PHONY: helm-lint
 helm-lint: $(STAMP) ## Look the Helm chart over
-	@$$($(BIN)/python hack/cluster binaries helm) lint --strict charts/jobsetpy
+	@$$($(GET) helm) lint --strict charts/jobsetpy
 
 # ---- tests ----------------------------------------------------------------------------------------
 
@@ -73,11 +77,13 @@ unit: $(STAMP) ## Tests that need no cluster
 	@$(PYTEST) -m "not cluster and not node" $(ARGS)
 
 .PHONY: integration
-integration: binaries ## Tests against a real control plane
+integration: $(STAMP) ## Tests against a real control plane
+	@$(GET) $(CONTROL_PLANE) $(TOOLS)
 	@$(PYTEST) -m "cluster and not node" $(ARGS)
 
 .PHONY: e2e
-e2e: binaries ## Tests with real pods on a real node (Linux, root)
+e2e: $(STAMP) ## Tests with real pods on a real node (Linux, root)
+	@$(GET) $(CONTROL_PLANE) kubelet coredns kubectl helm
 	@$(PYTEST) -m node $(ARGS)
 
 .PHONY: test
@@ -87,20 +93,24 @@ test: lint verify binaries ## Everything: lint, types, unit, integration and end
 # ---- the product ----------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: binaries ## A real cluster, a JobSet, one worker killed, the group restarted in place
+demo: $(STAMP) ## A real cluster, a JobSet, one worker killed, the group restarted in place
+	@$(GET) $(CONTROL_PLANE) kubelet kubectl # the last for a look at the cluster meanwhile
 	@$(BIN)/python hack/demo.py $(ARGS)
 
 .PHONY: bench
-bench: binaries ## All benchmarks, one after the other
+bench: $(STAMP) ## All benchmarks, one after the other
+	@$(GET) $(CONTROL_PLANE) kubelet coredns
 	@$(BIN)/python bench/run.py $(ARGS)
 
 SECONDS ?= 1800
 .PHONY: soak
-soak: binaries ## JobSets at random for half an hour: leaks, stuck objects (SECONDS=1800, ARGS=--help)
+soak: $(STAMP) ## JobSets at random for half an hour: leaks, stuck objects (SECONDS=1800, ARGS=--help)
+	@$(GET) $(CONTROL_PLANE)
 	@$(BIN)/python hack/soak.py --seconds $(SECONDS) $(ARGS)
 
 .PHONY: faults
-faults: binaries ## Tests of faults with outages of full length: API server a minute, etcd half of one
+faults: $(STAMP) ## Tests of faults with outages of full length: API server a minute, etcd half of one
+	@$(GET) $(CONTROL_PLANE)
 	@JOBSETPY_OUTAGE_S=60 JOBSETPY_ETCD_S=30 $(PYTEST) -s test/integration/manager/test_fault_*_real.py $(ARGS)
 
 .PHONY: image
