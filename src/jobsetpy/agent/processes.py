@@ -26,6 +26,10 @@ EXIT_NOT_EXECUTABLE: Final = 126
 POLL_S: Final = 0.02
 """Between two looks at a process group that has processes which are not our children."""
 
+UNKILLABLE_AFTER_S: Final = 1.0
+"""Between killing everything and asking whether what is left can be killed at all: a process of
+another user may be about to end by itself, since its parent has gone."""
+
 FORWARDED: Final = tuple(
     number
     for number in sorted(signal.valid_signals())
@@ -46,6 +50,8 @@ class Processes:
         environ: the worker's whole environment.
         on_exit: called with the worker's exit code (128 + n for signal n).
         on_empty: called once, when the group (after :meth:`kill_all` everything) is gone.
+        on_unkillable: called after :meth:`kill_all`, when a process is left that has taken on
+            another user's identity, so that no signal of ours can ever end it.
     """
 
     def __init__(
@@ -55,15 +61,18 @@ class Processes:
         *,
         on_exit: Callable[[int], None],
         on_empty: Callable[[], None],
+        on_unkillable: Callable[[], None],
     ) -> None:
         self._command = list(command)
         self._environ = environ
         self._on_exit = on_exit
         self._on_empty = on_empty
+        self._on_unkillable = on_unkillable
         self._first = os.getpid() == 1
         self._pid = 0
         self._group = 0
         self._killing = False
+        self._killed_at = 0.0
         self._poll: asyncio.TimerHandle | None = None
 
     def attach(self, on_signal: Callable[[int], None]) -> None:
@@ -124,17 +133,18 @@ class Processes:
         return self._pid
 
     def send(self, number: int) -> None:
-        """Send a signal to the worker's group, if there still is one."""
+        """Send a signal to the worker's group, if there still is one that may be sent to."""
         if self._group:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, number)
 
     def kill_all(self) -> None:
         """SIGKILL the group and, as a container's first process, every process but ourselves."""
         self._killing = True
+        self._killed_at = asyncio.get_running_loop().time()
         self.send(signal.SIGKILL)
         if self._first:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(-1, signal.SIGKILL)
         asyncio.get_running_loop().call_soon(self._reap)
 
@@ -159,6 +169,10 @@ class Processes:
             self._group = 0
             self._cancel_poll()
             self._on_empty()
+        elif self._killing and self._is_unkillable():
+            self._killing = False
+            self._cancel_poll()
+            self._on_unkillable()
         elif self._poll is None:
             self._poll = asyncio.get_running_loop().call_later(POLL_S, self._look_again)
 
@@ -173,6 +187,26 @@ class Processes:
             else:
                 return False
         return childless if self._killing and self._first else True
+
+    def _is_unkillable(self) -> bool:
+        """Whether a process that was to be killed belongs to another user by now."""
+        if asyncio.get_running_loop().time() < self._killed_at + UNKILLABLE_AFTER_S:
+            return False
+        left = [-self._group] if self._group else []
+        if self._first:
+            left += [
+                int(name)
+                for name in os.listdir("/proc")  # noqa: PTH208 - start-up
+                if name.isdigit() and name != "1"
+            ]
+        for pid in left:
+            try:
+                os.kill(pid, 0)
+            except PermissionError:
+                return True
+            except ProcessLookupError:
+                pass
+        return False
 
     def _look_again(self) -> None:
         self._poll = None

@@ -79,7 +79,13 @@ class Supervisor:
         )
         self._follower = Follower(settings, client, barrier=self._barrier, log=log, act=self._obey)
         self._worker = Worker(rules)
-        self._processes = Processes(command, environ, on_exit=self._exited, on_empty=self._emptied)
+        self._processes = Processes(
+            command,
+            environ,
+            on_exit=self._exited,
+            on_empty=self._emptied,
+            on_unkillable=self._unkillable,
+        )
         self._grace: asyncio.TimerHandle | None = None
         self._end: asyncio.Future[int] | None = None
 
@@ -168,6 +174,14 @@ class Supervisor:
 
     def _emptied(self) -> None:
         self._do(self._worker.emptied())
+
+    def _unkillable(self) -> None:
+        self._log(
+            "a process of the worker belongs to another user and cannot be killed: "
+            "the container ends, and takes it along",
+            level="error",
+        )
+        self._do(self._worker.unkillable())
 
     def _grace_over(self) -> None:
         self._grace = None

@@ -14,6 +14,9 @@ import enum
 
 import msgspec
 
+EXIT_UNKILLABLE = 137
+"""Exit code when the container has to end because a part of the worker cannot be killed."""
+
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What the user decides about the worker.
@@ -151,6 +154,13 @@ class Worker:
                 return self._end(self._code)
             case _:
                 return []
+
+    def unkillable(self) -> list[WorkerAction]:
+        """After ``KillAll`` something is left that we may not signal, so it would stay for ever.
+
+        It must not run beside the next epoch's worker. The end of the container takes it along.
+        """
+        return self._end(EXIT_UNKILLABLE) if self.phase is Phase.CLEARING else []
 
     def grace_over(self) -> list[WorkerAction]:
         """The grace period of the last ``ArmGrace`` is over."""

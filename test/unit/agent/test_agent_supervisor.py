@@ -24,6 +24,7 @@ from jobsetpy.testing import FakeApiServer, eventually, make_jobset, make_pod
 EPOCH = "jobset.sigs.k8s.io/epoch"
 JOBSETS = ResourceInfo("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 FIRST_PROCESS = ["unshare", "--pid", "--mount-proc", "--kill-child", "--fork"]
+WITHOUT_RIGHT_TO_KILL = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill"]
 CAN_UNSHARE = (
     shutil.which("unshare") is not None
     and subprocess.run([*FIRST_PROCESS, "true"], capture_output=True, check=False).returncode == 0
@@ -407,3 +408,17 @@ async def test_the_first_process_reaps_orphans_and_leaves_none(pod: Pod) -> None
 
     first, second = agent.out
     assert first == second
+
+
+@pytest.mark.skipif(not CAN_UNSHARE, reason="needs a PID namespace")
+@pytest.mark.parametrize("apart", ["", "setsid"], ids=["in the group", "in a session of its own"])
+async def test_what_cannot_be_killed_ends_with_the_container(pod: Pod, apart: str) -> None:
+    """A process of another user ends the container; the next epoch is never joined beside it."""
+    script = f"{apart} setpriv --reuid 65534 --clear-groups sleep 300 & sleep 0.3; exit 7"
+    first = [*FIRST_PROCESS, *WITHOUT_RIGHT_TO_KILL]
+    async with pod.run("sh", "-c", script, first=first) as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == 137
+
+    assert pod.epoch == "1"
+    assert any("cannot be killed" in line["event"] for line in agent.lines)

@@ -22,6 +22,7 @@ from jobsetpy.agent.worker_rules import (
 RULES = Rules(grace_s=7.0, end_codes=frozenset({3, 137}))
 LIFT = ("lifted", 1)
 OVER = ("deprecated",)
+UNKILLABLE = ("unkillable",)
 EMPTY = ("emptied",)
 GRACE = ("grace_over",)
 TERM = ("signalled", 15)
@@ -89,6 +90,12 @@ def exited(code: int) -> tuple[str, int]:
         pytest.param([TERM], [[End(143)]], id="no worker, no success"),
         pytest.param([USR1, LIFT, USR1], [[], [Start(1)], [Signal(10)]], id="forwarded"),
         pytest.param(
+            [LIFT, exited(1), UNKILLABLE, EMPTY],
+            [[Start(1)], [KillAll()], [End(137)], []],
+            id="what cannot be killed is never left beside the next worker",
+        ),
+        pytest.param([LIFT, UNKILLABLE], [[Start(1)], []], id="nothing was killed"),
+        pytest.param(
             [LIFT, exited(5), TERM], [[Start(1)], [KillAll()], [End(5)]], id="ends while clearing"
         ),
     ],
@@ -117,6 +124,7 @@ EVENTS = st.one_of(
     st.just(OVER),
     st.just(EMPTY),
     st.just(GRACE),
+    st.just(UNKILLABLE),
     st.sampled_from([0, 1, 3, 143]).map(exited),
     st.sampled_from([2, 10, 15]).map(lambda number: ("signalled", number)),
 )
