@@ -109,6 +109,11 @@ class ObjectMeta:
         return controller_of(self.owner_references)
 
 
+def version_number(resource_version: str) -> int:
+    """A resourceVersion as a number; they grow within a kind (KEP-5504). 0 for any other text."""
+    return int(resource_version) if resource_version.isascii() and resource_version.isdigit() else 0
+
+
 def controller_of(references: tuple[OwnerReference, ...]) -> OwnerReference | None:
     """The managing controller among owner references, or ``None``."""
     for reference in references:

@@ -3,6 +3,7 @@
 Also what reconcilers need besides: expectations of their own writes, and an event recorder.
 """
 
+from jobsetpy.api.reconcile import Request, Result
 from jobsetpy.controller._controller import Controller
 from jobsetpy.controller._events import EventRecorder
 from jobsetpy.controller._expectations import Expectations
@@ -23,7 +24,7 @@ from jobsetpy.controller._predicates import (
     not_,
     resource_version_changed,
 )
-from jobsetpy.controller._reconcile import Reconciler, Request, Result
+from jobsetpy.controller._reconcile import Reconciler
 from jobsetpy.controller._watch import INITIAL_PRIORITY, LIVE_PRIORITY, Listener, Source, Watch
 from jobsetpy.errors import TerminalError
 

@@ -16,7 +16,8 @@ import attrs
 import structlog
 
 from jobsetpy.aio import Clock, LoopClock, supervise
-from jobsetpy.controller._reconcile import Reconciler, Request, Result
+from jobsetpy.api.reconcile import Request, Result
+from jobsetpy.controller._reconcile import Reconciler
 from jobsetpy.controller._watch import LIVE_PRIORITY, Listening, Watch, WatchHandler
 from jobsetpy.errors import (
     AlreadyStartedError,

@@ -12,9 +12,9 @@ from typing import Any
 
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api.meta import KubeObject, ObjectKey
+from jobsetpy.api.reconcile import Request
 from jobsetpy.controller._handlers import EventHandler
 from jobsetpy.controller._predicates import Event
-from jobsetpy.controller._reconcile import Request
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from jobsetpy.api.meta import KubeObject, ObjectKey, ResourceInfo, key_of
+from jobsetpy.api.reconcile import Request
 from jobsetpy.controller._predicates import Event
-from jobsetpy.controller._reconcile import Request
 
 T = TypeVar("T")
 

@@ -1,32 +1,50 @@
-"""What the jobs reconciler may be told to do: frozen values to print, compare and carry out.
+"""Plans: what one reconcile does, as frozen values to print, compare and carry out.
 
-Actions of one plan are independent of each other, except that volumes and the Service come before
-the Jobs whose pods need them. Objects are named together with their UID, so that an action decided
-on a stale cache never hits a newer object of the same name.
+Each system has a ``plan_*(observed, memory, now)`` that returns a :class:`Plan`, and a reconciler
+that carries it out. Actions of one plan are independent of each other, except that volumes and the
+Service come before the Jobs whose pods need them. Objects are named together with their UID, so
+that an action decided on a stale cache never hits a newer object of the same name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
 
 import attrs
 
 from jobsetpy.api.jobset import JobSetStatus
+from jobsetpy.api.reconcile import Result
+
+M = TypeVar("M")
+
+
+@attrs.frozen
+class Moment:
+    """When a plan is made, on two clocks.
+
+    Args:
+        wall: aware; for what is written down.
+        monotonic: seconds on a clock that never jumps; for durations.
+    """
+
+    wall: datetime
+    monotonic: float
 
 
 @attrs.frozen
 class EmitEvent:
     """An event about the JobSet; ``type_`` is ``Normal`` or ``Warning``.
 
-    ``job`` names a child Job that it is about in particular, "" if there is none.
+    ``job`` or ``pod`` names a child that it is about in particular, "" if there is none.
     """
 
     type_: str
     reason: str
     message: str
     job: str = ""
+    pod: str = ""
 
 
 @attrs.frozen
@@ -139,8 +157,8 @@ Action = (
 
 
 @attrs.frozen
-class StatusWrite:
-    """A wanted status.
+class StatusChange:
+    """A change of the JobSet's status, stored by one patch.
 
     Args:
         status: the whole of it, for comparison.
@@ -164,6 +182,23 @@ class StatusWrite:
     replicated_jobs_restarted: int = 0
 
 
+@attrs.frozen(kw_only=True)
+class Plan(Generic[M]):
+    """What one reconcile does; plans of a system add the actions that it has.
+
+    Args:
+        memory: what to remember of the JobSet until the next reconcile; ``None`` for nothing.
+        status: the status to store; ``None`` to leave it.
+        notices: events told at once, whether or not anything is stored.
+        result: when to look again, and what was done.
+    """
+
+    memory: M | None = None
+    status: StatusChange | None = None
+    notices: tuple[EmitEvent, ...] = ()
+    result: Result = attrs.field(factory=Result.done)
+
+
 @attrs.frozen
 class JobsPlan:
     """What one pass over a JobSet does.
@@ -179,8 +214,8 @@ class JobsPlan:
     """
 
     actions: tuple[Action, ...] = ()
-    status: StatusWrite | None = None
-    partial_status: StatusWrite | None = None
+    status: StatusChange | None = None
+    partial_status: StatusChange | None = None
     notices: tuple[EmitEvent, ...] = ()
     problem: str = ""
     requeue_after: timedelta | None = None

@@ -1,8 +1,7 @@
 """The JobSet's status: counters of child Jobs, how it is written, and drafts of it.
 
-A draft collects the changes of one pass. Only what differs from the stored status goes into the
-patch, so that fields of other writers (the epochs) are never touched and an unchanged status costs
-no write.
+A draft collects the changes of one reconcile. Only what differs from the stored status goes into
+the patch, so that fields of other writers are never touched and an unchanged status costs no write.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from typing import Any
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
-from jobsetpy.api.jobset import JobSetStatus, ReplicatedJobStatus
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus
 from jobsetpy.api.meta import Condition
 from jobsetpy.domain import conditions as cond
-from jobsetpy.domain.plan import EmitEvent, StatusWrite
+from jobsetpy.domain.plan import EmitEvent, StatusChange
 
 
 class StatusDraft:
-    """A status in the making: set conditions and fields, then ``write`` what became of it."""
+    """A status in the making: set conditions and fields, then ask for the ``change``."""
 
     __slots__ = ("_decisions", "_events", "_now", "_old", "_parts", "_restarted", "status")
 
@@ -32,16 +31,28 @@ class StatusDraft:
         self._parts = {True: 0, False: 0}
         self.status = old
 
-    def set(self, wanted: cond.DesiredCondition) -> None:
-        """Apply the update rule of conditions; a change is announced by an event."""
+    def set(self, wanted: cond.DesiredCondition, *, announce: bool = True) -> bool:
+        """Apply the update rule of conditions; whether that changed anything.
+
+        Args:
+            wanted: what should hold.
+            announce: whether an event tells of a change.
+        """
         conditions = cond.updated(self.status.conditions, wanted, self._now)
-        if conditions is not None:
-            self.status = evolve(self.status, conditions=conditions)
+        if conditions is None:
+            return False
+        self.status = evolve(self.status, conditions=conditions)
+        if announce:
             self._events.append(EmitEvent(wanted.event_type, wanted.reason, wanted.message))
+        return True
 
     def event(self, type_: str, reason: str, message: str, job: str = "") -> None:
         """Announce something beside the conditions, if and when the draft is stored."""
         self._events.append(EmitEvent(type_, reason, message, job))
+
+    def tell(self, *events: EmitEvent) -> None:
+        """Announce these, if and when the draft is stored."""
+        self._events += events
 
     def decided(self, decision: str, times: int = 1) -> None:
         """Note what the failure policy decided, to be counted if and when the draft is stored."""
@@ -82,11 +93,11 @@ class StatusDraft:
         self.set(cond.RESTART_ENDED_COMPLETED)
         self.evolve(terminal_state=keys.TERMINAL_COMPLETED)
 
-    def write(self) -> StatusWrite:
+    def change(self) -> StatusChange:
         """The draft as it is now; later changes do not affect what was returned."""
         was_finished = cond.finished(self._old.conditions)
         end = cond.finished(self.status.conditions) if was_finished is None else None
-        return StatusWrite(
+        return StatusChange(
             status=self.status,
             patch=status_patch(self._old, self.status),
             events=tuple(self._events),
@@ -101,8 +112,7 @@ class StatusDraft:
 def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
     """JSON of the status fields that differ, for a merge patch; {} when none does.
 
-    Lists are written whole, so the patch must carry the resourceVersion it was computed from. The
-    two epochs belong to another writer and are never in it.
+    Lists are written whole, so the patch must carry the resourceVersion it was computed from.
     """
     patch: dict[str, Any] = {}
     if new.conditions != old.conditions:
@@ -116,6 +126,12 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
     if patch or new.restarts != old.restarts:
         # Shown by kubectl also when it is 0, so it is stored with the first write.
         patch["restarts"] = new.restarts
+    if new.synced_epoch != old.synced_epoch:
+        patch["syncedEpoch"] = new.synced_epoch
+    if new.deprecated_epoch != old.deprecated_epoch:
+        patch["deprecatedEpoch"] = new.deprecated_epoch
+    if new.in_place_restart != old.in_place_restart and new.in_place_restart is not None:
+        patch["inPlaceRestart"] = _in_place_restart_json(new.in_place_restart)
     return patch
 
 
@@ -148,3 +164,17 @@ def _counters_json(status: ReplicatedJobStatus) -> dict[str, Any]:
     if status.job_restarts_count_towards_max:
         out["jobRestartsCountTowardsMax"] = list(status.job_restarts_count_towards_max)
     return out
+
+
+def _in_place_restart_json(record: InPlaceRestartStatus) -> dict[str, Any]:
+    """Every field, so that a merge patch leaves nothing of the record before."""
+    at = record.resume_time
+    return {
+        "uncountedEpochs": record.uncounted_epochs,
+        "lastUncountedEpoch": record.last_uncounted_epoch,
+        "pods": record.pods,
+        "restarts": record.restarts,
+        "jobRestarts": record.job_restarts,
+        "resumeTime": None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "containerRestarts": record.container_restarts,
+    }

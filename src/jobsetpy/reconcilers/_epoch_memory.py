@@ -9,18 +9,13 @@ from __future__ import annotations
 import attrs
 
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.meta import ObjectKey, version_number
 from jobsetpy.domain.epochs.decision import Histogram, InvalidEpoch
 from jobsetpy.domain.epochs.failures import Cause
 from jobsetpy.reconcilers import metrics
 
 STATUS_LAG_S = 30.0
 """By then a pod's status is not older any more than the synced epoch that was seen before it."""
-
-
-def version_number(text: str) -> int:
-    """A resourceVersion as a number; they grow within a kind (KEP-5504). 0 for any other text."""
-    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 @attrs.define

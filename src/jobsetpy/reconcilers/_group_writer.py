@@ -96,7 +96,7 @@ class GroupWriter:
                 return
             draft = StatusDraft(current.status, self._clock.now())
             draft.set(wanted)
-            write = draft.write()
+            write = draft.change()
             if not write.patch:
                 return
             version = current.metadata.resource_version

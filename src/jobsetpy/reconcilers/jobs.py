@@ -219,14 +219,14 @@ class JobsReconciler:
 
     # -- status and events --------------------------------------------------------------------
 
-    def _counters_wait_s(self, jobset: JobSet, status: p.StatusWrite, memory: _Memory) -> float:
+    def _counters_wait_s(self, jobset: JobSet, status: p.StatusChange, memory: _Memory) -> float:
         """How long a write that only changes counters has to wait, in seconds."""
         same_restarts = status.status.restarts == jobset.status.restarts
         if not (same_restarts and status.patch.keys() <= _COUNTERS) or status.events:
             return 0.0
         return memory.counters_at + self._settings.counters_every_s - self._clock.monotonic()
 
-    async def _write_status(self, jobset: JobSet, status: p.StatusWrite, memory: _Memory) -> bool:
+    async def _write_status(self, jobset: JobSet, status: p.StatusChange, memory: _Memory) -> bool:
         """Store a status if the JobSet is still the one it was decided on; whether it was.
 
         Raises:
@@ -261,7 +261,7 @@ class JobsReconciler:
         self._events.event(jobset, event.type_, event.reason, event.message, related=related)
 
 
-def _count(key: rt.ObjectKey, status: p.StatusWrite) -> None:
+def _count(key: rt.ObjectKey, status: p.StatusChange) -> None:
     if status.finished == keys.FAILED_CONDITION:
         metrics.jobset_failed(key.namespace, key.name)
     elif status.finished == keys.COMPLETED_CONDITION:

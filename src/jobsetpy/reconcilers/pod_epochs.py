@@ -170,7 +170,7 @@ class PodEpochsReconciler:
         draft = StatusDraft(jobset.status, self._clock.now())
         if decision.failed is not None:
             draft.fail(decision.failed.reason, decision.failed.message)
-        write = draft.write()
+        write = draft.change()
         patch: dict[str, Any] = dict(write.patch)
         ended = left_over(evolve(jobset, status=write.status))
         self._put(patch, write.status.conditions, (*decision.conditions, *ended))

@@ -96,7 +96,7 @@ def test_a_draft_announces_only_changes():
     draft.set(cond.SUSPENDED)
     draft.set(cond.RESTART_ENDED_SUSPENDED)
     draft.set(cond.RESUMED)
-    write = draft.write()
+    write = draft.change()
 
     assert [("Normal", "ResumeJobs", "jobset is resumed")] == [
         (event.type_, event.reason, event.message) for event in write.events
@@ -119,16 +119,19 @@ def test_an_unchanged_draft_writes_nothing():
     """No change, no patch."""
     draft = StatusDraft(JobSetStatus(restarts=3, synced_epoch=2), NOW)
 
-    assert {} == draft.write().patch
+    assert {} == draft.change().patch
 
 
-def test_a_patch_never_holds_the_epochs():
-    """They belong to the reconciler of pod epochs."""
+def test_a_patch_holds_the_epochs_only_if_they_change():
+    """Who does not write them leaves them to the reconciler of pod epochs."""
     draft = StatusDraft(JobSetStatus(synced_epoch=2, deprecated_epoch=1), NOW)
     draft.restart_all(counts_towards_max=True)
-    draft.evolve(synced_epoch=9)
 
-    assert {"restarts": 1, "restartsCountTowardsMax": 1} == draft.write().patch
+    assert {"restarts": 1, "restartsCountTowardsMax": 1} == draft.change().patch
+
+    draft.evolve(synced_epoch=9)
+    assert 9 == draft.change().patch["syncedEpoch"]
+    assert "deprecatedEpoch" not in draft.change().patch
 
 
 def test_foreign_conditions_survive():
@@ -144,4 +147,4 @@ def test_foreign_conditions_survive():
         "message": "",
         "observedGeneration": 4,
         "lastTransitionTime": "2026-01-01T00:00:00Z",
-    } == draft.write().patch["conditions"][0]
+    } == draft.change().patch["conditions"][0]

@@ -49,7 +49,7 @@ def decide(made, *jobs):
     """Why the failure policy cannot be applied to these Jobs, and the events of what it did."""
     draft = StatusDraft(made.status, NOW)
     problem = apply_failure_policy(made.jobset, jobs, draft, Features())
-    return problem, [event.message for event in draft.write().events]
+    return problem, [event.message for event in draft.change().events]
 
 
 @pytest.mark.parametrize(

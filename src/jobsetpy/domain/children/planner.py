@@ -142,7 +142,7 @@ class _Pass:
             fail_beyond_completion(self.stay_failed, self.draft)
             return self._result()
         # What follows tells of actions, and is stored only when those succeeded.
-        before_actions = self.draft.write()
+        before_actions = self.draft.change()
         self._create_what_pods_need()
         if self.features.elastic_jobset:
             self.actions += resizes(self.spec, self.buckets.active)
@@ -167,7 +167,7 @@ class _Pass:
         )
 
     def _result(self, *, problem: str = "", requeue_after: timedelta | None = None) -> JobsPlan:
-        write = self.draft.write()
+        write = self.draft.change()
         return JobsPlan(
             actions=tuple(self.actions),
             status=write,

@@ -1,0 +1,204 @@
+"""How reconcilers store the status of a JobSet.
+
+A write carries the resourceVersion that it was decided on, so nothing is decided twice, however
+stale a cache may be, and a manager that has lost its lease overwrites nothing. Events and metrics
+of a change come after the write and never without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from functools import wraps
+from typing import Any, Final, Protocol, TypeVar
+
+from jobsetpy import runtime as rt
+from jobsetpy.aio import Clock
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.meta import version_number
+from jobsetpy.domain.plan import EmitEvent, StatusChange
+from jobsetpy.errors import ConflictError, NotFoundError
+from jobsetpy.reconcilers import metrics
+
+TRIES: Final = 5
+"""How often one reconcile decides, if the JobSet changes each time before the write."""
+
+
+class StatusWriter:
+    """Writes the status of JobSets for one reconciler.
+
+    Args:
+        client: sends the writes.
+        jobsets: cache of JobSets.
+        events: receives events about JobSets.
+        name: of the expectations, such as ``jobset/status``.
+        own_writes_ttl_s: how long to wait for the cache to show own writes.
+        clock: time.
+        jobs: cache of Jobs, which events may name.
+        pods: cache of pods, which events may name.
+
+    Attributes:
+        expectations: own status writes, by key of the JobSet.
+    """
+
+    def __init__(
+        self,
+        client: rt.Client,
+        jobsets: rt.Store[JobSet],
+        events: rt.EventRecorder,
+        *,
+        name: str,
+        own_writes_ttl_s: float,
+        clock: Clock,
+        jobs: rt.Store[Job] | None = None,
+        pods: rt.Store[Any] | None = None,
+    ) -> None:
+        self._client = client
+        self._jobsets = jobsets
+        self._events = events
+        self._jobs = jobs
+        self._pods = pods
+        self._ahead: dict[rt.ObjectKey, JobSet] = {}
+        self._gone: dict[rt.ObjectKey, str] = {}
+        self.expectations = rt.Expectations(name, ttl_s=own_writes_ttl_s, clock=clock)
+
+    def latest(self, key: rt.ObjectKey) -> JobSet | None:
+        """The newest known state: that of the cache, or what was read or stored here.
+
+        ``None`` if the JobSet is gone, even while the cache still shows it.
+        """
+        cached = self._jobsets.get(key)
+        uid = "" if cached is None else cached.metadata.uid
+        if key in self._gone:
+            if self._gone[key] == uid:
+                return None
+            del self._gone[key]
+        ahead = self._ahead.get(key)
+        if ahead is None:
+            return cached
+        if uid == ahead.metadata.uid and _version(cached) < _version(ahead):
+            return ahead
+        del self._ahead[key]
+        return cached
+
+    async def store(self, jobset: JobSet, change: StatusChange) -> JobSet | None:
+        """Store a change by one patch of ``/status``, then tell its events and count it.
+
+        Args:
+            jobset: what the change was decided on.
+            change: without a patch, nothing is done.
+
+        Returns:
+            The JobSet as it is now, or ``None`` if it is gone.
+
+        Raises:
+            ConflictError: the JobSet is not any more what the change was decided on.
+        """
+        if not change.patch:
+            return jobset
+        meta = jobset.metadata
+        body = {"metadata": {"resourceVersion": meta.resource_version}, "status": change.patch}
+        try:
+            stored = await self._client.merge_patch(
+                JobSet, meta.namespace, meta.name, body, subresource="status"
+            )
+        except NotFoundError:
+            self._ended(meta.key, meta.uid)
+            return None
+        cached = self._jobsets.get(meta.key)
+        if cached is not None and cached.metadata.uid == meta.uid:
+            self._ahead[meta.key] = stored
+            self.expectations.expect_version(
+                meta.key,
+                meta.uid,
+                stored.metadata.resource_version,
+                cached=cached.metadata.resource_version,
+            )
+        self.tell(stored, change.events)
+        _count(meta.key, change)
+        return stored
+
+    async def read(self, key: rt.ObjectKey) -> JobSet | None:
+        """Read a JobSet past the cache, for ``latest``; ``None`` if it is gone."""
+        cached = self._jobsets.get(key)
+        if cached is None:
+            return None
+        try:
+            newer = await self._client.get(JobSet, key.namespace, key.name)
+        except NotFoundError:
+            newer = None
+        if newer is None or newer.metadata.uid != cached.metadata.uid:
+            self._ended(key, cached.metadata.uid)
+        else:
+            self._ahead[key] = newer
+        return self.latest(key)
+
+    def tell(self, jobset: JobSet, events: Iterable[EmitEvent]) -> None:
+        """Record events about a JobSet."""
+        namespace = jobset.metadata.namespace
+        for event in events:
+            related = None
+            if event.job and self._jobs is not None:
+                related = self._jobs.get(rt.ObjectKey(namespace, event.job))
+            elif event.pod and self._pods is not None:
+                related = self._pods.get(rt.ObjectKey(namespace, event.pod))
+            self._events.event(jobset, event.type_, event.reason, event.message, related=related)
+
+    def forget(self, key: rt.ObjectKey) -> None:
+        """The JobSet is not in the cache any more."""
+        self._ahead.pop(key, None)
+        self._gone.pop(key, None)
+        self.expectations.forget(key)
+
+    def _ended(self, key: rt.ObjectKey, uid: str) -> None:
+        self._gone[key] = uid
+        self._ahead.pop(key, None)
+
+
+class _WritesStatus(Protocol):
+    _status: StatusWriter
+
+
+S = TypeVar("S", bound=_WritesStatus)
+
+
+def decide_again_on_conflict(
+    reconcile: Callable[[S, rt.Request], Coroutine[Any, Any, rt.Result]],
+) -> Callable[[S, rt.Request], Coroutine[Any, Any, rt.Result]]:
+    """Have ``reconcile`` observe and plan afresh, at once, when the JobSet had changed meanwhile.
+
+    Something else of the JobSet (the counters of another reconciler, most often) changes often, and
+    a restart must not wait for the queue because of that. Its ``_status.latest`` shows what is read
+    in between. After some tries the ``ConflictError`` goes to the queue.
+    """
+
+    @wraps(reconcile)
+    async def persistent(self: S, request: rt.Request) -> rt.Result:
+        for _ in range(TRIES - 1):
+            try:
+                return await reconcile(self, request)
+            except ConflictError:
+                await self._status.read(request.key)
+        return await reconcile(self, request)
+
+    return persistent
+
+
+def _version(jobset: JobSet | None) -> int:
+    return 0 if jobset is None else version_number(jobset.metadata.resource_version)
+
+
+def _count(key: rt.ObjectKey, change: StatusChange) -> None:
+    if change.finished == keys.FAILED_CONDITION:
+        metrics.jobset_failed(key.namespace, key.name)
+    elif change.finished == keys.COMPLETED_CONDITION:
+        metrics.jobset_completed(key.namespace, key.name)
+    for decision in change.decisions:
+        metrics.failure_decided(decision)
+    if change.restarted:
+        metrics.restarted("recreate")
+    for _ in range(change.jobs_restarted):
+        metrics.restarted("job")
+    for _ in range(change.replicated_jobs_restarted):
+        metrics.restarted("replicated_job")
