@@ -30,7 +30,7 @@ from bench.bare_loop import BareLoop
 from bench.common import ROOT, create_namespace, install_crd, manager_process, say, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.admission._handlers import MUTATE_JOBSET, VALIDATE_JOBSET
-from jobsetpy.client import KubeClient, connect
+from jobsetpy.client import Client, connect
 from jobsetpy.serving import x509
 from support.install import apply_object
 from support.manager_process import cpu_seconds, free_port
@@ -108,7 +108,7 @@ def percentiles(latencies: list[float]) -> str:
     return " / ".join(f"{value * 1000:.1f}" for value in (*chosen, ordered[-1])) + " ms"
 
 
-async def apply_configurations(client: KubeClient, port: int, authority: bytes) -> None:
+async def apply_configurations(client: Client, port: int, authority: bytes) -> None:
     """The shipped webhook configurations, for a server on loopback."""
     text = (ROOT / "config/webhook/configurations.yaml").read_text()
     for document in yaml.safe_load_all(text):

@@ -38,7 +38,7 @@ from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest, KubeClient, connect
+from jobsetpy.client import Client, HttpRequest, connect
 from support.account import token_of
 from support.install import apply_object
 
@@ -80,7 +80,7 @@ class Life:
 class Controller:
     """What the agent looks at and writes to, and a watch on its pod."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
         self.epoch = 0
         self.seen_at = 0.0
@@ -242,7 +242,7 @@ def image_root() -> Iterator[dict[str, str]]:
 
 @contextlib.asynccontextmanager
 async def prepared(
-    client: KubeClient, server: str, folder: Path, ca: bytes
+    client: Client, server: str, folder: Path, ca: bytes
 ) -> AsyncIterator[dict[str, str]]:
     """JobSet, pod, account and a token bound to the pod; the agent's environment."""
     await install_crd(client)

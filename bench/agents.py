@@ -49,7 +49,7 @@ from jobsetpy.agent.settings import Settings
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import KubeClient, connect
+from jobsetpy.client import Client, connect
 from jobsetpy.informers._events import ListCompleted, Listed, ListStarted
 from jobsetpy.informers._watcher import Watcher
 
@@ -133,7 +133,7 @@ class Agent:
 class Fleet:
     """All agents, and what they share."""
 
-    def __init__(self, client: KubeClient, tasks: aio.Supervisor, pods: Sequence[str]) -> None:
+    def __init__(self, client: Client, tasks: aio.Supervisor, pods: Sequence[str]) -> None:
         self.client = client
         self.tasks = tasks
         self.sidecar = False
@@ -307,7 +307,7 @@ def jobset(name: str, jobs: int, pods: int, **spec: Any) -> dict[str, Any]:
     }
 
 
-async def make_pods(client: KubeClient, kubeconfig: str, jobs: int, per_job: int) -> list[str]:
+async def make_pods(client: Client, kubeconfig: str, jobs: int, per_job: int) -> list[str]:
     """The pods that the Job controller would make; it is not there, to leave the machine alone."""
     async with asyncio.timeout(ROUND_S):
         while len(found := (await client.list_page(Job, NAMESPACE)).items) < jobs:  # noqa: ASYNC110

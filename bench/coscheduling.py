@@ -28,7 +28,7 @@ import uvloop
 
 from bench.common import create_namespace, say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
-from jobsetpy.client import KubeClient, connect
+from jobsetpy.client import Client, connect
 from support.coscheduler_process import CoschedulerProcess, ExtenderSite, coscheduler_process
 from support.gangs import Binds, create_all, delete_all, make_node, pod_body, set_scheduler
 
@@ -43,7 +43,7 @@ class Bench:
     """One cluster, and pods as they are bound."""
 
     def __init__(
-        self, cluster: Cluster, site: ExtenderSite, client: KubeClient, folder: Path, seed: int
+        self, cluster: Cluster, site: ExtenderSite, client: Client, folder: Path, seed: int
     ) -> None:
         self.cluster = cluster
         self.site = site

@@ -22,7 +22,7 @@ import uvloop
 from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api.core import Pod
-from jobsetpy.client import HttpRequest, KubeClient, connect
+from jobsetpy.client import Client, HttpRequest, connect
 from support.deployed import DEPLOYMENT, Replicas, WebhookCalls, kill, memory_mb, process_of
 from support.install import SYSTEM, apply_all, jobsets_served, rendered
 from support.scenario import build_images, gang_jobset, kill_worker, pod_log_folders, run_gang
@@ -54,7 +54,7 @@ class Figures:
 class Bench:
     """One run."""
 
-    def __init__(self, client: KubeClient, cluster: Cluster, rounds: int, pods: int) -> None:
+    def __init__(self, client: Client, cluster: Cluster, rounds: int, pods: int) -> None:
         self.client = client
         self.cluster = cluster
         self.rounds = rounds

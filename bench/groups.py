@@ -37,7 +37,7 @@ from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.client import HttpRequest, KubeClient, connect
+from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.errors import NotFoundError
 from support.follow import following
 from support.install import CONFIG, apply_manifest, install_manager
@@ -126,7 +126,7 @@ class Signal:
         return self.at
 
 
-async def set_barrier(client: KubeClient, pod: str, state: dict[str, Any]) -> None:
+async def set_barrier(client: Client, pod: str, state: dict[str, Any]) -> None:
     """Say of a pod what the kubelet would."""
     status = {
         "name": keys.GROUP_INIT_CONTAINER,
@@ -146,7 +146,7 @@ async def set_barrier(client: KubeClient, pod: str, state: dict[str, Any]) -> No
     )
 
 
-async def pod_names(client: KubeClient) -> list[str]:
+async def pod_names(client: Client) -> list[str]:
     """Of all pods of the namespace."""
     names: list[str] = []
     token = ""
@@ -263,7 +263,7 @@ def line_time(folders: list[Path], pod: tuple[str, str], container: str, text: s
     return 0.0
 
 
-async def until_gone(client: KubeClient) -> None:
+async def until_gone(client: Client) -> None:
     """Wait until the JobSet is deleted."""
     for _ in range(300):
         try:
@@ -275,7 +275,7 @@ async def until_gone(client: KubeClient) -> None:
 
 
 async def real_once(
-    client: KubeClient, cluster: Cluster, signal: Signal, pods: int, token: dict[str, Any]
+    client: Client, cluster: Cluster, signal: Signal, pods: int, token: dict[str, Any]
 ) -> tuple[float, float, float, float]:
     """Gather one group; seconds from the last start to the steps of :data:`STEPS`."""
     (node,) = (await client.list_page(Node)).items

@@ -33,7 +33,7 @@ from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest, KubeClient, connect
+from jobsetpy.client import Client, HttpRequest, connect
 from support.follow import following
 
 
@@ -65,13 +65,13 @@ class JobWatch:
         return time.monotonic()
 
 
-async def bodies_of(client: KubeClient, namespace: str) -> list[dict]:
+async def bodies_of(client: Client, namespace: str) -> list[dict]:
     """What the manager sent, as far as it can be told from what is stored."""
     answer = await client.raw(HttpRequest(method="GET", path=JOBS_PATH.format(namespace)))
     return [as_sent(item) for item in msgspec.json.decode(answer.body)["items"]]
 
 
-async def fail_job(client: KubeClient, namespace: str, name: str) -> None:
+async def fail_job(client: Client, namespace: str, name: str) -> None:
     """Mark a Job as failed, as the Job controller does."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     conditions = [
@@ -99,7 +99,7 @@ def job_template() -> dict:
 
 
 async def by_manager(
-    client: KubeClient, kubeconfig: str, namespace: str, count: int, log: Path
+    client: Client, kubeconfig: str, namespace: str, count: int, log: Path
 ) -> dict[str, float]:
     """Create and recreate through the manager; wall and CPU seconds."""
     async with contextlib.AsyncExitStack() as stack:
@@ -156,7 +156,7 @@ async def by_manager(
 
 
 async def by_bare_loop(
-    client: KubeClient, kubeconfig: str, namespace: str, bodies: list[bytes], names: list[str]
+    client: Client, kubeconfig: str, namespace: str, bodies: list[bytes], names: list[str]
 ) -> dict[str, float]:
     """Create and recreate by the bare loop; wall seconds."""
     count = len(bodies)

@@ -35,7 +35,7 @@ from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest, KubeClient, connect
+from jobsetpy.client import Client, HttpRequest, connect
 from support.follow import following
 from support.manager_process import free_port
 
@@ -75,7 +75,7 @@ class StatusWatch:
 
 
 @contextlib.asynccontextmanager
-async def watching(client: KubeClient, namespace: str):
+async def watching(client: Client, namespace: str):
     """The Jobs of a namespace, and the JobSets with a status."""
     watch = JobWatch()
     statuses = StatusWatch(watch)
@@ -86,7 +86,7 @@ async def watching(client: KubeClient, namespace: str):
         yield watch, statuses
 
 
-async def by_name(client: KubeClient, path: str) -> dict[str, dict]:
+async def by_name(client: Client, path: str) -> dict[str, dict]:
     answer = await client.raw(HttpRequest(method="GET", path=path))
     return {item["metadata"]["name"]: item for item in msgspec.json.decode(answer.body)["items"]}
 
@@ -115,7 +115,7 @@ class Setup:
 
 
 async def by_manager(
-    client: KubeClient, setup: Setup, namespace: str, bodies: list[dict], *, jobs: int, qps: int
+    client: Client, setup: Setup, namespace: str, bodies: list[dict], *, jobs: int, qps: int
 ) -> dict[str, float]:
     """Create all JobSets and let the manager, with this limit of its own, do the rest."""
     count = len(bodies)
@@ -150,7 +150,7 @@ async def by_manager(
 
 
 async def by_bare_loop(
-    client: KubeClient, kubeconfig: str, namespace: str, sets: list[tuple[bytes, ...]], jobs: int
+    client: Client, kubeconfig: str, namespace: str, sets: list[tuple[bytes, ...]], jobs: int
 ) -> dict[str, float]:
     """The same requests; ``sets``: JobSet, Service, status and Jobs of each."""
     bare = BareLoop(kubeconfig)
@@ -177,7 +177,7 @@ async def by_bare_loop(
         return {"wall": wall}
 
 
-async def as_requests(client: KubeClient, namespace: str, bodies: list[dict]) -> list[tuple]:
+async def as_requests(client: Client, namespace: str, bodies: list[dict]) -> list[tuple]:
     """What each JobSet cost, by what is stored now."""
     jobs = await by_name(client, JOBS_PATH.format(namespace))
     services = await by_name(client, SERVICES_PATH.format(namespace))
@@ -201,7 +201,7 @@ async def as_requests(client: KubeClient, namespace: str, bodies: list[dict]) ->
     return out
 
 
-async def remove(client: KubeClient, namespace: str) -> None:
+async def remove(client: Client, namespace: str) -> None:
     """Leave the API server as it was, without waiting for a garbage collector."""
     for path in (JOBS_PATH, JOBSETS_PATH):
         url = f"{path.format(namespace)}?propagationPolicy=Background"

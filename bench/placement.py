@@ -24,7 +24,7 @@ from jobsetpy import admission, aio
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.app import wiring
-from jobsetpy.client import HttpRequest, KubeClient, connect
+from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.manager import Manager
 from jobsetpy.testing import eventually
 from support.follow import following
@@ -49,7 +49,7 @@ class Requests(Counter):
 
 
 @contextlib.asynccontextmanager
-async def manager(client: KubeClient, port: int, *, gates: bool):
+async def manager(client: Client, port: int, *, gates: bool):
     """A manager with webhooks."""
     settings = admission.WebhookSettings(
         bind_address=f"127.0.0.1:{port}",
@@ -69,7 +69,7 @@ async def manager(client: KubeClient, port: int, *, gates: bool):
         await running
 
 
-async def pod_requests(client: KubeClient) -> Counter[str]:
+async def pod_requests(client: Client) -> Counter[str]:
     """What the API server counted: requests for pods by verb, and creations it refused."""
     answer = await client.raw(HttpRequest(method="GET", path="/metrics"))
     found: Counter[str] = Counter()
@@ -89,7 +89,7 @@ async def pod_requests(client: KubeClient) -> Counter[str]:
     return found
 
 
-async def one(admin: KubeClient, requests: Requests, namespace: str, options, wait_s: float):
+async def one(admin: Client, requests: Requests, namespace: str, options, wait_s: float):
     """Place everything once; seconds and requests."""
     count = options.jobs * options.pods
     bound: dict[str, float] = {}
@@ -134,7 +134,7 @@ async def one(admin: KubeClient, requests: Requests, namespace: str, options, wa
     }
 
 
-async def make_racks(client: KubeClient, pool: str, count: int) -> None:
+async def make_racks(client: Client, pool: str, count: int) -> None:
     """Two nodes for each of ``count`` racks, all at once."""
     await in_parallel(
         count,
@@ -188,7 +188,7 @@ async def measure(
             rows.append(row)
 
 
-async def empty(client: KubeClient, namespace: str) -> bool:
+async def empty(client: Client, namespace: str) -> bool:
     """Whether no pod is left."""
     return not (await client.list_page(Pod, namespace, limit=1)).items
 

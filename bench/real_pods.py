@@ -17,7 +17,7 @@ import uvloop
 
 from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
-from jobsetpy.client import KubeClient, connect
+from jobsetpy.client import Client, connect
 from support.install import install_manager
 from support.scenario import (
     Restart,
@@ -58,7 +58,7 @@ MODES = {
 
 
 async def measure(
-    client: KubeClient, cluster: Cluster, mode: str, pods: int, rounds: int
+    client: Client, cluster: Cluster, mode: str, pods: int, rounds: int
 ) -> list[Restart]:
     """Restarts of one gang, one after the other."""
     gang = MODES[mode].jobset(f"{mode}-{pods}", pods)

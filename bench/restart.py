@@ -30,7 +30,7 @@ from bench.common import (
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.client import KubeClient, connect
+from jobsetpy.client import Client, connect
 from support.follow import following
 
 NAMESPACE = "bench"
@@ -79,7 +79,7 @@ class JobSetWatch:
         return seen[epoch]
 
 
-async def pod_names(client: KubeClient) -> list[str]:
+async def pod_names(client: Client) -> list[str]:
     names: list[str] = []
     token = ""
     while True:
@@ -192,7 +192,7 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
         await until_gone(client)
 
 
-async def until_gone(client: KubeClient) -> None:
+async def until_gone(client: Client) -> None:
     start = time.monotonic()
     while await pod_names(client):
         await asyncio.sleep(1.0)

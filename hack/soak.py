@@ -30,7 +30,7 @@ from rich.table import Table
 
 from hack.cluster import Cluster
 from jobsetpy import aio
-from jobsetpy.client import KubeClient, connect
+from jobsetpy.client import Client, connect
 from support.install import create_namespace
 from support.soak_lives import Lives
 from support.soak_managers import Managers, Sample
@@ -121,7 +121,7 @@ async def soak(cluster: Cluster, folder: Path, settings: Settings) -> Outcome:
 
 
 async def _soak(
-    cluster: Cluster, client: KubeClient, managers: Managers, settings: Settings
+    cluster: Cluster, client: Client, managers: Managers, settings: Settings
 ) -> Outcome:
     rand = random.Random(settings.seed)
     world = World(client, NAMESPACE, random.Random(settings.seed + 1))

@@ -5,7 +5,7 @@ minor versions; these do not.
 """
 
 from jobsetpy.api.meta import KubeObject, ObjectKey, ResourceInfo, key_of, resource
-from jobsetpy.client import Client, KubeClient, connect
+from jobsetpy.client import Client, connect
 from jobsetpy.controller import (
     Controller,
     Event,
@@ -29,6 +29,9 @@ from jobsetpy.controller import (
 from jobsetpy.errors import TerminalError
 from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, SharedInformer, Store, Tally
 from jobsetpy.manager import Manager, ManagerSettings
+
+KubeClient = Client
+"""Another name of ``Client``."""
 
 __all__ = [
     "BY_NAMESPACE",

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobsetpy import aio
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.errors import LeadershipLostError, StreamBrokenError
 from jobsetpy.manager import LeaderElectionSettings
 from jobsetpy.manager._leader import LeaderElector
@@ -84,7 +84,7 @@ class Contender:
                 namespace="default", name="x", identity="manager", **TIMES
             )
             self.elector = LeaderElector(
-                KubeClient(self.network).apart(),
+                Client(self.network).unpooled(),
                 settings,
                 clock=self.clock,
                 now=self.now,

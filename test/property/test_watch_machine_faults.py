@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from jobsetpy.client._protocol import WatchFrame
+from jobsetpy.client import WatchFrame
 from jobsetpy.errors import (
     ApiTimeoutError,
     ConnectFailedError,

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from jobsetpy.client import HttpRequest, KubeClient
+from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import NotFoundError
 from jobsetpy.testing import eventually
 from support.install import CONFIG, apply_manifest, create_namespace
@@ -28,7 +28,7 @@ _ACCOUNT_TIMEOUT_S = 60.0
 
 
 async def token_of(
-    client: KubeClient, namespace: str, account: str, *, bound_to: dict[str, Any] | None = None
+    client: Client, namespace: str, account: str, *, bound_to: dict[str, Any] | None = None
 ) -> str:
     """A token of an account, which may come into being only after its namespace.
 
@@ -55,7 +55,7 @@ async def token_of(
 
 
 async def account_kubeconfig(
-    client: KubeClient, kubeconfig: str | Path, folder: Path, namespace: str, account: str
+    client: Client, kubeconfig: str | Path, folder: Path, namespace: str, account: str
 ) -> Path:
     """A kubeconfig like the given one, but with the rights of a service account.
 
@@ -71,14 +71,14 @@ async def account_kubeconfig(
     return own
 
 
-async def install_roles(client: KubeClient) -> None:
+async def install_roles(client: Client) -> None:
     """The manager's namespace, account and all its roles, without the manager."""
     await create_namespace(client, SYSTEM)
     for name in ROLES:
         await apply_manifest(client, CONFIG / f"{name}.yaml")
 
 
-async def manager_kubeconfig(client: KubeClient, kubeconfig: str | Path, folder: Path) -> Path:
+async def manager_kubeconfig(client: Client, kubeconfig: str | Path, folder: Path) -> Path:
     """A kubeconfig with the rights that the manager ships with; installs its roles."""
     await install_roles(client)
     return await account_kubeconfig(client, kubeconfig, folder, SYSTEM, MANAGER)

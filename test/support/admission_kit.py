@@ -5,7 +5,7 @@ import copy
 import json
 import ssl
 
-from jobsetpy.client._protocol import HttpRequest
+from jobsetpy.client import HttpRequest
 
 JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 

@@ -20,8 +20,7 @@ from jobsetpy import aio
 from jobsetpy.agent.follower import connect
 from jobsetpy.agent.main import Agent
 from jobsetpy.agent.settings import load
-from jobsetpy.client import HttpRequest, HttpResponse, KubeClient, Transport
-from jobsetpy.client._protocol import ByteStream
+from jobsetpy.client import ByteStream, Client, HttpRequest, HttpResponse, Transport
 
 
 class Counting:
@@ -58,7 +57,7 @@ class One:
     def __init__(self, pod: str) -> None:
         settings = load({**os.environ, "POD_NAME": pod})
         self.counting = Counting(connect(settings).transport)
-        self.agent = Agent(settings, KubeClient(self.counting), log=self.log)
+        self.agent = Agent(settings, Client(self.counting), log=self.log)
         self.lifted = asyncio.Event()
         self.seconds = 0.0
 

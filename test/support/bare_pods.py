@@ -6,7 +6,7 @@ import asyncio
 
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 
 POD_SPEC = {
     "restartPolicy": "Never",
@@ -15,7 +15,7 @@ POD_SPEC = {
 }
 
 
-async def make_pods(client: KubeClient, namespace: str, jobs: int, per_job: int) -> list[str]:
+async def make_pods(client: Client, namespace: str, jobs: int, per_job: int) -> list[str]:
     """Wait for the Jobs, then create their pods; the pods' names."""
     async with asyncio.timeout(60):
         while len(found := (await client.list_page(Job, namespace)).items) < jobs:  # noqa: ASYNC110 - others make them

@@ -17,7 +17,7 @@ from typing import Any
 
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.core import Pod
-from jobsetpy.client import HttpRequest, KubeClient, KubernetesAsyncioTransport
+from jobsetpy.client import Client, HttpRequest, KubernetesAsyncioTransport
 from jobsetpy.errors import NotFoundError, TransportError
 from support.install import SYSTEM
 
@@ -31,7 +31,7 @@ PAUSE_S = 0.05
 class Replicas:
     """The manager's pods in the cluster of ``client``."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
 
     async def pods(self) -> list[Pod]:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from jobsetpy.api import keys
-from jobsetpy.client import HttpRequest, KubeClient
+from jobsetpy.client import Client, HttpRequest
 from jobsetpy.testing import eventually
 from support.soak_lives import KINDS
 from support.soak_world import World
@@ -22,7 +22,7 @@ STEP_S = 90.0
 class Group:
     """JobSets of one namespace, each with two Jobs of two pods, played by a ``World``."""
 
-    def __init__(self, client: KubeClient, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
         self.world = World(client, namespace, random.Random(8))
@@ -118,7 +118,7 @@ class Group:
 
 
 @contextlib.asynccontextmanager
-async def attempt_of(client: KubeClient, namespace: str) -> AsyncIterator[Group]:
+async def attempt_of(client: Client, namespace: str) -> AsyncIterator[Group]:
     """A group that plays within the block, and whose JobSets are deleted in the end."""
     group = Group(client, namespace)
     async with group.world.playing():

@@ -15,7 +15,7 @@ from jobsetpy import aio
 from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.errors import ApiError, TransportError
 from support.follow import following
 
@@ -38,7 +38,7 @@ class Fleet:
         namespace, name: the JobSet.
     """
 
-    def __init__(self, client: KubeClient, namespace: str, name: str) -> None:
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
         self.client = client
         self.namespace = namespace
         self.name = name

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from jobsetpy import aio
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.informers import SharedInformer
 
 Note = Callable[[Any, bool], None]
@@ -32,7 +32,7 @@ class _Telling:
 
 @contextlib.asynccontextmanager
 async def following(
-    client: KubeClient, cls: type, note: Note, **scope: str
+    client: Client, cls: type, note: Note, **scope: str
 ) -> AsyncIterator[SharedInformer[Any]]:
     """Within the block ``note`` hears of every object in scope; those present, before it begins."""
     informer: SharedInformer[Any] = SharedInformer(client, cls, backoff_cap_s=2.0, **scope)

@@ -13,7 +13,7 @@ from typing import Any
 from hack.cluster import Cluster
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node
-from jobsetpy.client import HttpRequest, KubeClient
+from jobsetpy.client import Client, HttpRequest
 from jobsetpy.coscheduler._pods import GroupPod
 from support.follow import following
 
@@ -55,7 +55,7 @@ def set_scheduler(cluster: Cluster, config: Mapping[str, Any], *, start: bool = 
         cluster.start_component("kube-scheduler")
 
 
-async def make_node(client: KubeClient, name: str, cpu: int, **labels: str) -> None:
+async def make_node(client: Client, name: str, cpu: int, **labels: str) -> None:
     """A node without a kubelet, with room for so many pods of one CPU."""
     room = {"cpu": str(cpu), "memory": "640Gi", "pods": str(max(110, cpu))}
     conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
@@ -106,7 +106,7 @@ def pod_body(
 
 
 async def create_all(
-    client: KubeClient, bodies: Iterable[Mapping[str, Any]], *, namespace: str = NAMESPACE,
+    client: Client, bodies: Iterable[Mapping[str, Any]], *, namespace: str = NAMESPACE,
     at_once: int = 16,
 ) -> None:  # fmt: skip
     """Create pods in this order, some at a time."""
@@ -121,7 +121,7 @@ async def create_all(
             group.create_task(worker())
 
 
-async def delete_all(client: KubeClient, group: str = "", *, namespace: str = NAMESPACE) -> None:
+async def delete_all(client: Client, group: str = "", *, namespace: str = NAMESPACE) -> None:
     """Delete all pods, or those of a group, at once."""
     query = (("gracePeriodSeconds", "0"),)
     if group:
@@ -144,7 +144,7 @@ class Binds:
         self.checks: list[Callable[[], None]] = []
 
     @contextlib.asynccontextmanager
-    async def watching(self, client: KubeClient) -> AsyncIterator[Binds]:
+    async def watching(self, client: Client) -> AsyncIterator[Binds]:
         """Watch within the block."""
         async with following(client, GroupPod, self._note, namespace=NAMESPACE):
             yield self

@@ -18,7 +18,7 @@ import yaml
 from hack.kustomize import render
 from jobsetpy.api.core import Namespace
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest, KubeClient
+from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import AlreadyExistsError, NotFoundError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ GROUP_FLAGS = [
 ``config/group-scheduling`` beside ``config/default``."""
 
 
-async def apply_manifest(client: KubeClient, path: Path) -> None:
+async def apply_manifest(client: Client, path: Path) -> None:
     """Server-side apply every document of a YAML file, by its own kind."""
     for document in yaml.safe_load_all(path.read_text()):
         if document:
@@ -77,7 +77,7 @@ def path_of(document: dict[str, Any]) -> str:
     return f"{prefix}{middle}/{plural}/{document['metadata']['name']}"
 
 
-async def apply_object(client: KubeClient, document: dict[str, Any]) -> None:
+async def apply_object(client: Client, document: dict[str, Any]) -> None:
     """Server-side apply one object given as JSON data."""
     for subject in document.get("subjects", ()):
         if subject["kind"] == "ServiceAccount":
@@ -93,13 +93,13 @@ async def apply_object(client: KubeClient, document: dict[str, Any]) -> None:
     )
 
 
-async def install_crd(client: KubeClient) -> None:
+async def install_crd(client: Client) -> None:
     """Apply the CRD and wait until JobSets can be listed."""
     await apply_manifest(client, ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml")
     await jobsets_served(client)
 
 
-async def jobsets_served(client: KubeClient) -> None:
+async def jobsets_served(client: Client) -> None:
     """Wait until JobSets can be listed."""
     for _ in range(100):
         with contextlib.suppress(NotFoundError):
@@ -109,7 +109,7 @@ async def jobsets_served(client: KubeClient) -> None:
     raise SystemExit("the CRD was applied but its resource does not appear")
 
 
-async def create_namespace(client: KubeClient, name: str) -> None:
+async def create_namespace(client: Client, name: str) -> None:
     """Make a namespace if it is not there."""
     with contextlib.suppress(AlreadyExistsError):
         await client.create(
@@ -118,7 +118,7 @@ async def create_namespace(client: KubeClient, name: str) -> None:
 
 
 async def install_manager(
-    client: KubeClient, image: str = MANAGER_IMAGE, *, folder: str = "default"
+    client: Client, image: str = MANAGER_IMAGE, *, folder: str = "default"
 ) -> None:
     """What a folder of ``config/`` makes, with ``image``; returns without waiting for the manager.
 
@@ -129,13 +129,13 @@ async def install_manager(
     await jobsets_served(client)
 
 
-async def apply_all(client: KubeClient, documents: Iterable[dict[str, Any]]) -> None:
+async def apply_all(client: Client, documents: Iterable[dict[str, Any]]) -> None:
     """Server-side apply all of them, each after those it needs."""
     for document in sorted(documents, key=_rank):
         await apply_object(client, document)
 
 
-async def delete_all(client: KubeClient, documents: Iterable[dict[str, Any]]) -> None:
+async def delete_all(client: Client, documents: Iterable[dict[str, Any]]) -> None:
     """Delete all of them that are there, as ``kubectl delete -k`` does; does not wait."""
     for document in sorted(documents, key=_rank, reverse=True):
         with contextlib.suppress(NotFoundError):

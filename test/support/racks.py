@@ -16,7 +16,7 @@ import msgspec
 from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node, Pod
-from jobsetpy.client import HttpRequest, KubeClient
+from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import ApiError
 from support.follow import following
 
@@ -24,9 +24,7 @@ MERGE = "application/merge-patch+json"
 _ROOM = {"cpu": "64", "memory": "64Gi", "pods": "110"}
 
 
-async def make_rack(
-    client: KubeClient, name: str, *, key: str, nodes: int = 2, pool: str = ""
-) -> None:
+async def make_rack(client: Client, name: str, *, key: str, nodes: int = 2, pool: str = "") -> None:
     """Make the nodes of one rack.
 
     Args:
@@ -94,7 +92,7 @@ def exclusive_jobset(
 
 
 @contextlib.asynccontextmanager
-async def kubelets(client: KubeClient) -> AsyncIterator[None]:
+async def kubelets(client: Client) -> AsyncIterator[None]:
     """Within the block, pods of JobSets that are being deleted come to their end, as failed."""
     ending: set[str] = set()
     news: asyncio.Queue[Pod] = asyncio.Queue()
@@ -121,7 +119,7 @@ async def kubelets(client: KubeClient) -> AsyncIterator[None]:
         yield
 
 
-async def set_phase(client: KubeClient, namespace: str, name: str, phase: str) -> None:
+async def set_phase(client: Client, namespace: str, name: str, phase: str) -> None:
     """Have a pod run, succeed or fail.
 
     Its end lies in the past, so that the Job controller does not wait before it makes another.
@@ -134,7 +132,7 @@ async def set_phase(client: KubeClient, namespace: str, name: str, phase: str) -
     await client.merge_patch(Pod, namespace, name, {"status": status}, subresource="status")
 
 
-async def kill(client: KubeClient, namespace: str, name: str) -> None:
+async def kill(client: Client, namespace: str, name: str) -> None:
     """Delete a pod without grace."""
     body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
     await client.raw(
@@ -146,7 +144,7 @@ async def kill(client: KubeClient, namespace: str, name: str) -> None:
     )
 
 
-async def webhook_rejections(client: KubeClient, *webhooks: str) -> float:
+async def webhook_rejections(client: Client, *webhooks: str) -> float:
     """How many requests the API server refused because one of these webhooks said so or failed."""
     answer = await client.raw(HttpRequest(method="GET", path="/metrics"))
     total = 0.0

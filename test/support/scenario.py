@@ -26,7 +26,7 @@ from hack.cluster._requirements import BUILD_PACKAGES, require_programs
 from hack.images.project import build
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest, KubeClient
+from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import NotFoundError
 from support.install import AGENT_IMAGE, CONFIG, ROOT, apply_manifest
 from support.timeline import Phase, Timeline
@@ -187,7 +187,7 @@ def supervised_jobset(
     return jobset
 
 
-async def manager_ready(client: KubeClient, timeout_s: float = 90) -> None:
+async def manager_ready(client: Client, timeout_s: float = 90) -> None:
     """Wait until the manager's pod is ready, and is the one that was installed last."""
     path = "/apis/apps/v1/namespaces/jobset-system/deployments/jobset-controller-manager"
     deadline = time.monotonic() + timeout_s
@@ -207,7 +207,7 @@ async def manager_ready(client: KubeClient, timeout_s: float = 90) -> None:
 
 @contextlib.asynccontextmanager
 async def run_gang(
-    client: KubeClient, jobset: dict[str, Any], pods: int, pod_logs: Sequence[Path] = ()
+    client: Client, jobset: dict[str, Any], pods: int, pod_logs: Sequence[Path] = ()
 ) -> AsyncIterator[Timeline]:
     """Create a gang, wait until all workers run, follow it, delete it in the end.
 

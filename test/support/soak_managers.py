@@ -15,7 +15,7 @@ import attrs
 
 from hack.cluster import Cluster
 from jobsetpy.app.main import EXIT_LEADERSHIP_LOST
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.serving import x509
 from support.manager_process import ManagerProcess, free_port
 from support.tcp_proxy import TcpProxy
@@ -59,7 +59,7 @@ class Managers:
     def __init__(
         self,
         cluster: Cluster,
-        client: KubeClient,
+        client: Client,
         namespace: str,
         folder: Path,
         *,

@@ -21,7 +21,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap, Pod, Service
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.errors import ApiError, ConflictError, NotFoundError, TransportError
 from support.follow import following
 
@@ -68,7 +68,7 @@ class World:
         rand: how long kubelets take.
     """
 
-    def __init__(self, client: KubeClient, namespace: str, rand: random.Random) -> None:
+    def __init__(self, client: Client, namespace: str, rand: random.Random) -> None:
         self.client = client
         self.namespace = namespace
         self.jobsets: dict[str, JobSet] = {}

@@ -21,7 +21,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from support.follow import following
 
 
@@ -61,7 +61,7 @@ class Timeline:
 
     def __init__(
         self,
-        client: KubeClient,
+        client: Client,
         namespace: str,
         name: str,
         *,

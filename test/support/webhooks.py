@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError
 from support.install import CONFIG, apply_object
 
@@ -18,7 +18,7 @@ _NAMES: Final[tuple[tuple[type[Any], str], ...]] = (
 )
 
 
-async def apply_webhooks(client: KubeClient, port: int, bundle: str = "") -> None:
+async def apply_webhooks(client: Client, port: int, bundle: str = "") -> None:
     """Have the API server call a manager that listens on ``port`` of loopback.
 
     Args:
@@ -36,7 +36,7 @@ async def apply_webhooks(client: KubeClient, port: int, bundle: str = "") -> Non
         await apply_object(client, document)
 
 
-async def delete_webhooks(client: KubeClient) -> None:
+async def delete_webhooks(client: Client) -> None:
     """As in a cluster that has none."""
     for kind, name in _NAMES:
         with contextlib.suppress(NotFoundError):

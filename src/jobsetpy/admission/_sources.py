@@ -10,7 +10,7 @@ from typing import Protocol
 from jobsetpy import aio
 from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
 from jobsetpy.admission._settings import WebhookSettings
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.errors import ConflictError
 from jobsetpy.serving import x509
 from jobsetpy.serving.secrets import CA_CERT, CA_KEY, TLS_CERT, TLS_KEY, Secret, decoded
@@ -68,7 +68,7 @@ class SecretSource:
     and injected together before any certificate of the new one is served.
     """
 
-    def __init__(self, client: KubeClient, settings: WebhookSettings, *, clock: aio.Clock) -> None:
+    def __init__(self, client: Client, settings: WebhookSettings, *, clock: aio.Clock) -> None:
         self._client = client
         self._settings = settings
         self._clock = clock

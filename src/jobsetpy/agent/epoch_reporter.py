@@ -22,7 +22,7 @@ from jobsetpy.agent.log import Log
 from jobsetpy.agent.model import Pod
 from jobsetpy.aio import Backoff
 from jobsetpy.api import keys
-from jobsetpy.client._protocol import Client
+from jobsetpy.client import Client
 from jobsetpy.errors import (
     ApiError,
     ForbiddenError,

@@ -12,9 +12,7 @@ from jobsetpy.agent.barrier import Action, Barrier
 from jobsetpy.agent.log import Log
 from jobsetpy.agent.model import JobSet
 from jobsetpy.agent.settings import Settings
-from jobsetpy.client._kube import KubeClient
-from jobsetpy.client._protocol import Client
-from jobsetpy.client._slim import SlimTransport
+from jobsetpy.client import Client, SlimTransport
 from jobsetpy.errors import ForbiddenError
 from jobsetpy.informers._events import (
     Applied,
@@ -35,7 +33,7 @@ sign of life, so that thousands of waiting agents cost no requests; a peer that 
 sooner, by TCP keep-alive."""
 
 
-def connect(settings: Settings) -> KubeClient:
+def connect(settings: Settings) -> Client:
     """A client of the pod's own service account; nothing is sent yet."""
     folder = settings.service_account_dir
     transport = SlimTransport.in_cluster(
@@ -44,7 +42,7 @@ def connect(settings: Settings) -> KubeClient:
         host=settings.api_host,
         port=settings.api_port,
     )
-    return KubeClient(transport)
+    return Client(transport)
 
 
 class Follower:

@@ -39,9 +39,7 @@ from jobsetpy.api.group_signal import (
     progress_of,
     timed_out_message,
 )
-from jobsetpy.client._kube import KubeClient
-from jobsetpy.client._protocol import Client
-from jobsetpy.client._slim import SlimTransport
+from jobsetpy.client import Client, SlimTransport
 from jobsetpy.errors import ForbiddenError, TransportError
 from jobsetpy.informers._events import Applied, Listed, WatchEvent
 from jobsetpy.informers._observer import NullObserver
@@ -270,7 +268,7 @@ class _WatchLog(NullObserver):
         self._log(f"cannot watch the {kind}", level="warning", **fields)
 
 
-def connect(settings: Settings) -> KubeClient | None:
+def connect(settings: Settings) -> Client | None:
     """A client of the pod's own service account; ``None`` if there is no API server to ask."""
     folder = settings.service_account_dir
     if not settings.api_host or not Path(folder, "token").exists():
@@ -284,7 +282,7 @@ def connect(settings: Settings) -> KubeClient | None:
         )
     except (TransportError, ValueError):
         return None
-    return KubeClient(transport)
+    return Client(transport)
 
 
 async def _run(settings: Settings, log: Log, start: float) -> int:

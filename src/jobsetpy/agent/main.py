@@ -21,7 +21,7 @@ from jobsetpy.agent.probe import BarrierServer, listen
 from jobsetpy.agent.settings import EXIT_USAGE, ConfigurationError, Settings, load
 from jobsetpy.agent.signals import leave_on_signals
 from jobsetpy.aio import LoopClock, supervise
-from jobsetpy.client._protocol import Client
+from jobsetpy.client import Client
 
 EXIT_LISTEN: Final = 1
 """The barrier's port cannot be had, or something else failed before the barrier lifted: the kubelet

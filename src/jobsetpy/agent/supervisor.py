@@ -42,7 +42,7 @@ from jobsetpy.agent.worker_settings import (
     workers_environ,
 )
 from jobsetpy.aio import LoopClock, supervise
-from jobsetpy.client._protocol import Client
+from jobsetpy.client import Client
 
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
 """Exit code when the pod is told to stop while there is no worker; not 0, see ``Worker``."""

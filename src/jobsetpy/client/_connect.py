@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from jobsetpy.client._aiohttp import KubernetesAsyncioTransport
+from jobsetpy.client._client import Client
 from jobsetpy.client._http import USER_AGENT
-from jobsetpy.client._kube import KubeClient
 from jobsetpy.client._send import RequestObserver
-from jobsetpy.client._transport import KubernetesAsyncioTransport
 from jobsetpy.errors import ConnectFailedError
 
 
@@ -23,7 +23,7 @@ async def connect(
     user_agent: str = USER_AGENT,
     observer: RequestObserver | None = None,
     environ: Mapping[str, str] | None = None,
-) -> KubeClient:
+) -> Client:
     """A client for the cluster that this process is meant to talk to.
 
     The first of these that is there: ``kubeconfig``, the files of ``$KUBECONFIG``, the service
@@ -48,7 +48,7 @@ async def connect(
     transport = await _transport(
         kubeconfig, context, user_agent, os.environ if environ is None else environ
     )
-    return KubeClient(transport, qps=qps, burst=burst, timeout_s=timeout_s, observer=observer)
+    return Client(transport, qps=qps, burst=burst, timeout_s=timeout_s, observer=observer)
 
 
 def _home_kubeconfig(environ: Mapping[str, str]) -> Path | None:

@@ -1,19 +1,33 @@
-"""A fence around writes: refused from a moment on, even if that moment passed while they waited.
+"""A fence around a leader's writes: none is sent, or delivered, after leadership ended.
 
-Whoever leads may write for as long as nobody else can lead, and not a moment longer. The check
-stands right before the bytes go out, because a process can be stopped between any two steps and go
-on minutes later, with whatever it was about to send.
+A leader may write for as long as nobody else can lead, and not a moment longer. The check stands
+right before the bytes go out, because a process can be stopped between any two steps and go on
+minutes later, with whatever it was about to send.
+
+What was sent must not arrive late either. Closing a connection does not end what was written to it:
+the process's own buffer is flushed first, and the kernel goes on delivering what it has, for
+minutes, after the process forgot about it or was stopped. A write that hung in a broken network
+would arrive when the network is well again, and somebody else leads by then. So the connection of a
+write that failed or was cancelled is aborted. (RFC 9293, 3.10.4 and 3.10.5: CLOSE sends what is
+queued, ABORT does not.)
 
 On the agent's import path: standard library only.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable
-from contextvars import ContextVar
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from jobsetpy.errors import LeadershipLostError
+
+_ABORT_ON_CLOSE = (1).to_bytes(4, sys.byteorder) + bytes(4)  # struct linger: on, for 0 seconds
+_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 
 class WriteFence:
@@ -55,6 +69,47 @@ class WriteFence:
             msg = "refused to write: this process does not lead, or not any more"
             raise LeadershipLostError(msg)
 
+    def admit(self, connection: asyncio.WriteTransport | None) -> None:
+        """Check, and prepare the connection; to be called right before a write is sent on it.
 
-in_force: ContextVar[WriteFence | None] = ContextVar("write_fence", default=None)
-"""The fence of the request that is being sent; transports that wait before they send look at it."""
+        From then on the end of the connection, whatever ends it, discards what is not delivered
+        yet; and what nobody confirms for ``grace_s`` is discarded by the kernel itself, even if
+        this process is stopped.
+
+        Raises:
+            LeadershipLostError: the fence is closed; nothing may be sent.
+        """
+        self.check()
+        own = None if connection is None else connection.get_extra_info("socket")
+        if own is None:
+            return
+        # Another handle of the same socket: event loops do not let everything through theirs.
+        with suppress(OSError), socket.socket(fileno=os.dup(own.fileno())) as handle:
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT_ON_CLOSE)
+            if _USER_TIMEOUT is not None:
+                timeout_ms = max(1, round(self.grace_s * 1000))
+                handle.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, timeout_ms)
+
+
+@contextmanager
+def abort_on_failure(
+    fence: WriteFence,
+) -> Iterator[Callable[[asyncio.WriteTransport | None], None]]:
+    """Abort the connection that a write was sent on if the block fails or is cancelled.
+
+    Yields:
+        ``fence.admit``, which remembers the connection for this.
+    """
+    used: list[asyncio.WriteTransport] = []
+
+    def admit(connection: asyncio.WriteTransport | None) -> None:
+        fence.admit(connection)
+        if connection is not None:
+            used.append(connection)
+
+    try:
+        yield admit
+    except BaseException:
+        for connection in used:
+            connection.abort()
+        raise

@@ -1,8 +1,8 @@
-"""A byte stream cut into watch frames, whatever pieces it comes in.
+"""Splits a byte stream into watch frames, whatever pieces it comes in.
 
 A watch is a sequence of JSON documents, one on a line (Kubernetes API concepts, "Efficient
 detection of changes"). The server escapes line feeds inside of strings, so a line feed always ends
-a document, and cutting bytes there never cuts a character.
+a document, and splitting there never splits a character.
 """
 
 from __future__ import annotations
@@ -10,17 +10,25 @@ from __future__ import annotations
 import msgspec
 
 from jobsetpy.client._errors import decode_error
-from jobsetpy.client._protocol import ByteStream, WatchFrame
+from jobsetpy.client._transport import ByteStream
 from jobsetpy.errors import StreamBrokenError
 
 MAX_LINE = 64 * 1024 * 1024
 """Bytes of one frame; objects are smaller than etcd's request limit, which is 1.5 MiB."""
 
+
+class WatchFrame(msgspec.Struct, frozen=True):
+    """One line of a watch: ``type`` as sent and the object's undecoded JSON."""
+
+    type: str
+    object: msgspec.Raw
+
+
 _decode = msgspec.json.Decoder(WatchFrame).decode
 
 
-class FrameCutter:
-    """Collects pieces and gives out whole lines; linear in the bytes fed, also for long lines."""
+class LineSplitter:
+    """Splits a stream into lines and decodes each; linear in the bytes fed, also for long lines."""
 
     __slots__ = ("_pieces", "_size")
 
@@ -77,18 +85,18 @@ def _frame(line: bytes) -> WatchFrame:
         raise decode_error("WatchEvent", problem) from problem
 
 
-class FrameStream:
-    """The open watch: ``WatchStream`` on a ``ByteStream``.
+class WatchStream:
+    """A watch that is open.
 
     ``read`` may be cancelled, for example by an idle deadline, and called again: nothing is lost.
     It has no deadline of its own; how long silence is good only the watcher knows.
     """
 
-    __slots__ = ("_cutter", "_stream")
+    __slots__ = ("_splitter", "_stream")
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._cutter = FrameCutter()
+        self._splitter = LineSplitter()
 
     async def read(self) -> list[WatchFrame]:
         """All frames that have come, at least one; empty at the clean end of the watch.
@@ -100,8 +108,8 @@ class FrameStream:
         while True:
             piece = await self._stream.read()
             if not piece:
-                self._cutter.finish()
+                self._splitter.finish()
                 return []
-            frames = self._cutter.feed(piece)
+            frames = self._splitter.feed(piece)
             if frames:
                 return frames

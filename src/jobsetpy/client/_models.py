@@ -12,10 +12,22 @@ import msgspec
 
 from jobsetpy.client._errors import UNDECODABLE, decode_error
 from jobsetpy.client._http import percent_encode
-from jobsetpy.client._protocol import Page
 from jobsetpy.errors import DecodeError
 
 T = TypeVar("T")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a list.
+
+    ``continue_token`` is "" on the last page. ``bad`` holds a DecodeError for each object that
+    does not fit the model: it is left out of ``items``, so that one bad object stalls nothing.
+    """
+
+    items: list[T]
+    resource_version: str
+    continue_token: str
+    bad: list[DecodeError] = []
 
 
 class Resource(Protocol):

@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from jobsetpy.client._errors import MAX_BODY, error_from_response
-from jobsetpy.client._fence import WriteFence, in_force
-from jobsetpy.client._protocol import ByteStream, HttpRequest, HttpResponse, Transport
 from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._retry import Retry, Safety
+from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
 from jobsetpy.errors import ApiTimeoutError, JobSetPyError, StreamBrokenError, TransportError
 
 
@@ -47,10 +46,9 @@ class Sender:
         limiter: ``None`` for no limit.
         observer: told of every attempt.
         rand: uniform numbers in [0, 1) for jitter.
-        fence: writes that it refuses are not sent, and none outlasts it.
     """
 
-    __slots__ = ("_fence", "_limiter", "_observer", "_rand", "transport")
+    __slots__ = ("_limiter", "observer", "rand", "transport")
 
     def __init__(
         self,
@@ -59,27 +57,11 @@ class Sender:
         limiter: RateLimiter | None = None,
         observer: RequestObserver | None = None,
         rand: Callable[[], float] = random.random,
-        fence: WriteFence | None = None,
     ) -> None:
         self.transport = transport
+        self.observer = observer
+        self.rand = rand
         self._limiter = limiter
-        self._observer = observer
-        self._rand = rand
-        self._fence = fence
-
-    def fenced(self, fence: WriteFence) -> Sender:
-        """The same, limit included, but for writes that ``fence`` refuses."""
-        return Sender(
-            self.transport,
-            limiter=self._limiter,
-            observer=self._observer,
-            rand=self._rand,
-            fence=fence,
-        )
-
-    def apart(self, transport: Transport, limiter: RateLimiter | None) -> Sender:
-        """The same on another transport, with a limit of its own and without a fence."""
-        return Sender(transport, limiter=limiter, observer=self._observer, rand=self._rand)
 
     async def send(
         self, verb: str, resource: str, safety: Safety, request: HttpRequest
@@ -90,7 +72,8 @@ class Sender:
             verb: for errors and metrics.
             resource: for metrics.
             safety: what a repetition could spoil.
-            request: ``timeout_s`` is the deadline of the whole call.
+            request: ``timeout_s`` is the deadline of the whole call; with a fence, no attempt
+                begins or goes on after that closed.
 
         Raises:
             ApiError: the last answer, if it is no success (2xx).
@@ -98,25 +81,25 @@ class Sender:
             LeadershipLostError: the fence refuses this write.
         """
         clock = asyncio.get_running_loop().time
-        fence = None if safety is Safety.READ else self._fence
+        fence = request.fence
         started = clock()
         deadline = started + request.timeout_s
-        observer = self._observer
+        observer = self.observer
         retry: Retry | None = None
         refreshed = False
         attempt = request
         while True:
             if self._limiter is not None and not self._limiter.try_acquire():
                 await self._throttle(deadline, verb, request)
-                attempt = _until(request, deadline - clock())
+                attempt = request.with_timeout(deadline - clock())
             if observer is not None:
                 started = clock()
             failure: JobSetPyError
             try:
-                if fence is None:
-                    response = await self.transport.request(attempt)
-                else:
-                    response = await self._write(attempt, fence)
+                if fence is not None:
+                    fence.check()
+                    attempt = attempt.with_timeout(min(attempt.timeout_s, fence.remaining_s()))
+                response = await self.transport.request(attempt)
             except TransportError as broken:
                 if observer is not None:
                     observer.on_response(verb, resource, None, clock() - started)
@@ -134,15 +117,15 @@ class Sender:
                     # Refused credentials mean that nothing was done: any request may go again.
                     refreshed = True
                     await self._refresh(deadline, verb, request)
-                    attempt = _until(request, deadline - clock())
+                    attempt = request.with_timeout(deadline - clock())
                     continue
             if retry is None:
-                retry = Retry(safety, rand=self._rand)
+                retry = Retry(safety, rand=self.rand)
             wait = retry.wait_after(failure, deadline - clock())
             if wait is None:
                 raise failure
             await asyncio.sleep(wait)
-            attempt = _until(request, deadline - clock())
+            attempt = request.with_timeout(deadline - clock())
 
     @asynccontextmanager
     async def stream(
@@ -165,18 +148,20 @@ class Sender:
             started = clock()
             answered = False
             try:
-                async with self.transport.stream(_until(request, deadline - started)) as stream:
+                async with self.transport.stream(
+                    request.with_timeout(deadline - started)
+                ) as stream:
                     answered = True
                     status, headers = stream.status, stream.headers
-                    if self._observer is not None:
-                        self._observer.on_response(verb, resource, status, clock() - started)
+                    if self.observer is not None:
+                        self.observer.on_response(verb, resource, status, clock() - started)
                     if 200 <= status < 300:
                         yield stream
                         return
                     body = await _read_refusal(stream, deadline)
             except TransportError:
-                if not answered and self._observer is not None:
-                    self._observer.on_response(verb, resource, None, clock() - started)
+                if not answered and self.observer is not None:
+                    self.observer.on_response(verb, resource, None, clock() - started)
                 raise
             if status != 401 or refreshed:
                 raise error_from_response(
@@ -184,17 +169,6 @@ class Sender:
                 )
             refreshed = True
             await self._refresh(deadline, verb, request)
-
-    async def _write(self, request: HttpRequest, fence: WriteFence) -> HttpResponse:
-        """Send a write that ends with the fence: in flight, too, it is given up then."""
-        fence.check()
-        token = in_force.set(fence)
-        try:
-            return await self.transport.request(
-                _until(request, min(request.timeout_s, fence.remaining_s()))
-            )
-        finally:
-            in_force.reset(token)
 
     async def _throttle(self, deadline: float, verb: str, request: HttpRequest) -> None:
         limiter = self._limiter
@@ -210,8 +184,8 @@ class Sender:
             )
             raise ApiTimeoutError(msg) from None
         finally:
-            if self._observer is not None:
-                self._observer.on_throttled(clock() - started)
+            if self.observer is not None:
+                self.observer.on_throttled(clock() - started)
 
     async def _refresh(self, deadline: float, verb: str, request: HttpRequest) -> None:
         try:
@@ -238,18 +212,6 @@ def target_of(request: HttpRequest) -> str:
             return plural
         case _:
             return request.path
-
-
-def _until(request: HttpRequest, remaining_s: float) -> HttpRequest:
-    return HttpRequest(
-        method=request.method,
-        path=request.path,
-        query=request.query,
-        body=request.body,
-        content_type=request.content_type,
-        accept=request.accept,
-        timeout_s=max(remaining_s, 0.001),
-    )
 
 
 async def _read_refusal(stream: ByteStream, deadline: float) -> bytes:

@@ -17,16 +17,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
+from jobsetpy.client._connection import Connection, open_connection
 from jobsetpy.client._http import USER_AGENT, Origin, parse_origin, target
-from jobsetpy.client._protocol import ByteStream, HttpRequest, HttpResponse
+from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse
 from jobsetpy.client._watched_file import WatchedFile
-from jobsetpy.client._wire import Wire, open_wire
-from jobsetpy.errors import (
-    ApiTimeoutError,
-    ConnectFailedError,
-    StreamBrokenError,
-    TransportError,
-)
+from jobsetpy.errors import ConnectFailedError, StreamBrokenError, TransportError
 
 SERVICE_ACCOUNT_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN_FILE: Final = f"{SERVICE_ACCOUNT_DIR}/token"
@@ -95,8 +90,8 @@ class SlimTransport:
         self._server_hostname = server_hostname or self._origin.host
         self._user_agent = user_agent
         self._turns = asyncio.Semaphore(MAX_CONNECTIONS)
-        self._idle: list[Wire] = []
-        self._open: set[Wire] = set()
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
         self._closed = False
 
     @classmethod
@@ -135,48 +130,36 @@ class SlimTransport:
         )
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """Send and read the whole answer, whatever its status.
-
-        Raises:
-            ConnectFailedError: nothing was sent.
-            StreamBrokenError: the connection broke; the request may have been carried out.
-            ApiTimeoutError: ``timeout_s`` passed.
-        """
+        """See ``Transport``."""
         try:
             async with asyncio.timeout(request.timeout_s), self._turns:
-                wire = self._take_idle()
-                if wire is not None:
+                connection = self._take_idle()
+                if connection is not None:
                     try:
-                        return await self._exchange(wire, request)
+                        return await self._exchange(connection, request)
                     except StreamBrokenError:
-                        if wire.answered or request.method not in _SAFE_METHODS:
+                        if connection.answered or request.method not in _SAFE_METHODS:
                             raise
                 return await self._exchange(await self._connect(request), request)
         except TimeoutError:
-            raise _timed_out(request) from None
+            raise request.timed_out() from None
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
-        """Send and yield the answer when its headers are there; leaving closes it at once.
-
-        ``timeout_s`` bounds connecting and the headers, not what is read later.
-
-        Raises:
-            ConnectFailedError, StreamBrokenError, ApiTimeoutError: as ``request``.
-        """
-        wire: Wire | None = None
+        """See ``Transport``."""
+        connection: Connection | None = None
         try:
             try:
                 async with asyncio.timeout(request.timeout_s):
-                    wire = await self._connect(request)
-                    self._send(wire, request)
-                    status, headers = await wire.response()
+                    connection = await self._connect(request)
+                    self._send(connection, request)
+                    status, headers = await connection.response()
             except TimeoutError:
-                raise _timed_out(request) from None
-            yield _Stream(wire, status, headers)
+                raise request.timed_out() from None
+            yield _Stream(connection, status, headers)
         finally:
-            if wire is not None:
-                self._drop(wire)
+            if connection is not None:
+                self._drop(connection)
 
     async def refresh_credentials(self) -> None:
         """Read the token file at the next request, changed or not."""
@@ -188,33 +171,33 @@ class SlimTransport:
         """Close all connections, also those in use; requests after this fail."""
         self._closed = True
         self._idle.clear()
-        wires = tuple(self._open)
-        for wire in wires:
-            self._drop(wire)
+        connections = tuple(self._open)
+        for connection in connections:
+            self._drop(connection)
         try:
             async with asyncio.timeout(1.0):
-                for wire in wires:
-                    await wire.lost
+                for connection in connections:
+                    await connection.lost
         except TimeoutError:
             pass
 
     # ---- one exchange -----------------------------------------------------------------------
 
-    async def _exchange(self, wire: Wire, request: HttpRequest) -> HttpResponse:
+    async def _exchange(self, connection: Connection, request: HttpRequest) -> HttpResponse:
         kept = False
         try:
-            self._send(wire, request)
-            status, headers = await wire.response()
+            self._send(connection, request)
+            status, headers = await connection.response()
             pieces = []
-            while piece := await wire.read():
+            while piece := await connection.read():
                 pieces.append(piece)
-            kept = wire.finish() and self._keep(wire)
+            kept = connection.finish() and self._keep(connection)
             return HttpResponse(status, headers, b"".join(pieces))
         finally:
             if not kept:
-                self._drop(wire)
+                self._drop(connection)
 
-    def _send(self, wire: Wire, request: HttpRequest) -> None:
+    def _send(self, connection: Connection, request: HttpRequest) -> None:
         body = request.body
         headers = [
             ("Host", self._origin.authority),
@@ -228,31 +211,33 @@ class SlimTransport:
             headers.append(("Content-Type", request.content_type))
             headers.append(("Content-Length", str(len(body))))
         path = self._origin.prefix + target(request.path, request.query)
-        wire.send(request.method, path, headers, body)
+        if request.fence is not None:
+            request.fence.admit(connection.transport)
+        connection.send(request.method, path, headers, body)
 
     # ---- connections ------------------------------------------------------------------------
 
-    def _take_idle(self) -> Wire | None:
+    def _take_idle(self) -> Connection | None:
         now = asyncio.get_running_loop().time()
         while self._idle:
-            wire = self._idle.pop()
-            if wire.reusable and now - wire.idle_since < KEEPALIVE_S:
-                return wire
-            self._drop(wire)
+            connection = self._idle.pop()
+            if connection.reusable and now - connection.idle_since < KEEPALIVE_S:
+                return connection
+            self._drop(connection)
         return None
 
-    def _keep(self, wire: Wire) -> bool:
+    def _keep(self, connection: Connection) -> bool:
         if self._closed or (len(self._idle) >= MAX_IDLE and not self._turns.locked()):
             return False  # while others wait for their turn, the connection is not idle for long
-        wire.idle_since = asyncio.get_running_loop().time()
-        self._idle.append(wire)
+        connection.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(connection)
         return True
 
-    def _drop(self, wire: Wire) -> None:
-        self._open.discard(wire)
-        wire.abort()
+    def _drop(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        connection.abort()
 
-    async def _connect(self, request: HttpRequest) -> Wire:
+    async def _connect(self, request: HttpRequest) -> Connection:
         if self._closed:
             msg = "the transport is closed"
             raise TransportError(msg)
@@ -263,13 +248,15 @@ class SlimTransport:
             # A shorter deadline of the request is told as what it is, by the caller.
             limit = CONNECT_TIMEOUT_S if request.timeout_s > CONNECT_TIMEOUT_S else None
             async with asyncio.timeout(limit):
-                wire = await open_wire(origin.host, origin.port, self._tls(), self._server_hostname)
+                connection = await open_connection(
+                    origin.host, origin.port, self._tls(), self._server_hostname
+                )
         except TimeoutError:
             raise ConnectFailedError(f"{what}: no answer") from None
         except OSError as problem:
             raise ConnectFailedError(f"{what}: {type(problem).__name__}: {problem}") from problem
-        self._open.add(wire)
-        return wire
+        self._open.add(connection)
+        return connection
 
     def _tls(self) -> ssl.SSLContext | None:
         if not self._origin.tls:
@@ -300,17 +287,12 @@ class SlimTransport:
 
 
 class _Stream:
-    __slots__ = ("_wire", "headers", "status")
+    __slots__ = ("_connection", "headers", "status")
 
-    def __init__(self, wire: Wire, status: int, headers: Mapping[str, str]) -> None:
-        self._wire = wire
+    def __init__(self, connection: Connection, status: int, headers: Mapping[str, str]) -> None:
+        self._connection = connection
         self.status = status
         self.headers = headers
 
     async def read(self) -> bytes:
-        return await self._wire.read()
-
-
-def _timed_out(request: HttpRequest) -> ApiTimeoutError:
-    msg = f"{request.method} {request.path}: no answer in {request.timeout_s:.3g} s"
-    return ApiTimeoutError(msg)
+        return await self._connection.read()

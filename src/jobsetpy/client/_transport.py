@@ -1,162 +1,85 @@
-"""The transport of the manager and of library users: any cluster, any way to log in.
+"""What a transport is: it sends one request to one API server and knows nothing of Kubernetes.
 
-kubernetes_asyncio reads the configuration and the credentials (kubeconfig files, exec plugins,
-OpenID, service accounts; see ``_login``). HTTP is done on aiohttp directly, in this module only,
-because kubernetes_asyncio's own REST client logs bodies, Secrets included, overrides every time
-limit by "none", and costs several times the request itself.
+There are two: one on kubernetes_asyncio and aiohttp (manager, library users), and a slim one on
+h11 for the agent. Retries, errors, limits and deadlines are written once, in ``Client``.
+
+This module is on the agent's start-up path: standard library and msgspec only, no attrs.
 """
 
 from __future__ import annotations
 
-import asyncio
-import io
-import os
-import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
-import aiohttp
-import yarl
-from aiohttp.connector import Connection
+import msgspec
 
-from jobsetpy.client._cut import cut_on_failure, use
-from jobsetpy.client._fence import in_force
-from jobsetpy.client._http import USER_AGENT, target
-from jobsetpy.client._login import (
-    FixedLogin,
-    KubeconfigLogin,
-    Login,
-    ServiceAccountLogin,
-    unusable,
-)
-from jobsetpy.client._protocol import ByteStream, HttpRequest, HttpResponse
-from jobsetpy.client._watched_file import WatchedFile
-from jobsetpy.errors import (
-    ApiTimeoutError,
-    ConnectFailedError,
-    StreamBrokenError,
-    TransportError,
-)
-
-MAX_CONNECTIONS = 64
-"""Requests in flight at once; more wait for their turn within their own deadlines."""
-
-CONNECT_TIMEOUT_S = 10.0
-"""For one connection with its TLS handshake: silence there is found long before the deadline."""
-
-KEEPALIVE_S = 30.0
-"""How long an idle connection is kept: less than servers and load balancers do (60 s and more),
-so that a request rarely meets a connection that is just being closed."""
-
-RELOAD_S = 60.0
-"""How often credentials are looked at again. Service account tokens are renewed when 80 % of
-their life is over, so minutes before they end."""
-
-FRESH_S = 1.0
-"""How long new credentials are not doubted: many requests may be under way with the old ones."""
-
-_READ_BUFFER = 2**18
-_LARGE_BODY = 2**20
+from jobsetpy.client._fence import WriteFence
+from jobsetpy.errors import ApiTimeoutError
 
 
-class KubernetesAsyncioTransport:
-    """HTTP/1.1 on aiohttp with kubernetes_asyncio's configuration.
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, without credentials (the transport adds them).
 
-    Requests share a pool of keep-alive connections; streams have connections of their own, so
-    that open watches take nothing from requests. Certificates are verified unless the
-    configuration says otherwise. Bodies are never logged, redirects never followed. Answers are
-    asked for uncompressed: inside of a cluster, time is dearer than bytes. A proxy is used if the
-    kubeconfig names one (``proxy-url``); environment variables are not looked at.
-
-    Args:
-        login: host, TLS and credentials: a ``Login`` (see ``from_kubeconfig`` and
-            ``in_cluster``) or a ready ``kubernetes_asyncio.client.Configuration``.
-        user_agent: the User-Agent header.
-        max_connections: for requests; streams are not counted.
-
-    Raises:
-        ConnectFailedError: the TLS files of the configuration cannot be used.
+    ``query`` values are not yet percent-encoded. ``timeout_s`` bounds the whole exchange of
+    ``Transport.request``, and connecting plus response headers of ``Transport.stream``. ``fence``
+    is that of a leader's write, ``None`` for everything else.
     """
 
-    def __init__(
-        self,
-        login: Login | Any,
-        *,
-        user_agent: str = USER_AGENT,
-        max_connections: int = MAX_CONNECTIONS,
-    ) -> None:
-        self._login: Login = login if hasattr(login, "renew") else FixedLogin(login)
-        configuration = self._configuration = self._login.configuration
-        self._renew_at = 0.0
-        self._lock = asyncio.Lock()
-        self._refreshes = 0
-        self._fresh_until = 0.0
-        self._base = str(configuration.host).rstrip("/")
-        self._ssl = _ssl_context(configuration) if self._base.startswith("https:") else None
-        self._tls_files = _tls_files(configuration, seen=True)
-        self._user_agent = user_agent
-        self._max_connections = max_connections
-        self._requests: aiohttp.ClientSession | None = None
-        self._streams: aiohttp.ClientSession | None = None
-        self._closed = False
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    content_type: str = "application/json"
+    accept: str = "application/json"
+    timeout_s: float = 30.0
+    fence: WriteFence | None = None
 
-    @classmethod
-    async def from_kubeconfig(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        context: str | None = None,
-        user_agent: str = USER_AGENT,
-    ) -> KubernetesAsyncioTransport:
-        """Log in as a kubeconfig file says.
+    def with_timeout(self, seconds: float) -> HttpRequest:
+        """The same request with another ``timeout_s``, of at least a millisecond."""
+        return msgspec.structs.replace(self, timeout_s=max(seconds, 0.001))
 
-        Token files are read again as they change; exec plugins and OpenID are run again when
-        what they gave expires; after a 401 the whole file is read anew.
+    def timed_out(self) -> ApiTimeoutError:
+        """The error for no answer within ``timeout_s``."""
+        msg = f"{self.method} {self.path}: no answer in {self.timeout_s:.3g} s"
+        return ApiTimeoutError(msg)
 
-        Args:
-            path: of the file, or several, separated as in ``$KUBECONFIG``.
-            context: which context of it; its current one if ``None``.
-            user_agent: the User-Agent header.
+
+class HttpResponse(msgspec.Struct, frozen=True):
+    """A complete answer of any status; header names are lower-case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class ByteStream(Protocol):
+    """A response whose body is still coming."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    async def read(self) -> bytes:
+        """The next bytes as they come, of any length; b"" at a clean end.
 
         Raises:
-            ConnectFailedError: the file or what it names cannot be used.
+            StreamBrokenError: the connection broke off.
         """
-        login = KubeconfigLogin(os.fspath(path), context)
-        try:
-            await login.load()
-        except Exception as problem:  # loaders and plugins raise anything
-            raise unusable(f"kubeconfig {path}", problem) from problem
-        return cls(login, user_agent=user_agent)
+        ...
 
-    @classmethod
-    def in_cluster(
-        cls,
-        *,
-        token_file: str | None = None,
-        ca_file: str | None = None,
-        environ: Mapping[str, str] | None = None,
-        user_agent: str = USER_AGENT,
-    ) -> KubernetesAsyncioTransport:
-        """Log in with the Pod's service account.
 
-        The token file is read again every minute, and at once after a 401.
+class Transport(Protocol):
+    """Sends requests to one API server as one user.
 
-        Args:
-            token_file: instead of the usual one.
-            ca_file: instead of the usual one.
-            environ: instead of the process's environment.
-            user_agent: the User-Agent header.
+    It follows no redirects and retries nothing. Credentials are read again when they rotate; after
+    a 401 the caller may call ``refresh_credentials`` once and send again.
 
-        Raises:
-            ConnectFailedError: this is no Pod, or its files cannot be used.
-        """
-        login = ServiceAccountLogin(token_file=token_file, ca_file=ca_file, environ=environ)
-        try:
-            login.load_now()
-        except Exception as problem:  # the loader has exceptions of its own
-            raise unusable("service account", problem) from problem
-        return cls(login, user_agent=user_agent)
+    A request with a fence is sent only if ``fence.admit`` allows it when a connection is ready.
+    If such a request fails or is cancelled, its connection is aborted, not closed, so that nothing
+    of it is delivered later.
+    """
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """Send and read the whole answer, whatever its status.
@@ -165,298 +88,24 @@ class KubernetesAsyncioTransport:
             ConnectFailedError: nothing was sent, perhaps for lack of credentials.
             StreamBrokenError: the connection broke; the request may have been carried out.
             ApiTimeoutError: ``timeout_s`` passed.
+            LeadershipLostError: the request's fence is closed; nothing was sent.
         """
-        if in_force.get() is None:
-            return await self._request(request)
-        with cut_on_failure():
-            return await self._request(request)
+        ...
 
-    async def _request(self, request: HttpRequest) -> HttpResponse:
-        timeout_s = request.timeout_s
-        try:
-            headers = await self._headers(request, timeout_s)
-            session = self._requests or self._open_requests()
-            async with session.request(
-                request.method,
-                yarl.URL(self._base + target(request.path, request.query), encoded=True),
-                data=_data(request.body),
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(
-                    total=timeout_s, sock_connect=_connect_timeout(timeout_s)
-                ),
-                allow_redirects=False,
-                proxy=self._configuration.proxy,
-                ssl=self._ssl if self._ssl is not None else True,
-                server_hostname=self._configuration.tls_server_name,
-            ) as response:
-                body = await response.read()
-                return HttpResponse(response.status, _Headers(response.headers), body)
-        except (TimeoutError, aiohttp.ClientError, OSError) as problem:
-            raise self._translate(problem, request) from problem
-
-    @asynccontextmanager
-    async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[ByteStream]:
         """Send and yield the answer when its headers are there; leaving closes it at once.
 
         ``timeout_s`` bounds connecting and the headers, not what is read later.
 
         Raises:
-            ConnectFailedError, StreamBrokenError, ApiTimeoutError: as ``request``.
+            ConnectFailedError, StreamBrokenError, ApiTimeoutError, LeadershipLostError: as above.
         """
-        timeout_s = request.timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                headers = await self._headers(request, timeout_s)
-                session = self._streams or self._open_streams()
-                response = await session.request(
-                    request.method,
-                    yarl.URL(self._base + target(request.path, request.query), encoded=True),
-                    data=_data(request.body),
-                    headers=headers,
-                    timeout=aiohttp.ClientTimeout(
-                        total=None, sock_connect=_connect_timeout(timeout_s)
-                    ),
-                    allow_redirects=False,
-                    proxy=self._configuration.proxy,
-                    ssl=self._ssl if self._ssl is not None else True,
-                    server_hostname=self._configuration.tls_server_name,
-                )
-        except (TimeoutError, aiohttp.ClientError, OSError) as problem:
-            raise self._translate(problem, request) from problem
-        try:
-            yield _Stream(response)
-        finally:
-            _drop(response)
+        ...
 
     async def refresh_credentials(self) -> None:
-        """Read all credentials anew, once for all requests that were refused together.
-
-        Raises:
-            ConnectFailedError: they cannot be read.
-        """
-        seen = self._refreshes
-        clock = asyncio.get_running_loop().time
-        keys = self._configuration.api_key
-        async with self._lock:
-            if self._refreshes != seen or clock() < self._fresh_until:
-                return  # what was refused was sent with the credentials before these
-            before = keys.get("BearerToken")
-            try:
-                await self._login.load()
-                exchanged = self._tls_anew()
-            except Exception as problem:
-                raise unusable("credentials", problem) from problem
-            self._refreshes += 1
-            if exchanged or keys.get("BearerToken") != before:
-                self._fresh_until = clock() + FRESH_S
+        """Forget cached credentials; the next request reads them anew."""
+        ...
 
     async def aclose(self) -> None:
         """Close all connections; requests after this fail."""
-        self._closed = True
-        for session in (self._requests, self._streams):
-            if session is not None:
-                await session.close()
-        self._requests = self._streams = None
-        await asyncio.sleep(0)  # aborted connections are closed in the loop's next round
-
-    # ---- credentials ------------------------------------------------------------------------
-
-    async def _headers(self, request: HttpRequest, timeout_s: float) -> dict[str, str]:
-        configuration = self._configuration
-        now = asyncio.get_running_loop().time()
-        if now >= self._renew_at:
-            self._renew_at = now + RELOAD_S
-            await self._renew(timeout_s)
-        headers = {"User-Agent": self._user_agent, "Accept": request.accept}
-        if request.body is not None:
-            headers["Content-Type"] = request.content_type
-        try:
-            token = await configuration.get_api_key_with_prefix("BearerToken")
-        except Exception as problem:  # the hook is a loader's
-            token = configuration.api_key.get("BearerToken")  # may still be good
-            if not token:
-                raise unusable("credentials", problem) from problem
-        if token:
-            headers["Authorization"] = token.strip()  # token files often end with a line feed
-        return headers
-
-    async def _renew(self, timeout_s: float) -> None:
-        async with self._lock:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._login.renew()
-            except Exception as problem:
-                # The credentials in hand may still be good; if not, a 401 will tell.
-                if not self._configuration.api_key and not self._configuration.cert_file:
-                    raise unusable("credentials", problem) from problem
-        try:
-            self._tls_anew()
-        except (ConnectFailedError, OSError):
-            self._renew_at = 0.0  # the file is just being exchanged: look again soon
-
-    def _tls_anew(self) -> bool:
-        """Have new connections made with the authorities and the certificate that files hold now.
-
-        Connections that are open are not used for further requests then: to the API server, a
-        connection is whoever it was when it was made, until that certificate's last second.
-
-        Returns:
-            Whether a file had changed.
-
-        Raises:
-            ConnectFailedError, OSError: they cannot be read; those of before stay in use.
-        """
-        configuration = self._configuration
-        if self._ssl is None:
-            return False
-        paths = [path for path in _tls_paths(configuration) if path]
-        if paths != [file.path for file in self._tls_files]:
-            self._tls_files = _tls_files(configuration)
-        try:
-            # Each of them is asked, so that it knows what is used from now on.
-            if not sum(file.changed() for file in self._tls_files):
-                return False
-            self._ssl = _ssl_context(configuration)
-        except BaseException:
-            for file in self._tls_files:
-                file.forget()
-            raise
-        return True
-
-    # ---- connections ------------------------------------------------------------------------
-
-    def _open_requests(self) -> aiohttp.ClientSession:
-        self._requests = self._session(self._max_connections)
-        return self._requests
-
-    def _open_streams(self) -> aiohttp.ClientSession:
-        self._streams = self._session(0)
-        return self._streams
-
-    def _session(self, limit: int) -> aiohttp.ClientSession:
-        if self._closed:
-            msg = "the transport is closed"
-            raise TransportError(msg)
-        connector = aiohttp.TCPConnector(
-            limit=limit,
-            keepalive_timeout=KEEPALIVE_S,
-        )
-        session = aiohttp.ClientSession(
-            connector=connector,
-            request_class=_FencedRequest,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_READ_BUFFER,
-            headers={"Accept-Encoding": "identity"},
-        )
-        # aiohttp repeats PUT and DELETE, too, when a kept connection was just being closed; but
-        # a delete that arrived twice would say "not found". Who may retry is the client's table.
-        session._retry_connection = False  # noqa: SLF001 - there is no public switch
-        return session
-
-    def _translate(self, problem: Exception, request: HttpRequest) -> TransportError:
-        what = f"{request.method} {request.path}: {type(problem).__name__}: {problem}"
-        if isinstance(problem, aiohttp.ClientConnectorCertificateError):
-            self._renew_at = 0.0  # perhaps the authorities were exchanged: see before trying again
-        match problem:
-            case aiohttp.ConnectionTimeoutError():  # before TimeoutError, its base
-                return ConnectFailedError(what)
-            case TimeoutError():
-                msg = f"{request.method} {request.path}: no answer in {request.timeout_s:.3g} s"
-                return ApiTimeoutError(msg)
-            case aiohttp.ClientConnectorError() | aiohttp.ClientHttpProxyError():
-                return ConnectFailedError(what)
-            case _:
-                return StreamBrokenError(what)
-
-
-class _FencedRequest(aiohttp.ClientRequest):
-    """Looks at the fence once more when there is a connection, which may have taken long."""
-
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        fence = in_force.get()
-        if fence is not None:
-            fence.check()
-            use(conn.transport, fence.grace_s)
-        return await super().send(conn)
-
-
-class _Headers(Mapping[str, str]):
-    """aiohttp's headers under lower-case names; no copy, since nearly no one looks."""
-
-    __slots__ = ("_headers",)
-
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        self._headers = headers
-
-    def __getitem__(self, name: str) -> str:
-        return self._headers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.lower() for name in self._headers)
-
-    def __len__(self) -> int:
-        return len(self._headers)
-
-
-class _Stream:
-    __slots__ = ("_response", "headers", "status")
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.status = response.status
-        self.headers: Mapping[str, str] = _Headers(response.headers)
-
-    async def read(self) -> bytes:
-        try:
-            return await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as problem:
-            msg = f"the stream broke: {type(problem).__name__}: {problem}"
-            raise StreamBrokenError(msg) from problem
-
-
-def _drop(response: aiohttp.ClientResponse) -> None:
-    """Close a stream's connection without a TLS farewell, which would outlive the transport."""
-    connection = response.connection
-    transport = None if connection is None else connection.transport
-    response.close()
-    if transport is not None:
-        transport.abort()
-
-
-def _connect_timeout(timeout_s: float) -> float | None:
-    """No limit of its own beside a shorter deadline, so that it is clear which of them passed."""
-    return CONNECT_TIMEOUT_S if timeout_s > CONNECT_TIMEOUT_S else None
-
-
-def _data(body: bytes | None) -> bytes | io.BytesIO | None:
-    """Large bodies in pieces: aiohttp warns of, and the loop suffers from, one giant write."""
-    return io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
-
-
-def _tls_paths(configuration: Any) -> tuple[str | None, str | None]:
-    return configuration.ssl_ca_cert, configuration.cert_file
-
-
-def _tls_files(configuration: Any, *, seen: bool = False) -> list[WatchedFile]:
-    """The files to watch for an exchange; ``seen``: what they hold now is in use."""
-    files = [WatchedFile(path) for path in _tls_paths(configuration) if path]
-    if seen:
-        for file in files:
-            with suppress(OSError):
-                file.changed()
-    return files
-
-
-def _ssl_context(configuration: Any) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        if configuration.cert_file:
-            context.load_cert_chain(configuration.cert_file, configuration.key_file)
-    except (OSError, ssl.SSLError) as problem:
-        raise unusable("TLS files", problem) from problem
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if configuration.disable_strict_ssl_verification:
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
+        ...

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from jobsetpy import aio
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.coscheduler._settings import CoschedulerSettings
 from jobsetpy.coscheduler._tls import Material
 from jobsetpy.errors import ConflictError
@@ -35,9 +35,7 @@ class Secrets:
         clock: for the dates of certificates.
     """
 
-    def __init__(
-        self, client: KubeClient, settings: CoschedulerSettings, *, clock: aio.Clock
-    ) -> None:
+    def __init__(self, client: Client, settings: CoschedulerSettings, *, clock: aio.Clock) -> None:
         self._client = client
         self._settings = settings
         self._clock = clock

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack
 import attrs
 
 from jobsetpy.aio import supervise
-from jobsetpy.client._protocol import Client
+from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyStartedError, IndexConflictError
 from jobsetpy.informers._aggregate import Tally
 from jobsetpy.informers._indexer import Index

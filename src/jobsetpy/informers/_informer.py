@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Never, TypeVar, Unpack
 
-from jobsetpy.client._protocol import Client
+from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyStartedError
 from jobsetpy.informers._aggregate import Tally
 from jobsetpy.informers._handlers import Handler, HandlerSet, Registration

@@ -46,7 +46,7 @@ from typing import Final, Generic, TypeVar, assert_never
 import msgspec
 
 from jobsetpy.aio import Backoff
-from jobsetpy.client._protocol import WatchFrame
+from jobsetpy.client import WatchFrame
 from jobsetpy.errors import (
     ApiError,
     DecodeError,

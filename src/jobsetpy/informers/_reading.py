@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
-from jobsetpy.client._protocol import WatchFrame
+from jobsetpy.client import WatchFrame
 from jobsetpy.errors import ApiError, DecodeError, ExpiredError, RetryableApiError
 from jobsetpy.informers._events import Identified
 from jobsetpy.informers._observer import InformerObserver

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, Never, TypeAlias, TypedDict, TypeVar, as
 import msgspec
 
 from jobsetpy.aio import Clock, LoopClock, supervise
-from jobsetpy.client._protocol import Client, Page, WatchFrame, WatchStream
+from jobsetpy.client import Client, Page, WatchFrame, WatchStream
 from jobsetpy.errors import ApiError, ApiTimeoutError, DecodeError, JobSetPyError, TransportError
 from jobsetpy.informers._buffer import CoalescingBuffer
 from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait

@@ -17,7 +17,7 @@ import attrs
 from jobsetpy import aio
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.observability.logging import get_logger
 
@@ -97,7 +97,7 @@ class AccessReviewer:
 
     def __init__(
         self,
-        client: KubeClient,
+        client: Client,
         *,
         clock: Callable[[], float] = lambda: aio.LoopClock().monotonic(),
     ) -> None:

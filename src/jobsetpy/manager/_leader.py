@@ -37,7 +37,7 @@ import attrs
 
 from jobsetpy import aio
 from jobsetpy.api.coordination import Lease, LeaseSpec
-from jobsetpy.client import KubeClient, WriteFence
+from jobsetpy.client import Client, WriteFence
 from jobsetpy.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -103,7 +103,7 @@ class LeaderElector:
     writes, and :meth:`contend` when ready to lead.
 
     Args:
-        client: not behind the fence, and with a lane of its own (``KubeClient.apart``).
+        client: not behind the fence, and with connections of its own (``Client.unpooled``).
         settings: see there.
         on_lost: called at once when leadership is lost, before anybody is cancelled.
         clock: seconds as ``WriteFence`` needs them.
@@ -113,7 +113,7 @@ class LeaderElector:
 
     def __init__(
         self,
-        client: KubeClient,
+        client: Client,
         settings: LeaderElectionSettings,
         *,
         on_lost: Callable[[], None] = lambda: None,

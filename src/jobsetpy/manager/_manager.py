@@ -26,7 +26,7 @@ from prometheus_client import CollectorRegistry
 from jobsetpy import aio
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.meta import KubeObject
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.controller import Controller, EventRecorder
 from jobsetpy.errors import AlreadyStartedError, StopTimedOutError
 from jobsetpy.informers import Index, InformerCache, SharedInformer, Tally
@@ -137,7 +137,7 @@ class Manager:
 
     def __init__(
         self,
-        client: KubeClient,
+        client: Client,
         *,
         settings: ManagerSettings | None = None,
         clock: aio.Clock | None = None,
@@ -323,7 +323,7 @@ class Manager:
             return await stack.enter_async_context(serving(address, routes))
         await stack.enter_async_context(tls.running())
         reviewer = AccessReviewer(
-            self.replica_client.apart(qps=_REVIEWS_QPS, burst=2 * _REVIEWS_QPS),
+            self.replica_client.unpooled(qps=_REVIEWS_QPS, burst=2 * _REVIEWS_QPS),
             clock=self.clock.monotonic,
         )
         return await stack.enter_async_context(
@@ -348,9 +348,9 @@ class Manager:
 
     def _stand_for(self, settings: LeaderElectionSettings) -> None:
         self._elector = elector = LeaderElector(
-            self.replica_client.apart(), settings, on_lost=self._abandon
+            self.replica_client.unpooled(), settings, on_lost=self._abandon
         )
-        self.client = self.replica_client.fenced(elector.fence)
+        self.client = self.replica_client.fenced_by(elector.fence)
         self._cache.informer(
             Lease, namespace=settings.namespace, field_selector=f"metadata.name={settings.name}"
         ).add_handler(elector)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobsetpy.client import KubeClient, SlimTransport
+from jobsetpy.client import Client, SlimTransport
 from jobsetpy.testing._requests import Request
 from jobsetpy.testing._world import World
 
 
-def make_client(url: str, **settings: Any) -> KubeClient:
+def make_client(url: str, **settings: Any) -> Client:
     """A client on the package's slim transport, without rate limit unless ``settings`` say so.
 
     Args:
         url: of a running server; TLS needs ``ca_file`` or ``cadata`` in the settings.
-        **settings: for ``KubeClient``; ``ca_file``, ``cadata``, ``token``, ``token_file`` and
+        **settings: for ``Client``; ``ca_file``, ``cadata``, ``token``, ``token_file`` and
             ``server_hostname`` go to the transport.
     """
     names = {"ca_file", "cadata", "token", "token_file", "server_hostname"}
     transport_settings = {name: settings.pop(name) for name in names & settings.keys()}
-    return KubeClient(SlimTransport(url, **transport_settings), **settings)
+    return Client(SlimTransport(url, **transport_settings), **settings)
 
 
-class RecordingClient(KubeClient):
+class RecordingClient(Client):
     """A ``Client`` on a world in memory, for tests of what a reconciler writes.
 
     ::
@@ -36,7 +36,7 @@ class RecordingClient(KubeClient):
 
     Args:
         world: the objects; an empty world when absent.
-        **settings: for ``KubeClient``.
+        **settings: for ``Client``.
     """
 
     def __init__(self, world: World | None = None, **settings: Any) -> None:

@@ -74,6 +74,8 @@ class MemoryTransport:
         """See ``Transport``."""
 
     def _arrival(self, request: HttpRequest) -> Arrival:
+        if request.fence is not None:
+            request.fence.check()
         return Arrival(
             method=request.method,
             path=request.path,

@@ -16,7 +16,7 @@ from jobsetpy.testing._watching import ConnectionCutError, Watch
 from jobsetpy.testing._world import World
 
 if TYPE_CHECKING:
-    from jobsetpy.client import KubeClient
+    from jobsetpy.client import Client
 
 
 class FakeApiServer(World):
@@ -62,7 +62,7 @@ class FakeApiServer(World):
         self._port = port
         self._server: web.Server | None = None
         self._runner: web.ServerRunner | None = None
-        self._clients: list[KubeClient] = []
+        self._clients: list[Client] = []
 
     # -- life --------------------------------------------------------------------------------
 
@@ -132,8 +132,8 @@ class FakeApiServer(World):
         """``http://127.0.0.1:port`` (https with TLS)."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
-    def client(self, **settings: Any) -> KubeClient:
-        """A client of this server, closed with the server; settings go to ``KubeClient``."""
+    def client(self, **settings: Any) -> Client:
+        """A client of this server, closed with the server; settings go to ``Client``."""
         if self.token and not {"token", "token_file"} & settings.keys():
             settings["token"] = self.token
         client = make_client(self.url, **settings)

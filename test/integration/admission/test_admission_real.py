@@ -16,7 +16,7 @@ from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.admission._sources import SecretSource
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
-from jobsetpy.client._protocol import HttpRequest
+from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError, NotFoundError
 from jobsetpy.serving import x509
 from jobsetpy.serving.secrets import Secret

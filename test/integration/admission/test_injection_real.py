@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.client._protocol import HttpRequest
+from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError
 
 pytestmark = [

@@ -21,7 +21,7 @@ from jobsetpy.agent.group_wait import (
 )
 from jobsetpy.agent.settings import ConfigurationError
 from jobsetpy.aio import supervise
-from jobsetpy.client._protocol import Page
+from jobsetpy.client import Page
 from jobsetpy.errors import ForbiddenError
 
 ENVIRON = {"NAMESPACE": "ns", "JOBSET_NAME": "js", "JOBSET_UID": "u", "GROUP_ATTEMPT": "3"}

@@ -15,7 +15,7 @@ from jobsetpy.agent.main import Agent
 from jobsetpy.agent.model import Metadata, Pod
 from jobsetpy.agent.settings import Settings
 from jobsetpy.aio import supervise
-from jobsetpy.client._protocol import Page, WatchFrame
+from jobsetpy.client import Page, WatchFrame
 from jobsetpy.errors import (
     ApiTimeoutError,
     ConnectFailedError,

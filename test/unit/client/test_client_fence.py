@@ -7,7 +7,14 @@ from kubernetes_asyncio.client import Configuration
 
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
-from jobsetpy.client import KubeClient, KubernetesAsyncioTransport, WriteFence
+from jobsetpy.client import (
+    Client,
+    HttpRequest,
+    KubernetesAsyncioTransport,
+    SlimTransport,
+    WriteFence,
+    _slim,
+)
 from jobsetpy.errors import ApiTimeoutError, LeadershipLostError
 from jobsetpy.testing import FakeApiServer, RecordingClient, make_pod
 
@@ -38,7 +45,7 @@ WRITES = {
 @pytest.mark.parametrize("verb", WRITES)
 async def test_a_closed_fence_refuses_every_write(client, verb):
     """Each verb that writes is refused, and nothing is sent."""
-    fenced = client.fenced(WriteFence(loop_time))
+    fenced = client.fenced_by(WriteFence(loop_time))
     with pytest.raises(LeadershipLostError):
         await WRITES[verb](fenced)
 
@@ -48,7 +55,7 @@ async def test_a_closed_fence_refuses_every_write(client, verb):
 @pytest.mark.looptime
 async def test_reads_and_the_client_it_was_made_of_pass(client):
     """A standby reads; and what every replica does goes on."""
-    fenced = client.fenced(WriteFence(loop_time))
+    fenced = client.fenced_by(WriteFence(loop_time))
     read = await fenced.get(Pod, "default", "p")
     await client.merge_patch(Pod, "default", "p", {"metadata": {"labels": {"a": "b"}}})
 
@@ -60,7 +67,7 @@ async def test_reads_and_the_client_it_was_made_of_pass(client):
 async def test_a_write_under_way_is_given_up_when_the_fence_closes(client):
     """A call that hangs ends with the leadership that it began under, not at its own deadline."""
     fence = WriteFence(loop_time)
-    fenced = client.fenced(fence)
+    fenced = client.fenced_by(fence)
     client.world.faults.latency(60, verb="patch")
     started = loop_time()
     fence.open_until(started + 5)
@@ -74,19 +81,24 @@ async def test_a_write_under_way_is_given_up_when_the_fence_closes(client):
 async def test_a_write_is_not_repeated_after_the_fence_closed(client):
     """A retry that the server asked for finds the fence closed."""
     fence = WriteFence(loop_time)
-    fenced = client.fenced(fence)
+    fenced = client.fenced_by(fence)
     client.world.faults.status(429, verb="patch", retry_after=3)
     fence.open_until(loop_time() + 2)
     with pytest.raises(LeadershipLostError):
         await fenced.merge_patch(Pod, "default", "p", {})
 
 
-async def test_a_write_that_waited_for_a_connection_looks_again():
+def aiohttp_transport(url: str) -> KubernetesAsyncioTransport:
+    return KubernetesAsyncioTransport(Configuration(host=url), max_connections=1)
+
+
+@pytest.mark.parametrize("make_transport", [aiohttp_transport, SlimTransport])
+async def test_a_write_that_waited_for_a_connection_looks_again(make_transport, monkeypatch):
     """All connections are in use until after the fence closed: what waited is not sent."""
+    monkeypatch.setattr(_slim, "MAX_CONNECTIONS", 1)
     async with FakeApiServer() as server:
         server.create("pods", make_pod("p").build())
-        transport = KubernetesAsyncioTransport(Configuration(host=server.url), max_connections=1)
-        client = KubeClient(transport)
+        client = Client(make_transport(server.url))
         moments = iter([0.0, 0.0])  # open at the first looks, closed at the last
         fence = WriteFence(lambda: next(moments, 100.0))
         fence.open_until(60.0)
@@ -95,7 +107,7 @@ async def test_a_write_that_waited_for_a_connection_looks_again():
             tasks.start(client.get(Pod, "default", "p"), name="slow")
             await asyncio.sleep(0.05)
             with pytest.raises(LeadershipLostError):
-                await client.fenced(fence).merge_patch(Pod, "default", "p", {})
+                await client.fenced_by(fence).merge_patch(Pod, "default", "p", {})
         after = await client.get(Pod, "default", "p")
         await client.aclose()
 
@@ -103,20 +115,39 @@ async def test_a_write_that_waited_for_a_connection_looks_again():
         assert [one.verb for one in server.requests.writes if one.verb == "patch"] == []
 
 
-async def test_a_client_apart_waits_for_nobody():
+async def test_a_request_that_carries_a_closed_fence_is_refused_by_every_transport():
+    """The fence is a field of the request: no client is needed between it and the transport."""
+    async with FakeApiServer() as server:
+        request = HttpRequest(method="GET", path="/readyz", fence=WriteFence(loop_time))
+        for transport in (
+            aiohttp_transport(server.url),
+            SlimTransport(server.url),
+            server.transport(),
+        ):
+            with pytest.raises(LeadershipLostError):
+                await transport.request(request)
+            with pytest.raises(LeadershipLostError):
+                async with transport.stream(request):
+                    pass
+            await transport.aclose()
+
+        assert server.requests.count() == 0
+
+
+async def test_an_unpooled_client_waits_for_nobody():
     """With all connections hanging and the limit used up, it is answered at once."""
     async with FakeApiServer() as server:
         server.create("pods", make_pod("p").build())
         transport = KubernetesAsyncioTransport(Configuration(host=server.url), max_connections=1)
-        client = KubeClient(transport, qps=0.01, burst=1)
-        apart = client.apart()
+        client = Client(transport, qps=0.01, burst=1)
+        unpooled = client.unpooled()
         server.faults.latency(30, verb="get", name="hangs")
         async with aio.supervise() as tasks:
             tasks.start(client.get(Pod, "default", "hangs"), name="hangs")
             await asyncio.sleep(0.05)
             async with asyncio.timeout(5):
-                found = await apart.get(Pod, "default", "p")
-                patched = await apart.merge_patch(
+                found = await unpooled.get(Pod, "default", "p")
+                patched = await unpooled.merge_patch(
                     Pod, "default", "p", {"metadata": {"labels": {"a": "b"}}}
                 )
             tasks.cancel_all()

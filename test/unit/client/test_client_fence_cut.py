@@ -14,8 +14,8 @@ from kubernetes_asyncio.client import Configuration
 
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
-from jobsetpy.client import KubeClient, KubernetesAsyncioTransport, WriteFence
-from jobsetpy.client._cut import cut_on_failure, use
+from jobsetpy.client import Client, KubernetesAsyncioTransport, SlimTransport, WriteFence
+from jobsetpy.client._fence import abort_on_failure
 from jobsetpy.errors import TransportError
 from jobsetpy.testing import FakeApiServer, make_pod
 
@@ -55,18 +55,21 @@ async def slow_network(port: int):
         yield listening.getsockname()[1], gate, ended
 
 
-async def deliver_late(size: int) -> tuple[str, bool, bool]:
+def aiohttp_transport(url: str) -> KubernetesAsyncioTransport:
+    return KubernetesAsyncioTransport(Configuration(host=url))
+
+
+async def deliver_late(make_transport, size: int) -> tuple[str, bool, bool]:
     """Write an object of ``size`` bytes that hangs until its fence has closed."""
     async with FakeApiServer() as server, slow_network(server.port) as (port, gate, ended):
-        transport = KubernetesAsyncioTransport(Configuration(host=f"http://127.0.0.1:{port}"))
-        client = KubeClient(transport)
+        client = Client(make_transport(f"http://127.0.0.1:{port}"))
         fence = WriteFence(aio.steady)
         fence.open_until(aio.steady() + 0.3)
         body = make_pod("late").build()
         body["metadata"]["annotations"] = {"x": "x" * size}
         error = ""
         try:
-            await client.fenced(fence).create(Pod, "default", body)
+            await client.fenced_by(fence).create(Pod, "default", body)
         except TransportError as found:
             error = type(found).__name__
         gate.set()
@@ -76,7 +79,7 @@ async def deliver_late(size: int) -> tuple[str, bool, bool]:
         # The pool goes on with other connections.
         fence.open_until(aio.steady() + 60)
         body["metadata"]["annotations"] = {}
-        again = await client.fenced(fence).create(Pod, "default", body)
+        again = await client.fenced_by(fence).create(Pod, "default", body)
         await client.aclose()
         return error, stored, again.metadata.name == "late"
 
@@ -87,23 +90,42 @@ async def test_what_nobody_confirms_is_discarded_by_the_kernel():
     async with server:
         address = server.sockets[0].getsockname()
         _, writer = await asyncio.open_connection(*address)
+        fence = WriteFence(aio.steady, grace_s=5.0)
+        fence.open_until(aio.steady() + 60)
         own = writer.get_extra_info("socket")
-        use(writer.transport, 5.0)  # no write of a leader's: nothing is changed
         before = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        with cut_on_failure():
-            use(writer.transport, 5.0)
+        with abort_on_failure(fence) as admit:
+            admit(writer.transport)
         after = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
         alive = not writer.is_closing()
-        with pytest.raises(ZeroDivisionError), cut_on_failure():
-            use(writer.transport, 5.0)
+        with pytest.raises(ZeroDivisionError), abort_on_failure(fence) as admit:
+            admit(writer.transport)
             raise ZeroDivisionError
 
         assert (before, after, alive, writer.is_closing()) == (0, 5000, True, True)
 
 
+async def test_connections_of_other_writes_are_left_as_they_are():
+    """Only a write behind a fence changes what the end of its connection means."""
+    async with FakeApiServer() as server:
+        transport = SlimTransport(server.url)
+        client = Client(transport)
+        fence = WriteFence(aio.steady, grace_s=5.0)
+        fence.open_until(aio.steady() + 60)
+        seen = []
+        for one in (client, client.fenced_by(fence)):
+            await one.create(Pod, "default", make_pod(f"p{len(seen)}").build())
+            own = transport._idle[-1].transport.get_extra_info("socket")
+            seen.append(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+        await client.aclose()
+
+        assert seen == [0, 5000]
+
+
 @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize("size", [30_000, 3_000_000])
-def test_nothing_is_delivered_after_the_fence_closed(factory, size):
-    """Neither from the system's buffers nor from the process's, on either event loop."""
+@pytest.mark.parametrize("transport", [aiohttp_transport, SlimTransport], ids=["aiohttp", "slim"])
+def test_nothing_is_delivered_after_the_fence_closed(factory, size, transport):
+    """Neither from the system's buffers nor from the process's, whatever the loop or transport."""
     with asyncio.Runner(loop_factory=factory) as runner:
-        assert runner.run(deliver_late(size)) == ("ApiTimeoutError", False, True)
+        assert runner.run(deliver_late(transport, size)) == ("ApiTimeoutError", False, True)

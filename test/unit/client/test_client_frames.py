@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsetpy.client import _frames
-from jobsetpy.client._frames import FrameCutter, FrameStream
+from jobsetpy.client import WatchStream, _frames
+from jobsetpy.client._frames import LineSplitter
 from jobsetpy.errors import DecodeError, StreamBrokenError
 
 objects = st.dictionaries(st.text(max_size=5), st.text(max_size=300), max_size=4)
@@ -29,9 +29,9 @@ def test_any_split_gives_the_same_frames(pairs, data):
     whole = encode(pairs)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=20)))
     pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
-    cutter = FrameCutter()
-    found = [frame for piece in pieces for frame in cutter.feed(piece)]
-    cutter.finish()
+    splitter = LineSplitter()
+    found = [frame for piece in pieces for frame in splitter.feed(piece)]
+    splitter.finish()
 
     assert pairs == plain(found)
 
@@ -39,10 +39,10 @@ def test_any_split_gives_the_same_frames(pairs, data):
 @given(events)
 def test_byte_by_byte(pairs):
     """The worst split of all."""
-    cutter = FrameCutter()
+    splitter = LineSplitter()
     found = []
     for byte in encode(pairs):
-        found += cutter.feed(bytes([byte]))
+        found += splitter.feed(bytes([byte]))
 
     assert pairs == plain(found)
 
@@ -51,18 +51,18 @@ def test_a_very_long_line_is_joined_once():
     """Megabytes in small pieces are linear work."""
     text = "ü" * 3_000_000
     whole = encode([("ADDED", {"a": text})])
-    cutter = FrameCutter()
+    splitter = LineSplitter()
     found = []
     for at in range(0, len(whole), 4096):
-        found += cutter.feed(whole[at : at + 4096])
+        found += splitter.feed(whole[at : at + 4096])
 
     assert plain(found) == [("ADDED", {"a": text})]
 
 
 def test_carriage_returns_and_empty_lines_are_no_frames():
     """Some proxies send empty lines to keep a connection alive."""
-    cutter = FrameCutter()
-    frames = cutter.feed(b'\n\r\n {"type":"ADDED","object":{}}\r\n\n')
+    splitter = LineSplitter()
+    frames = splitter.feed(b'\n\r\n {"type":"ADDED","object":{}}\r\n\n')
 
     assert plain(frames) == [("ADDED", {})]
 
@@ -73,30 +73,30 @@ def test_carriage_returns_and_empty_lines_are_no_frames():
 def test_lines_that_are_no_events_are_decode_errors(line):
     """Garbage is told from a broken connection."""
     with pytest.raises(DecodeError):
-        FrameCutter().feed(line)
+        LineSplitter().feed(line)
 
 
 def test_an_end_inside_of_a_frame_is_no_clean_end():
     """Half a frame means that the connection was cut."""
-    cutter = FrameCutter()
-    cutter.feed(b'{"type":"ADDED","obj')
+    splitter = LineSplitter()
+    splitter.feed(b'{"type":"ADDED","obj')
     with pytest.raises(StreamBrokenError):
-        cutter.finish()
+        splitter.finish()
 
 
 def test_endless_lines_are_given_up(monkeypatch):
     """Memory is bounded, whatever a server sends."""
     monkeypatch.setattr(_frames, "MAX_LINE", 1000)
-    cutter = FrameCutter()
-    cutter.feed(b"x" * 900)
+    splitter = LineSplitter()
+    splitter.feed(b"x" * 900)
     with pytest.raises(StreamBrokenError):
-        cutter.feed(b"x" * 200)
+        splitter.feed(b"x" * 200)
 
 
 async def test_read_gives_batches_and_then_the_end(scripted_stream):
     """One read returns all frames that came together; an empty one is the clean end."""
     a, b, c = (encode([("ADDED", {"n": n})]) for n in "abc")
-    stream = FrameStream(scripted_stream(200, {}, [a[:5], a[5:] + b + c[:3], c[3:]]))
+    stream = WatchStream(scripted_stream(200, {}, [a[:5], a[5:] + b + c[:3], c[3:]]))
 
     assert plain(await stream.read()) == [("ADDED", {"n": "a"}), ("ADDED", {"n": "b"})]
     assert plain(await stream.read()) == [("ADDED", {"n": "c"})]

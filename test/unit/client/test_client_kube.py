@@ -1,4 +1,4 @@
-"""What ``KubeClient`` sends for each verb, and what it makes of the answers."""
+"""What ``Client`` sends for each verb, and what it makes of the answers."""
 
 import msgspec
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap, Pod
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.client import Client, HttpResponse, KubeClient
+from jobsetpy.client import Client, HttpResponse
 from jobsetpy.errors import (
     ConnectFailedError,
     DecodeError,
@@ -129,7 +129,7 @@ async def test_requests(case, scripted):
     """Each verb is one request of the REST API."""
     call, method, path, query, body, content_type = case
     transport = scripted(OK)
-    await call(KubeClient(transport))
+    await call(Client(transport))
     (request,) = transport.requests
 
     assert (method, path, query) == (request.method, request.path, dict(request.query))
@@ -142,7 +142,7 @@ async def test_requests(case, scripted):
 
 async def test_answers_are_typed(scripted):
     """The class that was passed comes back."""
-    client: Client = KubeClient(scripted(OK, HttpResponse(201, {}, OK.body)))
+    client: Client = Client(scripted(OK, HttpResponse(201, {}, OK.body)))
 
     assert isinstance(await client.get(Pod, "n", "a"), Pod)
     assert isinstance(await client.create(ConfigMap, "n", {}), ConfigMap)
@@ -152,14 +152,14 @@ async def test_an_answer_that_does_not_fit_is_a_decode_error(scripted):
     """Wrong content is no transport error and is not retried."""
     transport = scripted(HttpResponse(200, {}, b'{"metadata": 3}'))
     with pytest.raises(DecodeError):
-        await KubeClient(transport).get(Pod, "n", "a")
+        await Client(transport).get(Pod, "n", "a")
 
     assert len(transport.requests) == 1
 
 
 async def test_delete_accepts_any_success(scripted):
     """The answer is the object or a Status, at once or later."""
-    client = KubeClient(scripted(HttpResponse(202, {}, b'{"kind": "Status"}')))
+    client = Client(scripted(HttpResponse(202, {}, b'{"kind": "Status"}')))
 
     assert await client.delete(Pod, "n", "a") is None
 
@@ -167,7 +167,7 @@ async def test_delete_accepts_any_success(scripted):
 async def test_closing_closes_the_transport(scripted):
     """The client owns its transport."""
     transport = scripted()
-    client = KubeClient(transport)
+    client = Client(transport)
     await client.aclose()
 
     assert transport.closed
@@ -200,7 +200,7 @@ def line(kind, name):
 async def test_watch_requests(options, expected, scripted):
     """Bookmarks are always asked for, and the server is told when to end."""
     transport = scripted(HttpResponse(200, {}, b""))
-    async with KubeClient(transport).watch(Pod, "n", timeout_seconds=300, **options):
+    async with Client(transport).watch(Pod, "n", timeout_seconds=300, **options):
         pass
     (request,) = transport.requests
 
@@ -214,7 +214,7 @@ async def test_a_watch_gives_frames_until_its_end(scripted, scripted_stream):
     body = scripted_stream(
         200, {}, [line("ADDED", "a") + line("MODIFIED", "b"), line("DELETED", "c")]
     )
-    client = KubeClient(scripted(body))
+    client = Client(scripted(body))
     async with client.watch(Pod, resource_version="1", timeout_seconds=300) as watch:
         first = await watch.read()
         second = await watch.read()
@@ -229,7 +229,7 @@ async def test_a_watch_gives_frames_until_its_end(scripted, scripted_stream):
 async def test_a_watch_that_breaks_says_so(scripted, scripted_stream):
     """A cut connection is no clean end."""
     body = scripted_stream(200, {}, [line("ADDED", "a"), StreamBrokenError("cut")])
-    client = KubeClient(scripted(body))
+    client = Client(scripted(body))
     async with client.watch(Pod, resource_version="1", timeout_seconds=300) as watch:
         await watch.read()
         with pytest.raises(StreamBrokenError):
@@ -250,7 +250,7 @@ async def test_a_refused_watch_is_not_retried_inside(answer, expected, scripted)
     """The watcher knows best when to come back and where to go on."""
     transport = scripted(answer)
     with pytest.raises(expected):
-        async with KubeClient(transport).watch(Pod, resource_version="1", timeout_seconds=300):
+        async with Client(transport).watch(Pod, resource_version="1", timeout_seconds=300):
             pass
 
     assert len(transport.requests) == 1
@@ -260,7 +260,7 @@ async def test_a_refusal_that_breaks_off_is_still_a_refusal(scripted, scripted_s
     """The status is the news; the text of the answer may be lost."""
     body = scripted_stream(410, {}, [b'{"kind"', StreamBrokenError("cut")])
     with pytest.raises(ExpiredError):
-        async with KubeClient(scripted(body)).watch(Pod, resource_version="1", timeout_seconds=300):
+        async with Client(scripted(body)).watch(Pod, resource_version="1", timeout_seconds=300):
             pass
 
     assert body.closed
@@ -269,7 +269,7 @@ async def test_a_refusal_that_breaks_off_is_still_a_refusal(scripted, scripted_s
 async def test_a_watch_with_an_old_token_is_opened_with_a_new_one(scripted):
     """Credentials that rotated do not look like a refusal to the watcher."""
     transport = scripted(HttpResponse(401, {}, b""), HttpResponse(200, {}, b""))
-    async with KubeClient(transport).watch(Pod, resource_version="1", timeout_seconds=300) as watch:
+    async with Client(transport).watch(Pod, resource_version="1", timeout_seconds=300) as watch:
         assert await watch.read() == []
 
     assert transport.refreshes == 1
@@ -279,7 +279,7 @@ async def test_a_watch_refused_twice_is_refused(scripted):
     """Once is enough."""
     transport = scripted(HttpResponse(401, {}, b""), HttpResponse(401, {}, b""))
     with pytest.raises(UnauthorizedError):
-        async with KubeClient(transport).watch(Pod, resource_version="1", timeout_seconds=300):
+        async with Client(transport).watch(Pod, resource_version="1", timeout_seconds=300):
             pass
 
 
@@ -295,7 +295,7 @@ async def test_the_observer_hears_of_watches(scripted):
             heard.append("throttled")
 
     transport = scripted(HttpResponse(200, {}, b""), ConnectFailedError("x"))
-    client = KubeClient(transport, observer=Observer())
+    client = Client(transport, observer=Observer())
     async with client.watch(Pod, resource_version="1", timeout_seconds=300):
         pass
     with pytest.raises(ConnectFailedError):
@@ -308,7 +308,7 @@ async def test_the_observer_hears_of_watches(scripted):
 @pytest.mark.looptime
 async def test_opening_a_watch_has_a_deadline(scripted, looptime):
     """The rate limit counts against it."""
-    client = KubeClient(scripted(OK), qps=0.01, burst=1)
+    client = Client(scripted(OK), qps=0.01, burst=1)
     await client.get(ConfigMap, "n", "a")
     with pytest.raises(Exception, match="rate limit"):
         async with client.watch(

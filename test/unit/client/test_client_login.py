@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from jobsetpy.client import HttpRequest, KubeClient, KubernetesAsyncioTransport, _transport, connect
+from jobsetpy.client import Client, HttpRequest, KubernetesAsyncioTransport, _aiohttp, connect
 from jobsetpy.errors import ConnectFailedError, UnauthorizedError
 
 GET = HttpRequest(method="GET", path="/x", timeout_s=20.0)
@@ -54,7 +54,7 @@ async def test_a_token_of_a_kubeconfig(http_server, tmp_path):
 
 async def test_a_token_file_is_read_again(http_server, tmp_path, monkeypatch):
     """A token file renews itself without a 401; its line feed is no part of the token."""
-    monkeypatch.setattr(_transport, "RELOAD_S", 0.0)
+    monkeypatch.setattr(_aiohttp, "RELOAD_S", 0.0)
     file = tmp_path / "token"
     file.write_text("one\n")
     async with http_server.running():
@@ -91,7 +91,7 @@ async def test_requests_refused_together_log_in_once(http_server, tmp_path):
     async with http_server.running():
         path = kubeconfig(tmp_path, http_server.url, {"token": "one"})
         transport = await KubernetesAsyncioTransport.from_kubeconfig(path)
-        client = KubeClient(transport)
+        client = Client(transport)
         await client.raw(GET)
         kubeconfig(tmp_path, http_server.url, {"token": "two"})
         loads = []
@@ -118,7 +118,7 @@ async def test_requests_refused_together_log_in_once(http_server, tmp_path):
 @pytest.mark.parametrize("expires", [True, False])
 async def test_exec_plugins(expires, http_server, tmp_path, monkeypatch):
     """A plugin runs again when what it gave expires or is refused, and not before."""
-    monkeypatch.setattr(_transport, "RELOAD_S", 0.0)
+    monkeypatch.setattr(_aiohttp, "RELOAD_S", 0.0)
     valid = {"Bearer run-1"}
     when = '"expirationTimestamp": "2100-01-01T00:00:00Z",' if expires else ""
     script = tmp_path / "plugin.sh"
@@ -174,7 +174,7 @@ async def test_an_exchanged_client_certificate(
 
     Connections that are open still show the old one: none of them is used again.
     """
-    monkeypatch.setattr(_transport, "RELOAD_S", 3600.0 if refused else 0.0)
+    monkeypatch.setattr(_aiohttp, "RELOAD_S", 3600.0 if refused else 0.0)
     for name in ("first", "second"):
         certificates.issue(name, f"DNS:{name}")
     context = certificates.server_context()
@@ -263,7 +263,7 @@ async def test_a_service_account(http_server, certificates, tmp_path):
             ca_file=str(certificates.ca),
             environ={"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
         )
-        client = KubeClient(transport)
+        client = Client(transport)
         assert await sent_token(http_server, client) == "Bearer one"
         http_server.handler = handler
         file.write_text("two\n")
@@ -324,7 +324,7 @@ async def test_a_service_account_between_two_tokens(http_server, certificates, t
             raise FileNotFoundError(file)
 
         transport._configuration.refresh_api_key_hook = missing
-        assert await sent_token(http_server, KubeClient(transport)) == "Bearer one"
+        assert await sent_token(http_server, Client(transport)) == "Bearer one"
         transport._configuration.api_key.clear()
         with pytest.raises(ConnectFailedError, match="credentials"):
             await transport.request(GET)
@@ -396,7 +396,7 @@ def python(code):
 def test_the_agents_part_is_light():
     """What the agent imports pulls in nothing heavy; its restart waits for each import."""
     loaded = python(
-        "import sys, json, jobsetpy.client._slim, jobsetpy.client._kube;"
+        "import sys, json, jobsetpy.client;"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
     heavy = {"attrs", "attr", "cattrs", "aiohttp", "kubernetes_asyncio", "structlog", "yaml"}
@@ -452,6 +452,6 @@ def test_the_public_names_are_sorted_and_there():
 
     assert sorted(package.__all__) == package.__all__
     assert all(getattr(package, name) is not None for name in package.__all__)
-    assert set(package._HOME) == set(package.__all__) == set(dir(package))
+    assert package.__all__ == dir(package)
     with pytest.raises(AttributeError):
         package.nothing  # noqa: B018

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from jobsetpy.api.core import ConfigMap
-from jobsetpy.client import HttpRequest, HttpResponse, KubeClient
+from jobsetpy.client import Client, HttpRequest, HttpResponse
 from jobsetpy.client._retry import MAX_RETRIES, MAX_TOLD_RETRIES, Retry, Safety, is_retryable
 from jobsetpy.client._send import target_of
 from jobsetpy.errors import (
@@ -86,7 +86,7 @@ def test_the_retry_table(failure, read, create, write):
 async def test_every_call_survives_what_was_not_started(call, failure, scripted, looptime):
     """Rejections before any work and connections that never were are safe for all calls."""
     transport = scripted(failure, failure, OK)
-    await CALLS[call](KubeClient(transport))
+    await CALLS[call](Client(transport))
 
     assert len(transport.requests) == 3
 
@@ -97,18 +97,18 @@ async def test_only_reads_survive_what_may_have_been_done(call, failure, scripte
     """A create or a patch that may have arrived is never sent twice."""
     transport = scripted(failure, OK)
     if call in READS:
-        await CALLS[call](KubeClient(transport))
+        await CALLS[call](Client(transport))
         assert len(transport.requests) == 2
     else:
         with pytest.raises((RetryableApiError, StreamBrokenError)):
-            await CALLS[call](KubeClient(transport))
+            await CALLS[call](Client(transport))
         assert len(transport.requests) == 1
 
 
 async def test_retry_after_is_the_least_wait(scripted, looptime):
     """The server's waiting time is kept, and jitter comes on top."""
     transport = scripted(failed(429, "3"), failed(429, "5"), OK)
-    await KubeClient(transport, rand=lambda: 0.5).get(ConfigMap, "n", "a")
+    await Client(transport, rand=lambda: 0.5).get(ConfigMap, "n", "a")
     waits = [b - a for a, b in zip(transport.times, transport.times[1:], strict=False)]
 
     assert [round(wait, 3) for wait in waits] == [3.05, 5.1]
@@ -118,7 +118,7 @@ async def test_the_backoff_grows(scripted, looptime):
     """Without a hint the waits double, and then the failure is told."""
     transport = scripted(*[failed(500)] * 10)
     with pytest.raises(RetryableApiError):
-        await KubeClient(transport, rand=lambda: 1.0).get(ConfigMap, "n", "a")
+        await Client(transport, rand=lambda: 1.0).get(ConfigMap, "n", "a")
     waits = [b - a for a, b in zip(transport.times, transport.times[1:], strict=False)]
 
     assert len(waits) == MAX_RETRIES
@@ -137,7 +137,7 @@ async def test_a_wait_beyond_the_deadline_is_not_begun(scripted, looptime):
     """The failure in hand is told at once, rather than a timeout later."""
     transport = scripted(failed(429, "20"))
     with pytest.raises(RetryableApiError) as caught:
-        await KubeClient(transport).get(ConfigMap, "n", "a", timeout_s=10)
+        await Client(transport).get(ConfigMap, "n", "a", timeout_s=10)
 
     assert caught.value.retry_after == 20
     assert looptime == 0
@@ -147,7 +147,7 @@ async def test_the_deadline_bounds_all_attempts_together(scripted, looptime):
     """Each attempt gets what is left, not the whole time again."""
     transport = scripted((4, failed(500)), (4, failed(500)), (99, OK))
     with pytest.raises(ApiTimeoutError):
-        await KubeClient(transport, rand=lambda: 0.0).get(ConfigMap, "n", "a", timeout_s=10)
+        await Client(transport, rand=lambda: 0.0).get(ConfigMap, "n", "a", timeout_s=10)
 
     assert looptime == 10
     assert [request.timeout_s for request in transport.requests] == pytest.approx([10, 6, 2])
@@ -157,7 +157,7 @@ async def test_the_clients_default_deadline_is_used(scripted, looptime):
     """A call that names none has the client's."""
     transport = scripted((99, OK))
     with pytest.raises(ApiTimeoutError):
-        await KubeClient(transport, timeout_s=7).create(ConfigMap, "n", BODY)
+        await Client(transport, timeout_s=7).create(ConfigMap, "n", BODY)
 
     assert looptime == 7
 
@@ -166,7 +166,7 @@ async def test_the_clients_default_deadline_is_used(scripted, looptime):
 async def test_refused_credentials_are_read_anew_once(call, scripted, looptime):
     """A rotated token costs one more round trip, for writes as well."""
     transport = scripted(failed(401), OK)
-    await CALLS[call](KubeClient(transport))
+    await CALLS[call](Client(transport))
 
     assert transport.refreshes == 1
 
@@ -175,7 +175,7 @@ async def test_refused_twice_is_refused(scripted, looptime):
     """Credentials that are wrong stay wrong."""
     transport = scripted(failed(401), failed(401))
     with pytest.raises(UnauthorizedError):
-        await KubeClient(transport).get(ConfigMap, "n", "a")
+        await Client(transport).get(ConfigMap, "n", "a")
 
     assert (transport.refreshes, len(transport.requests)) == (1, 2)
 
@@ -189,7 +189,7 @@ async def test_reading_credentials_is_within_the_deadline(scripted, looptime):
 
     transport.refresh_credentials = hang
     with pytest.raises(ApiTimeoutError):
-        await KubeClient(transport).get(ConfigMap, "n", "a", timeout_s=5)
+        await Client(transport).get(ConfigMap, "n", "a", timeout_s=5)
 
     assert looptime == 5
 
@@ -197,7 +197,7 @@ async def test_reading_credentials_is_within_the_deadline(scripted, looptime):
 async def test_the_rate_limit_counts_against_the_deadline(scripted, looptime):
     """A call that never gets its turn ends at its deadline without having been sent."""
     transport = scripted(OK)
-    client = KubeClient(transport, qps=0.1, burst=1)
+    client = Client(transport, qps=0.1, burst=1)
     await client.get(ConfigMap, "n", "a")
     with pytest.raises(ApiTimeoutError, match="rate limit"):
         await client.get(ConfigMap, "n", "a", timeout_s=3)
@@ -218,7 +218,7 @@ async def test_the_observer_hears_of_every_attempt(scripted, looptime):
             heard.append(("throttled", round(seconds, 1)))
 
     transport = scripted((1, failed(429)), StreamBrokenError("cut"), OK, OK)
-    client = KubeClient(transport, qps=1, burst=3, observer=Observer(), rand=lambda: 0.0)
+    client = Client(transport, qps=1, burst=3, observer=Observer(), rand=lambda: 0.0)
     await client.get(ConfigMap, "n", "secret-name")
     await client.merge_patch(ConfigMap, "n", "a", BODY, subresource="status")
 
@@ -233,7 +233,7 @@ async def test_the_observer_hears_of_every_attempt(scripted, looptime):
 async def test_cancellation_passes_through(scripted, looptime):
     """A cancelled call is neither retried nor translated."""
     transport = scripted((100, OK))
-    task = asyncio.create_task(KubeClient(transport, timeout_s=1000).get(ConfigMap, "n", "a"))
+    task = asyncio.create_task(Client(transport, timeout_s=1000).get(ConfigMap, "n", "a"))
     await asyncio.sleep(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from jobsetpy.client import HttpRequest, KubeClient
+from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import (
     ApiTimeoutError,
     ConnectFailedError,
@@ -396,7 +396,7 @@ async def test_reads_survive_stale_connections(http_server, transport_to):
 
     http_server.handler = handler
     async with http_server.running():
-        client = KubeClient(transport_to(http_server.url), rand=lambda: 0.0)
+        client = Client(transport_to(http_server.url), rand=lambda: 0.0)
         await client.raw(get())
         assert (await client.raw(get())).body == b"ok"
         await client.aclose()
@@ -502,7 +502,7 @@ async def test_a_rotated_token_is_taken_up_after_a_401(http_server, transport_to
 
     http_server.handler = handler
     async with http_server.running():
-        client = KubeClient(transport_to(http_server.url, token_file=file))
+        client = Client(transport_to(http_server.url, token_file=file))
         await client.raw(get())
         valid = "new"
         file.write_text("new\n")

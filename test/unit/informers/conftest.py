@@ -12,7 +12,7 @@ import pytest
 from jobsetpy.api._wire import to_json
 from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectKey, ObjectMeta, OwnerReference
-from jobsetpy.client._protocol import Page, WatchFrame
+from jobsetpy.client import Page, WatchFrame
 from jobsetpy.errors import ExpiredError
 
 

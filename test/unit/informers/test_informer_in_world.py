@@ -8,7 +8,7 @@ import pytest
 
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.informers import NullObserver, SharedInformer, Tally
 from jobsetpy.testing import World, make_pod
 
@@ -63,7 +63,7 @@ def informer(request, world):
     """An informer of the world's pods, with either way of listing."""
     log = Log()
     informer = SharedInformer(
-        KubeClient(world.transport()),
+        Client(world.transport()),
         Pod,
         tallies=[PHASES],
         page_limit=3,

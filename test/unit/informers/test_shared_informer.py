@@ -11,7 +11,7 @@ import pytest
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.client._protocol import WatchFrame
+from jobsetpy.client import WatchFrame
 from jobsetpy.errors import AlreadyStartedError, IndexConflictError
 from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, SharedInformer, Tally
 

@@ -9,7 +9,7 @@ import pytest
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.client._models import Model
 from jobsetpy.errors import DecodeError
 from jobsetpy.informers import (
@@ -64,7 +64,7 @@ def informer(request):
     for number in range(5):
         world.create("pods", make_pod(f"p{number}").build())
     informer = SharedInformer(
-        KubeClient(world.transport()),
+        Client(world.transport()),
         Pod,
         page_limit=2,
         streaming=request.param,

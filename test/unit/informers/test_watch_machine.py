@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from jobsetpy.client._protocol import WatchFrame
+from jobsetpy.client import WatchFrame
 from jobsetpy.errors import (
     ApiError,
     ApiTimeoutError,

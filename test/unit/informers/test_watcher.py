@@ -11,7 +11,7 @@ import pytest
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectMeta
-from jobsetpy.client._protocol import WatchFrame
+from jobsetpy.client import WatchFrame
 from jobsetpy.errors import (
     ConnectFailedError,
     DecodeError,

@@ -36,7 +36,7 @@ class Contender:
     def __init__(self, world, identity, **times):
         self.client = RecordingClient(world, qps=0)
         self.elector = LeaderElector(
-            self.client.apart(), election(identity, **times), clock=loop_time
+            self.client.unpooled(), election(identity, **times), clock=loop_time
         )
         self.stop = asyncio.Event()
         self.lost = None

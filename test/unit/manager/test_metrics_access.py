@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 from jobsetpy import aio
 from jobsetpy.admission import EndpointCertificate
 from jobsetpy.admission._endpoint import SelfMadeSource
-from jobsetpy.client import HttpResponse, KubeClient
+from jobsetpy.client import Client, HttpResponse
 from jobsetpy.errors import ConnectFailedError
 from jobsetpy.manager._access import MAX_REMEMBERED, AccessReviewer
 from jobsetpy.manager._servers import behind, metrics_route, serving
@@ -52,7 +52,7 @@ def clock():
 
 @pytest.fixture
 def reviewer(authority, clock):
-    return AccessReviewer(KubeClient(authority), clock=clock.monotonic)
+    return AccessReviewer(Client(authority), clock=clock.monotonic)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from jobsetpy.api.core import ConfigMap, Pod
-from jobsetpy.client import KubeClient
+from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError, RetryableApiError, StreamBrokenError
 from jobsetpy.testing import FakeApiServer, eventually, make_pod
 
@@ -248,7 +248,7 @@ async def test_latency_in_virtual_time():
     """Latency delays a request; over memory it costs no real time."""
     world = FakeApiServer()
     world.faults.latency(20, verb="get")
-    client = KubeClient(world.transport())
+    client = Client(world.transport())
     loop = asyncio.get_running_loop()
     started = loop.time()
 

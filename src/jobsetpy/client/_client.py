@@ -1,4 +1,4 @@
-"""``KubeClient``: the Kubernetes verbs on any transport.
+"""``Client``: the Kubernetes verbs on any transport.
 
 This module is on the agent's start-up path and on the manager's hot path: few imports, and little
 between a verb and its transport.
@@ -11,17 +11,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, Self, TypeVar
 
+import msgspec
+
 from jobsetpy.client import _patches
 from jobsetpy.client._fence import WriteFence
-from jobsetpy.client._frames import FrameStream
-from jobsetpy.client._lane import OwnConnections
-from jobsetpy.client._models import Model
-from jobsetpy.client._protocol import HttpRequest, HttpResponse, Page, Transport, WatchStream
+from jobsetpy.client._frames import WatchStream
+from jobsetpy.client._models import Model, Page
 from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._retry import Safety
 from jobsetpy.client._send import RequestObserver, Sender
-
-__all__ = ["KubeClient", "NamespacedName", "RequestObserver"]
+from jobsetpy.client._transport import HttpRequest, HttpResponse, Transport
 
 T = TypeVar("T")
 
@@ -40,11 +39,16 @@ class NamespacedName(Protocol):
     def name(self) -> str: ...
 
 
-class KubeClient:
-    """Kubernetes verbs on wire classes; implements the ``Client`` protocol.
+class Client:
+    """Kubernetes verbs on wire classes: pass the class, get objects of that class back.
 
-    Safe for any number of concurrent calls on one event loop. Each call ends at its deadline, all
-    retries and waits included; what is retried is the table in ``jobsetpy.client._retry``.
+    Safe for any number of concurrent calls on one event loop. Every call has a deadline
+    (``timeout_s``, or the client's default) that includes all retries and waiting for the rate
+    limit. Retried by the client itself: 429 and 503 with Retry-After, and for reads also other 5xx
+    and broken connections (the table is in ``jobsetpy.client._retry``). A create is never repeated
+    after it may have reached the server.
+
+    All calls raise the errors of ``jobsetpy.errors``; none raises an HTTP library's own.
 
     Args:
         transport: moves the bytes; the client owns it and closes it.
@@ -69,6 +73,7 @@ class KubeClient:
         self._sender = Sender(transport, limiter=limiter, observer=observer, rand=rand)
         self._send = self._sender.send
         self._timeout_s = timeout_s
+        self._fence: WriteFence | None = None
         self._models: dict[type[Any], Model[Any]] = {}
 
     @property
@@ -78,30 +83,34 @@ class KubeClient:
 
     # ---- views of it ------------------------------------------------------------------------
 
-    def fenced(self, fence: WriteFence) -> Self:
-        """This client, limits and connections shared, but for writes that ``fence`` refuses.
+    def fenced_by(self, fence: WriteFence) -> Self:
+        """A view of this client, limits and connections shared, whose writes carry ``fence``.
 
-        They end with ``LeadershipLostError`` before anything is sent. One that is under way when
-        the fence closes is given up at that moment.
+        Writes that the fence refuses end with ``LeadershipLostError`` before anything is sent. One
+        that is under way when the fence closes is given up at that moment, and not delivered later.
         """
-        return self._view(self._sender.fenced(fence))
-
-    def apart(self, *, qps: float = 0, burst: int = 0) -> Self:
-        """A client for what must not wait behind others: own limit, own connections, no fence.
-
-        It opens a connection for each request, so that neither requests that hang nor connections
-        that died in silence are in its way; for a few requests a second. It is closed with the
-        client that it was made of.
-        """
-        limiter = RateLimiter(qps, burst) if qps else None
-        return self._view(self._sender.apart(OwnConnections(self.transport), limiter))
-
-    def _view(self, sender: Sender) -> Self:
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
-        view._sender = sender
-        view._send = sender.send
+        view._fence = fence
         return view
+
+    def unpooled(self, *, qps: float = 0, burst: int = 0) -> Client:
+        """A client with its own limit and a new connection for each request, without a fence.
+
+        Neither requests that hang nor connections that died in silence are in its way; for a few
+        requests a second. It is closed with the client that it was made of.
+        """
+        from jobsetpy.client._unpooled import UnpooledTransport  # the agent never needs it
+
+        sender = self._sender
+        return Client(
+            UnpooledTransport(sender.transport),
+            qps=qps,
+            burst=burst,
+            timeout_s=self._timeout_s,
+            observer=sender.observer,
+            rand=sender.rand,
+        )
 
     # ---- reads ------------------------------------------------------------------------------
 
@@ -117,7 +126,7 @@ class KubeClient:
         request = HttpRequest(
             method="GET",
             path=model.object(namespace, name),
-            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+            timeout_s=self._timeout(timeout_s),
         )
         answer = await self._send("get", model.plural, Safety.READ, request)
         return model.decode(answer.body)
@@ -156,7 +165,7 @@ class KubeClient:
             method="GET",
             path=model.collection(namespace),
             query=query,
-            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+            timeout_s=self._timeout(timeout_s),
         )
         answer = await self._send("list", model.plural, Safety.READ, request)
         return model.decode_page(answer.body)
@@ -211,7 +220,7 @@ class KubeClient:
             timeout_s=connect_timeout_s,
         )
         async with self._sender.stream("watch", model.plural, request) as stream:
-            yield FrameStream(stream)
+            yield WatchStream(stream)
 
     # ---- writes -----------------------------------------------------------------------------
 
@@ -236,7 +245,8 @@ class KubeClient:
             method="POST",
             path=model.collection(namespace),
             body=_patches.encode(body),
-            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+            timeout_s=self._timeout(timeout_s),
+            fence=self._fence,
         )
         answer = await self._send("create", model.plural, Safety.CREATE, request)
         return model.decode(answer.body)
@@ -412,7 +422,8 @@ class KubeClient:
             method="DELETE",
             path=model.object(namespace, name),
             body=body,
-            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+            timeout_s=self._timeout(timeout_s),
+            fence=self._fence,
         )
         await self._send("delete", model.plural, Safety.WRITE, request)
 
@@ -425,6 +436,8 @@ class KubeClient:
             ApiError: the answer is no success.
         """
         safety = _SAFETY_OF_METHOD.get(request.method, Safety.WRITE)
+        if safety is not Safety.READ and self._fence is not None:
+            request = msgspec.structs.replace(request, fence=self._fence)
         return await self._send("raw", "", safety, request)
 
     async def aclose(self) -> None:
@@ -432,6 +445,9 @@ class KubeClient:
         await self._sender.transport.aclose()
 
     # ---- shared -----------------------------------------------------------------------------
+
+    def _timeout(self, timeout_s: float | None) -> float:
+        return self._timeout_s if timeout_s is None else timeout_s
 
     def _model(self, cls: type[T]) -> Model[T]:
         model = self._models.get(cls)
@@ -471,7 +487,8 @@ class KubeClient:
             query=query,
             body=_patches.encode(body),
             content_type=content_type,
-            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+            timeout_s=self._timeout(timeout_s),
+            fence=self._fence,
         )
         resource = f"{model.plural}/{where[2]}" if where[2] else model.plural
         answer = await self._send(verb, resource, Safety.WRITE, request)

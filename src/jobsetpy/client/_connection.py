@@ -19,7 +19,7 @@ from jobsetpy.errors import StreamBrokenError
 _HIGH_WATER = 2**18
 
 
-class Wire(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """A connection and the state of HTTP on it. Not for two exchanges at once.
 
     Args:
@@ -33,11 +33,11 @@ class Wire(asyncio.Protocol):
         "_http",
         "_paused",
         "_size",
-        "_transport",
         "_waiter",
         "answered",
         "idle_since",
         "lost",
+        "transport",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -46,7 +46,7 @@ class Wire(asyncio.Protocol):
         self._paused = False
         self._ended = False
         self._error: Exception | None = None
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._http = h11.Connection(h11.CLIENT)
         self.answered = False
@@ -59,15 +59,15 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
 
     def data_received(self, data: bytes) -> None:
         """Buffer; stop the other side when nobody reads."""
         self._chunks.append(data)
         self._size += len(data)
-        if self._size > _HIGH_WATER and not self._paused and self._transport is not None:
+        if self._size > _HIGH_WATER and not self._paused and self.transport is not None:
             self._paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
         self._wake()
 
     def eof_received(self) -> bool:
@@ -95,7 +95,7 @@ class Wire(asyncio.Protocol):
         self, method: str, target: str, headers: list[tuple[str, str]], body: bytes | None
     ) -> None:
         """Send a whole request in one write."""
-        http, transport = self._http, self._transport
+        http, transport = self._http, self.transport
         assert transport is not None
         self.answered = False
         out = http.send(h11.Request(method=method, target=target, headers=headers)) or b""
@@ -155,8 +155,8 @@ class Wire(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def _next_event(self) -> object:
         try:
@@ -175,9 +175,9 @@ class Wire(asyncio.Protocol):
         if self._chunks:
             data = self._chunks.popleft()
             self._size -= len(data)
-            if self._paused and self._size <= _HIGH_WATER // 2 and self._transport is not None:
+            if self._paused and self._size <= _HIGH_WATER // 2 and self.transport is not None:
                 self._paused = False
-                self._transport.resume_reading()
+                self.transport.resume_reading()
             self.answered = True
             self._http.receive_data(data)
         elif self._error is not None:
@@ -192,20 +192,20 @@ class Wire(asyncio.Protocol):
             waiter.set_result(None)
 
 
-async def open_wire(
+async def open_connection(
     host: str, port: int, context: ssl.SSLContext | None, server_hostname: str | None
-) -> Wire:
+) -> Connection:
     """Connect, with TLS if there is a context.
 
     Raises:
         OSError: no connection, or TLS failed (``ssl.SSLError``).
     """
     loop = asyncio.get_running_loop()
-    _, wire = await loop.create_connection(
-        lambda: Wire(loop),
+    _, connection = await loop.create_connection(
+        lambda: Connection(loop),
         host,
         port,
         ssl=context,
         server_hostname=server_hostname if context is not None else None,
     )
-    return wire
+    return connection
