@@ -7,16 +7,30 @@ connection is idle, which a stream hides until the next read.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from typing import cast
+from typing import Final, cast
 
 import h11
 
 from jobsetpy.errors import StreamBrokenError
 
 _HIGH_WATER = 2**18
+
+PEER_TIMEOUT_S: Final = 30
+"""A peer that answers nothing, not even the kernel's probes, for so long has vanished."""
+
+_PROBES: Final = {
+    "SO_KEEPALIVE": 1,
+    "TCP_KEEPIDLE": PEER_TIMEOUT_S // 3,
+    "TCP_KEEPINTVL": PEER_TIMEOUT_S // 6,
+    "TCP_KEEPCNT": 4,
+    "TCP_USER_TIMEOUT": PEER_TIMEOUT_S * 1000,  # for what has been sent and is not acknowledged
+}
+"""Socket options; those that a platform lacks are left out. A watch may be silent for minutes, and
+so may a request that waits: only the kernel can tell a quiet peer from one that is gone."""
 
 
 class Connection(asyncio.Protocol):
@@ -60,6 +74,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
+        notice_lost_peer(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         """Buffer; stop the other side when nobody reads."""
@@ -190,6 +205,15 @@ class Connection(asyncio.Protocol):
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def notice_lost_peer(sock: socket.socket) -> None:
+    """Have the kernel end a connection whose peer has vanished, after ``PEER_TIMEOUT_S``."""
+    for name, value in _PROBES.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            level = socket.SOL_SOCKET if name.startswith("SO_") else socket.IPPROTO_TCP
+            sock.setsockopt(level, option, value)
 
 
 async def open_connection(
