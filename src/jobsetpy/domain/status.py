@@ -11,10 +11,10 @@ from typing import Any
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
-from jobsetpy.api.jobset import InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, JobSetStatus, ReplicatedJobStatus
 from jobsetpy.api.meta import Condition
 from jobsetpy.domain import conditions as cond
-from jobsetpy.domain.plan import EmitEvent, StatusChange
+from jobsetpy.domain.plan import EmitEvent, Moment, StatusChange
 
 
 class StatusDraft:
@@ -107,6 +107,13 @@ class StatusDraft:
             jobs_restarted=self._parts[False],
             replicated_jobs_restarted=self._parts[True],
         )
+
+
+def condition_change(jobset: JobSet, wanted: cond.DesiredCondition, now: Moment) -> StatusChange:
+    """The change that makes one condition hold; without a patch if it does already."""
+    draft = StatusDraft(jobset.status, now.wall)
+    draft.set(wanted)
+    return draft.change()
 
 
 def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
