@@ -24,6 +24,7 @@ from jobsetpy import admission, aio
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.app import wiring
+from jobsetpy.app.settings import Configuration
 from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.manager import Manager
 from jobsetpy.testing import eventually
@@ -58,7 +59,7 @@ async def manager(client: Client, port: int, *, gates: bool):
         gate_followers=gates,
     )
     made = Manager(client)
-    wiring.add_jobset_controllers(made, webhooks=True)
+    wiring.add_jobset_controllers(made, Configuration(values={"--webhooks": True}))
     served = admission.setup(made, settings)
     stop = asyncio.Event()
     async with aio.supervise() as tasks:

@@ -12,6 +12,7 @@ from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.app import wiring
+from jobsetpy.app.settings import Configuration
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
@@ -63,7 +64,7 @@ class Site:
         """Start a manager, and wait until it is ready."""
         self._stop = asyncio.Event()
         manager = Manager(self._client)
-        wiring.add_jobset_controllers(manager, webhooks=webhooks)
+        wiring.add_jobset_controllers(manager, Configuration(values={"--webhooks": webhooks}))
         settings = admission.WebhookSettings(
             bind_address=f"127.0.0.1:{self._port}",
             extra_dns_names=("127.0.0.1",),

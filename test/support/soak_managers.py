@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 
 from hack.cluster import Cluster
-from jobsetpy.app.main import EXIT_LEADERSHIP_LOST
+from jobsetpy.app.process import EXIT_LEADERSHIP_LOST
 from jobsetpy.client import Client
 from jobsetpy.serving import x509
 from support.manager_process import ManagerProcess, free_port

@@ -6,7 +6,6 @@ from typing import Final
 
 import attrs
 
-from jobsetpy.app.configuration import Coscheduling
 from jobsetpy.client import Client
 from jobsetpy.domain.coscheduling.backends import LABELS, PODGROUP, PodMarkers
 from jobsetpy.domain.coscheduling.podgroups import API_VERSION
@@ -33,7 +32,7 @@ class Backend:
     not_served: str = ""
 
 
-async def choose_backend(client: Client, wanted: Coscheduling) -> Backend:
+async def choose_backend(client: Client, marks: PodMarkers) -> Backend:
     """The backend that was asked for; labels alone where the API server lacks what it needs.
 
     It is asked once, when a manager starts: turning the API on takes a restart of the API server
@@ -42,11 +41,6 @@ async def choose_backend(client: Client, wanted: Coscheduling) -> Backend:
     Raises:
         TransportError: the API server cannot be reached.
     """
-    marks = PodMarkers(
-        backend=wanted.backend,
-        scheduler_name=wanted.scheduler_name,
-        member_resource=wanted.member_resource,
-    )
     if marks.backend != PODGROUP:
         return Backend(marks)
     try:

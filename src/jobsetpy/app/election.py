@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobsetpy.app.configuration import Configuration, ConfigurationError
+from jobsetpy.app.kinds import ConfigurationError
+from jobsetpy.app.settings import Configuration
 from jobsetpy.manager import LeaderElectionSettings
 from jobsetpy.observability.logging import get_logger
 
@@ -22,15 +23,16 @@ def election_settings(
     Raises:
         ConfigurationError: what is asked for is not possible.
     """
-    election = configuration.leader_election
-    if not election.leader_elect:
+    if not configuration["leaderElection.leaderElect"]:
         return None
-    if election.resource_lock != "leases":
-        msg = f"leaderElection.resourceLock: {election.resource_lock!r}: only leases can be used"
+    lock = configuration["leaderElection.resourceLock"]
+    if lock != "leases":
+        msg = f"leaderElection.resourceLock: {lock!r}: only leases can be used"
         raise ConfigurationError([msg])
-    namespace = election.resource_namespace or _namespace_of_the_pod(namespace_file)
-    if not namespace:
-        if any(path.startswith("leaderElection") for path in configuration.given):
+    namespace = _namespace_of_the_pod(namespace_file)
+    if not (namespace or configuration["leaderElection.resourceNamespace"]):
+        given = {*configuration.given, *configuration.values}
+        if any(path.startswith("leaderElection") for path in given):
             msg = "leaderElection.resourceNamespace: to be given, since this is not a pod"
             raise ConfigurationError([msg])
         get_logger("manager").warning(
@@ -38,13 +40,7 @@ def election_settings(
         )
         return None
     try:
-        return LeaderElectionSettings(
-            namespace=namespace,
-            name=election.resource_name,
-            lease_duration_s=election.lease_duration,
-            renew_deadline_s=election.renew_deadline,
-            retry_period_s=election.retry_period,
-        )
+        return configuration.make(LeaderElectionSettings, namespace=namespace)
     except ValueError as error:
         raise ConfigurationError([f"leaderElection: {error}"]) from None
 

@@ -1,132 +1,94 @@
-"""What a manager runs with: the configuration file, overridden by flags that are given explicitly.
+"""Every setting, once: its field in the configuration file, its flag, and what it becomes.
 
-A flag's own default never overrides the file. What the file says and this manager does not do (yet)
-is named, so that nobody relies on it unknowingly.
+A setting that is given is an argument of the Settings class that uses it (``target``), and that
+class states the default. A default is stated here where there is no such class, or where a command
+starts from another one than the class does.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.app import _tls_names as tls_names
-from jobsetpy.app import configuration as file
-from jobsetpy.app.configuration import Configuration
-from jobsetpy.app.election import NAMESPACE_FILE
-from jobsetpy.domain.coscheduling.backends import BACKENDS, COSCHEDULER
-from jobsetpy.domain.features import gate_names, gate_problems
-from jobsetpy.domain.name_rules import dns1123_subdomain
-from jobsetpy.observability.logging import Format, get_logger
+from jobsetpy.app import kinds
+from jobsetpy.app.kinds import BOOLEAN, DURATION, INTEGER, NAMES, NUMBER, SWITCH, TEXT, Kind
+from jobsetpy.domain.coscheduling.backends import BACKENDS
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.name_rules import dns1035_label, dns1123_subdomain
+from jobsetpy.domain.startup_groups.barrier import SHELL_IMAGE
 
-if TYPE_CHECKING:
-    from jobsetpy.admission import EndpointCertificate
+T = TypeVar("T")
+Check = Callable[[Any], Sequence[str]]
 
-_OVERRIDES: Final = {
-    "metrics_bind_address": ("metrics", "bind_address"),
-    "health_probe_bind_address": ("health", "health_probe_bind_address"),
-    "leader_elect": ("leader_election", "leader_elect"),
-    "kube_api_qps": ("client_connection", "qps"),
-    "kube_api_burst": ("client_connection", "burst"),
-    "agent_image": ("in_place_restart", "agent_image"),
-    "stalled_after": ("in_place_restart", "stalled_after"),
-    "group_scheduling_image": ("group_scheduling", "image"),
-    "group_scheduling_agent_image": ("group_scheduling", "agent_image"),
-    "group_scheduling_rbac": ("group_scheduling", "manage_rbac"),
-    "coscheduling_backend": ("coscheduling", "backend"),
-    "coscheduling_scheduler_name": ("coscheduling", "scheduler_name"),
-    "coscheduling_member_resource": ("coscheduling", "member_resource"),
+WEBHOOK_CERT_DIR: Final = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 - users' mounts
+METRICS_CERT_DIR: Final = "/tmp/k8s-metrics-server/serving-certs"  # noqa: S108 - users' mounts
+
+_CLASSES: Final = {
+    "CoschedulerSettings": "jobsetpy.coscheduler",
+    "JobsSettings": "jobsetpy.reconcilers.jobs",
+    "LeaderElectionSettings": "jobsetpy.manager",
+    "Limits": "jobsetpy.domain.coscheduling.state",
+    "ManagerSettings": "jobsetpy.manager",
+    "PodMarkers": "jobsetpy.domain.coscheduling.backends",
+    "PodEpochsSettings": "jobsetpy.reconcilers.pod_epochs",
+    "WebhookSettings": "jobsetpy.admission",
 }
-"""Flag → section and field of the file that it overrides."""
-
-METRICS_SERVICE: Final = "jobset-controller-manager-metrics-service"
-
-IN_POD_DRAIN_S: Final = 5.0
-"""How long all API servers and proxies may take to hear that a pod ends."""
-
-_ZAP_LEVELS: Final = {"debug": "debug", "info": "info", "error": "error", "panic": "error"}
+"""Where Settings classes are. Imported when a default is asked for: no command uses them all."""
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of the file's overrides; a value of ``None`` says that one was not given."""
-    gates = ",".join(f"{name}=true|false" for name in gate_names())
-    parser.add_argument("--config", metavar="FILE", help="configuration file (YAML)")
-    parser.add_argument(
-        "--feature-gates", type=parse_gates, default=None, metavar="NAME=BOOL,...", help=gates
-    )
-    add_election_flags(parser)
-    parser.add_argument(
-        "--in-place-restart-stalled-after",
-        dest="stalled_after",
-        type=positive_duration,
-        metavar="DURATION",
-        help="closed barriers name the pods that hold them after this time; default 60s",
-    )
-    parser.add_argument(
-        "--group-scheduling-image",
-        metavar="IMAGE",
-        help="with a shell, in which pods of a group wait for each other; default bash",
-    )
-    parser.add_argument(
-        "--group-scheduling-agent-image",
-        metavar="IMAGE",
-        help="agent by which they wait in its place, to go on within a second; default: none",
-    )
-    parser.add_argument(
-        "--group-scheduling-rbac",
-        nargs="?",
-        const=True,
-        type=boolean,
-        metavar="BOOL",
-        help="have a Role made that lets them watch their group's ConfigMap; default false",
-    )
-    parser.add_argument(
-        "--webhook-shutdown-delay",
-        type=_duration,
-        metavar="DURATION",
-        help="webhooks are served for so long after SIGTERM; default 5s in a pod, else 0s",
-    )
-    _add_coscheduling_flags(parser)
-    # Manifests made for today's controller may have these; they are taken in their sense, or for
-    # nothing where they have none here.
-    parser.add_argument("--zap-log-level", choices=[*_ZAP_LEVELS, "1", "2"], help=argparse.SUPPRESS)
-    parser.add_argument("--zap-encoder", choices=("json", "console"), help=argparse.SUPPRESS)
-    parser.add_argument("--zap-devel", nargs="?", const=True, type=boolean, help=argparse.SUPPRESS)
-    for name in ("--zap-stacktrace-level", "--zap-time-encoding"):
-        parser.add_argument(name, help=argparse.SUPPRESS)
+@attrs.frozen
+class Setting:
+    """One setting.
+
+    Args:
+        path: of its field in the configuration file; of one that is only a flag, the flag.
+        kind: how it is written.
+        target: class and field that takes it as it is; "" if something else is made of it.
+        flag: "" if only the file can set it.
+        help: of the flag; ``{}`` stands for the default.
+        default: as in the file, where the class has none, or another one.
+        check: what is wrong with a value.
+    """
+
+    path: str
+    kind: Kind
+    target: str = ""
+    flag: str = ""
+    help: str = ""
+    default: Any = attrs.field(default=None, kw_only=True)
+    check: Check = attrs.field(default=lambda _: (), kw_only=True)
+
+    @property
+    def section(self) -> str:
+        """Of the file; "" for a flag alone."""
+        return "" if self.path.startswith("--") else self.path.partition(".")[0]
+
+    def default_value(self) -> Any:
+        """As in the file."""
+        if self.default is not None or not self.target:
+            return self.default
+        name, _, field = self.target.partition(".")
+        cls = getattr(importlib.import_module(_CLASSES[name]), name)
+        default = attrs.fields_dict(cls)[field].default
+        return "" if default is None else default
 
 
-def _duration(text: str) -> float:
-    try:
-        return file.parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _unless(good: Callable[[Any], bool], why: str) -> Check:
+    return lambda value: () if good(value) else (why,)
 
 
-def _add_coscheduling_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--coscheduling-backend",
-        choices=BACKENDS,
-        help="what schedules groups of coscheduling; default labels: a plugin of the scheduler's",
-    )
-    parser.add_argument(
-        "--coscheduling-scheduler-name",
-        type=_scheduler_name,
-        metavar="NAME",
-        help="scheduler beside the coscheduler, for pods that name none; default: the usual one",
-    )
-    parser.add_argument(
-        "--coscheduling-member-resource",
-        nargs="?",
-        const=True,
-        type=boolean,
-        metavar="BOOL",
-        help=f"have pods of groups ask for {keys.POD_GROUP_MEMBER_RESOURCE}; default false",
-    )
+def _named_by(rule: Callable[[str], Sequence[str]]) -> Check:
+    return lambda name: [f"{name!r}: {why}" for why in rule(name)]
+
+
+def _backend_check(name: str) -> Sequence[str]:
+    return () if name in BACKENDS else (f"{name!r}: must be one of {', '.join(BACKENDS)}",)
 
 
 def _scheduler_name(text: str) -> str:
@@ -136,209 +98,265 @@ def _scheduler_name(text: str) -> str:
     return text
 
 
-def add_election_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of everything that runs with replicas."""
-    parser.add_argument(
-        "--leader-elect",
-        nargs="?",
-        const=True,
-        type=boolean,
-        default=None,
-        metavar="BOOL",
-        help="default: what the configuration file says, else true",
-    )
-    parser.add_argument(
-        "--metrics-secure",
-        nargs="?",
-        const=True,
-        type=boolean,
-        default=True,
-        metavar="BOOL",
-        help="metrics over TLS, for those whom the API server lets read them; default true",
-    )
+_ADDRESS: Final = TEXT.with_flag(metavar="ADDRESS")
+_BACKEND: Final = TEXT.with_flag(choices=BACKENDS)
+_FILE: Final = kinds.PATH.with_flag(metavar="FILE")
+_FOLDER: Final = kinds.PATH.with_flag(metavar="FOLDER")
+_IMAGE: Final = TEXT.with_flag(metavar="IMAGE")
+_NAME: Final = TEXT.with_flag(metavar="NAME")
+_PREFIX: Final = TEXT.with_flag(metavar="PATH")
+_SCHEDULER: Final = TEXT.with_flag(metavar="NAME", type=_scheduler_name)
+
+_COUNT: Final = _unless(lambda number: number >= 1, "must be at least 1")
+_SOME_TIME: Final = _unless(lambda seconds: seconds > 0, "must be longer than 0s")
+_HOST_PORT: Final = _unless(lambda address: ":" in address, "expected host:port or :port")
+_ABSOLUTE: Final = _unless(lambda path: path[:1] in {"", "/"}, "must begin with /")
+_NAMED: Final = _unless(lambda names: all(names or ("",)), "must name clients")
+_NOT_NEGATIVE: Final = _unless(lambda number: number >= 0, "must not be negative")
+
+SETTINGS: Final = (
+    Setting("webhook.port", INTEGER, default=9443),
+    Setting("webhook.host", TEXT, default=""),
+    Setting("webhook.certDir", TEXT, default=WEBHOOK_CERT_DIR),
+    Setting("--webhooks", SWITCH, "", "--webhooks",
+            "serve the admission webhooks as well", default=False),
+    Setting("--webhook-bind-address", _ADDRESS, "WebhookSettings.bind_address",
+            "--webhook-bind-address", "default :9443"),
+    Setting("--webhook-cert-dir", _FOLDER, "WebhookSettings.certificate_dir", "--webhook-cert-dir",
+            "folder with tls.crt and tls.key; default: certificates of the manager's own"),
+    Setting("--webhook-shutdown-delay", kinds.DELAY, "WebhookSettings.drain_s",
+            "--webhook-shutdown-delay",
+            "webhooks are served for so long after SIGTERM; default 5s in a pod, else 0s"),
+    Setting("leaderElection.leaderElect", BOOLEAN, "", "--leader-elect",
+            "default: what the configuration file says, else {}", default=True),
+    Setting("leaderElection.leaseDuration", DURATION, "LeaderElectionSettings.lease_duration_s"),
+    Setting("leaderElection.renewDeadline", DURATION, "LeaderElectionSettings.renew_deadline_s"),
+    Setting("leaderElection.retryPeriod", DURATION, "LeaderElectionSettings.retry_period_s"),
+    Setting("leaderElection.resourceLock", TEXT, default="leases"),
+    Setting("leaderElection.resourceName", TEXT, "LeaderElectionSettings.name",
+            default="6d4f6a47.jobset.x-k8s.io"),
+    Setting("leaderElection.resourceNamespace", TEXT, "LeaderElectionSettings.namespace",
+            default=""),
+    Setting("metrics.bindAddress", _ADDRESS, "ManagerSettings.metrics_bind_address",
+            "--metrics-bind-address", "host:port, 0 switches it off; default {}", default=":8443"),
+    Setting("metrics.certDir", TEXT, default=""),
+    Setting("--metrics-secure", BOOLEAN, "", "--metrics-secure",
+            "metrics over TLS, for those whom the API server lets read them; default {}",
+            default=True),
+    Setting("health.healthProbeBindAddress", _ADDRESS, "ManagerSettings.health_probe_bind_address",
+            "--health-probe-bind-address", "host:port, 0 switches it off; default {}",
+            default=":8081"),
+    Setting("health.readinessEndpointName", TEXT, "ManagerSettings.readiness_path"),
+    Setting("health.livenessEndpointName", TEXT, "ManagerSettings.liveness_path"),
+    Setting("tls.minVersion", TEXT, default=""),
+    Setting("tls.cipherSuites", NAMES, default=()),
+    Setting("internalCertManagement.enable", BOOLEAN, default=True),
+    Setting("internalCertManagement.webhookServiceName", TEXT, "WebhookSettings.service_name",
+            check=_named_by(dns1035_label)),
+    Setting("internalCertManagement.webhookSecretName", TEXT, "WebhookSettings.secret_name",
+            check=_named_by(dns1123_subdomain)),
+    Setting("clientConnection.qps", NUMBER, "", "--kube-api-qps",
+            "requests a second to the API server; default {}, 0: no limit", default=500.0),
+    Setting("clientConnection.burst", INTEGER, "", "--kube-api-burst",
+            "requests at once; default {}", default=500),
+    Setting("inPlaceRestart.agentImage", _IMAGE, "WebhookSettings.agent_image", "--agent-image",
+            "in-place restart agent that the webhooks add to JobSets that ask for it"),
+    Setting("inPlaceRestart.stalledAfter", DURATION, "PodEpochsSettings.stalled_after_s",
+            "--in-place-restart-stalled-after",
+            "closed barriers name the pods that hold them after this time; default {}",
+            check=_SOME_TIME),
+    Setting("groupScheduling.image", _IMAGE, "WebhookSettings.group_image",
+            "--group-scheduling-image",
+            "with a shell, in which pods of a group wait for each other; default {}",
+            default=SHELL_IMAGE),
+    Setting("groupScheduling.agentImage", _IMAGE, "WebhookSettings.group_agent_image",
+            "--group-scheduling-agent-image",
+            "agent by which they wait in its place, to go on within a second; default: none"),
+    Setting("groupScheduling.manageRbac", BOOLEAN, "JobsSettings.group_rbac",
+            "--group-scheduling-rbac",
+            "have a Role made that lets them watch their group's ConfigMap; default {}"),
+    Setting("coscheduler.bindAddress", _ADDRESS, "CoschedulerSettings.bind_address",
+            "--bind-address", "of the extender, host:port or :port; default {}", check=_HOST_PORT),
+    Setting("coscheduler.pathPrefix", _PREFIX, "CoschedulerSettings.path_prefix", "--path-prefix",
+            "in front of /bind and /preempt; default {}", check=_ABSOLUTE),
+    Setting("coscheduler.certDir", _FOLDER, "CoschedulerSettings.certificate_dir", "--cert-dir",
+            "with tls.crt, tls.key and ca.crt; default: certificates of its own"),
+    Setting("coscheduler.clientCaFile", _FILE, "CoschedulerSettings.client_ca_file",
+            "--client-ca-file", "authorities of clients; default: ca.crt of the folder"),
+    Setting("coscheduler.clientNames", NAMES, "CoschedulerSettings.client_names", "--client-name",
+            "common name of a client that is let in, may be given again; default {}", check=_NAMED),
+    Setting("coscheduler.serviceName", _NAME, "CoschedulerSettings.service_name", "--service-name",
+            "in the name of a certificate of its own; default {}"),
+    Setting("coscheduler.extraDnsNames", NAMES, "CoschedulerSettings.extra_dns_names",
+            "--extra-dns-name",
+            "more names, or IP addresses, for a certificate of its own; may be given again"),
+    Setting("coscheduler.serverSecretName", _NAME, "CoschedulerSettings.server_secret",
+            "--server-secret-name", "Secret that keeps certificates of its own; default {}"),
+    Setting("coscheduler.clientSecretName", _NAME, "CoschedulerSettings.client_secret",
+            "--client-secret-name", "Secret that gets the scheduler's certificate; default {}"),
+    Setting("coscheduler.permitTimeout", DURATION, "Limits.permit_s", "--permit-timeout",
+            "how long an incomplete group's binds are held; default {}"),
+    Setting("coscheduler.permitTimeoutPerPod", DURATION, "Limits.permit_per_pod_s",
+            "--permit-timeout-per-pod", "so much longer for each pod of the group; default {}"),
+    Setting("coscheduler.maxPermitTimeout", DURATION, "Limits.longest_permit_s",
+            "--max-permit-timeout",
+            "but no longer than this; the scheduler's httpTimeout has to be longer; default {}"),
+    Setting("coscheduler.firstBackoff", DURATION, "Limits.first_backoff_s", "--first-backoff",
+            "how long a refused group's binds are refused, doubled each time; default {}"),
+    Setting("coscheduler.maxBackoff", DURATION, "Limits.longest_backoff_s", "--max-backoff",
+            "but no longer than this; default {}"),
+    Setting("coscheduler.shutdownGrace", DURATION, "CoschedulerSettings.grace_s",
+            "--shutdown-grace",
+            "how long binds of complete groups may take at the end; default {}"),
+    Setting("coscheduler.groupsInFlight", INTEGER, "Limits.in_flight", "--groups-in-flight",
+            "incomplete groups that are lifted at a time; default {}", check=_COUNT),
+    Setting("coscheduler.stuckGroups", INTEGER, "Limits.stuck", "--stuck-groups",
+            "so many more that were refused three times; default {}", check=_NOT_NEGATIVE),
+    Setting("coscheduler.concurrentWrites", INTEGER, "CoschedulerSettings.concurrent_writes",
+            "--concurrent-writes", "gates and binds that are written at a time; default {}",
+            check=_COUNT),
+    Setting("coscheduler.maxHeldBinds", INTEGER, "CoschedulerSettings.max_held", "--max-held-binds",
+            "binds that wait for their group at a time; default {}", check=_COUNT),
+    Setting("coscheduler.backlog", INTEGER, "CoschedulerSettings.backlog", "--backlog",
+            "connections that wait to be accepted; default {}", check=_COUNT),
+    Setting("coscheduler.ordinaryPods", BOOLEAN, "CoschedulerSettings.ordinary_pods",
+            "--ordinary-pods", "bind pods of no group, when the scheduler asks for it; default {}"),
+    Setting("coscheduler.capacityCheck", BOOLEAN, "CoschedulerSettings.capacity_check",
+            "--capacity-check", "keep a group gated while there is no room for it; default {}. "
+            "False where a cluster autoscaler makes room: it does not see gated pods"),
+    Setting("--insecure-plain-http", SWITCH, "CoschedulerSettings.plain_http",
+            "--insecure-plain-http",
+            "no TLS and no client certificates: whoever connects can have pods bound"),
+    Setting("coscheduling.backend", _BACKEND, "PodMarkers.backend",
+            "--coscheduling-backend",
+            "what schedules groups of coscheduling; default {}: a plugin of the scheduler's",
+            check=_backend_check),
+    Setting("coscheduling.schedulerName", _SCHEDULER, "PodMarkers.scheduler_name",
+            "--coscheduling-scheduler-name",
+            "scheduler beside the coscheduler, for pods that name none; default: the usual one",
+            check=_named_by(dns1123_subdomain)),
+    Setting("coscheduling.memberResource", BOOLEAN, "PodMarkers.member_resource",
+            "--coscheduling-member-resource",
+            f"have pods of groups ask for {keys.POD_GROUP_MEMBER_RESOURCE}; default {{}}"),
+)  # fmt: skip
 
 
-def positive_duration(text: str) -> float:
-    """Seconds of a duration that is longer than none.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
-    seconds = _duration(text)
-    if seconds <= 0:
-        msg = f"{text!r} must be longer than 0s"
-        raise argparse.ArgumentTypeError(msg)
-    return seconds
-
-
-def with_double_dashes(arguments: list[str]) -> list[str]:
-    """Arguments with long flags of one dash (``-config``) given two."""
-    return [
-        f"-{each}" if len(each) > 2 and each[0] == "-" and each[1].isalpha() else each
-        for each in arguments
-    ]
-
-
-def parse_gates(text: str) -> dict[str, bool]:
-    """``A=true,B=false`` as a map.
-
-    Raises:
-        argparse.ArgumentTypeError: another form, an unknown gate, or a locked one.
-    """
-    gates: dict[str, bool] = {}
-    for part in filter(None, (each.strip() for each in text.split(","))):
-        name, equals, value = part.partition("=")
-        if not equals:
-            msg = f"{part!r} is not NAME=true or NAME=false"
-            raise argparse.ArgumentTypeError(msg)
-        gates[name.strip()] = boolean(value.strip())
-    problems = gate_problems(gates)
-    if problems:
-        raise argparse.ArgumentTypeError("; ".join(problems))
-    return gates
-
-
-def read(options: argparse.Namespace) -> Configuration:
-    """The effective configuration of parsed flags.
-
-    Raises:
-        ConfigurationError: the file cannot be used; with every problem.
-    """
-    configuration = file.load(Path(options.config)) if options.config else file.defaults()
-    configuration = _overridden(configuration, options)
-    gates = {**configuration.feature_gates, **(getattr(options, "feature_gates", None) or {})}
-    given = configuration.given
-    if options.leader_elect is not None:
-        given |= {"leaderElection"}
-    return attrs.evolve(configuration, feature_gates=gates, given=given)
-
-
-def without_file(options: argparse.Namespace) -> Configuration:
-    """What a controller of the user's own runs with: no server unless it is asked for."""
-    quiet = attrs.evolve(
-        file.defaults(),
-        metrics=file.Metrics(bind_address="0"),
-        health=file.Health(health_probe_bind_address="0"),
-    )
-    return _overridden(quiet, options)
-
-
-def _overridden(configuration: Configuration, options: argparse.Namespace) -> Configuration:
-    for flag, (section, field) in _OVERRIDES.items():
-        value = getattr(options, flag, None)
-        if value is not None:
-            changed = attrs.evolve(getattr(configuration, section), **{field: value})
-            configuration = attrs.evolve(configuration, **{section: changed})
-    return configuration
-
-
-def log_options(options: argparse.Namespace) -> tuple[Format, str]:
-    """Format and level of log lines; our own flags win over those of today's controller."""
-    level = options.log_level
-    if level is None:
-        zap = getattr(options, "zap_log_level", None)
-        level = "info" if zap is None else _ZAP_LEVELS.get(zap, "debug")
-    return options.log_format or getattr(options, "zap_encoder", None) or "auto", level
-
-
-def log(configuration: Configuration, *, webhooks: bool) -> None:
-    """Log the configuration in effect, and a warning for each part of it that has no effect."""
-    logger = get_logger("manager")
-    content = attrs.asdict(configuration)
-    content.pop("given")
-    logger.info("configuration", **content)
-    for path in without_effect(configuration, webhooks=webhooks):
-        logger.warning("this part of the configuration has no effect", field=path)
-
-
-def without_effect(configuration: Configuration, *, webhooks: bool) -> list[str]:
-    """Paths of what is given and this manager does not act on.
-
-    Args:
-        configuration: as read.
-        webhooks: whether this manager serves webhooks.
-    """
-    idle = []
-    if not webhooks:
-        idle += ["webhook", "internalCertManagement", "inPlaceRestart.agentImage"]
-        idle += ["groupScheduling.image", "groupScheduling.agentImage"]
-    elif configuration.internal_cert_management.enable:
-        idle.append("webhook.certDir")  # own certificates are kept in memory
-    if not configuration.features.coscheduling:
-        idle.append("coscheduling")
-    elif configuration.coscheduling.backend != COSCHEDULER:
-        idle += ["coscheduling.schedulerName", "coscheduling.memberResource"]
-    return [path for path in idle if path in configuration.given]
-
-
-def webhook_settings(
-    configuration: Configuration, options: argparse.Namespace
-) -> Mapping[str, Any]:
-    """What ``admission.WebhookSettings`` is made of, as keyword arguments."""
-    internal, tls = configuration.internal_cert_management, configuration.tls or file.Tls()
-    webhook = configuration.webhook
-    host = f"[{webhook.host}]" if ":" in webhook.host else webhook.host
-    out: dict[str, Any] = {
-        "bind_address": options.webhook_bind_address or f"{host}:{webhook.port}",
-        "drain_s": _drain_s(options.webhook_shutdown_delay),
-        "features": configuration.features,
-        "agent_image": configuration.in_place_restart.agent_image,
-        "group_image": configuration.group_scheduling.image,
-        "group_agent_image": configuration.group_scheduling.agent_image,
-        "tls13_only": tls.min_version == "VersionTLS13",
-        "ciphers": tls_names.openssl_ciphers(tls.cipher_suites),
-    }
-    if internal.enable:
-        out["service_name"] = internal.webhook_service_name
-        out["secret_name"] = internal.webhook_secret_name
-    else:
-        out["certificate_dir"] = Path(webhook.cert_dir)
-    if options.webhook_cert_dir is not None:
-        out["certificate_dir"] = Path(options.webhook_cert_dir)
-    return out
-
-
-def _drain_s(asked: float | None) -> float:
-    """Seconds of webhooks after SIGTERM: a pod's Service is left only when all have heard of it."""
-    if asked is not None:
-        return asked
-    return IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0
-
-
-def metrics_tls(
-    configuration: Configuration, options: argparse.Namespace, *, service: str = METRICS_SERVICE
-) -> EndpointCertificate | None:
-    """How metrics are protected; ``None`` when they are served in plain, or not at all.
+@attrs.frozen
+class Command:
+    """A command that runs a manager.
 
     Args:
-        configuration: as read.
-        options: parsed flags.
-        service: in the name of a certificate that is made here.
-
-    Raises:
-        ConfigurationError: the TLS library cannot do what the ``tls`` section asks for.
+        name: on the command line.
+        sections: of the configuration file that it looks at; their flags are its own.
+        flags: those of no section.
+        defaults: by path, where they are others than the manager's.
+        metrics_service: in the name of a certificate that it makes for metrics.
     """
-    if not options.metrics_secure or configuration.metrics.bind_address in {"", "0"}:
-        return None
-    from jobsetpy.admission import EndpointCertificate
 
-    folder, tls = configuration.metrics.cert_dir, configuration.tls or file.Tls()
-    try:
-        return EndpointCertificate(
-            folder=Path(folder) if folder else None,
-            names=(service,),
-            tls13_only=tls.min_version == "VersionTLS13",
-            ciphers=tls_names.openssl_ciphers(tls.cipher_suites),
-        )
-    except ValueError as error:
-        raise file.ConfigurationError([f"tls: {error}"]) from None
+    name: str
+    sections: frozenset[str]
+    flags: frozenset[str] = frozenset()
+    defaults: Mapping[str, Any] = attrs.field(factory=dict)
+    metrics_service: str = ""
+
+    def uses(self, setting: Setting) -> bool:
+        """Whether a setting has a meaning for it."""
+        return setting.section in self.sections or setting.path in self.flags
 
 
-def boolean(text: str) -> bool:
-    """As Go's flags read it."""
-    if text in {"1", "t", "T", "true", "TRUE", "True"}:
-        return True
-    if text in {"0", "f", "F", "false", "FALSE", "False"}:
-        return False
-    msg = f"{text!r} is neither true nor false"
-    raise argparse.ArgumentTypeError(msg)
+_SERVERS: Final = frozenset({"metrics", "health", "clientConnection"})
+_REPLICAS: Final = _SERVERS | {"leaderElection", "tls"}
+MANAGER: Final = Command(
+    "manager",
+    _REPLICAS
+    | {"webhook", "internalCertManagement", "inPlaceRestart", "groupScheduling", "coscheduling"}
+    | {"featureGates"},
+    frozenset(each.flag for each in SETTINGS if each.path.startswith("--webhook"))
+    | {"--metrics-secure"},
+    metrics_service="jobset-controller-manager-metrics-service",
+)
+COSCHEDULER: Final = Command(
+    "coscheduler",
+    _REPLICAS | {"coscheduler"},
+    frozenset({"--metrics-secure", "--insecure-plain-http"}),
+    {
+        "leaderElection.resourceName": "coscheduler.jobset.x-k8s.io",
+        # A pod takes two requests, and a cluster's groups may all come at once.
+        "clientConnection.qps": 2000.0,
+        "clientConnection.burst": 4000,
+    },
+    "jobset-coscheduler-metrics-service",
+)
+RUN: Final = Command(
+    "run",
+    _SERVERS,
+    defaults={
+        "metrics.bindAddress": "0",
+        "health.healthProbeBindAddress": "0",
+        "leaderElection.leaderElect": False,
+        "--metrics-secure": False,
+    },
+)
+
+
+@attrs.frozen(kw_only=True)
+class Configuration:
+    """What a command runs with.
+
+    Args:
+        command: whose defaults hold.
+        values: what file and flags say, by path; neither what counts as not given.
+        feature_gates: those that are given.
+        given: paths of all that the file says, such as ``metrics`` and ``metrics.certDir``.
+    """
+
+    command: Command = MANAGER
+    values: Mapping[str, Any] = attrs.field(factory=dict)
+    feature_gates: Mapping[str, bool] = attrs.field(factory=dict)
+    given: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+
+    @property
+    def features(self) -> Features:
+        """The feature gates; defaults for those that are not given."""
+        return Features.from_gates(self.feature_gates)
+
+    def __getitem__(self, path: str) -> Any:
+        """A setting's value, or its default."""
+        for known in self.values, self.command.defaults:
+            if path in known:
+                return known[path]
+        return BY_PATH[path].default_value()
+
+    def make(self, cls: type[T], **others: Any) -> T:
+        """A Settings value of all settings that ``cls`` takes.
+
+        Args:
+            cls: a Settings class; it fills in the defaults that nobody else states.
+            others: more arguments; of those that are settings, what is given wins.
+        """
+        arguments = dict(others)
+        for setting in SETTINGS:
+            name, _, field = setting.target.partition(".")
+            if name != cls.__name__:
+                continue
+            if setting.path in self.values:
+                arguments[field] = setting.kind.convert(self.values[setting.path])
+            elif setting.default is not None or setting.path in self.command.defaults:
+                arguments.setdefault(field, self[setting.path])
+        return cls(**arguments)
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Values of the file's section, by the name of the field."""
+        return {
+            setting.path.partition(".")[2]: self[setting.path]
+            for setting in SETTINGS
+            if setting.section == name
+        }
+
+
+BY_PATH: Final = {setting.path: setting for setting in SETTINGS}
+
+
+def snake_case(name: str) -> str:
+    """``certDir`` as ``cert_dir``."""
+    return re.sub(r"([A-Z])", r"_\1", name).lower()

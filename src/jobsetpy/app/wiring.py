@@ -1,68 +1,135 @@
-"""Which controllers make up the JobSet manager."""
+"""What each command is made of: Settings from the configuration, handed over whole.
+
+Each function imports what it wires: no command needs all of it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from jobsetpy.app import _tls_names as tls_names
 from jobsetpy.app.backend import Backend
-from jobsetpy.domain.features import Features
-from jobsetpy.manager import Manager
-from jobsetpy.reconcilers import (
-    coscheduling,
-    jobs,
-    leader_pods,
-    metrics,
-    pod_epochs,
-    pod_placement,
-)
+from jobsetpy.app.election import NAMESPACE_FILE, election_settings
+from jobsetpy.app.kinds import ConfigurationError
+from jobsetpy.app.settings import Configuration
+from jobsetpy.domain.coscheduling.state import Limits
+from jobsetpy.manager import Manager, ManagerSettings
+
+if TYPE_CHECKING:
+    from jobsetpy.admission import EndpointCertificate, WebhookSettings
+    from jobsetpy.coscheduler import CoschedulerSettings
+
+IN_POD_DRAIN_S: Final = 5.0
+"""How long all API servers and proxies may take to hear that a pod ends."""
+
+
+def manager_settings(configuration: Configuration) -> ManagerSettings:
+    """Where a manager serves what, and whether it stands for election.
+
+    Raises:
+        ConfigurationError: what is asked for is not possible.
+    """
+    return configuration.make(
+        ManagerSettings,
+        leader_election=election_settings(configuration),
+        metrics_tls=metrics_tls(configuration),
+    )
+
+
+def metrics_tls(configuration: Configuration) -> EndpointCertificate | None:
+    """How metrics are protected; ``None`` when they are served in plain, or not at all.
+
+    Raises:
+        ConfigurationError: the TLS library cannot do what the ``tls`` section asks for.
+    """
+    if not configuration["--metrics-secure"] or configuration["metrics.bindAddress"] in {"", "0"}:
+        return None
+    from jobsetpy.admission import EndpointCertificate
+
+    folder = configuration["metrics.certDir"]
+    try:
+        return EndpointCertificate(
+            folder=Path(folder) if folder else None,
+            names=(configuration.command.metrics_service,),
+            **_tls(configuration),
+        )
+    except ValueError as error:
+        raise ConfigurationError([f"tls: {error}"]) from None
+
+
+def _tls(configuration: Configuration) -> dict[str, Any]:
+    return {
+        "tls13_only": configuration["tls.minVersion"] == "VersionTLS13",
+        "ciphers": tls_names.openssl_ciphers(configuration["tls.cipherSuites"]),
+    }
 
 
 def add_jobset_controllers(
-    manager: Manager,
-    features: Features | None = None,
-    *,
-    webhooks: bool = False,
-    group_rbac: bool = False,
-    stalled_after_s: float = 60.0,
-    backend: Backend | None = None,
+    manager: Manager, configuration: Configuration | None = None, backend: Backend | None = None
 ) -> None:
     """Add the JobSet controllers to ``manager``.
 
     Args:
         manager: not started yet.
-        features: which gates are on; all of them when absent.
-        group_rbac: whether pods of a group are given the right to watch their group's ConfigMap.
-        stalled_after_s: after this time a closed barrier names the pods that hold it.
+        configuration: defaults when absent.
         backend: of coscheduling; labels alone when absent.
-        webhooks: whether the pod webhook is served: only then is a misplaced pod an accident.
     """
-    features = features or Features()
-    backend = backend or Backend()
-    manager.add_metrics(metrics.REGISTRY)
-    jobs.setup(
-        manager,
-        jobs.JobsSettings(features=features, group_rbac=group_rbac, marks=backend.marks),
+    from jobsetpy.reconcilers import (
+        coscheduling,
+        jobs,
+        leader_pods,
+        metrics,
+        pod_epochs,
+        pod_placement,
     )
-    leader_pods.setup(manager, leader_pods.LeaderPodsSettings(features=features))
+
+    configuration = configuration or Configuration()
+    backend = backend or Backend()
+    features, make = configuration.features, configuration.make
+    manager.add_metrics(metrics.REGISTRY)
+    jobs.setup(manager, make(jobs.JobsSettings, features=features, marks=backend.marks))
+    leader_pods.setup(manager, make(leader_pods.LeaderPodsSettings, features=features))
     if features.coscheduling:
         coscheduling.setup(
             manager,
-            coscheduling.CoschedulingSettings(
-                features=features, marks=backend.marks, not_served=backend.not_served
+            make(
+                coscheduling.CoschedulingSettings,
+                features=features,
+                marks=backend.marks,
+                not_served=backend.not_served,
             ),
         )
     if features.in_place_restart:
-        pod_epochs.setup(manager, pod_epochs.PodEpochsSettings(stalled_after_s=stalled_after_s))
-    pod_placement.setup(manager, pod_placement.PlacementSettings(repair=webhooks))
+        pod_epochs.setup(manager, make(pod_epochs.PodEpochsSettings))
+    # Only where the pod webhook is served is a misplaced pod an accident.
+    repair = configuration["--webhooks"]
+    pod_placement.setup(manager, make(pod_placement.PlacementSettings, repair=repair))
 
 
-def add_webhooks(manager: Manager, **settings: Any) -> None:
-    """Have ``manager`` serve the admission webhooks as well.
+def webhook_settings(
+    configuration: Configuration, backend: Backend | None = None
+) -> WebhookSettings:
+    """How the admission webhooks are served."""
+    from jobsetpy.admission import WebhookSettings
 
-    Args:
-        manager: not started yet.
-        settings: those of ``admission.WebhookSettings``.
-    """
-    from jobsetpy import admission  # 10 MB that a manager without webhooks need not carry
+    host, folder = configuration["webhook.host"], None
+    if not configuration["internalCertManagement.enable"]:
+        folder = Path(configuration["webhook.certDir"])
+    return configuration.make(
+        WebhookSettings,
+        bind_address=f"{f'[{host}]' if ':' in host else host}:{configuration['webhook.port']}",
+        certificate_dir=folder,
+        # A pod's Service is left only when all have heard of it.
+        drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0,
+        features=configuration.features,
+        marks=(backend or Backend()).marks,
+        **_tls(configuration),
+    )
 
-    admission.setup(manager, admission.WebhookSettings(**settings))
+
+def coscheduler_settings(configuration: Configuration) -> CoschedulerSettings:
+    """How the coscheduler works."""
+    from jobsetpy.coscheduler import CoschedulerSettings
+
+    return configuration.make(CoschedulerSettings, limits=configuration.make(Limits))

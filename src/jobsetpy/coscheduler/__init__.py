@@ -4,7 +4,7 @@ The rules are in ``jobsetpy.domain.coscheduling``; this package watches pods, wr
 binds, and answers the scheduler over mutual TLS. Certificates are handled as the webhooks' are.
 """
 
-from jobsetpy.coscheduler._settings import LEASE_NAME, CoschedulerSettings
+from jobsetpy.coscheduler._settings import CoschedulerSettings
 from jobsetpy.coscheduler._setup import Coscheduler, setup
 
-__all__ = ["LEASE_NAME", "Coscheduler", "CoschedulerSettings", "setup"]
+__all__ = ["Coscheduler", "CoschedulerSettings", "setup"]

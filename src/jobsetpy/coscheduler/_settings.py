@@ -12,7 +12,6 @@ from jobsetpy.serving.namespace import own_namespace
 
 SCHEDULER_NAME: Final = "system:kube-scheduler"
 """Common name of the certificate that a cluster's own scheduler has."""
-LEASE_NAME: Final = "coscheduler.jobset.x-k8s.io"
 
 
 @attrs.frozen(kw_only=True)

@@ -13,7 +13,8 @@ import yaml
 from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Shown
 from hack.kustomize import render
-from jobsetpy.app import coscheduler, main
+from jobsetpy.app import flags, main
+from jobsetpy.app.settings import COSCHEDULER
 from support.coscheduler_process import ExtenderSite, shipped
 
 pytestmark = pytest.mark.cluster
@@ -121,7 +122,7 @@ def test_flags_of_the_manifests_are_flags_of_the_command():
         for components in ((), ("cert-manager",)):
             deployment = installed(name, *components)["Deployment/jobset-coscheduler"]
             (container,) = deployment["spec"]["template"]["spec"]["containers"]
-            coscheduler.read(main._parser().parse_args(container["args"]))
+            flags.read(main._parser().parse_args(container["args"]), COSCHEDULER)
 
 
 @pytest.mark.parametrize("name", INSTALLATIONS)

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from hack.kustomize import render
-from jobsetpy.app import coscheduler as coscheduler_app
-from jobsetpy.app import settings
+from jobsetpy.app import flags as app_flags
+from jobsetpy.app.configuration import without_effect
 from jobsetpy.app.main import _parser
+from jobsetpy.app.settings import COSCHEDULER, MANAGER, SETTINGS, Configuration
 from support.chart_kit import CHART, REPOSITORY
 
 pytestmark = pytest.mark.cluster  # for Helm, which is got with the cluster's programs
@@ -176,7 +177,7 @@ def effective(document, folder, configuration=None):
             for argument in arguments
         ]
     options = _parser().parse_args(arguments)
-    return options, settings.read(options)
+    return options, app_flags.read(options, MANAGER)
 
 
 def test_the_same_configuration(chart, config, tmp_path):
@@ -186,19 +187,27 @@ def test_the_same_configuration(chart, config, tmp_path):
     expected_options, expected = effective(
         config["Deployment", "jobset-controller-manager"], tmp_path
     )
-    assert made.in_place_restart.agent_image == "jobsetpy-agent:0.1.0"
-    assert expected.in_place_restart.agent_image == "jobsetpy-agent:latest"
-    same_agent = attrs.evolve(made.in_place_restart, agent_image="jobsetpy-agent:latest")
-    made_same = attrs.evolve(made, in_place_restart=same_agent, given=expected.given)
-    assert made_same == expected
-    assert settings.without_effect(made, webhooks=True) == []
-    assert settings.log_options(options) == settings.log_options(expected_options)
+    assert made["inPlaceRestart.agentImage"] == "jobsetpy-agent:0.1.0"
+    assert expected["inPlaceRestart.agentImage"] == "jobsetpy-agent:latest"
+    same_agent = {**made.values, "inPlaceRestart.agentImage": "jobsetpy-agent:latest"}
+    assert everything(attrs.evolve(made, values=same_agent)) == everything(expected)
+    assert made["--webhooks"]
+    assert without_effect(made) == []
+    assert app_flags.log_options(options) == app_flags.log_options(expected_options)
     assert flags(options) == flags(expected_options)
+
+
+def everything(configuration: Configuration) -> dict:
+    """All that it holds, defaults as well."""
+    return {
+        "gates": configuration.feature_gates,
+        **{setting.path: configuration[setting.path] for setting in SETTINGS},
+    }
 
 
 def flags(options: argparse.Namespace) -> dict:
     """Those that the configuration does not have."""
-    replaced = {"config", "agent_image", "log_level", "log_format"}
+    replaced = {"config", "inPlaceRestart.agentImage", "log_level", "log_format"}
     return {name: value for name, value in vars(options).items() if name not in replaced}
 
 
@@ -241,7 +250,7 @@ def test_the_same_coscheduler(offline, chart, mode):
     (container,) = coscheduler["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "jobsetpy-manager:0.1.0"
     options = _parser().parse_args(container["args"])
-    assert coscheduler_app.read(options)
+    assert app_flags.read(options, COSCHEDULER)
     assert container["args"][-3:] == names
 
 

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from jobsetpy.app import configuration
+from jobsetpy.app.settings import Configuration
 from jobsetpy.domain.features import gate_names
 from support.chart_kit import CHART, EVERYTHING, SERVICE_MONITOR
 
@@ -87,22 +88,27 @@ def test_values_reach_the_manager(offline):
     rendered = offline.render(values)
     made = parsed(rendered)
     agent = "images.test.invalid/other/agent:v2"
-    assert made.client_connection == configuration.ClientConnection(qps=1e6, burst=2000000)
-    assert made.leader_election == configuration.LeaderElection(
-        lease_duration=60.0, renew_deadline=40.0, retry_period=5.0
-    )
-    assert made.webhook.port == 10443
-    assert made.metrics.bind_address == ":18443"
-    assert made.health.health_probe_bind_address == ":18081"
+    assert made.section("clientConnection") == {"qps": 1e6, "burst": 2000000}
+    assert made.section("leaderElection") == {
+        **Configuration().section("leaderElection"),
+        "leaseDuration": 60.0,
+        "renewDeadline": 40.0,
+        "retryPeriod": 5.0,
+    }
+    assert made["webhook.port"] == 10443
+    assert made["metrics.bindAddress"] == ":18443"
+    assert made["health.healthProbeBindAddress"] == ":18081"
     assert made.feature_gates == {"RestartJob": False}
-    assert made.tls == configuration.Tls(min_version="VersionTLS13")
-    assert made.in_place_restart.agent_image == agent
-    assert made.in_place_restart.stalled_after == 90.0
-    assert made.group_scheduling == configuration.GroupScheduling(
-        image="shell:1", agent_image=agent, manage_rbac=True
-    )
-    assert made.coscheduling.backend == "coscheduler"
-    assert made.coscheduling.scheduler_name == "gangs"
+    assert made.section("tls") == {"minVersion": "VersionTLS13", "cipherSuites": ()}
+    assert made["inPlaceRestart.agentImage"] == agent
+    assert made["inPlaceRestart.stalledAfter"] == 90.0
+    assert made.section("groupScheduling") == {
+        "image": "shell:1",
+        "agentImage": agent,
+        "manageRbac": True,
+    }
+    assert made["coscheduling.backend"] == "coscheduler"
+    assert made["coscheduling.schedulerName"] == "gangs"
     assert ("ClusterRole", "jobset-manager-group-role") in rendered
     template = rendered[DEPLOYMENT]["spec"]["template"]
     ports = {p["name"]: p["containerPort"] for p in template["spec"]["containers"][0]["ports"]}
@@ -122,7 +128,7 @@ def test_values_reach_the_manager(offline):
 def test_with_cert_manager(everything):
     """Certificates are asked for, injected and mounted, and the manager makes none."""
     made = parsed(everything)
-    assert not made.internal_cert_management.enable
+    assert not made["internalCertManagement.enable"]
     assert ("Secret", "jobset-webhook-server-cert") not in everything
     assert ("Role", "jobset-manager-secrets-role") not in everything
     issuer = {"kind": "Issuer", "name": "jobset-selfsigned-issuer"}
@@ -134,10 +140,10 @@ def test_with_cert_manager(everything):
         for each in pod["volumes"]
         if "secret" in each
     }
-    assert set(secrets) == {made.webhook.cert_dir, made.metrics.cert_dir}
+    assert set(secrets) == {made["webhook.certDir"], made["metrics.certDir"]}
     for name, service, folder in (
-        ("jobset-serving-cert", "jobset-webhook-service", made.webhook.cert_dir),
-        ("jobset-metrics-cert", "jobset-metrics-service", made.metrics.cert_dir),
+        ("jobset-serving-cert", "jobset-webhook-service", made["webhook.certDir"]),
+        ("jobset-metrics-cert", "jobset-metrics-service", made["metrics.certDir"]),
     ):
         spec = everything["Certificate", name]["spec"]
         host = f"{service}.jobset-system.svc"
@@ -264,7 +270,7 @@ def test_what_can_be_left_out(offline):
     (subject,) = rendered["ClusterRoleBinding", "jobset-controller"]["subjects"]
     assert subject == {"kind": "ServiceAccount", "name": "own", "namespace": "jobset-system"}
     made = parsed(rendered)
-    assert not made.leader_election.leader_elect
+    assert not made["leaderElection.leaderElect"]
     (container,) = rendered[DEPLOYMENT]["spec"]["template"]["spec"]["containers"]
     assert "--webhooks" not in container["args"]
 

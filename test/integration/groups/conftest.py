@@ -11,6 +11,7 @@ import yaml
 from jobsetpy import admission
 from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
 from jobsetpy.api.core import Namespace
+from jobsetpy.app.settings import Configuration
 from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
@@ -62,7 +63,8 @@ async def manager(admin, cluster, tmp_path_factory):
         observer=requests,
     )
     manager = Manager(client)
-    add_jobset_controllers(manager, webhooks=True, group_rbac=True)
+    values = {"--webhooks": True, "groupScheduling.manageRbac": True}
+    add_jobset_controllers(manager, Configuration(values=values))
     settings = admission.WebhookSettings(
         bind_address=f"127.0.0.1:{port}",
         extra_dns_names=("127.0.0.1",),

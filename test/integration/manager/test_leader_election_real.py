@@ -16,7 +16,7 @@ import yaml
 
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.app.main import EXIT_LEADERSHIP_LOST
+from jobsetpy.app.process import EXIT_LEADERSHIP_LOST
 from support.fleet import Fleet
 from support.manager_process import ManagerProcess
 from support.objects import in_place_jobset

@@ -7,9 +7,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jobsetpy.app import configuration as file
-from jobsetpy.app import coscheduler, main
-from jobsetpy.coscheduler import LEASE_NAME, CoschedulerSettings
+from jobsetpy.app import flags as f
+from jobsetpy.app import main, process, wiring
+from jobsetpy.app.kinds import ConfigurationError
+from jobsetpy.app.settings import COSCHEDULER
+from jobsetpy.coscheduler import CoschedulerSettings
 from jobsetpy.domain.coscheduling.state import Limits
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
@@ -31,14 +33,12 @@ def options(tmp_path):
 
 def made(parsed):
     """Settings of parsed flags."""
-    section = coscheduler.read(parsed).coscheduler
-    return coscheduler.coscheduler_settings(section, plain_http=parsed.insecure_plain_http)
+    return wiring.coscheduler_settings(f.read(parsed, COSCHEDULER))
 
 
 def test_defaults_are_those_of_the_package(options):
-    """Said in two places, since the command line is not to load the package for its help."""
+    """Nobody else states them."""
     assert attrs.evolve(made(options()), namespace="x") == CoschedulerSettings(namespace="x")
-    assert coscheduler.LEASE_NAME == LEASE_NAME
 
 
 def test_a_flag_wins_over_the_file_and_the_file_over_the_default(options):
@@ -62,17 +62,20 @@ def test_files_of_others_take_the_place_of_its_own_certificates(options):
 
 def test_it_never_contends_for_the_managers_lease(options):
     """Unless the file says so."""
-    assert coscheduler.read(options()).leader_election.resource_name == LEASE_NAME
-    text = "leaderElection: {resourceName: mine}"
-    assert coscheduler.read(options(text=text)).leader_election.resource_name == "mine"
+
+    def name(**text):
+        return f.read(options(**text), COSCHEDULER)["leaderElection.resourceName"]
+
+    assert name() == "coscheduler.jobset.x-k8s.io"
+    assert name(text="leaderElection: {resourceName: mine}") == "mine"
 
 
 def test_it_may_ask_more_of_the_api_server_than_the_manager(options):
     """Two writes for each pod; the file and flags win."""
 
     def limits(*given, **text):
-        connection = coscheduler.read(options(*given, **text)).client_connection
-        return connection.qps, connection.burst
+        made = f.read(options(*given, **text), COSCHEDULER)
+        return made["clientConnection.qps"], made["clientConnection.burst"]
 
     assert limits() == (2000, 4000)
     assert limits(text="clientConnection: {qps: 7}") == (7, 4000)
@@ -96,8 +99,8 @@ def test_it_may_ask_more_of_the_api_server_than_the_manager(options):
 )  # fmt: skip
 def test_what_cannot_be(options, text, problem):
     """Each problem is a line with the field's path."""
-    with pytest.raises(file.ConfigurationError) as caught:
-        coscheduler.read(options(text=text))
+    with pytest.raises(ConfigurationError) as caught:
+        f.read(options(text=text), COSCHEDULER)
     assert caught.value.problems == [problem]
 
 
@@ -105,6 +108,6 @@ def test_flags_are_checked_as_the_file_is():
     """Both ways lead to the same rules, and the process says what is wrong and ends."""
     command = [sys.executable, "-m", "jobsetpy.app.main", "coscheduler", "--groups-in-flight=0"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == main.EXIT_CONFIGURATION
+    assert ended.returncode == process.EXIT_CONFIGURATION
     problem = "coscheduler.groupsInFlight: Invalid value: must be at least 1"
     assert ended.stderr == f"jobsetpy coscheduler: {problem}\n"

@@ -8,8 +8,10 @@ import pytest
 
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.app import configuration as c
-from jobsetpy.app import settings
+from jobsetpy.app import flags as f
 from jobsetpy.app.backend import choose_backend
+from jobsetpy.app.kinds import ConfigurationError
+from jobsetpy.app.settings import MANAGER
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.testing import RecordingClient, World
 
@@ -19,29 +21,29 @@ HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 def read(tmp_path, text, *flags):
     """The configuration of a file and flags."""
     parser = argparse.ArgumentParser()
-    settings.add_flags(parser)
+    f.add(parser, MANAGER)
     file = tmp_path / "config.yaml"
     file.write_text(HEAD + text)
-    return settings.read(parser.parse_args(["--config", str(file), *flags]))
+    return f.read(parser.parse_args(["--config", str(file), *flags]), MANAGER)
 
 
 @pytest.mark.parametrize(
     ("text", "flags", "wanted"),
     [
-        ("", [], c.Coscheduling()),
-        ("coscheduling: {backend: podgroup}", [], c.Coscheduling(backend="podgroup")),
+        ("", [], PodMarkers()),
+        ("coscheduling: {backend: podgroup}", [], PodMarkers(backend="podgroup")),
         (
             "coscheduling: {backend: podgroup, schedulerName: gangs, memberResource: true}",
             ["--coscheduling-backend=coscheduler", "--coscheduling-member-resource=false"],
-            c.Coscheduling(backend="coscheduler", scheduler_name="gangs"),
+            PodMarkers(backend="coscheduler", scheduler_name="gangs"),
         ),
-        ("", ["--coscheduling-scheduler-name=gangs"], c.Coscheduling(scheduler_name="gangs")),
-        ("", ["--coscheduling-member-resource"], c.Coscheduling(member_resource=True)),
+        ("", ["--coscheduling-scheduler-name=gangs"], PodMarkers(scheduler_name="gangs")),
+        ("", ["--coscheduling-member-resource"], PodMarkers(member_resource=True)),
     ],
 )
 def test_file_and_flags(tmp_path, text, flags, wanted):
     """A flag that is given wins over the file."""
-    assert read(tmp_path, text, *flags).coscheduling == wanted
+    assert read(tmp_path, text, *flags).make(PodMarkers) == wanted
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_file_and_flags(tmp_path, text, flags, wanted):
 )
 def test_what_a_file_may_not_say(tmp_path, text, problem):
     """Each problem names its field."""
-    with pytest.raises(c.ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         read(tmp_path, text)
     assert caught.value.problems[0].startswith(problem)
 
@@ -90,8 +92,7 @@ def test_what_a_flag_may_not_say(tmp_path, flag, capsys):
 )
 def test_what_has_no_effect_is_named(tmp_path, text, idle):
     """Scheduler and resource are the coscheduler's; without the gate there is no backend."""
-    configuration = read(tmp_path, text)
-    found = settings.without_effect(configuration, webhooks=True)
+    found = c.without_effect(read(tmp_path, text, "--webhooks"))
     assert [path for path in found if path.startswith("coscheduling")] == idle
 
 
@@ -110,7 +111,7 @@ async def test_the_backend_is_what_the_cluster_has(kinds, wanted, chosen):
     world = World()
     for kind in kinds:
         world.register(kind)
-    asked = c.Coscheduling(backend=wanted, scheduler_name="gangs", member_resource=True)
+    asked = PodMarkers(backend=wanted, scheduler_name="gangs", member_resource=True)
     backend = await choose_backend(RecordingClient(world, qps=0), asked)
     assert backend.marks == PodMarkers(backend=chosen, scheduler_name="gangs", member_resource=True)
     assert ("does not serve it" in backend.not_served) == (chosen != wanted)
@@ -120,8 +121,6 @@ async def test_a_refused_question_is_told():
     """A manager without the right to ask labels pods, and says what was answered."""
     world = World()
     world.faults.status(403)
-    backend = await choose_backend(
-        RecordingClient(world, qps=0), c.Coscheduling(backend="podgroup")
-    )
+    backend = await choose_backend(RecordingClient(world, qps=0), PodMarkers(backend="podgroup"))
     assert backend.marks.backend == "labels"
     assert "could not be found out" in backend.not_served

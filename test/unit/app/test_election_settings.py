@@ -5,10 +5,12 @@ import socket
 import attrs
 import pytest
 
-from jobsetpy.app import configuration as file
-from jobsetpy.app import main, settings
-from jobsetpy.app.configuration import ConfigurationError
+from jobsetpy.app import flags as f
+from jobsetpy.app import main
 from jobsetpy.app.election import election_settings
+from jobsetpy.app.kinds import ConfigurationError
+from jobsetpy.app.settings import MANAGER, METRICS_CERT_DIR
+from jobsetpy.app.wiring import metrics_tls
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 
@@ -21,7 +23,7 @@ def read(tmp_path):
         path = tmp_path / "c.yaml"
         path.write_text(HEAD + text)
         options = main._parser().parse_args(["manager", "--config", str(path), *flags])
-        return settings.read(options), options
+        return f.read(options, MANAGER)
 
     return made
 
@@ -36,7 +38,7 @@ def pod(tmp_path):
 
 def test_in_a_pod_there_is_an_election(read, pod):
     """With nothing said, the base's Lease in the pod's own namespace, with the base's times."""
-    made = election_settings(read()[0], namespace_file=pod)
+    made = election_settings(read(), namespace_file=pod)
 
     assert {**attrs.asdict(made), "identity": ""} == {
         "namespace": "jobset-system",
@@ -55,24 +57,24 @@ def test_file_and_flags_decide(read, pod):
         "leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 5s,"
         " resourceName: n, resourceNamespace: ns, leaderElect: true}"
     )
-    made = election_settings(read(text=text)[0], namespace_file=pod)
+    made = election_settings(read(text=text), namespace_file=pod)
 
     assert (made.namespace, made.name, made.retry_period_s) == ("ns", "n", 5.0)
-    assert election_settings(read("--leader-elect=false", text=text)[0]) is None
+    assert election_settings(read("--leader-elect=false", text=text)) is None
 
 
 def test_outside_a_pod_there_is_none_unless_it_is_asked_for(read, tmp_path):
     """A manager at a developer's machine works at once; asked for an election, it needs a place."""
     nowhere = tmp_path / "nothing"
 
-    assert election_settings(read()[0], namespace_file=nowhere) is None
+    assert election_settings(read(), namespace_file=nowhere) is None
     with pytest.raises(ConfigurationError, match="resourceNamespace"):
-        election_settings(read("--leader-elect")[0], namespace_file=nowhere)
+        election_settings(read("--leader-elect"), namespace_file=nowhere)
     text = "leaderElection: {leaderElect: true}"
     with pytest.raises(ConfigurationError, match="resourceNamespace"):
-        election_settings(read(text=text)[0], namespace_file=nowhere)
+        election_settings(read(text=text), namespace_file=nowhere)
     text = "leaderElection: {resourceNamespace: ns}"
-    assert election_settings(read(text=text)[0], namespace_file=nowhere).namespace == "ns"
+    assert election_settings(read(text=text), namespace_file=nowhere).namespace == "ns"
 
 
 @pytest.mark.parametrize(
@@ -86,17 +88,17 @@ def test_outside_a_pod_there_is_none_unless_it_is_asked_for(read, tmp_path):
 def test_elections_that_are_not_safe_are_refused(read, pod, text, problem):
     """What cannot work ends the start, with the field's name."""
     with pytest.raises(ConfigurationError, match=problem):
-        election_settings(read(text=text)[0], namespace_file=pod)
+        election_settings(read(text=text), namespace_file=pod)
 
 
 def test_metrics_are_protected_unless_that_is_switched_off(read):
     """TLS with a certificate of its own by default; none where there is nothing to protect."""
-    made = settings.metrics_tls(*read())
+    made = metrics_tls(read())
 
     assert made.context.minimum_version.name == "TLSv1_2"
-    assert settings.metrics_tls(*read("--metrics-secure=false")) is None
-    assert settings.metrics_tls(*read("--metrics-bind-address=0")) is None
-    made = settings.metrics_tls(*read(text="tls: {minVersion: VersionTLS13}"))
+    assert metrics_tls(read("--metrics-secure=false")) is None
+    assert metrics_tls(read("--metrics-bind-address=0")) is None
+    made = metrics_tls(read(text="tls: {minVersion: VersionTLS13}"))
     assert made.context.minimum_version.name == "TLSv1_3"
 
 
@@ -104,11 +106,11 @@ def test_metrics_are_protected_unless_that_is_switched_off(read):
     ("text", "folder"),
     [
         ("metrics: {certDir: /x}", "/x"),
-        ("internalCertManagement: {enable: false}", file.METRICS_CERT_DIR),
+        ("internalCertManagement: {enable: false}", METRICS_CERT_DIR),
     ],
 )
 def test_metrics_certificates_from_files(read, text, folder):
     """A folder that is named is used; without internal certificates, the base's folder."""
-    made = settings.metrics_tls(*read(text=text))
+    made = metrics_tls(read(text=text))
 
     assert str(made._keeper._source._folder) == folder

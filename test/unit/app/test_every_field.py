@@ -11,9 +11,15 @@ import attrs
 import pytest
 
 from jobsetpy.app import configuration as file
-from jobsetpy.app import coscheduler, main, parts, settings
+from jobsetpy.app import flags as f
+from jobsetpy.app import main, wiring
 from jobsetpy.app.election import election_settings
+from jobsetpy.app.settings import COSCHEDULER, MANAGER, SETTINGS, Configuration
+from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import gate_names
+from jobsetpy.manager import ManagerSettings
+from jobsetpy.reconcilers.jobs import JobsSettings
+from jobsetpy.reconcilers.pod_epochs import PodEpochsSettings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/configure.md"
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
@@ -84,16 +90,8 @@ CHECKED_ONLY = {"leaderElection.resourceLock"}
 
 def leaves():
     """Every field that has a value of its own, by its path in the file."""
-    defaults = file.defaults()
-    for section in attrs.fields(file.Configuration):
-        if section.name in {"given", "feature_gates"}:
-            continue
-        value = getattr(defaults, section.name) or file.Tls()
-        for field in attrs.fields(type(value)):
-            yield (
-                f"{file._camel(section.name)}.{file._camel(field.name)}",
-                getattr(value, field.name),
-            )
+    defaults = Configuration()
+    return [(each.path, defaults[each.path]) for each in SETTINGS if each.section]
 
 
 def reached(tmp_path, values):
@@ -105,24 +103,27 @@ def reached(tmp_path, values):
     text = HEAD + "".join(f"{name}: {{{', '.join(found)}}}\n" for name, found in sections.items())
     (tmp_path / "c.yaml").write_text(text)
     (tmp_path / "namespace").write_text("here")
-    flags = ["--config", str(tmp_path / "c.yaml")]
-    options = main._parser().parse_args(["manager", *flags])
-    made = settings.read(options)
-    election = election_settings(made, namespace_file=tmp_path / "namespace")
-    tls = settings.metrics_tls(made, options)
-    manager = parts.manager_settings(made, election=election, metrics_tls=None)
+
+    def read(command):
+        options = main._parser().parse_args([command.name, "--config", str(tmp_path / "c.yaml")])
+        return f.read(options, command)
+
+    made = read(MANAGER)
+    tls = wiring.metrics_tls(made)
     return {
-        "client": parts.client_limits(made),
-        "manager": attrs.asdict(manager),
-        "controllers": parts.controller_arguments(made),
-        "webhooks": dict(settings.webhook_settings(made, options)),
+        "client": made.section("clientConnection"),
+        "manager": attrs.asdict(made.make(ManagerSettings)),
+        "election": election_settings(made, namespace_file=tmp_path / "namespace"),
+        "jobs": made.make(JobsSettings, features=made.features),
+        "epochs": made.make(PodEpochsSettings),
+        "webhooks": wiring.webhook_settings(made),
         "metrics TLS": (
             tls.context.minimum_version,
             [cipher["name"] for cipher in tls.context.get_ciphers()],
             str(tls._keeper._source._folder) if hasattr(tls._keeper._source, "_folder") else "",
         ),
-        "backend": attrs.asdict(made.coscheduling),
-        "coscheduler": coscheduler.coscheduler_settings(made.coscheduler, plain_http=False),
+        "backend": made.make(PodMarkers),
+        "coscheduler": wiring.coscheduler_settings(read(COSCHEDULER)),
     }
 
 
@@ -149,11 +150,12 @@ def test_each_gate_arrives(gate):
     """Given in the file, it reaches the controllers and the webhooks."""
     made = file.parse(f"{HEAD}featureGates: {{{gate}: false}}\n")
     off = {
-        field.metadata["gate"]: getattr(parts.controller_arguments(made)["features"], field.name)
+        field.metadata["gate"]: getattr(made.features, field.name)
         for field in attrs.fields(type(made.features))
     }
 
     assert off == {name: name != gate for name in gate_names()}
+    assert wiring.webhook_settings(made).features == made.features
 
 
 def rows(text):

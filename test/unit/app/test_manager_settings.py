@@ -9,7 +9,9 @@ import pytest
 import structlog
 
 from jobsetpy.app import configuration as file
-from jobsetpy.app import main, settings
+from jobsetpy.app import flags as f
+from jobsetpy.app import main, wiring
+from jobsetpy.app.settings import MANAGER, RUN, Configuration
 from jobsetpy.domain.features import Features
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
@@ -24,30 +26,28 @@ def options(tmp_path):
             path = tmp_path / "configuration.yaml"
             path.write_text(HEAD + text)
             flags = ("--config", str(path), *flags)
-        return main._parser().parse_args(["manager", *settings.with_double_dashes(list(flags))])
+        return main._parser().parse_args(["manager", *f.with_double_dashes(list(flags))])
 
     return parse
 
 
 @pytest.mark.parametrize(
-    ("flag", "text", "section", "field", "default", "in_file", "by_flag"),
+    ("flag", "text", "path", "default", "in_file", "by_flag"),
     [
-        ("--metrics-bind-address=:1", "metrics: {bindAddress: ':2'}", "metrics", "bind_address", ":8443", ":2", ":1"),
-        ("--metrics-bind-address=0", "metrics: {bindAddress: ':2'}", "metrics", "bind_address", ":8443", ":2", "0"),
-        ("-health-probe-bind-address=:1", "health: {healthProbeBindAddress: ':2'}", "health", "health_probe_bind_address", ":8081", ":2", ":1"),
-        ("--leader-elect", "leaderElection: {leaderElect: false}", "leader_election", "leader_elect", True, False, True),
-        ("--leader-elect=false", "leaderElection: {leaderElect: true}", "leader_election", "leader_elect", True, True, False),
-        ("--kube-api-qps=0", "clientConnection: {qps: 7}", "client_connection", "qps", 500.0, 7.0, 0.0),
-        ("-kube-api-burst=9", "clientConnection: {burst: 7}", "client_connection", "burst", 500, 7, 9),
+        ("--metrics-bind-address=:1", "metrics: {bindAddress: ':2'}", "metrics.bindAddress", ":8443", ":2", ":1"),
+        ("--metrics-bind-address=0", "metrics: {bindAddress: ':2'}", "metrics.bindAddress", ":8443", ":2", "0"),
+        ("-health-probe-bind-address=:1", "health: {healthProbeBindAddress: ':2'}", "health.healthProbeBindAddress", ":8081", ":2", ":1"),
+        ("--leader-elect", "leaderElection: {leaderElect: false}", "leaderElection.leaderElect", True, False, True),
+        ("--leader-elect=false", "leaderElection: {leaderElect: true}", "leaderElection.leaderElect", True, True, False),
+        ("--kube-api-qps=0", "clientConnection: {qps: 7}", "clientConnection.qps", 500.0, 7.0, 0.0),
+        ("-kube-api-burst=9", "clientConnection: {burst: 7}", "clientConnection.burst", 500, 7, 9),
     ],
 )  # fmt: skip
-def test_only_a_given_flag_overrides_the_file(
-    options, flag, text, section, field, default, in_file, by_flag
-):
+def test_only_a_given_flag_overrides_the_file(options, flag, text, path, default, in_file, by_flag):
     """Default, file, flag: the later wins, and a flag's own default never does."""
 
     def value(*flags, text=None):
-        return getattr(getattr(settings.read(options(*flags, text=text)), section), field)
+        return f.read(options(*flags, text=text), MANAGER)[path]
 
     assert value() == default
     assert value(text=text) == in_file
@@ -60,10 +60,10 @@ def test_feature_gates_of_flag_and_file_are_joined(options):
     text = "featureGates: {RestartJob: false, ElasticJobSet: false}"
     parsed = options("--feature-gates=RestartJob=true, InPlaceRestart=F", text=text)
 
-    assert settings.read(parsed).features == Features(
+    assert f.read(parsed, MANAGER).features == Features(
         restart_job=True, elastic_jobset=False, in_place_restart=False
     )
-    assert settings.read(options("--feature-gates=")).features == Features()
+    assert f.read(options("--feature-gates="), MANAGER).features == Features()
     everything_off = Features(
         restart_job=False, elastic_jobset=False, in_place_restart=True, coscheduling=False
     )
@@ -77,7 +77,7 @@ def test_feature_gates_of_flag_and_file_are_joined(options):
 def test_bad_feature_gates(text):
     """Unknown and locked gates, and other forms, are refused."""
     with pytest.raises(argparse.ArgumentTypeError):
-        settings.parse_gates(text)
+        f.parse_gates(text)
 
 
 @pytest.mark.parametrize(
@@ -91,17 +91,20 @@ def test_bad_feature_gates(text):
 )
 def test_logging_flags(options, flags, wanted):
     """Flags of today's manifests are taken in their sense; our own win over them."""
-    assert settings.log_options(options(*flags)) == wanted
+    assert f.log_options(options(*flags)) == wanted
 
 
 def test_a_controller_of_ones_own_serves_nothing_unasked():
     """``run`` has the same flags without a file, and no servers by default."""
     parse = main._parser().parse_args
-    quiet = settings.without_file(parse(["run", "m:f"]))
-    assert (quiet.metrics.bind_address, quiet.health.health_probe_bind_address) == ("0", "0")
+    quiet = f.read(parse(["run", "m:f"]), RUN)
+    made = wiring.manager_settings(quiet)
+    assert (made.metrics_bind_address, made.health_probe_bind_address) == ("0", "0")
+    assert (made.metrics_tls, made.leader_election) == (None, None)
     asked = parse(["run", "m:f", "--metrics-bind-address=:1", "--kube-api-qps=3"])
-    asked_for = settings.without_file(asked)
-    assert (asked_for.metrics.bind_address, asked_for.client_connection.qps) == (":1", 3.0)
+    asked_for = f.read(asked, RUN)
+    assert (asked_for["metrics.bindAddress"], asked_for["clientConnection.qps"]) == (":1", 3.0)
+    assert wiring.manager_settings(asked_for).metrics_tls is None
 
 
 @pytest.mark.parametrize(
@@ -134,20 +137,18 @@ def test_a_controller_of_ones_own_serves_nothing_unasked():
 )  # fmt: skip
 def test_webhook_settings(options, text, flags, wanted):
     """The webhook server is set up as file and flags say."""
-    parsed = options(*flags, text=text)
-    made = settings.webhook_settings(settings.read(parsed), parsed)
+    made = wiring.webhook_settings(f.read(options(*flags, text=text), MANAGER))
 
-    assert {key: made.get(key) for key in wanted} == wanted
-    assert ("secret_name" in made) == ("enable: false" not in text)
+    assert {key: getattr(made, key) for key in wanted} == wanted
+    assert (made.certificate_dir is None) == ("enable: false" not in text)
 
 
 def test_pods_serve_webhooks_on_for_a_while(options, tmp_path, monkeypatch):
     """Unless told otherwise: those who call a Service do not hear at once that a pod ends."""
-    monkeypatch.setattr(settings, "NAMESPACE_FILE", tmp_path)
+    monkeypatch.setattr(wiring, "NAMESPACE_FILE", tmp_path)
     for flags, wanted in ([], 5.0), (["--webhook-shutdown-delay=2s"], 2.0):
-        parsed = options(*flags, text="")
-        made = settings.webhook_settings(settings.read(parsed), parsed)
-        assert made["drain_s"] == wanted
+        made = wiring.webhook_settings(f.read(options(*flags, text=""), MANAGER))
+        assert made.drain_s == wanted
 
 
 @pytest.mark.parametrize(
@@ -163,11 +164,12 @@ def test_pods_serve_webhooks_on_for_a_while(options, tmp_path, monkeypatch):
 )  # fmt: skip
 def test_what_has_no_effect_is_named(options, text, flags, webhooks, wanted):
     """Nobody relies unknowingly on a field that is read and not acted on."""
-    configuration = settings.read(options(*flags, text=text))
+    served = ["--webhooks"] if webhooks else []
+    configuration = f.read(options(*flags, *served, text=text), MANAGER)
 
-    assert settings.without_effect(configuration, webhooks=webhooks) == wanted
+    assert file.without_effect(configuration) == wanted
     with structlog.testing.capture_logs() as lines:
-        settings.log(configuration, webhooks=webhooks)
+        file.log(configuration)
     assert lines[0]["log_level"] == "info"
     assert lines[0]["feature_gates"] == {}
     assert [(line["log_level"], line["field"]) for line in lines[1:]] == [
@@ -209,4 +211,4 @@ def test_the_process_ends_with_one_and_every_problem(tmp_path):
 
 def test_defaults_pass_their_own_checks():
     """The effective defaults are valid."""
-    assert file.validate(file.defaults()) == []
+    assert file.validate(Configuration()) == []

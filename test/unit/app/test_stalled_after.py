@@ -6,8 +6,10 @@ import argparse
 
 import pytest
 
-from jobsetpy.app import settings
+from jobsetpy.app import flags
 from jobsetpy.app.configuration import parse, validate
+from jobsetpy.app.settings import MANAGER
+from jobsetpy.reconcilers.pod_epochs import PodEpochsSettings
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 
@@ -17,8 +19,8 @@ def effective(tmp_path, text, *arguments):
     path = tmp_path / "config.yaml"
     path.write_text(HEAD + text)
     parser = argparse.ArgumentParser()
-    settings.add_flags(parser)
-    return settings.read(parser.parse_args(["--config", str(path), *arguments]))
+    flags.add(parser, MANAGER)
+    return flags.read(parser.parse_args(["--config", str(path), *arguments]), MANAGER)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,7 @@ def test_where_it_comes_from(tmp_path, text, arguments, expected):
     """A minute, or what the file says, or what the flag says."""
     configuration = effective(tmp_path, text, *arguments)
 
-    assert expected == configuration.in_place_restart.stalled_after
+    assert expected == configuration.make(PodEpochsSettings).stalled_after_s
 
 
 @pytest.mark.parametrize("text", ["0s", "soon"])

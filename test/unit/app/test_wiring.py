@@ -10,19 +10,19 @@ import structlog
 from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.app.settings import Configuration
 from jobsetpy.app.wiring import add_jobset_controllers
-from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
 from jobsetpy.testing import RecordingClient, World
 from jobsetpy.testing.jobsets import jobset_json
 
-OFF = Features.from_gates({"AllAlpha": False})
+OFF = Configuration(feature_gates={"AllAlpha": False})
 
 
-def made(world, features):
+def made(world, configuration):
     """A manager with the JobSet controllers, and the names of those."""
     manager = Manager(RecordingClient(world, qps=0))
-    add_jobset_controllers(manager, features)
+    add_jobset_controllers(manager, configuration)
     return manager, {runnable.name for runnable in manager._runnables}
 
 
@@ -36,12 +36,12 @@ async def test_gates_decide_which_controllers_run():
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize("features", [None, OFF], ids=["on", "off"])
-async def test_gates_reach_the_rules(features):
+@pytest.mark.parametrize("configuration", [None, OFF], ids=["on", "off"])
+async def test_gates_reach_the_rules(configuration):
     """The label that counts a Job's own restarts is there with the gate only."""
     world = World()
     world.register(JobSet)
-    manager, _ = made(world, features)
+    manager, _ = made(world, configuration)
     stop = asyncio.Event()
     async with aio.supervise() as tasks:
         running = tasks.start(manager.run(stop), name="manager")
@@ -54,17 +54,17 @@ async def test_gates_reach_the_rules(features):
         stop.set()
         await running
     assert len(labels) == 4
-    assert all((keys.JOB_RESTART_ATTEMPT in each) == (features is None) for each in labels)
+    assert all((keys.JOB_RESTART_ATTEMPT in each) == (configuration is None) for each in labels)
 
 
 @pytest.mark.looptime
 async def test_jobsets_that_a_gate_leaves_out_are_named():
     """One warning for each that was stored, one for a new one; none for others, or with the gate."""
-    for features, expected in ((OFF, ["default/late", "default/stored"]), (None, [])):
+    for configuration, expected in ((OFF, ["default/late", "default/stored"]), (None, [])):
         world = World()
         world.register(JobSet)
         world.create(JobSet, in_place("stored"))
-        manager, _ = made(world, features)
+        manager, _ = made(world, configuration)
         stop = asyncio.Event()
         with structlog.testing.capture_logs() as logs:
             async with aio.supervise() as tasks:

@@ -6,7 +6,7 @@ import pytest
 
 from hack.kustomize import render
 from jobsetpy.admission._server import SHUTDOWN_S
-from jobsetpy.app.settings import IN_POD_DRAIN_S
+from jobsetpy.app.wiring import IN_POD_DRAIN_S
 from jobsetpy.controller import Controller
 from jobsetpy.controller._events import _LAST_WORDS_S
 from jobsetpy.manager import ManagerSettings

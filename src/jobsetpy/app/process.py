@@ -1,0 +1,103 @@
+"""A process that runs one manager."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import sys
+from collections.abc import Awaitable, Callable
+
+import uvloop
+
+from jobsetpy import aio
+from jobsetpy.app import flags, wiring
+from jobsetpy.app.kinds import ConfigurationError
+from jobsetpy.app.settings import Command, Configuration
+from jobsetpy.client import connect
+from jobsetpy.errors import LeadershipLostError
+from jobsetpy.manager import Manager, ManagerSettings
+from jobsetpy.observability import logging
+from jobsetpy.observability.hooks import ClientMetrics
+
+EXIT_CONFIGURATION = 1
+EXIT_LEADERSHIP_LOST = 3
+
+Setup = Callable[[Manager], Awaitable[None] | None]
+
+
+def configured(
+    options: argparse.Namespace, command: Command
+) -> tuple[Configuration, ManagerSettings]:
+    """Have the process log as the flags say, and read what it runs with.
+
+    Raises:
+        SystemExit: what is asked for cannot be; every problem is told.
+    """
+    log_format, level = flags.log_options(options)
+    logging.configure(format=log_format, level=level)
+    try:
+        configuration = flags.read(options, command)
+        return configuration, wiring.manager_settings(configuration)
+    except ConfigurationError as error:
+        for problem in error.problems:
+            print(f"jobsetpy {command.name}: {problem}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(EXIT_CONFIGURATION) from None
+
+
+def serve(
+    options: argparse.Namespace,
+    configuration: Configuration,
+    settings: ManagerSettings,
+    setup: Setup,
+) -> int:
+    """Run a manager until it is told to stop; the exit code.
+
+    Args:
+        options: parsed flags, which say where the API server is.
+        configuration: as read.
+        settings: the manager's.
+        setup: adds to the manager what it runs.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_manage(options, configuration, settings, setup))
+
+
+async def _manage(
+    options: argparse.Namespace,
+    configuration: Configuration,
+    settings: ManagerSettings,
+    setup: Setup,
+) -> int:
+    code = 0
+    client = await connect(
+        kubeconfig=options.kubeconfig,
+        context=options.context,
+        qps=configuration["clientConnection.qps"],
+        burst=configuration["clientConnection.burst"],
+        observer=ClientMetrics(),
+    )
+    try:
+        manager = Manager(client, settings=settings)
+        asked = setup(manager)
+        if asked is not None:
+            await asked
+        async with aio.supervise() as tasks:
+            tasks.start(_freeze_when_ready(manager), name="gc-freeze")
+            await manager.run()
+    except* LeadershipLostError:
+        code = EXIT_LEADERSHIP_LOST
+    finally:
+        await client.aclose()
+    return code
+
+
+async def _freeze_when_ready(manager: Manager) -> None:
+    """Keep the garbage collector from walking what will live as long as the process.
+
+    Modules and the first lists are most of a manager's objects and never become garbage; looking
+    at them again and again doubles the pause of a big relist.
+    """
+    await manager.ready.wait()
+    gc.collect()
+    gc.freeze()
