@@ -84,7 +84,7 @@ def broken_count(view, cached, stored, max_restarts, **flags):
 )
 def test_a_broken_protocol_is_found(monkeypatch, name, broken, message):
     """The exploration is not blind: each of these mistakes is found."""
-    monkeypatch.setattr(f"epoch_explorer.{name}", broken)
+    monkeypatch.setattr(f"support.epoch_explorer.{name}", broken)
     explorer = Explorer("supervisor", pods=2, faults=1, kinds=frozenset({"fail", "crash"}), lag=2)
 
     with pytest.raises(Violation, match=message):
