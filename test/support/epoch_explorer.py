@@ -21,7 +21,6 @@ JobSet, and a second manager takes over while the first one does not know yet an
 from __future__ import annotations
 
 import gc
-import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -92,6 +91,8 @@ class Explorer:
         pods: how many.
         faults: how many may happen on one way.
         kinds: which: "fail", "crash", "delete", "write", "takeover".
+        first: which the first one on a way is; any if empty. The slices of all kinds together are
+            the whole.
         lag: how many pod changes a manager's watch may hold back.
         early: whether the kubelet reports workers, so that failures may be seen early.
         late: whether patches of agents that have ended may be stored later.
@@ -104,6 +105,7 @@ class Explorer:
         pods: int = 2,
         faults: int = 2,
         kinds: frozenset[str] = frozenset({"fail", "crash", "delete", "write", "takeover"}),
+        first: str = "",
         lag: int = 3,
         early: bool = True,
         late: bool = True,
@@ -112,6 +114,7 @@ class Explorer:
         self.size = pods
         self.faults = faults
         self.kinds = kinds
+        self.first = frozenset({first}) if first else kinds
         self.lag = lag
         self.early = early and mode == "sidecar"
         self.late = late
@@ -131,21 +134,21 @@ class Explorer:
         view = View(cached, (True,) * self.size)
         return State((Version(),), pods, Manager(view, 1))
 
-    def run(self, *, limit: int = 10_000_000, seconds: float = 1e9) -> bool:
+    def run(self, *, limit: int = 10_000_000) -> bool:
         """Explore; whether all of it was seen. Raises :class:`Violation` with the way to it."""
         gc.disable()  # hundreds of thousands of tuples, and no cycles among them
         try:
-            return self._search(limit, time.monotonic() + seconds)
+            return self._search(limit)
         finally:
             gc.enable()
 
-    def _search(self, limit: int, until: float) -> bool:
+    def _search(self, limit: int) -> bool:
         first = self._canonical(self.start())
         self._add(first, -1, "start")
         todo = deque([0])
         while todo:
             number = todo.popleft()
-            if len(self.states) > limit or time.monotonic() > until:
+            if len(self.states) > limit:
                 return False
             state = self.states[number]
             try:
@@ -423,6 +426,7 @@ class Explorer:
         return state._replace(versions=versions), manager._replace(wrote=len(versions))
 
     def _faults(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        kinds = self.kinds if state.faults else self.first
         full = len(state.manager.queue) >= self.lag
         one = state._replace(faults=state.faults + 1)
         bad = one._replace(failures=state.failures + 1)
@@ -430,25 +434,25 @@ class Explorer:
             if not pod:
                 continue
             name = f"p{slot}"
-            if "fail" in self.kinds and pod.worker == "running":
+            if "fail" in kinds and pod.worker == "running":
                 if self.mode == "sidecar":
                     after = pod._replace(worker="failed", runs=0)
                 else:
                     after = self._worker(pod, "failed")
                 yield f"{name} WORKER FAILS", True, self._local(bad, slot, after)
-            if "crash" in self.kinds and pod.agent:
+            if "crash" in kinds and pod.agent:
                 after = self._agent_ends(pod)
                 if self.mode == "supervisor":
                     after = after._replace(worker="waiting", runs=0)
                 yield f"{name} AGENT CRASHES", True, self._local(bad, slot, after)
-            if "delete" in self.kinds and not full:
+            if "delete" in kinds and not full:
                 if not pod.deleting:
                     after = pod._replace(deleting=True)
                     yield f"{name} IS DELETED", True, self._put(bad, slot, after)
                 yield f"{name} NODE LOST", True, self._put(bad, slot, ())
-        if "write" in self.kinds:
+        if "write" in kinds:
             yield "OTHER WRITE", True, one._replace(versions=(*one.versions, one.versions[-1]))
-        if "takeover" in self.kinds and not state.old:
+        if "takeover" in kinds and not state.old:
             pods = tuple(_cached(pod) for pod in state.pods)
             fresh = tuple(bool(pod) for pod in pods)
             new = Manager(View(pods, fresh), len(state.versions))
