@@ -89,7 +89,7 @@ class Controller:
         name: label of metrics and logs; one word such as ``jobset``.
         reconciler: does the work.
         watches: what to listen to.
-        workers: how many keys may be reconciled at the same time.
+        workers: maximum concurrent reconciles.
         rate_limiter: delays of retries; 5 ms doubling to 1,000 s and a common bucket when absent.
         reconcile_timeout_s: a reconcile that takes longer is cancelled and counts as failed.
         grace_s: how long workers may finish what they have in hand when the controller stops.

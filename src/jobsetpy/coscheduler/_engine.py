@@ -72,8 +72,8 @@ class Engine:
         client: writes.
         limits: times and bounds of groups.
         clock: time.
-        workers: so many writes are in progress at once.
-        max_held: so many requests may wait for their answer.
+        workers: maximum concurrent writes.
+        max_held: maximum held requests.
         ordinary_pods: whether pods of no group are bound.
         events: where events about groups go.
         capacity: whether groups are lifted only when there may be room for them. Then

@@ -103,7 +103,7 @@ class ExtenderServer:
         http2: connections of the others.
         listening: the socket; each server gets a duplicate, so that no connection is refused while
             one takes over from the other.
-        backlog: so many connections may wait to be accepted.
+        backlog: maximum connections that wait to be accepted.
     """
 
     def __init__(

@@ -33,10 +33,10 @@ class CoschedulerSettings:
         plain_http: no TLS and no client certificates. For tests on loopback only.
         check_period_s: how often certificates are looked at again.
         limits: times and bounds of groups.
-        concurrent_writes: so many gates and binds are written at once.
-        max_held: so many requests may wait for their answer; less if the process may not have as
+        concurrent_writes: maximum concurrent writes of gates and binds.
+        max_held: maximum held requests; fewer if the process may not have as
             many files open.
-        backlog: so many connections may wait to be accepted; the kernel may allow fewer.
+        backlog: maximum connections that wait to be accepted; the kernel may allow fewer.
         ordinary_pods: whether pods of no group are bound when the scheduler asks for it.
         capacity_check: lift a group only when there may be room for it. Needs all pods and nodes in
             the cache. Not where a cluster autoscaler is to make room: it does not see gated pods.

@@ -58,7 +58,7 @@ class ChildWriter:
         jobs: cache of child Jobs.
         events: is told of creations that failed.
         own: expectations about Jobs, by key of their JobSet.
-        parallel: so many requests for one JobSet are in progress at once.
+        parallel: maximum concurrent requests for one JobSet.
     """
 
     def __init__(

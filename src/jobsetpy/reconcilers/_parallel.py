@@ -19,7 +19,7 @@ async def in_parallel(
     A failure keeps none of the others from being tried.
 
     Args:
-        limit: so many calls are in progress at once.
+        limit: maximum concurrent calls.
         items: the work.
         act: does it; failures of ours are collected, any other exception ends everything.
 

@@ -86,7 +86,7 @@ class PodGroupWriter:
         client: writes.
         pod_groups: cache of ours, with the index ``OWNER_UID``.
         workloads: the same of Workloads.
-        parallel: so many objects of one JobSet are written at once.
+        parallel: maximum concurrent writes for one JobSet.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ def wire_pod_groups(
 
     Args:
         manager: not started yet.
-        parallel: so many objects of one JobSet are written at once.
+        parallel: maximum concurrent writes for one JobSet.
     """
     pod_groups = manager.informer(
         SchedulingPodGroup, label_selector=keys.JOBSET_NAME, indexes=[rt.OWNER_UID]

@@ -61,8 +61,8 @@ class CoschedulingSettings:
 
     Args:
         features: the feature gates.
-        workers: so many JobSets are handled at the same time.
-        parallel_writes: so many labels of one JobSet are written at once.
+        workers: maximum concurrent reconciles.
+        parallel_writes: maximum concurrent writes of labels for one JobSet.
         marks: what pods of groups are given.
         not_served: why pods are only labelled, if more was asked for; JobSets are told.
     """

@@ -48,9 +48,9 @@ class JobsSettings:
 
     Args:
         features: the feature gates.
-        workers: so many JobSets are handled at the same time.
-        parallel_writes: so many requests for one JobSet are in progress at the same time.
-        counters_every_s: a status write that changes nothing but counters waits until so many
+        workers: maximum concurrent reconciles.
+        parallel_writes: maximum concurrent requests for one JobSet.
+        counters_every_s: a status write that changes nothing but counters waits until these
             seconds after the one before; all others are written at once.
         own_writes_ttl_s: how long to wait for the cache to show own writes.
         group_rbac: whether pods of a group are given the right to watch their ConfigMap.

@@ -59,7 +59,7 @@ class PodEpochsSettings:
     """How the pod epochs reconciler works.
 
     Args:
-        workers: so many JobSets are handled at the same time.
+        workers: maximum concurrent reconciles.
         stalled_after_s: a barrier that is closed for longer is said to be stalled, with the names
             of the pods that hold it.
         own_writes_ttl_s: how long to wait for the cache to show own writes.

@@ -55,11 +55,11 @@ class PlacementSettings:
     """How the placement reconciler works.
 
     Args:
-        workers: so many Jobs are handled at the same time.
-        parallel_writes: so many requests for one Job are in progress at the same time.
+        workers: maximum concurrent reconciles.
+        parallel_writes: maximum concurrent requests for one Job.
         repair: whether misplaced followers are evicted. Without the pod webhook no follower has a
             place, and all would be evicted for ever; held ones are released in any case.
-        look_again_s: so long after writes, a Job is looked at again: the cache shows them by then.
+        look_again_s: seconds after writes until the next reconcile: the cache shows them by then.
     """
 
     workers: int = 8

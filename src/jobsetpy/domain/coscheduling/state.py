@@ -85,8 +85,8 @@ class Limits:
     """Bounds of the planner.
 
     Args:
-        in_flight: so many incomplete groups are lifted at a time.
-        stuck: so many more that have failed ``stuck_after`` times.
+        in_flight: maximum incomplete groups lifted at a time.
+        stuck: maximum besides these that have failed ``stuck_after`` times.
         stuck_after: see there.
         settle_s: a lifted group counts as settled after this time, plus ``settle_per_pod_s`` for
             each pod.
