@@ -19,7 +19,7 @@ class Event(Generic[T_co]):
     """A change in a cache: an add has no ``old``, a delete no ``new``, an update has both.
 
     Attributes:
-        old: the object before; of a delete, its last state.
+        old: the object as it was at the event before, also of a delete.
         new: the object now.
         initial: an add of an object that was there before: in the informer's first list, or when
             the controller began to listen.

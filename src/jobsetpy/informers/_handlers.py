@@ -25,7 +25,13 @@ class Handler(Protocol[T_contra]):
         """An object's state changed; states in between may have been skipped."""
 
     def on_delete(self, obj: T_contra, *, final_state_known: bool) -> None:
-        """An object is gone; ``obj`` is its final state, or else the last that was seen."""
+        """An object is gone.
+
+        Args:
+            obj: the state that was told last; whoever has counted it can subtract it. What the
+                server shows of a deleted object may never have been told.
+            final_state_known: whether the deletion itself was seen; else a list lacked the object.
+        """
 
 
 class Registration:

@@ -112,8 +112,7 @@ class Reflector(Generic[T]):
         old = self._writer.delete(key)
         self._note_version(obj)
         if old is not None:
-            last = self._shaped(obj) if final_state_known else old
-            self._handlers.deleted(last, final_state_known=final_state_known)
+            self._handlers.deleted(old, final_state_known=final_state_known)
 
     def _note_version(self, obj: T) -> None:
         version: str = obj.metadata.resource_version  # type: ignore[attr-defined] # KubeObject

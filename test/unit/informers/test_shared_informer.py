@@ -98,6 +98,31 @@ async def test_repeated_events_are_heard_once(server, informer, recorder):
 
 
 @pytest.mark.looptime
+async def test_a_deletion_tells_the_state_that_was_told_last(server):
+    """What the server shows of a deleted object may never have been told, so nobody counted it."""
+    told = []
+
+    class Sees(Recorder):
+        def on_delete(self, obj, *, final_state_known):
+            told.append((obj.metadata.labels, final_state_known))
+
+    informer = SharedInformer(server, Pod)
+    informer.add_handler(Sees(informer.store))
+    async with supervise() as tasks:
+        tasks.start(informer.run(), name="informer")
+        await settle()
+        server.put("a", labels={"epoch": "1"})
+        await settle()
+        server.deaf = True
+        server.put("a", labels={"epoch": "2"})
+        server.deaf = False
+        server.delete("a")
+        await settle()
+
+    assert told == [({"epoch": "1"}, True)]
+
+
+@pytest.mark.looptime
 async def test_relist_tells_what_was_missed(server, informer, recorder):
     """After 410 handlers hear adds, updates and deletions of unknown final state."""
     for name in "abc":
