@@ -50,6 +50,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, connect
+from jobsetpy.informers import WatchOptions
 from jobsetpy.informers._events import ListCompleted, Listed, ListStarted
 from jobsetpy.informers._watcher import Watcher
 
@@ -147,9 +148,15 @@ class Fleet:
         self.agents = [Agent(self, pod, shards[i % WATCHES]) for i, pod in enumerate(pods)]
         for shard in shards:
             watcher: Watcher[AgentJobSet] = Watcher(
-                client, AgentJobSet, namespace=NAMESPACE,
-                field_selector=f"metadata.name={NAME}", page_limit=0, streaming=True,
-            )  # fmt: skip
+                client,
+                AgentJobSet,
+                WatchOptions(
+                    namespace=NAMESPACE,
+                    field_selector=f"metadata.name={NAME}",
+                    page_limit=0,
+                    streaming=True,
+                ),
+            )
             tasks.start(watcher.run(self._sink(shard)), name="watch")
 
     def _sink(self, shard: list[Agent]) -> Callable[[Sequence[Any]], None]:

@@ -19,6 +19,7 @@ from jobsetpy.errors import (
     RetryableApiError,
     StreamBrokenError,
 )
+from jobsetpy.informers import WatchOptions
 from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
 from jobsetpy.informers._events import (
     Applied,
@@ -163,9 +164,9 @@ class FaultyWatch(RuleBasedStateMachine):
         self.server = Server()
         self.machine = WatchMachine(
             msgspec.json.Decoder(Thing).decode,
-            page_limit=2,
-            streaming=self.streaming,
-            rand=random.Random(0).random,
+            options=WatchOptions(
+                page_limit=2, streaming=self.streaming, rand=random.Random(0).random
+            ),
         )
         self.view = View(self.server)
         self.now = 0.0

@@ -10,7 +10,7 @@ import attrs
 
 from jobsetpy import aio
 from jobsetpy.client import Client
-from jobsetpy.informers import SharedInformer
+from jobsetpy.informers import SharedInformer, WatchOptions
 
 Note = Callable[[Any, bool], None]
 """Called with each new state of an object, and whether it is gone."""
@@ -35,7 +35,9 @@ async def following(
     client: Client, cls: type, note: Note, **scope: str
 ) -> AsyncIterator[SharedInformer[Any]]:
     """Within the block ``note`` hears of every object in scope; those present, before it begins."""
-    informer: SharedInformer[Any] = SharedInformer(client, cls, backoff_cap_s=2.0, **scope)
+    informer: SharedInformer[Any] = SharedInformer(
+        client, cls, WatchOptions(backoff_cap_s=2.0, **scope)
+    )
     informer.add_handler(_Telling(note))
     async with aio.supervise() as tasks:
         tasks.start(informer.run(), name=f"following {cls.__name__}")

@@ -25,6 +25,7 @@ from jobsetpy.informers._events import (
     WatchEvent,
 )
 from jobsetpy.informers._observer import NullObserver
+from jobsetpy.informers._options import WatchOptions
 from jobsetpy.informers._watcher import Watcher
 
 IDLE_TIMEOUT_S: Final = 120.0
@@ -73,12 +74,14 @@ class Follower:
         self._watcher = Watcher(
             client,
             JobSet,
-            namespace=settings.namespace,
-            field_selector=f"metadata.name={settings.jobset_name}",
-            page_limit=0,
-            streaming=True,
-            idle_timeout_s=IDLE_TIMEOUT_S,
-            observer=_WatchLog(log, settings),
+            WatchOptions(
+                namespace=settings.namespace,
+                field_selector=f"metadata.name={settings.jobset_name}",
+                page_limit=0,
+                streaming=True,
+                idle_timeout_s=IDLE_TIMEOUT_S,
+                observer=_WatchLog(log, settings),
+            ),
         )
         self._listed: JobSet | None = None
         self._listing = False

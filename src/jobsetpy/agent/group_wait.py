@@ -43,6 +43,7 @@ from jobsetpy.client import Client, SlimTransport
 from jobsetpy.errors import ForbiddenError, TransportError
 from jobsetpy.informers._events import Applied, Listed, WatchEvent
 from jobsetpy.informers._observer import NullObserver
+from jobsetpy.informers._options import WatchOptions
 from jobsetpy.informers._watcher import Watcher
 
 EXIT_TIMED_OUT: Final = 1
@@ -208,13 +209,15 @@ class GroupWait:
         return Watcher(
             client,
             ConfigMap,
-            namespace=self._settings.namespace,
-            field_selector=f"metadata.name={name}",
-            page_limit=0,
-            streaming=True,
-            idle_timeout_s=IDLE_TIMEOUT_S,
-            backoff_base_s=BACKOFF_S,
-            observer=_WatchLog(self._log, name),
+            WatchOptions(
+                namespace=self._settings.namespace,
+                field_selector=f"metadata.name={name}",
+                page_limit=0,
+                streaming=True,
+                idle_timeout_s=IDLE_TIMEOUT_S,
+                backoff_base_s=BACKOFF_S,
+                observer=_WatchLog(self._log, name),
+            ),
         )
 
     def _take(self, data: Mapping[str, str | None]) -> bool:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jobsetpy.informers._informer import SharedInformer
     from jobsetpy.informers._machine import WatchMachine
     from jobsetpy.informers._observer import InformerObserver, NullObserver
+    from jobsetpy.informers._options import WatchOptions
     from jobsetpy.informers._store import Diff, Store, StoreWriter
     from jobsetpy.informers._watcher import Watcher
 
@@ -53,6 +54,7 @@ _HOME = {
     "Unreadable": "_events",
     "WatchEvent": "_events",
     "WatchMachine": "_machine",
+    "WatchOptions": "_options",
     "Watcher": "_watcher",
 }
 
@@ -80,6 +82,7 @@ __all__ = [
     "Unreadable",
     "WatchEvent",
     "WatchMachine",
+    "WatchOptions",
     "Watcher",
 ]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeAlias, TypeVar
 
-import attrs
+import msgspec
 
 from jobsetpy.aio import supervise
 from jobsetpy.client import Client
@@ -14,17 +14,13 @@ from jobsetpy.errors import AlreadyStartedError, IndexConflictError
 from jobsetpy.informers._aggregate import Tally
 from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._informer import SharedInformer
-from jobsetpy.informers._watcher import WatchOptions
+from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 
 T = TypeVar("T")
 
 
-@attrs.frozen
-class _Scope:
-    cls: type[Any]
-    namespace: str
-    label_selector: str
-    field_selector: str
+_Scope: TypeAlias = tuple[type[Any], str, str, str]
+"""Class, namespace, label selector, field selector."""
 
 
 class InformerCache:
@@ -32,10 +28,10 @@ class InformerCache:
 
     Args:
         client: sends all requests.
-        options: for every informer; see ``Watcher``.
+        options: for every informer, which adds its scope.
     """
 
-    def __init__(self, client: Client, **options: Unpack[WatchOptions]) -> None:
+    def __init__(self, client: Client, options: WatchOptions = DEFAULT_OPTIONS) -> None:
         self._client = client
         self._options = options
         self._informers: dict[_Scope, SharedInformer[Any]] = {}
@@ -66,21 +62,19 @@ class InformerCache:
             IndexConflictError: an index, tally or ``transform`` differs from what was declared.
             AlreadyStartedError: the informer, index or tally is new, and the cache runs.
         """
-        scope = _Scope(cls, namespace, label_selector, field_selector)
+        scope = (cls, namespace, label_selector, field_selector)
         informer: SharedInformer[T] | None = self._informers.get(scope)
         if informer is None:
             if self._started:
                 msg = f"the informer of {cls.__name__} comes too late: the cache runs already"
                 raise AlreadyStartedError(msg)
-            informer = SharedInformer(
-                self._client,
-                cls,
+            options = msgspec.structs.replace(
+                self._options,
                 namespace=namespace,
                 label_selector=label_selector,
                 field_selector=field_selector,
-                transform=transform,
-                **self._options,
             )
+            informer = SharedInformer(self._client, cls, options, transform=transform)
             self._informers[scope] = informer
             self._transforms[scope] = transform
         elif transform is not None and transform != self._transforms[scope]:

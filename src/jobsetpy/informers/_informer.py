@@ -6,16 +6,17 @@ Handlers are synchronous and only enqueue; whoever has to do I/O does it in a wo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Never, TypeVar, Unpack
+from typing import Any, Generic, Never, TypeVar
 
 from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyStartedError
 from jobsetpy.informers._aggregate import Tally
 from jobsetpy.informers._handlers import Handler, HandlerSet, Registration
 from jobsetpy.informers._indexer import Index
+from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 from jobsetpy.informers._reflector import Reflector
 from jobsetpy.informers._store import Store, StoreWriter
-from jobsetpy.informers._watcher import Watcher, WatchOptions
+from jobsetpy.informers._watcher import Watcher
 
 T = TypeVar("T")
 
@@ -33,36 +34,23 @@ class SharedInformer(Generic[T]):
     Args:
         client: sends the requests.
         cls: the wire class of the objects.
-        namespace: "" for all.
-        label_selector: in the API's syntax; "" for everything.
-        field_selector: in the API's syntax; "" for everything.
+        options: what is watched, and with which limits.
         indexes: what ``store.by_index`` shall answer.
         tallies: what ``store.tally`` shall answer.
         transform: applied to each object before it is stored.
-        options: see ``Watcher``.
     """
 
     def __init__(
         self,
         client: Client,
         cls: type[T],
+        options: WatchOptions = DEFAULT_OPTIONS,
         *,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
-        **options: Unpack[WatchOptions],
     ) -> None:
-        self._watcher: Watcher[T] = Watcher(
-            client,
-            cls,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            **options,
-        )
+        self._watcher: Watcher[T] = Watcher(client, cls, options)
         self._writer: StoreWriter[T] = StoreWriter(
             self._watcher.kind, indexes=indexes, tallies=tallies
         )

@@ -39,7 +39,6 @@ This module is on the agent's start-up path: standard library and msgspec only.
 from __future__ import annotations
 
 import enum
-import random
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar, assert_never
 
@@ -67,7 +66,8 @@ from jobsetpy.informers._events import (
     Unreadable,
     WatchEvent,
 )
-from jobsetpy.informers._observer import EndReason, InformerObserver, NullObserver
+from jobsetpy.informers._observer import EndReason
+from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 from jobsetpy.informers._reading import FrameReader
 
 T = TypeVar("T")
@@ -97,6 +97,10 @@ def is_older(version: str, than: str) -> bool:
     return (len(version), version) < (len(than), than)
 
 
+def _backoff(options: WatchOptions) -> Backoff:
+    return Backoff(base=options.backoff_base_s, cap=options.backoff_cap_s, rand=options.rand)
+
+
 class WatchMachine(Generic[T]):
     """Follows one collection; see the module's text for the rules.
 
@@ -104,14 +108,7 @@ class WatchMachine(Generic[T]):
         decode: makes an object from its JSON. Objects need ``metadata`` with at least ``name``,
             ``namespace``, ``uid`` and ``resource_version``.
         kind: name of the kind, for the observer.
-        page_limit: objects in a page of a list; 0 for lists in one piece.
-        streaming: whether to try the streaming list first (KEP-3157).
-        idle_timeout_s: longest silence of a stream, in seconds.
-        server_timeout_s: bounds of the time after which the server shall end a watch, in seconds.
-        backoff_base_s: bound of the first wait after a failure, in seconds.
-        backoff_cap_s: bound of every wait, in seconds.
-        observer: is told what happens.
-        rand: source of uniform numbers in [0, 1).
+        options: see ``WatchOptions``.
     """
 
     __slots__ = (
@@ -119,7 +116,6 @@ class WatchMachine(Generic[T]):
         "_command",
         "_expiries",
         "_idle_s",
-        "_idle_timeout_s",
         "_kind",
         "_list_backoff",
         "_list_open",
@@ -127,13 +123,11 @@ class WatchMachine(Generic[T]):
         "_next",
         "_observer",
         "_opened_at",
-        "_page_limit",
+        "_options",
         "_phase",
         "_probing",
         "_progressed",
-        "_rand",
         "_reader",
-        "_server_timeout_s",
         "_streak",
         "_streaming",
         "_streaming_failures",
@@ -146,32 +140,22 @@ class WatchMachine(Generic[T]):
         decode: Callable[[msgspec.Raw], T],
         *,
         kind: str = "",
-        page_limit: int = 500,
-        streaming: bool = False,
-        idle_timeout_s: float = 45.0,
-        server_timeout_s: tuple[float, float] = (300.0, 600.0),
-        backoff_base_s: float = 0.1,
-        backoff_cap_s: float = 30.0,
-        observer: InformerObserver | None = None,
-        rand: Callable[[], float] = random.random,
+        options: WatchOptions = DEFAULT_OPTIONS,
     ) -> None:
         self._kind = kind
-        self._page_limit = page_limit
-        self._idle_timeout_s = idle_timeout_s
-        self._server_timeout_s = server_timeout_s
-        self._observer: InformerObserver = observer or NullObserver()
+        self._options = options
+        self._observer = options.observer
         self._reader: FrameReader[T] = FrameReader(decode, kind, self._observer)
-        self._rand = rand
-        self._backoff = Backoff(base=backoff_base_s, cap=backoff_cap_s, rand=rand)
-        self._list_backoff = Backoff(base=backoff_base_s, cap=backoff_cap_s, rand=rand)
+        self._backoff = _backoff(options)
+        self._list_backoff = _backoff(options)
         self._version = ""
         self._list_version = ""
         self._list_open = False  # ListStarted was given out, ListCompleted not yet
         self._expiries = 0
-        self._streaming = streaming
+        self._streaming = options.streaming
         self._streaming_failures = 0
         self._opened_at: float | None = None
-        self._idle_s = idle_timeout_s
+        self._idle_s = options.idle_timeout_s
         self._probing = False
         self._progressed = False
         self._streak = 0  # ends and expiries since a stream last lived or moved on
@@ -372,7 +356,7 @@ class WatchMachine(Generic[T]):
             self._open(wait)
         else:
             self._phase = _Phase.LISTING
-            self._go(RequestPage("", self._page_limit if self._expiries < 2 else 0), wait)
+            self._go(RequestPage("", self._options.page_limit if self._expiries < 2 else 0), wait)
         self._list_open = False
 
     def _relist(self, reason: str, wait: float) -> float:
@@ -389,9 +373,10 @@ class WatchMachine(Generic[T]):
 
     def _open(self, wait: float) -> None:
         """Open a watch where the last one ended; both deadlines are drawn anew."""
-        self._idle_s = self._idle_timeout_s * (2 + self._rand()) / 3
-        low, high = self._server_timeout_s
-        seconds = int(low + (high - low) * self._rand())
+        options = self._options
+        self._idle_s = options.idle_timeout_s * (2 + options.rand()) / 3
+        low, high = options.server_timeout_s
+        seconds = int(low + (high - low) * options.rand())
         if self._probing and self._idle_s >= PROBE_MIN_S + PROBE_MARGIN_S:
             seconds = min(seconds, int(self._idle_s - PROBE_MARGIN_S))
         initial = self._phase is _Phase.INITIAL

@@ -10,21 +10,20 @@ This module is on the agent's start-up path: standard library and msgspec only.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, Final, Generic, Never, TypeAlias, TypedDict, TypeVar, assert_never
+from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
-from jobsetpy.aio import Clock, LoopClock, supervise
+from jobsetpy.aio import supervise
 from jobsetpy.client import Client, Page, WatchFrame, WatchStream
 from jobsetpy.errors import ApiError, ApiTimeoutError, DecodeError, JobSetPyError, TransportError
 from jobsetpy.informers._buffer import CoalescingBuffer
 from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
 from jobsetpy.informers._events import ListCompleted, Listed, ListStarted, WatchEvent
 from jobsetpy.informers._machine import WatchMachine
-from jobsetpy.informers._observer import InformerObserver, NullObserver
+from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 
 T = TypeVar("T")
 
@@ -38,22 +37,6 @@ FAULTS: Final = (ApiError, TransportError, DecodeError, RecursionError)
 
 SLICE: Final = 64
 """So many frames or listed objects are handled before other tasks get a turn (about 2 ms)."""
-
-
-class WatchOptions(TypedDict, total=False):
-    """The arguments of ``Watcher`` that are the same for many watches of a process."""
-
-    page_limit: int
-    streaming: bool
-    idle_timeout_s: float
-    server_timeout_s: tuple[float, float]
-    connect_timeout_s: float
-    list_timeout_s: float
-    backoff_base_s: float
-    backoff_cap_s: float
-    observer: InformerObserver | None
-    rand: Callable[[], float]
-    clock: Clock | None
 
 
 class Watcher(Generic[T]):
@@ -71,69 +54,27 @@ class Watcher(Generic[T]):
     Args:
         client: sends the requests.
         cls: the wire class; its ``RESOURCE`` says what to watch.
-        namespace: "" for all.
-        label_selector: in the API's syntax; "" for everything.
-        field_selector: in the API's syntax; "" for everything.
+        options: what is watched, and with which limits.
         decode: makes an object from a watch event's JSON; msgspec with ``cls`` when absent.
             Lists are always decoded with ``cls``, by the client.
-        page_limit: objects in a page of a list; 0 for lists in one piece.
-        streaming: whether to try the streaming list first (KEP-3157).
-        idle_timeout_s: longest silence of a watch, in seconds.
-        server_timeout_s: bounds of the time after which the server shall end a watch, in seconds.
-        connect_timeout_s: until a watch is open, in seconds.
-        list_timeout_s: for one page of a list, in seconds.
-        backoff_base_s: bound of the first wait after a failure, in seconds.
-        backoff_cap_s: bound of every wait, in seconds.
-        observer: is told what happens.
-        rand: source of uniform numbers in [0, 1).
-        clock: for durations.
     """
 
     def __init__(
         self,
         client: Client,
         cls: type[T],
+        options: WatchOptions = DEFAULT_OPTIONS,
         *,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
         decode: Callable[[msgspec.Raw], T] | None = None,
-        page_limit: int = 500,
-        streaming: bool = False,
-        idle_timeout_s: float = 45.0,
-        server_timeout_s: tuple[float, float] = (300.0, 600.0),
-        connect_timeout_s: float = 15.0,
-        list_timeout_s: float = 60.0,
-        backoff_base_s: float = 0.1,
-        backoff_cap_s: float = 30.0,
-        observer: InformerObserver | None = None,
-        rand: Callable[[], float] = random.random,
-        clock: Clock | None = None,
     ) -> None:
         self._client = client
         self._cls = cls
-        self._namespace = namespace
-        self._label_selector = label_selector
-        self._field_selector = field_selector
-        self._connect_timeout_s = connect_timeout_s
-        self._list_timeout_s = list_timeout_s
-        self._observer: InformerObserver = observer or NullObserver()
-        self._clock = clock or LoopClock()
+        self._options = options
         resource: Any = getattr(cls, "RESOURCE", None)
         self._kind = str(resource.kind) if resource is not None else cls.__name__
         self._machine: WatchMachine[T] = WatchMachine(
-            decode or msgspec.json.Decoder(cls).decode,
-            kind=self._kind,
-            page_limit=page_limit,
-            streaming=streaming,
-            idle_timeout_s=idle_timeout_s,
-            server_timeout_s=server_timeout_s,
-            backoff_base_s=backoff_base_s,
-            backoff_cap_s=backoff_cap_s,
-            observer=self._observer,
-            rand=rand,
+            decode or msgspec.json.Decoder(cls).decode, kind=self._kind, options=options
         )
-        self._max_silence_s = idle_timeout_s + connect_timeout_s
         self._last_activity: float | None = None
         self._list_began = 0.0
         self._list_count = 0
@@ -161,8 +102,9 @@ class Watcher(Generic[T]):
         """
         if self._last_activity is None:
             return True
-        at = self._clock.monotonic() if now is None else now
-        return at - self._last_activity > self._max_silence_s
+        at = self._options.clock.monotonic() if now is None else now
+        longest = self._options.idle_timeout_s + self._options.connect_timeout_s
+        return at - self._last_activity > longest
 
     # ---------------------------------------------------------------------------------------------
 
@@ -209,14 +151,14 @@ class Watcher(Generic[T]):
     # ---------------------------------------------------------------------------------------------
 
     def _alive(self) -> float:
-        now = self._clock.monotonic()
+        now = self._options.clock.monotonic()
         self._last_activity = now
         return now
 
     def _failed(self, error: JobSetPyError | RecursionError) -> None:
         if isinstance(error, RecursionError):
             error = DecodeError(self._kind, "", "it is nested too deeply")
-        self._machine.on_error(error, self._clock.monotonic())
+        self._machine.on_error(error, self._options.clock.monotonic())
 
     async def _list(
         self,
@@ -224,24 +166,26 @@ class Watcher(Generic[T]):
         sink: Sink[T],
     ) -> None:
         if not command.continue_token:
-            self._list_began = self._clock.monotonic()
+            self._list_began = self._options.clock.monotonic()
         page: Page[T]
         try:
             page = await self._client.list_page(
                 self._cls,
-                self._namespace,
-                label_selector=self._label_selector,
-                field_selector=self._field_selector,
+                self._options.namespace,
+                label_selector=self._options.label_selector,
+                field_selector=self._options.field_selector,
                 limit=command.limit,
                 continue_token=command.continue_token,
-                timeout_s=self._list_timeout_s,
+                timeout_s=self._options.list_timeout_s,
             )
         except FAULTS as error:
             self._failed(error)
             return
         self._alive()
         for problem in page.bad:
-            self._observer.on_decode_error(self._kind, problem, problem.namespace, problem.name)
+            self._options.observer.on_decode_error(
+                self._kind, problem, problem.namespace, problem.name
+            )
         events = self._machine.on_page(
             page.items, page.resource_version, page.continue_token, page.bad
         )
@@ -254,20 +198,20 @@ class Watcher(Generic[T]):
     ) -> None:
         machine = self._machine
         if command.send_initial_events:
-            self._list_began = self._clock.monotonic()
+            self._list_began = self._options.clock.monotonic()
         watch = self._client.watch(
             self._cls,
-            self._namespace,
+            self._options.namespace,
             resource_version=command.resource_version,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
+            label_selector=self._options.label_selector,
+            field_selector=self._options.field_selector,
             timeout_seconds=command.timeout_seconds,
             send_initial_events=command.send_initial_events,
-            connect_timeout_s=self._connect_timeout_s,
+            connect_timeout_s=self._options.connect_timeout_s,
         )
         try:
             # The client has this deadline too; a watch that never opens must not depend on it.
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(self._options.connect_timeout_s):
                 stream = await watch.__aenter__()
         except TimeoutError:
             self._failed(ApiTimeoutError(f"the watch of {self._kind} did not open in time"))
@@ -311,7 +255,7 @@ class Watcher(Generic[T]):
                 async with asyncio.timeout(reading.idle_s):
                     frames = await stream.read()
             except TimeoutError:
-                machine.on_silence(self._clock.monotonic())
+                machine.on_silence(self._options.clock.monotonic())
                 return
             except FAULTS as error:
                 self._failed(error)
@@ -353,5 +297,5 @@ class Watcher(Generic[T]):
             elif isinstance(event, ListStarted):
                 self._list_count = 0
             elif isinstance(event, ListCompleted):
-                seconds = self._clock.monotonic() - self._list_began
-                self._observer.on_list(self._kind, seconds, self._list_count)
+                seconds = self._options.clock.monotonic() - self._list_began
+                self._options.observer.on_list(self._kind, seconds, self._list_count)

@@ -29,7 +29,7 @@ from jobsetpy.api.meta import KubeObject
 from jobsetpy.client import Client
 from jobsetpy.controller import Controller, EventRecorder
 from jobsetpy.errors import AlreadyStartedError, StopTimedOutError
-from jobsetpy.informers import Index, InformerCache, SharedInformer, Tally
+from jobsetpy.informers import Index, InformerCache, SharedInformer, Tally, WatchOptions
 from jobsetpy.manager._access import AccessReviewer
 from jobsetpy.manager._leader import LeaderElectionSettings, LeaderElector
 from jobsetpy.manager._servers import (
@@ -150,7 +150,7 @@ class Manager:
         self.metrics_port: int | None = None
         self.health_port: int | None = None
         self._cache = InformerCache(
-            client, observer=InformerMetrics(), backoff_cap_s=WATCH_BACKOFF_CAP_S
+            client, WatchOptions(observer=InformerMetrics(), backoff_cap_s=WATCH_BACKOFF_CAP_S)
         )
         self._runnables: list[Runnable] = []
         self._recorders: dict[str, EventRecorder] = {}

@@ -9,7 +9,7 @@ import pytest
 from jobsetpy.aio import supervise
 from jobsetpy.api.core import Pod
 from jobsetpy.client import Client
-from jobsetpy.informers import NullObserver, SharedInformer, Tally
+from jobsetpy.informers import NullObserver, SharedInformer, Tally, WatchOptions
 from jobsetpy.testing import World, make_pod
 
 PHASES: Tally[Pod, str, str] = Tally(
@@ -65,11 +65,8 @@ def informer(request, world):
     informer = SharedInformer(
         Client(world.transport()),
         Pod,
+        WatchOptions(page_limit=3, streaming=request.param, observer=log, rand=lambda: 0.5),
         tallies=[PHASES],
-        page_limit=3,
-        streaming=request.param,
-        observer=log,
-        rand=lambda: 0.5,
     )
     informer.log = log
     informer.replica = Replica()

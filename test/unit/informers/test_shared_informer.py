@@ -13,7 +13,7 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import WatchFrame
 from jobsetpy.errors import AlreadyStartedError, IndexConflictError
-from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, SharedInformer, Tally
+from jobsetpy.informers import BY_NAMESPACE, OWNER_UID, Index, SharedInformer, Tally, WatchOptions
 
 PHASES: Tally[Pod, str, str] = Tally(
     "phases", lambda pod: (pod.metadata.namespace, pod.status.phase)
@@ -43,7 +43,11 @@ class Recorder:
 def informer(server):
     """An informer of the server's Pods."""
     return SharedInformer(
-        server, Pod, indexes=[OWNER_UID], tallies=[PHASES], rand=lambda: 0.5, page_limit=2
+        server,
+        Pod,
+        WatchOptions(rand=lambda: 0.5, page_limit=2),
+        indexes=[OWNER_UID],
+        tallies=[PHASES],
     )
 
 
@@ -319,7 +323,7 @@ async def test_health(server, informer):
 @pytest.mark.looptime
 async def test_objects_deleted_during_a_streaming_list(server):
     """An object that comes and goes before the list is complete is never heard of."""
-    informer = SharedInformer(server, Pod, streaming=True)
+    informer = SharedInformer(server, Pod, WatchOptions(streaming=True))
     recorder = Recorder(informer.store)
     informer.add_handler(recorder)
     async with supervise() as tasks:

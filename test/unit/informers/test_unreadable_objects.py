@@ -21,6 +21,7 @@ from jobsetpy.informers import (
     NullObserver,
     SharedInformer,
     Unreadable,
+    WatchOptions,
 )
 from jobsetpy.testing import World, make_pod
 
@@ -66,10 +67,7 @@ def informer(request):
     informer = SharedInformer(
         Client(world.transport()),
         Pod,
-        page_limit=2,
-        streaming=request.param,
-        observer=log,
-        rand=lambda: 0.5,
+        WatchOptions(page_limit=2, streaming=request.param, observer=log, rand=lambda: 0.5),
     )
     informer.add_handler(heard)
     return informer, world, log, heard

@@ -18,6 +18,7 @@ from jobsetpy.errors import (
     RetryableApiError,
     StreamBrokenError,
 )
+from jobsetpy.informers import NullObserver, WatchOptions
 from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
 from jobsetpy.informers._events import (
     Applied,
@@ -28,7 +29,6 @@ from jobsetpy.informers._events import (
     ListStarted,
 )
 from jobsetpy.informers._machine import STREAMING_TRIES, STUCK_LIMIT, WatchMachine, is_older
-from jobsetpy.informers._observer import NullObserver
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel"):
@@ -104,7 +104,8 @@ def error(code):
 def machine(cls=Thing, *, rand=lambda: 0.5, **options):
     log = Log()
     decode = msgspec.json.Decoder(cls).decode
-    made = WatchMachine(decode, kind="Thing", observer=log, rand=rand, **options)
+    options = WatchOptions(observer=log, rand=rand, **options)
+    made = WatchMachine(decode, kind="Thing", options=options)
     return made, log
 
 

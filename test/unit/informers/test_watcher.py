@@ -29,6 +29,7 @@ from jobsetpy.informers import (
     ListStarted,
     NullObserver,
     Watcher,
+    WatchOptions,
 )
 
 
@@ -91,10 +92,10 @@ def now():
     return asyncio.get_running_loop().time()
 
 
-def make(server, **options):
+def make(server, *, decode=None, **options):
     log = Log()
     options = {"rand": lambda: 0.5, "observer": log} | options
-    return Watcher(server, Pod, **options), log
+    return Watcher(server, Pod, WatchOptions(**options), decode=decode), log
 
 
 async def settle(seconds=0.01):

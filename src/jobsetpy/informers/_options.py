@@ -1,0 +1,54 @@
+"""How a collection is watched: one value for the watcher, its machine and the informer above them.
+
+This module is on the agent's start-up path: standard library and msgspec only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from jobsetpy.aio import Clock, LoopClock
+from jobsetpy.informers._observer import InformerObserver, NullObserver
+
+
+class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is watched, and with which limits.
+
+    Args:
+        namespace: "" for all.
+        label_selector: in the API's syntax; "" for everything.
+        field_selector: in the API's syntax; "" for everything.
+        page_limit: objects in a page of a list; 0 for lists in one piece.
+        streaming: whether to try the streaming list first (KEP-3157).
+        idle_timeout_s: longest silence of a watch, in seconds.
+        server_timeout_s: bounds of the time after which the server shall end a watch, in seconds.
+        connect_timeout_s: until a watch is open, in seconds.
+        list_timeout_s: for one page of a list, in seconds.
+        backoff_base_s: bound of the first wait after a failure, in seconds.
+        backoff_cap_s: bound of every wait, in seconds.
+        observer: is told what happens.
+        rand: source of uniform numbers in [0, 1).
+        clock: for durations.
+    """
+
+    namespace: str = ""
+    label_selector: str = ""
+    field_selector: str = ""
+    page_limit: int = 500
+    streaming: bool = False
+    idle_timeout_s: float = 45.0
+    server_timeout_s: tuple[float, float] = (300.0, 600.0)
+    connect_timeout_s: float = 15.0
+    list_timeout_s: float = 60.0
+    backoff_base_s: float = 0.1
+    backoff_cap_s: float = 30.0
+    observer: InformerObserver = NullObserver()
+    rand: Callable[[], float] = random.random
+    clock: Clock = LoopClock()
+
+
+DEFAULT_OPTIONS: Final = WatchOptions()
