@@ -118,7 +118,7 @@ def test_the_order_of_jobs_does_not_matter(data, steps, random):
     observed = lived(data, steps).observe()
     shuffled = list(observed.jobs)
     random.shuffle(shuffled)
-    now = ModelCluster(data).clock
+    now = ModelCluster(data).now
 
     def outcome(plan):
         return (
@@ -126,8 +126,10 @@ def test_the_order_of_jobs_does_not_matter(data, steps, random):
             plan.status and (plan.status.patch, plan.status.events),
         )
 
-    expected = outcome(plan_jobs(observed, now))
-    assert expected == outcome(plan_jobs(attrs.evolve(observed, jobs=shuffled), now))
+    expected = outcome(plan_jobs(observed, p.JobsMemory(), now))
+    assert expected == outcome(
+        plan_jobs(attrs.evolve(observed, jobs=shuffled), p.JobsMemory(), now)
+    )
 
 
 @settings(deadline=None, max_examples=150)
@@ -166,7 +168,7 @@ def test_one_failure_counts_once_under_stale_caches(data, steps, stale):
     restarted = 0
     for use_old in stale:
         observed, seen = old if use_old else (cluster.observe(), version)
-        write = plan_jobs(observed, cluster.clock).status
+        write = plan_jobs(observed, p.JobsMemory(), cluster.now).status
         if write is not None and write.patch and seen == version:
             cluster.object["status"] = merge(cluster.object.get("status"), write.patch)
             version += 1

@@ -645,8 +645,15 @@ class Manager:
         assert jobset is not None
         jobs = self.jobs.store.by_index(OWNER_UID, jobset.metadata.uid)
         plan = plan_jobs(
-            ObservedJobSet(jobset, jobs, frozenset({KEY.name}), features=FEATURES),
-            world.clock.now(),
+            ObservedJobSet(
+                key=KEY,
+                jobset=jobset,
+                jobs=jobs,
+                services=frozenset({KEY.name}),
+                features=FEATURES,
+            ),
+            p.JobsMemory(),
+            p.Moment(world.clock.now(), 0.0),
         )
         self.asked_jobs = False
         before = world.number

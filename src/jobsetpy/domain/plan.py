@@ -9,7 +9,7 @@ that an action decided on a stale cache never hits a newer object of the same na
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -200,25 +200,38 @@ class Plan(Generic[M]):
 
 
 @attrs.frozen
-class JobsPlan:
-    """What one pass over a JobSet does.
+class JobsMemory:
+    """What the jobs reconciler remembers of a JobSet.
+
+    Args:
+        uid: of the JobSet.
+        told: notices that were told.
+        counters_at: when the status was last stored, on the monotonic clock.
+        not_before: until then the JobSet is not looked at again, on the monotonic clock.
+    """
+
+    uid: str = ""
+    told: frozenset[EmitEvent] = frozenset()
+    counters_at: float = float("-inf")
+    not_before: float = float("-inf")
+
+
+@attrs.frozen(kw_only=True)
+class JobsPlan(Plan[JobsMemory]):
+    """What one reconcile does about a JobSet's Jobs and their surroundings.
 
     Args:
         actions: writes to children (or the deletion of the JobSet).
-        status: the status to store when all actions succeeded.
-        partial_status: the status to store when some action failed: what was decided before and
-            does not depend on the actions.
-        notices: events that hold whether or not anything is stored.
+        partial_status: the status to store in place of ``status`` when some action failed: what
+            was decided before and does not depend on the actions.
         problem: why a part of the JobSet cannot be handled until it is changed; "" normally.
-        requeue_after: when to look again without any event.
+        begun: when planning began, on the monotonic clock; ``None`` if nothing was looked at.
     """
 
     actions: tuple[Action, ...] = ()
-    status: StatusChange | None = None
     partial_status: StatusChange | None = None
-    notices: tuple[EmitEvent, ...] = ()
     problem: str = ""
-    requeue_after: timedelta | None = None
+    begun: float | None = None
 
     @property
     def empty(self) -> bool:

@@ -2,8 +2,8 @@
 
 All actions of a plan run in parallel, whatever ReplicatedJob they are for, except that Service,
 volume claims and the group's ConfigMap come before the Jobs that need them. A write that fails
-keeps no other from being made. Every write is announced to the expectations, so that no later pass
-acts before the cache shows it.
+keeps no other from being made. Every write is announced to the expectations, so that no later
+reconcile acts before the cache shows it.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class ChildWriter:
         try:
             job = await self._client.get(Job, jobset.metadata.namespace, name)
         except NotFoundError:
-            return True  # it was going; its event makes the next pass create it
+            return True  # it was going; its event makes the next reconcile create it
         owner = job.metadata.controller
         return owner is not None and owner.uid == jobset.metadata.uid
 

@@ -17,12 +17,17 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import version_number
-from jobsetpy.domain.plan import EmitEvent, StatusChange
+from jobsetpy.domain.plan import EmitEvent, Moment, StatusChange
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers import metrics
 
 TRIES: Final = 5
 """How often one reconcile decides, if the JobSet changes each time before the write."""
+
+
+def moment(clock: Clock) -> Moment:
+    """Now, for a plan."""
+    return Moment(clock.now(), clock.monotonic())
 
 
 class StatusWriter:

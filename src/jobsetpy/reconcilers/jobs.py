@@ -1,14 +1,13 @@
 """Keeps the child Jobs, Service and volume claims of each JobSet as its spec and rules ask.
 
-A pass looks at the caches, has ``domain.children.planner`` decide, and carries the plan out. It
-never acts on a cache that does not show its own earlier writes yet, and its status write carries
+A reconcile looks at the caches, has ``domain.children.planner`` decide, and carries the plan out.
+It never acts on a cache that does not show its own earlier writes yet, and its status write carries
 the resourceVersion that the decision was made on, so a failure is counted once however stale a
 cache may be.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, Final
 
 import attrs
@@ -21,25 +20,22 @@ from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import plan as p
-from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
+from jobsetpy.domain.children.planner import SOON_S, ObservedJobSet, plan_jobs
 from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.counters import is_ready
 from jobsetpy.domain.jobs.failure_policy import DECISIONS
 from jobsetpy.domain.names import subdomain
-from jobsetpy.errors import NotFoundError, TerminalError
+from jobsetpy.errors import TerminalError
 from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._child_writer import NAMED_FAILURES, ChildWriter
+from jobsetpy.reconcilers._memory import Memories
+from jobsetpy.reconcilers._status import StatusWriter, moment
 from jobsetpy.reconcilers.feature_gate_warnings import feature_gate_warnings
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of child Jobs, claims and pods: the label exists."""
-
-_SOON_S: Final = 0.001
-"""Waits shorter than this are over: timers are not that exact, and would only be set again."""
-
-_COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts"})
 
 
 @attrs.frozen(kw_only=True)
@@ -69,17 +65,8 @@ class JobsSettings:
     marks: PodMarkers = attrs.field(factory=PodMarkers)
 
 
-@attrs.define
-class _Memory:
-    """What a reconciler remembers of a JobSet between passes; nothing that it could not lose."""
-
-    told: frozenset[p.EmitEvent] = frozenset()
-    counters_at: float = float("-inf")
-    not_before: float = float("-inf")
-
-
 class JobsReconciler:
-    """One pass over one JobSet.
+    """Plans and carries out what one JobSet needs.
 
     Args:
         client: writes.
@@ -106,13 +93,10 @@ class JobsReconciler:
         settings: JobsSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._client = client
-        self._jobsets = jobsets
         self._jobs = jobs
         self._services = services
         self._claims = claims
         self._config_maps = config_maps
-        self._events = events
         self._settings = settings or JobsSettings()
         self._clock = clock or LoopClock()
         ttl_s = self._settings.own_writes_ttl_s
@@ -120,8 +104,17 @@ class JobsReconciler:
         self._writer = ChildWriter(
             client, jobs, events, self.own_jobs, parallel=self._settings.parallel_writes
         )
-        self.own_status = rt.Expectations("jobset/status", ttl_s=ttl_s, clock=self._clock)
-        self._memory: dict[rt.ObjectKey, _Memory] = {}
+        self._status = StatusWriter(
+            client,
+            jobsets,
+            events,
+            name="jobset/status",
+            own_writes_ttl_s=ttl_s,
+            clock=self._clock,
+            jobs=jobs,
+        )
+        self.own_status = self._status.expectations
+        self._memory = Memories(p.JobsMemory)
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
         """Bring one JobSet a step nearer to what it asks for.
@@ -131,161 +124,81 @@ class JobsReconciler:
             ExceptionGroup: some writes failed; the others were made.
             TerminalError: a part of the JobSet cannot be handled until it is changed.
         """
-        key = request.key
-        jobset = self._jobsets.get(key)
-        if jobset is None:
-            self._forget(key)
-            return rt.Result.done()
-        memory = self._memory.setdefault(key, _Memory())
-        wait_s = self._wait_s(key, memory)
-        if wait_s > _SOON_S:
-            return rt.Result.requeue_after(timedelta(seconds=wait_s))
-        begin = self._clock.monotonic()
-        plan = plan_jobs(self._observe(jobset), self._clock.now())
-        end = self._clock.monotonic()
-        memory.not_before = end + (end - begin) * self._settings.cooldown_factor
-        return await self._execute(jobset, plan, memory)
+        observed = self._observe(request.key)
+        plan = plan_jobs(observed, self._memory.of(request.key), moment(self._clock))
+        await self._execute(observed, plan)
+        return plan.result
 
-    def _wait_s(self, key: rt.ObjectKey, memory: _Memory) -> float:
-        """How long not to look at a JobSet yet, in seconds."""
-        wait_s = memory.not_before - self._clock.monotonic()
-        for own in (self.own_jobs, self.own_status):
-            if not own.is_satisfied(key):
-                wait_s = max(wait_s, own.seconds_left(key))
-        return wait_s
-
-    def _forget(self, key: rt.ObjectKey) -> None:
-        if self._memory.pop(key, None) is not None:
-            self.own_jobs.forget(key)
-            self.own_status.forget(key)
-            metrics.forget_jobset(key.namespace, key.name)
-
-    def _observe(self, jobset: JobSet) -> ObservedJobSet:
-        namespace = jobset.metadata.namespace
-        jobs = self._jobs.by_index(rt.OWNER_UID, jobset.metadata.uid)
+    def _observe(self, key: rt.ObjectKey) -> ObservedJobSet:
+        jobset = self._status.latest(key)
+        wait_s = self._wait_s(key)
+        if jobset is None or wait_s > SOON_S:
+            return ObservedJobSet(key=key, jobset=jobset, wait_s=wait_s)
+        settings = self._settings
         name = subdomain(jobset)
-        there = self._services.get(rt.ObjectKey(namespace, name)) is not None
+        there = self._services.get(rt.ObjectKey(key.namespace, name)) is not None
         claims: frozenset[str] = frozenset()
         if jobset.spec.volume_claim_policies:
             claims = frozenset(
                 claim
                 for claim in claim_bodies(jobset)
-                if self._claims.get(rt.ObjectKey(namespace, claim)) is not None
+                if self._claims.get(rt.ObjectKey(key.namespace, claim)) is not None
             )
-        group = rt.ObjectKey(namespace, config_map_name(jobset.metadata.name))
+        group = rt.ObjectKey(key.namespace, config_map_name(key.name))
         return ObservedJobSet(
-            jobset,
-            [job for job in jobs if job.metadata.namespace == namespace],
-            frozenset({name}) if there else frozenset(),
-            claims,
-            self._settings.features,
-            frozenset({group.name} if self._config_maps.get(group) is not None else ()),
-            self._settings.group_rbac,
-            self._settings.marks,
+            key=key,
+            jobset=jobset,
+            jobs=[
+                job
+                for job in self._jobs.by_index(rt.OWNER_UID, jobset.metadata.uid)
+                if job.metadata.namespace == key.namespace
+            ],
+            services=frozenset({name} if there else ()),
+            claims=claims,
+            features=settings.features,
+            config_maps=frozenset({group.name} if self._config_maps.get(group) is not None else ()),
+            group_rbac=settings.group_rbac,
+            marks=settings.marks,
+            counters_every_s=settings.counters_every_s,
         )
 
-    # -- carrying a plan out ------------------------------------------------------------------
+    def _wait_s(self, key: rt.ObjectKey) -> float:
+        """How long not to look at a JobSet yet, in seconds."""
+        wait_s = self._memory.of(key).not_before - self._clock.monotonic()
+        for own in (self.own_jobs, self.own_status):
+            if not own.is_satisfied(key):
+                wait_s = max(wait_s, own.seconds_left(key))
+        return wait_s
 
-    async def _execute(self, jobset: JobSet, plan: p.JobsPlan, memory: _Memory) -> rt.Result:
-        self._tell_notices(jobset, plan, memory)
+    async def _execute(self, observed: ObservedJobSet, plan: p.JobsPlan) -> None:
+        self._remember(observed.key, plan)
+        jobset = observed.jobset
+        if jobset is None:
+            return
+        self._status.tell(jobset, plan.notices)
         failures = await self._writer.carry_out(jobset, plan.actions)
-        status = plan.partial_status if failures else plan.status
-        again = plan.requeue_after
-        written = False
-        if status is not None and status.patch:
-            wait_s = self._counters_wait_s(jobset, status, memory)
-            if wait_s > _SOON_S:
-                left = timedelta(seconds=wait_s)
-                again = left if again is None else min(again, left)
-            else:
-                written = await self._write_status(jobset, status, memory)
+        change = plan.partial_status if failures else plan.status
+        if change is not None:
+            await self._status.store(jobset, change)
         if failures:
             errors = [error for _, error in failures]
             msg = f"{len(errors)} of {len(plan.actions)} writes failed: {errors[0]}"
             raise ExceptionGroup(msg, errors[:NAMED_FAILURES])
         if plan.problem:
             raise TerminalError(plan.problem)
-        summary = _summary(plan.actions, written=written)
-        if again is None:
-            return rt.Result.done(summary=summary)
-        return rt.Result.requeue_after(again, summary=summary)
 
-    def _tell_notices(self, jobset: JobSet, plan: p.JobsPlan, memory: _Memory) -> None:
-        """Tell what is new since the pass before."""
-        for notice in plan.notices:
-            if notice not in memory.told:
-                self._event(jobset, notice)
-        memory.told = frozenset(plan.notices)
-
-    # -- status and events --------------------------------------------------------------------
-
-    def _counters_wait_s(self, jobset: JobSet, status: p.StatusChange, memory: _Memory) -> float:
-        """How long a write that only changes counters has to wait, in seconds."""
-        same_restarts = status.status.restarts == jobset.status.restarts
-        if not (same_restarts and status.patch.keys() <= _COUNTERS) or status.events:
-            return 0.0
-        return memory.counters_at + self._settings.counters_every_s - self._clock.monotonic()
-
-    async def _write_status(self, jobset: JobSet, status: p.StatusChange, memory: _Memory) -> bool:
-        """Store a status if the JobSet is still the one it was decided on; whether it was.
-
-        Raises:
-            ConflictError: it is not.
-        """
-        meta = jobset.metadata
-        body = {"metadata": {"resourceVersion": meta.resource_version}, "status": status.patch}
-        try:
-            stored = await self._client.merge_patch(
-                JobSet, meta.namespace, meta.name, body, subresource="status"
-            )
-        except NotFoundError:
-            return False
-        memory.counters_at = self._clock.monotonic()
-        cached = self._jobsets.get(meta.key)
-        if cached is not None and cached.metadata.uid == meta.uid:
-            self.own_status.expect_version(
-                meta.key,
-                meta.uid,
-                stored.metadata.resource_version,
-                cached=cached.metadata.resource_version,
-            )
-        for event in status.events:
-            self._event(stored, event)
-        _count(meta.key, status)
-        return True
-
-    def _event(self, jobset: JobSet, event: p.EmitEvent) -> None:
-        related = None
-        if event.job:
-            related = self._jobs.get(rt.ObjectKey(jobset.metadata.namespace, event.job))
-        self._events.event(jobset, event.type_, event.reason, event.message, related=related)
-
-
-def _count(key: rt.ObjectKey, status: p.StatusChange) -> None:
-    if status.finished == keys.FAILED_CONDITION:
-        metrics.jobset_failed(key.namespace, key.name)
-    elif status.finished == keys.COMPLETED_CONDITION:
-        metrics.jobset_completed(key.namespace, key.name)
-    for decision in status.decisions:
-        metrics.failure_decided(decision)
-    if status.restarted:
-        metrics.restarted("recreate")
-    for _ in range(status.jobs_restarted):
-        metrics.restarted("job")
-    for _ in range(status.replicated_jobs_restarted):
-        metrics.restarted("replicated_job")
-
-
-def _summary(actions: tuple[p.Action, ...], *, written: bool) -> str:
-    """What was done, in a few words; "" if nothing."""
-    counts: dict[str, int] = {}
-    for action in actions:
-        name = type(action).__name__
-        counts[name] = counts.get(name, 0) + 1
-    parts = [f"{name} {count}" for name, count in counts.items()]
-    if written:
-        parts.append("status")
-    return ", ".join(parts)
+    def _remember(self, key: rt.ObjectKey, plan: p.JobsPlan) -> None:
+        """Keep the plan's memory, with the pause that planning has cost."""
+        memory = plan.memory
+        if memory is not None and plan.begun is not None:
+            end = self._clock.monotonic()
+            pause_s = (end - plan.begun) * self._settings.cooldown_factor
+            memory = attrs.evolve(memory, not_before=end + pause_s)
+        if memory is None and key in self._memory:
+            self.own_jobs.forget(key)
+            self._status.forget(key)
+            metrics.forget_jobset(key.namespace, key.name)
+        self._memory.keep(key, memory)
 
 
 def job_matters(event: rt.Event[Any]) -> bool:
@@ -314,7 +227,8 @@ def _digest(job: Job) -> tuple[Any, ...]:
 def jobset_matters(event: rt.Event[Any]) -> bool:
     """Whether a JobSet's change can change any decision; writes of the epochs cannot.
 
-    What this reconciler writes itself always counts: passes turned away until it shows wait for it.
+    What this reconciler writes itself always counts: reconciles turned away until the cache shows
+    it wait for it.
     """
     old, new = event.old, event.new
     if old is None or new is None:

@@ -192,20 +192,27 @@ class ModelCluster:
     # -- the controller -----------------------------------------------------------------------
 
     def observe(self) -> ObservedJobSet:
-        """What a pass sees, with a cache that is up to date."""
+        """What a reconcile sees, with a cache that is up to date."""
+        jobset = self.jobset
         return ObservedJobSet(
-            self.jobset,
-            [self.job(name) for name in self.jobs],
-            frozenset(self.services),
-            frozenset(self.claims),
-            self.features,
-            frozenset(name for kind, name in self.group_objects if kind == "ConfigMap"),
-            self.group_rbac,
+            key=jobset.metadata.key,
+            jobset=jobset,
+            jobs=[self.job(name) for name in self.jobs],
+            services=frozenset(self.services),
+            claims=frozenset(self.claims),
+            features=self.features,
+            config_maps=frozenset(name for kind, name in self.group_objects if kind == "ConfigMap"),
+            group_rbac=self.group_rbac,
         )
 
+    @property
+    def now(self) -> p.Moment:
+        """The model's time; its monotonic clock stands still."""
+        return p.Moment(self.clock, 0.0)
+
     def plan(self) -> p.JobsPlan:
-        """The plan for the present state."""
-        return plan_jobs(self.observe(), self.clock)
+        """The plan for the present state, by a reconciler that remembers nothing."""
+        return plan_jobs(self.observe(), p.JobsMemory(), self.now)
 
     def reconcile(self, *, limit: int = 12) -> p.JobsPlan:
         """Plan and carry out until there is nothing left to do; the last plan."""

@@ -10,6 +10,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.domain.children.planner import plan_jobs
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.plan import JobsMemory
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
 
 DRIVER = "test-js-driver-0"
@@ -353,7 +354,9 @@ class TestFailJob:
         observed = cluster.observe()
         turned = attrs.evolve(observed, jobs=observed.jobs[::-1])
 
-        assert plan_jobs(observed, cluster.clock) == plan_jobs(turned, cluster.clock)
+        assert plan_jobs(observed, JobsMemory(), cluster.now) == plan_jobs(
+            turned, JobsMemory(), cluster.now
+        )
 
 
 class TestRestartAnnotation:

@@ -182,7 +182,8 @@ class TestBasics:
         started.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         started.jobs.clear()
 
-        assert p.JobsPlan() == started.plan()
+        plan = started.plan()
+        assert (True, ()) == (plan.empty, plan.notices)
 
     def test_without_optional_policies(self):
         """Fields that admission fills in may be removed later; the rules bear it."""
@@ -951,7 +952,7 @@ class TestTimeToLive:
         cluster = self.ended(ttlSecondsAfterFinished=5)
         cluster.clock += timedelta(seconds=2)
 
-        assert timedelta(seconds=3) == cluster.plan().requeue_after
+        assert timedelta(seconds=3) == cluster.plan().result.delay
 
     def test_deletes(self):
         """When the time is over the JobSet is deleted, by UID."""
@@ -959,7 +960,7 @@ class TestTimeToLive:
         cluster.clock += timedelta(seconds=5)
         plan = cluster.plan()
 
-        assert ((p.DeleteJobSet("test-js", "js-uid"),), None) == (plan.actions, plan.requeue_after)
+        assert ((p.DeleteJobSet("test-js", "js-uid"),), None) == (plan.actions, plan.result.delay)
 
     def test_zero(self):
         """Zero deletes at once."""
@@ -972,7 +973,7 @@ class TestTimeToLive:
         cluster = self.ended()
         cluster.clock += timedelta(days=1000)
 
-        assert (True, None) == (cluster.plan().empty, cluster.plan().requeue_after)
+        assert (True, None) == (cluster.plan().empty, cluster.plan().result.delay)
 
     def test_not_finished(self, started):
         """A running JobSet has no time to live."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import Final
 
 import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJob, ReplicatedJobStatus
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.reconcile import Result
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.children.jobs import Blueprint, blueprints
 from jobsetpy.domain.children.network import dns_hostnames, service_body
@@ -53,18 +56,29 @@ from jobsetpy.domain.plan import (
     DeleteJob,
     DeleteJobSet,
     EmitEvent,
+    JobsMemory,
     JobsPlan,
+    Moment,
+    StatusChange,
 )
 from jobsetpy.domain.startup_groups import spec as group_scheduling
 from jobsetpy.domain.status import StatusDraft
 
+SOON_S: Final = 0.001
+"""Waits shorter than this are over: timers are not that exact, and would only be set again."""
 
-@attrs.frozen
+_COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts"})
+
+
+@attrs.frozen(kw_only=True)
 class ObservedJobSet:
-    """All that one pass looks at.
+    """All that one reconcile looks at.
 
     Args:
-        jobset: the JobSet.
+        key: of the JobSet.
+        jobset: the JobSet; ``None`` if it is gone.
+        wait_s: how long not to look at it yet: until the caches show own writes, or for a pause
+            after the plan before; what is below is empty then.
         jobs: the Jobs whose controller it is by UID, in any order.
         services: names of all Services of its namespace that matter (its own name suffices).
         claims: names of the volume claims of its namespace that are known to exist.
@@ -72,9 +86,13 @@ class ObservedJobSet:
         config_maps: names of the ConfigMaps of its namespace that are known to exist.
         group_rbac: whether pods are given the right to watch their group's ConfigMap.
         marks: what pods of coscheduling's groups are given.
+        counters_every_s: a status that changes nothing but counters is stored so many seconds
+            after the one before at the earliest.
     """
 
-    jobset: JobSet
+    key: ObjectKey
+    jobset: JobSet | None
+    wait_s: float = 0.0
     jobs: Sequence[Job] = ()
     services: AbstractSet[str] = frozenset()
     claims: AbstractSet[str] = frozenset()
@@ -82,34 +100,46 @@ class ObservedJobSet:
     config_maps: AbstractSet[str] = frozenset()
     group_rbac: bool = False
     marks: PodMarkers = attrs.field(factory=PodMarkers)
+    counters_every_s: float = 0.0
 
 
-def plan_jobs(observed: ObservedJobSet, now: datetime) -> JobsPlan:
-    """Decide everything one pass does.
+def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Moment) -> JobsPlan:
+    """Decide everything one reconcile does.
 
     The same input gives the same plan, whatever the order of Jobs; carrying a plan out and
     planning again comes to rest.
 
     Args:
         observed: JobSet and children, perhaps older than what the API server has.
-        now: aware; for conditions and the time to live.
+        memory: of the plan before.
+        now: for conditions and the time to live, and for pauses between writes.
     """
     jobset = observed.jobset
-    if not is_ours(jobset) or jobset.metadata.deletion_timestamp is not None:
+    if jobset is None:
         return JobsPlan()
-    return _Pass(observed, now).plan()
+    if memory.uid != jobset.metadata.uid:
+        memory = JobsMemory(jobset.metadata.uid)
+    if observed.wait_s > SOON_S:
+        wait = timedelta(seconds=observed.wait_s)
+        return JobsPlan(memory=memory, result=Result.requeue_after(wait))
+    if not is_ours(jobset) or jobset.metadata.deletion_timestamp is not None:
+        return JobsPlan(memory=attrs.evolve(memory, told=frozenset()), begun=now.monotonic)
+    return _JobsPlanner(observed, jobset, memory, now).plan()
 
 
-class _Pass:
+class _JobsPlanner:
     """The state of one decision."""
 
-    def __init__(self, observed: ObservedJobSet, now: datetime) -> None:
+    def __init__(
+        self, observed: ObservedJobSet, jobset: JobSet, memory: JobsMemory, now: Moment
+    ) -> None:
         self.observed = observed
-        self.jobset = observed.jobset
-        self.spec = observed.jobset.spec
+        self.jobset = jobset
+        self.spec = jobset.spec
         self.features = observed.features
+        self.memory = memory
         self.now = now
-        self.draft = StatusDraft(self.jobset.status, now)
+        self.draft = StatusDraft(self.jobset.status, now.wall)
         self.actions: list[Action] = []
         self.buckets: Buckets = sort_jobs(self.jobset, observed.jobs, observed.features)
         self.suspended = self.spec.suspend is True
@@ -148,7 +178,7 @@ class _Pass:
             self.actions += resizes(self.spec, self.buckets.active)
         self._create_jobs()
         self._suspend_or_resume()
-        return attrs.evolve(self._result(), partial_status=before_actions)
+        return self._result(partial=before_actions)
 
     def _count_what_stays_failed(self) -> None:
         """Once each: with the status write that counts the Job among the failed ones."""
@@ -166,16 +196,47 @@ class _Pass:
             running=[job for job in self.buckets.active if job.spec.suspend is not True],
         )
 
-    def _result(self, *, problem: str = "", requeue_after: timedelta | None = None) -> JobsPlan:
-        write = self.draft.change()
+    def _result(
+        self,
+        *,
+        partial: StatusChange | None = None,
+        problem: str = "",
+        delay: timedelta | None = None,
+    ) -> JobsPlan:
+        change: StatusChange | None = self.draft.change()
+        partial = partial or change
+        if self._counters_wait_s(partial) > SOON_S:
+            partial = None
+        wait_s = self._counters_wait_s(change)
+        if wait_s > SOON_S:
+            change = None
+            wait = timedelta(seconds=wait_s)
+            delay = wait if delay is None else min(delay, wait)
+        writes = change is not None and bool(change.patch)
+        notices = self._notices(problem)
+        memory = JobsMemory(
+            self.memory.uid,
+            told=frozenset(notices),
+            counters_at=self.now.monotonic if writes else self.memory.counters_at,
+        )
         return JobsPlan(
             actions=tuple(self.actions),
-            status=write,
-            partial_status=write,
-            notices=self._notices(problem),
+            status=change,
+            partial_status=partial,
+            notices=tuple(notice for notice in notices if notice not in self.memory.told),
             problem=problem,
-            requeue_after=requeue_after,
+            memory=memory,
+            begun=self.now.monotonic,
+            result=Result(delay, _summary(self.actions, writes=writes)),
         )
+
+    def _counters_wait_s(self, change: StatusChange | None) -> float:
+        """How long a change of nothing but counters has to wait, in seconds."""
+        if change is None or change.events or not change.patch.keys() <= _COUNTERS:
+            return 0.0
+        if not change.patch or change.status.restarts != self.jobset.status.restarts:
+            return 0.0
+        return self.memory.counters_at + self.observed.counters_every_s - self.now.monotonic
 
     def _notices(self, problem: str) -> tuple[EmitEvent, ...]:
         notices = [
@@ -205,12 +266,12 @@ class _Pass:
     def _clean_up(self) -> JobsPlan:
         """After the end: active Jobs go, finished ones stay, and in time the JobSet itself goes."""
         self._delete(self.buckets.active)
-        left = remaining(self.jobset, self.now)
+        left = remaining(self.jobset, self.now.wall)
         if left is not None and left <= timedelta(0):
             meta = self.jobset.metadata
             self.actions.append(DeleteJobSet(meta.name, meta.uid))
             left = None
-        return self._result(requeue_after=left)
+        return self._result(delay=left)
 
     def _delete(self, jobs: Sequence[Job]) -> None:
         self.actions += [
@@ -309,3 +370,12 @@ class _Pass:
         return not item.depends_on or dependencies_reached(
             item, self.counters, {each.name: each.replicas for each in self.spec.replicated_jobs}
         )
+
+
+def _summary(actions: Sequence[Action], *, writes: bool) -> str:
+    """What is done, in a few words; "" if nothing."""
+    counts = Counter(type(action).__name__ for action in actions)
+    parts = [f"{name} {count}" for name, count in counts.items()]
+    if writes:
+        parts.append("status")
+    return ", ".join(parts)

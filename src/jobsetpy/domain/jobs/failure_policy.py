@@ -3,10 +3,10 @@
 The first rule of the list that applies to some failed Job is chosen, and among the Jobs it applies
 to the one that failed first. One decision covers all Jobs that failed: a restart of all Jobs
 replaces every one of them, and restarts of single Jobs or ReplicatedJobs are decided one after
-the other until none is left, exactly as if each had a pass of its own.
+the other until none is left, exactly as if each had a reconcile of its own.
 
 A Job that ``FailJob`` covers takes no part in that: it stays failed, and its rule is found again in
-every pass, since reason and message of a failure never change.
+every reconcile, since reason and message of a failure never change.
 """
 
 from __future__ import annotations
