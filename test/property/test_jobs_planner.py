@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.domain import plan as p
 from jobsetpy.domain.children.planner import plan_jobs
+from jobsetpy.domain.conditions import finished
+from jobsetpy.domain.status import StatusDraft
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
 
 ACTIONS = ["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts", "RestartJob",
@@ -51,16 +53,17 @@ def jobsets(draw, actions=tuple(ACTIONS), max_restarts=3):
     return jobset_json(*items, suspend=draw(st.booleans()), **spec)
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["ready", "complete", "fail X", "fail Y", "collect", "suspend", "resume",
-                         "delete", "mark", "pass"]),
-        st.integers(0, 8),
-    ),
-    max_size=14,
-)  # fmt: skip
+EVENTS = ["ready", "complete", "fail X", "fail Y", "collect", "suspend", "resume", "delete", "mark",
+          "pass", "half a pass", "end"]  # fmt: skip
 
 
+def lives(*more):
+    """Random lives; ``more`` can happen beside what a JobSet can always recover from."""
+    kinds = st.sampled_from([*EVENTS, *more])
+    return st.lists(st.tuples(kinds, st.integers(0, 8)), max_size=14)
+
+
+STEPS = lives()
 STEP_KINDS = st.sampled_from(["complete", "fail X", "fail Y", "ready"])
 
 
@@ -71,6 +74,15 @@ def step(cluster, what, number):
         return
     if what == "pass":
         cluster.carry_out(cluster.plan())
+        return
+    if what == "half a pass":
+        plan = cluster.plan()
+        actions = plan.actions[:number]
+        status = plan.status if actions == plan.actions else plan.partial_status
+        cluster.carry_out(attrs.evolve(plan, actions=actions, status=status))
+        return
+    if what == "end":
+        end(cluster)
         return
     if what == "collect":
         cluster.collect()
@@ -83,6 +95,10 @@ def step(cluster, what, number):
         mark = {"metadata": {"annotations": {keys.RESTART_ANNOTATION: "now"}}}
         cluster.jobs[name] = merge(cluster.jobs[name], mark)
         return
+    if what == "edit":
+        label = (keys.RESTART_ATTEMPT, keys.JOB_INDEX, keys.REPLICATED_JOB_NAME)[number % 3]
+        cluster.jobs[name]["metadata"]["labels"][label] = "edited"
+        return
     if cluster.job(name).status.finished is not None:
         return
     if what.startswith("fail"):
@@ -91,6 +107,14 @@ def step(cluster, what, number):
         del cluster.jobs[name]
     else:
         getattr(cluster, what)(name)
+
+
+def end(cluster):
+    """Another writer of the status ends the JobSet."""
+    if finished(cluster.status.conditions) is None:
+        draft = StatusDraft(cluster.status, cluster.clock)
+        draft.fail(keys.REACHED_MAX_RESTARTS_REASON, "all restarts are used up")
+        cluster.object["status"] = merge(cluster.object.get("status"), draft.change().patch)
 
 
 def lived(data, steps):
@@ -109,6 +133,19 @@ def test_it_comes_to_rest(data, steps):
     cluster.reconcile(limit=30)
 
     assert cluster.plan().empty
+
+
+@settings(deadline=None, max_examples=300)
+@given(jobsets(), lives("edit"))
+def test_a_finished_jobset_has_no_running_job(data, steps):
+    """However it ended, and whatever came before, nothing of it goes on."""
+    cluster = lived(data, steps)
+    cluster.reconcile(limit=30)
+    end(cluster)
+    cluster.reconcile(limit=30)
+    cluster.collect()
+
+    assert [] == [name for name in cluster.jobs if cluster.job(name).status.finished is None]
 
 
 @settings(deadline=None, max_examples=150)

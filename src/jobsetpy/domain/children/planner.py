@@ -264,8 +264,12 @@ class _JobsPlanner:
         return (*notices, *self.waits)
 
     def _clean_up(self) -> JobsPlan:
-        """After the end: active Jobs go, finished ones stay, and in time the JobSet itself goes."""
-        self._delete(self.buckets.active)
+        """After the end: finished Jobs stay, all others go, and in time the JobSet itself goes.
+
+        Whatever attempt a Job is of, and whether or not its labels can be read: nothing of a JobSet
+        that has ended goes on.
+        """
+        self._delete([job for job in self.observed.jobs if job.status.finished is None])
         left = remaining(self.jobset, self.now.wall)
         if left is not None and left <= timedelta(0):
             meta = self.jobset.metadata

@@ -1,0 +1,79 @@
+"""A manager's finished JobSets have no running Job, whatever fails on the way."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.testing.jobsets import replicated_job
+
+pytestmark = pytest.mark.looptime
+
+ACTIONS = ("FailJobSet", "RestartJobSet", "RestartReplicatedJob", "RestartJob")
+
+
+def rules(chance):
+    """A random action for each of the two ReplicatedJobs."""
+    return [
+        {"name": f"r-{name}", "action": chance.choice(ACTIONS), "targetReplicatedJobs": [name]}
+        for name in ("a", "b")
+    ]
+
+
+def running(rig):
+    """Jobs that are neither finished nor being deleted."""
+    return [
+        job["metadata"]["name"]
+        for job in rig.world.list("jobs")
+        if not job.get("status", {}).get("conditions")
+        and "deletionTimestamp" not in job["metadata"]
+    ]
+
+
+def end(rig):
+    """What the reconciler of the epochs writes when restarts in place are used up."""
+    if rig.condition("Completed") or rig.condition("Failed"):
+        return
+    ended = {
+        "type": "Failed",
+        "status": "True",
+        "reason": keys.REACHED_MAX_RESTARTS_REASON,
+        "message": "all restarts are used up",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    conditions = [*rig.status().get("conditions", []), ended]
+    patch = {"status": {"conditions": conditions, "terminalState": "Failed"}}
+    rig.world.patch("jobsets.jobset.x-k8s.io", "test-js", patch, subresource="status")
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_nothing_outlives_a_jobset(rig, seed):
+    """Requests fail, caches are late, Jobs fail together and the JobSet is ended by another."""
+    chance = random.Random(seed)
+    async with rig.manager(epochs=False):
+        rig.create(
+            replicated_job("a", 3),
+            replicated_job("b", 2),
+            failurePolicy={"maxRestarts": chance.randint(0, 2), "rules": rules(chance)},
+            successPolicy={"operator": chance.choice(["Any", "All"])},
+        )
+        await rig.settle(chance.choice([0.05, 1.0]))
+        for _ in range(chance.randint(1, 6)):
+            verb = chance.choice(["delete", "create"])
+            rig.faults.status(500, verb=verb, resource="jobs", count=3)
+            late = rig.faults.stall(verb="watch", resource=chance.choice(["jobs", "jobsets"]))
+            for name in ("a", "b"):
+                live = [job for job in running(rig) if f"-{name}-" in job]
+                if live:
+                    rig.finish(chance.choice(live), chance.choice(["Failed"] * 3 + ["Complete"]))
+            await rig.settle(chance.choice([0.01, 0.3, 2.0]))
+            late.lift()
+            await rig.settle(chance.choice([0.001, 0.01, 0.3]))
+        end(rig)
+        rig.faults.clear()
+        await rig.settle(120)
+
+        assert rig.condition("Completed") or rig.condition("Failed")
+        assert [] == running(rig)
