@@ -54,6 +54,13 @@ _REPLACED: Final[Mapping[str, Schema]] = {
         },
     },
 }
+_ATOMIC: Final = frozenset(
+    {"io.k8s.api.core.v1.ConfigMapEnvSource", "io.k8s.api.core.v1.SecretEnvSource"}
+)
+"""References by name, which published schemas do not mark as such."""
+_WITHOUT_DEFAULTS: Final = frozenset({"io.k8s.api.core.v1.AzureDiskVolumeSource"})
+"""Its defaults are filled in by the API server in pods; in a template, users' clients do not know
+of them."""
 _EMPTY_BY_DEFAULT: Final = frozenset({"name", "service"})
 _KEPT: Final = frozenset(
     {
@@ -123,7 +130,12 @@ def structural(name: str, definitions: Mapping[str, Schema]) -> Schema:
     replaced = _REPLACED.get(name)
     if replaced is not None:
         return replaced
-    return _structural(definitions[name], definitions)
+    schema = definitions[name]
+    if name in _WITHOUT_DEFAULTS:
+        bare = {key: _without(each, "default") for key, each in schema["properties"].items()}
+        schema = {**schema, "properties": bare}
+    out = _structural(schema, definitions)
+    return {**out, "x-kubernetes-map-type": "atomic"} if name in _ATOMIC else out
 
 
 def _structural(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
@@ -162,6 +174,10 @@ def _property(
     if default != "" or name in _EMPTY_BY_DEFAULT:
         out["default"] = default
     return out
+
+
+def _without(schema: Schema, keyword: str) -> Schema:
+    return {key: value for key, value in schema.items() if key != keyword}
 
 
 def _target(reference: str) -> str:

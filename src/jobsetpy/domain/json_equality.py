@@ -1,8 +1,14 @@
-"""Whether two parts of an object mean the same, as the API server's own checks understand it.
+"""Whether two parts of a JobSet mean the same, and how to write what means the same alike.
 
-Absent and empty lists and maps are equal, and quantities compare by value (``1000m`` is ``1``).
-Objects whose presence has a meaning of its own (``namespaceSelector: {}``, ``emptyDir: {}``) are
-compared as they are.
+What the API server stores is what the user wrote; what a typed client writes back is what its types
+print (``api.shapes``). The two mean the same where they differ only in
+
+* fields held by value that are zero in one and absent in the other,
+* empty lists and maps, which are no other than absent ones, and ``null``,
+* the notation of quantities (``0.5`` is ``500m``).
+
+A field held by pointer is another thing when it is zero than when it is absent, and so is an
+object without fields (``emptyDir: {}``). Fields that no packaged schema knows are taken for such.
 """
 
 from __future__ import annotations
@@ -12,24 +18,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-_MAPS = frozenset(
-    {
-        "annotations",
-        "labels",
-        "limits",
-        "matchLabels",
-        "metadata",
-        "nodeSelector",
-        "overhead",
-        "requests",
-        "resources",
-        "status",
-    }
-)
-"""Objects that mean nothing when they are empty: maps, and structures without a pointer."""
-
-_QUANTITY_MAPS = frozenset({"limits", "requests", "overhead", "capacity", "default"})
-_QUANTITIES = frozenset({"sizeLimit", "divisor"})
+from jobsetpy.api.shapes import ANY, Shape
 
 _EXPONENT = re.compile(r"[+-]?[0-9.]+[eE][+-]?[0-9]{1,2}")
 _SCALED = re.compile(r"([+-]?[0-9.]+)([KMGTPE]i|[numkMGTPE]?)")
@@ -41,11 +30,58 @@ _SCALES: Mapping[str, Decimal] = {
     **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
     **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
 }
+_ZEROS: tuple[Any, ...] = ("", 0, False, {}, Decimal(0))
 
 
-def same(left: Any, right: Any) -> bool:
-    """Whether two JSON values mean the same."""
-    return bool(_normal(left) == _normal(right))
+def same(left: Any, right: Any, shape: Shape) -> bool:
+    """Whether two values of a shape mean the same."""
+    return left == right or bool(_meaning(left, shape) == _meaning(right, shape))
+
+
+def rewritten(stored: Any, new: Any, shape: Shape) -> Any:
+    """``new``, with everything that means what ``stored`` means written as it is there.
+
+    Guarantees: the result means what ``new`` means; it is ``stored`` itself if the two mean the
+    same; doing it again changes nothing.
+    """
+    if same(stored, new, shape):
+        return stored
+    if isinstance(stored, Mapping) and isinstance(new, Mapping):
+        out: dict[str, Any] = {}
+        for name in (*stored, *(name for name in new if name not in stored)):
+            inner, by_value = _field(shape, name)
+            before, after = stored.get(name), new.get(name)
+            if _present(before, inner, by_value=by_value) or _present(
+                after, inner, by_value=by_value
+            ):
+                if name in new:
+                    out[name] = rewritten(before, after, inner)
+            elif name in stored:
+                out[name] = before
+        return out
+    if isinstance(stored, list) and isinstance(new, list) and len(stored) == len(new):
+        item = shape.item or ANY
+        return [rewritten(*pair, item) for pair in zip(stored, new, strict=True)]
+    return new
+
+
+def with_text_quantities(value: Any, shape: Shape) -> Any:
+    """``value`` with quantities that are no whole numbers as texts; itself if there are none.
+
+    The schema takes texts and whole numbers only; ``cpu: 0.5`` is what many people write.
+    """
+    if shape.is_quantity and isinstance(value, float):
+        return _written(Decimal(repr(value)))
+    if isinstance(value, Mapping):
+        fields = {
+            name: with_text_quantities(each, _field(shape, name)[0]) for name, each in value.items()
+        }
+        return fields if any(fields[name] is not value[name] for name in fields) else value
+    if isinstance(value, list):
+        found = [with_text_quantities(each, shape.item or ANY) for each in value]
+        unchanged = all(a is b for a, b in zip(found, value, strict=True))
+        return value if unchanged else found
+    return value
 
 
 def quantity(value: Any) -> Any:
@@ -64,15 +100,44 @@ def quantity(value: Any) -> Any:
     return value
 
 
-def _normal(value: Any, key: str = "", *, is_quantity: bool = False) -> Any:
+def _written(number: Decimal) -> str:
+    """In the largest unit of 1, m, u and n that leaves no fraction; rounded up to whole n."""
+    for suffix in ("", "m", "u"):
+        scaled = number / _SCALES[suffix]
+        if scaled == scaled.to_integral_value():
+            return f"{scaled.to_integral_value():f}{suffix}"
+    return f"{(number / _SCALES['n']).to_integral_value('ROUND_UP'):f}n"
+
+
+def _field(shape: Shape, name: str) -> tuple[Shape, bool]:
+    """A member of an object and whether it is held by value; values of maps are what they are."""
+    if shape.is_map:
+        return shape.item or ANY, False
+    return shape.fields.get(name, (ANY, False))
+
+
+def _present(value: Any, shape: Shape, *, by_value: bool) -> bool:
+    return _is_present(_meaning(value, shape), shape, by_value=by_value)
+
+
+def _is_present(meaning: Any, shape: Shape, *, by_value: bool) -> bool:
+    if meaning is None or meaning == [] or (meaning == {} and shape.is_map):
+        return False
+    return not (by_value and any(meaning == zero for zero in _ZEROS))
+
+
+def _meaning(value: Any, shape: Shape) -> Any:
+    """What values that mean the same have in common."""
+    if shape.is_quantity:
+        return quantity(value)
     if isinstance(value, Mapping):
         out = {}
-        for name, item in value.items():
-            normal = _normal(item, name, is_quantity=key in _QUANTITY_MAPS)
-            if normal is None or normal == [] or (normal == {} and name in _MAPS):
-                continue
-            out[name] = normal
+        for name, each in value.items():
+            inner, by_value = _field(shape, name)
+            meaning = _meaning(each, inner)
+            if shape.is_map or _is_present(meaning, inner, by_value=by_value):
+                out[name] = meaning
         return out
     if isinstance(value, list):
-        return [_normal(item) for item in value]
-    return quantity(value) if is_quantity or key in _QUANTITIES else value
+        return [_meaning(each, shape.item or ANY) for each in value]
+    return value

@@ -289,14 +289,24 @@ POD = "spec.replicatedJobs[].template.spec.template.spec"
         (f"{POD}.containers[].env[].valueFrom.configMapKeyRef.name", ""),
         (f"{POD}.containers[].livenessProbe.grpc.service", ""),
         (f"{POD}.imagePullSecrets[].name", ""),
-        (f"{POD}.volumes[].azureDisk.fsType", "ext4"),
-        (f"{POD}.volumes[].azureDisk.readOnly", False),
         (f"{POD}.volumes[].iscsi.iscsiInterface", "default"),
     ],
 )
 def test_embedded_defaults(path, default):
     """Documented defaults of optional fields of built-in types are kept."""
     assert default == at(path)["default"]
+
+
+def test_no_defaults_that_other_definitions_lack():
+    """An Azure disk in a template is stored as it was written."""
+    fields = at(f"{POD}.volumes[].azureDisk")["properties"]
+    assert not [name for name, field in fields.items() if "default" in field]
+
+
+@pytest.mark.parametrize("reference", ["configMapRef", "secretRef"])
+def test_references_by_name_are_atomic(reference):
+    """Server-side apply takes them as one value, as the Go types' definition has it."""
+    assert at(f"{POD}.containers[].envFrom[].{reference}")["x-kubernetes-map-type"] == "atomic"
 
 
 def test_a_default_never_meets_required():

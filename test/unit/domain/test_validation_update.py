@@ -5,7 +5,6 @@ import copy
 import pytest
 
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.json_equality import quantity, same
 from jobsetpy.domain.validation.update import validate_update
 from support.validation_kit import jobset, rjob
 
@@ -187,34 +186,3 @@ def test_order_of_problems():
     fields = [problem.field for problem in validate_update(RUNNING, new)]
     assert fields == [f"{JOBS}[0].template.spec.completions", JOBS, "spec.managedBy"]
     assert (RUNNING, new) == kept
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "equal"),
-    [
-        ({"limits": {"cpu": "1000m"}}, {"limits": {"cpu": 1}}, True),
-        ({"requests": {"memory": "1Gi"}}, {"requests": {"memory": "1024Mi"}}, True),
-        ({"requests": {"memory": "1G"}}, {"requests": {"memory": "1Gi"}}, False),
-        ({"limits": {"cpu": "1e3"}}, {"limits": {"cpu": "1k"}}, True),
-        ({"limits": {"x": "1E"}}, {"limits": {"x": "1000P"}}, True),
-        ({"limits": {"x": "1Ei"}}, {"limits": {"x": "1024Pi"}}, True),
-        ({"emptyDir": {"sizeLimit": "1Ki"}}, {"emptyDir": {"sizeLimit": "1024"}}, True),
-        ({"value": "1000m"}, {"value": "1"}, False),
-        ({"volumes": []}, {}, True),
-        ({"labels": {}}, {}, True),
-        ({"a": None}, {}, True),
-        ({"resources": {"limits": {}}}, {}, True),
-        ({"emptyDir": {}}, {}, False),
-        ({"namespaceSelector": {}}, {}, False),
-        ([{"name": "a"}, {"name": "b"}], [{"name": "b"}, {"name": "a"}], False),
-    ],
-)
-def test_sameness(left, right, equal):
-    """Absent equals empty, quantities compare by value, presence counts where it means something."""
-    assert same(left, right) is equal
-
-
-@pytest.mark.parametrize("value", ["", "x", "1.2.3", "1Xi", True, None, "1e999"])
-def test_no_quantity(value):
-    """What is no quantity is left as it is."""
-    assert quantity(value) is value

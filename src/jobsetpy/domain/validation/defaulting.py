@@ -1,6 +1,6 @@
-"""What admission fills in on creation: a pure function from an object to a JSON patch.
+"""What admission fills in and rewrites: pure functions from objects to JSON patches.
 
-The patch only ever adds. Whatever the user wrote, an explicit zero or a field of a newer version
+Defaults only ever add. Whatever the user wrote, an explicit zero or a field of a newer version
 included, is neither read through a typed model nor written back. Values of the definition's own
 defaults (``replicas``, ``groupName``, ``restartStrategy``) are the API server's affair.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jobsetpy.api import shapes
+from jobsetpy.domain import json_equality
 from jobsetpy.domain.json_tree import Json, Patch, child, objects
 
 
@@ -46,6 +48,35 @@ def default_jobset(jobset: Json) -> Patch:
         path = f"/spec/volumeClaimPolicies/{at}"
         _fill(patch, policy, path, "retentionPolicy", {"whenDeleted": "Delete"})
     return patch
+
+
+def rewrite_jobset(new: Json, old: Json | None = None) -> tuple[Json, Patch]:
+    """``new`` as it is to be stored, with the patch that makes it so; its meaning stays.
+
+    Quantities written as numbers with a fraction become texts, which the schema takes. What means
+    the same in the stored object is written as it is there: typed clients write back all of an
+    object in the notation of their types, and immutability of some fields is checked by the API
+    server, letter by letter.
+
+    Args:
+        new: a JobSet.
+        old: the stored one, if there is one.
+    """
+    shape, spec = shapes.jobset_spec(), new.get("spec")
+    if not isinstance(spec, Mapping):
+        return new, []
+    wanted = json_equality.with_text_quantities(spec, shape)
+    if old is not None and isinstance(old.get("spec"), Mapping):
+        wanted = json_equality.rewritten(old["spec"], wanted, shape)
+    patch: Patch = [
+        {"op": "remove", "path": f"/spec/{name}"} for name in spec if name not in wanted
+    ]
+    patch += [
+        {"op": "add", "path": f"/spec/{name}", "value": value}
+        for name, value in wanted.items()
+        if name not in spec or value != spec[name]
+    ]
+    return ({**new, "spec": wanted} if patch else new), patch
 
 
 def _default_replicated_job(patch: Patch, job: Json, path: str) -> None:

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from jobsetpy.api import keys
+from jobsetpy.api import keys, shapes
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid
 from jobsetpy.domain.injection.options import SETTINGS as INJECTION_SETTINGS
@@ -59,7 +59,8 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
         if suspended:
             for parent, field in MUTABLE_WHEN_SUSPENDED:
                 _restore(job, before, "template", "spec", "template", parent, field)
-    if not same(masked, list(items(old_spec, "replicatedJobs"))):
+    jobs, _ = shapes.jobset_spec().fields["replicatedJobs"]
+    if not same(masked, list(items(old_spec, "replicatedJobs")), jobs):
         problems.append(invalid("spec.replicatedJobs", new_spec.get("replicatedJobs"), IMMUTABLE))
     problems += _agent_notes(old, new)
     problems += coscheduling_update(old, new)

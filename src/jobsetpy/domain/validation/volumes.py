@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
+from jobsetpy.api import shapes
 from jobsetpy.domain.field_errors import FieldError, internal, invalid
 from jobsetpy.domain.json_equality import same
 from jobsetpy.domain.json_tree import Json, child, containers, objects, pod_spec, text
@@ -90,7 +91,7 @@ def _present_claim(path: str, policy: Json, template: Json, claim: Claim) -> lis
     if isinstance(claim, LookupFailed):
         return [internal(path, f"failed to look up the volume claim: {claim.message}")]
     problems = []
-    if not same(child(claim, "spec"), child(template, "spec")):
+    if not same(child(claim, "spec"), child(template, "spec"), shapes.claim_spec()):
         problems.append(
             invalid(
                 f"{path}.spec",
