@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
@@ -11,17 +11,9 @@ from jobsetpy.domain.epochs.decision import INVALID, Histogram, InvalidEpoch, pa
 from jobsetpy.domain.membership import AttemptKey, attempt_of
 from jobsetpy.domain.membership_ledger import MembershipLedger
 
-_SUCCEEDED: Final = -2
-
-
-class _Pod(NamedTuple):
-    """What is counted of a pod; ``epoch`` may be a mark, 0 if it has none."""
-
-    epoch: int
-    restarts: int
-    leaving: bool
-    invalid: InvalidEpoch | None
-    name: str
+# What is counted of a pod: its annotation as it is (it is parsed only when something has changed),
+# restarts, whether it is being deleted, name and UID; nothing but the fact if it has succeeded.
+_Pod: TypeAlias = tuple[str | None, int, bool, str, str] | tuple[()]
 
 
 class _Job(NamedTuple):
@@ -46,15 +38,18 @@ class _Counts:
 
     def count(self, pod: _Pod, number: int) -> None:
         """Count one more pod, or one less."""
-        if pod.epoch > 0:
-            self.add(pod.epoch, number, pod.name)
-            self.leaving += number * pod.leaving
-        elif pod.epoch == _SUCCEEDED:
+        if not pod:
             self.succeeded += number
-        elif pod.invalid is not None:
-            self.note({pod.invalid.pod_uid: pod.invalid}, number)
-        if pod.restarts:
-            _add(self.restarts, pod.restarts, number)
+            return
+        text, restarts, leaving, name, uid = pod
+        epoch = parse_epoch(text)
+        if epoch > 0:
+            self.add(epoch, number, name)
+            self.leaving += number * leaving
+        elif epoch == INVALID:
+            self.note({uid: InvalidEpoch(name, uid, text or "")}, number)
+        if restarts:
+            _add(self.restarts, restarts, number)
 
     def merge(self, other: _Counts, sign: int) -> None:
         """Count all that ``other`` has, or take it away."""
@@ -159,14 +154,11 @@ def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
     if phase == "Failed" or not owner:
         return None
     if phase == "Succeeded":
-        return owner, _Pod(_SUCCEEDED, 0, False, None, "")
-    text = meta.annotations.epoch
-    epoch = parse_epoch(text)
-    if not epoch and not status.restarts:
+        return owner, ()
+    text, restarts = meta.annotations.epoch, status.restarts
+    if text is None and not restarts:
         return None
-    invalid = InvalidEpoch(meta.name, meta.uid, text or "") if epoch == INVALID else None
-    leaving = meta.deletion_timestamp is not None
-    return owner, _Pod(epoch, status.restarts, leaving, invalid, meta.name)
+    return owner, (text, restarts, meta.deletion_timestamp is not None, meta.name, meta.uid)
 
 
 def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:
