@@ -64,7 +64,7 @@ class Cluster(Components):
         existing: the kubeconfig of a cluster to use.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword for each part of a cluster
         self,
         *,
         name: str | None = None,

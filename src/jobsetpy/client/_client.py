@@ -131,7 +131,7 @@ class Client:
         answer = await self._send("get", model.plural, Safety.READ, request)
         return model.decode(answer.body)
 
-    async def list_page(
+    async def list_page(  # noqa: PLR0913 - the query parameters of a list
         self,
         cls: type[T],
         namespace: str = "",

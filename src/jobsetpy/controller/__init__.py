@@ -5,7 +5,7 @@ Also what reconcilers need besides: expectations of their own writes, and an eve
 
 from jobsetpy.api.reconcile import Request, Result
 from jobsetpy.controller._controller import Controller
-from jobsetpy.controller._events import EventRecorder
+from jobsetpy.controller._events import EventLimits, EventRecorder
 from jobsetpy.controller._expectations import Expectations
 from jobsetpy.controller._handlers import (
     EventHandler,
@@ -34,6 +34,7 @@ __all__ = [
     "Controller",
     "Event",
     "EventHandler",
+    "EventLimits",
     "EventRecorder",
     "Expectations",
     "Listener",

@@ -15,6 +15,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, Never, Protocol, TypeVar
 
+import attrs
+
 from jobsetpy.aio import Clock, LoopClock, full_jitter
 from jobsetpy.api.events import Event
 from jobsetpy.api.meta import KubeObject
@@ -113,6 +115,30 @@ class _Series:
         return name
 
 
+@attrs.frozen(kw_only=True)
+class EventLimits:
+    """How much an ``EventRecorder`` sends and remembers.
+
+    Args:
+        max_pending: bound of what waits to be sent.
+        max_series: bound of what is remembered to recognise repeats.
+        series_s: a series ends after that many seconds of silence.
+        patch_every_s: the shortest time between two patches of a series, in seconds.
+        burst: new Events of one object at once.
+        refill_s: after how many seconds an object may have one more.
+    """
+
+    max_pending: int = 1000
+    max_series: int = 4096
+    series_s: float = 360.0
+    patch_every_s: float = 5.0
+    burst: int = 25
+    refill_s: float = 30.0
+
+
+_DEFAULT_LIMITS = EventLimits()
+
+
 class EventRecorder:
     """Records events.k8s.io/v1 Events and sends them in the background.
 
@@ -132,12 +158,7 @@ class EventRecorder:
         client: sends.
         component: ``reportingController``; a name such as ``jobset``.
         instance: ``reportingInstance``; component and host name when absent.
-        max_pending: bound of what waits to be sent.
-        max_series: bound of what is remembered to recognise repeats.
-        series_s: a series ends after that many seconds of silence.
-        patch_every_s: see above.
-        burst: new Events of one object at once.
-        refill_s: after how many seconds an object may have one more.
+        limits: how much is sent and remembered.
         clock: where time comes from.
         rand: uniform numbers in [0, 1), for the waits between attempts.
     """
@@ -148,25 +169,19 @@ class EventRecorder:
         *,
         component: str,
         instance: str = "",
-        max_pending: int = 1000,
-        max_series: int = 4096,
-        series_s: float = 360.0,
-        patch_every_s: float = 5.0,
-        burst: int = 25,
-        refill_s: float = 30.0,
+        limits: EventLimits = _DEFAULT_LIMITS,
         clock: Clock | None = None,
         rand: Callable[[], float] = random.random,
     ) -> None:
         self.component = component
         self._client = client
         self._instance = (instance or f"{component}-{socket.gethostname()}")[:_MAX_INSTANCE]
-        self._max_pending = max_pending
-        self._max_series = max_series
-        self._series_s = series_s
-        self._patch_every_s = patch_every_s
+        self._limits = limits
         self._clock: Clock = clock or LoopClock()
         self._rand = rand
-        self._buckets = ObjectBuckets(burst=burst, refill_s=refill_s, clock=self._clock)
+        self._buckets = ObjectBuckets(
+            burst=limits.burst, refill_s=limits.refill_s, clock=self._clock
+        )
         self._metrics = metrics.EventMetrics(component)
         self._log = get_logger("events")
         # All in the order of what happened longest ago: what is remembered, what may be sent now,
@@ -211,7 +226,7 @@ class EventRecorder:
                 return
             series = _Series(key, *self._body(key, obj, related, message))
             self._series[key] = series
-            if len(self._series) > self._max_series:
+            if len(self._series) > self._limits.max_series:
                 self._series.popitem(last=False)
         else:
             series.count += 1
@@ -254,7 +269,7 @@ class EventRecorder:
         """Forget series that ended, the longest silent first. O(1) for each that is forgotten."""
         while self._series:
             series = next(iter(self._series.values()))
-            if now - series.last < self._series_s:
+            if now - series.last < self._limits.series_s:
                 return
             self._series.popitem(last=False)
 
@@ -262,7 +277,7 @@ class EventRecorder:
         if series.next_patch > now:
             self._later.put(series.key, series.next_patch, 0)
         elif series.key not in self._pending:
-            if len(self._pending) >= self._max_pending:
+            if len(self._pending) >= self._limits.max_pending:
                 _, dropped = self._pending.popitem(last=False)
                 self._metrics.count("overflow")
                 if not dropped.created:
@@ -330,7 +345,7 @@ class EventRecorder:
             ok = await self._attempt(series, self._patch)
             if ok:
                 series.sent = count
-                series.next_patch = self._clock.monotonic() + self._patch_every_s
+                series.next_patch = self._clock.monotonic() + self._limits.patch_every_s
                 self._metrics.count("patched")
         if self._pending.get(series.key) is series:
             del self._pending[series.key]

@@ -85,7 +85,7 @@ class PodEpochsReconciler:
         clock: time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword for each cache that it reads
         self,
         client: rt.Client,
         *,

@@ -111,7 +111,7 @@ class JobSetBuilder(Builder):
         super().__init__(f"{keys.GROUP}/{keys.VERSION}", "JobSet", name, namespace)
         self._spec["replicatedJobs"] = []
 
-    def replicated_job(
+    def replicated_job(  # noqa: PLR0913 - a builder: one keyword for each field
         self,
         name: str,
         *,

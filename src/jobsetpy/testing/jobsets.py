@@ -32,7 +32,7 @@ def decoded(cls: type[T], data: Mapping[str, Any]) -> T:
     return msgspec.json.decode(msgspec.json.encode(data), type=cls)
 
 
-def replicated_job(
+def replicated_job(  # noqa: PLR0913 - a builder: one keyword for each field
     name: str,
     replicas: int = 1,
     *,

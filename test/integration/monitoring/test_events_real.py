@@ -9,7 +9,7 @@ from jobsetpy import aio
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
-from jobsetpy.controller import EventRecorder
+from jobsetpy.controller import EventLimits, EventRecorder
 from jobsetpy.testing import eventually, make_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -45,7 +45,9 @@ async def made(client, namespace, name):
 async def test_repeats_raise_a_count_and_floods_are_cut(client, namespace):
     """A hundred repeats are one object with a count; forty kinds of news are as many as allowed."""
     calm, loud = await made(client, namespace, "calm"), await made(client, namespace, "loud")
-    recorder = EventRecorder(client, component="t-events", patch_every_s=0.2, burst=25)
+    recorder = EventRecorder(
+        client, component="t-events", limits=EventLimits(patch_every_s=0.2, burst=25)
+    )
     async with aio.supervise() as tasks:
         running = tasks.start(recorder.run(), name="recorder")
         for number in range(100):

@@ -15,6 +15,7 @@ from kubernetes_asyncio.client import Configuration
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
 from jobsetpy.client import Client, KubernetesAsyncioTransport, SlimTransport, WriteFence
+from jobsetpy.client._connection import PEER_TIMEOUT_S
 from jobsetpy.client._fence import abort_on_failure
 from jobsetpy.errors import TransportError
 from jobsetpy.testing import FakeApiServer, make_pod
@@ -119,7 +120,7 @@ async def test_connections_of_other_writes_are_left_as_they_are():
             seen.append(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
         await client.aclose()
 
-        assert seen == [0, 5000]
+        assert seen == [PEER_TIMEOUT_S * 1000, 5000]
 
 
 @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])

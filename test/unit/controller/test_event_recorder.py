@@ -8,7 +8,7 @@ import pytest
 
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.meta import ObjectMeta
-from jobsetpy.controller import EventRecorder
+from jobsetpy.controller import EventLimits, EventRecorder
 from jobsetpy.controller._buckets import ObjectBuckets
 from jobsetpy.errors import (
     AlreadyExistsError,
@@ -70,10 +70,16 @@ def pod(name: str = "p", uid: str = "u", version: str = "1") -> Pod:
 
 
 @asynccontextmanager
-async def recording(client: Client, component: str = "test", **options):
+async def recording(client: Client, component: str = "test", *, instance: str = "", **limits):
     """A recorder that sends."""
-    options.setdefault("clock", VirtualClock(START))
-    recorder = EventRecorder(client, component=component, rand=lambda: 1.0, **options)
+    recorder = EventRecorder(
+        client,
+        component=component,
+        instance=instance,
+        limits=EventLimits(**limits),
+        clock=VirtualClock(START),
+        rand=lambda: 1.0,
+    )
     sender = asyncio.create_task(recorder.run())
     try:
         yield recorder
@@ -291,7 +297,7 @@ class TestLimits:
         """When too many wait, the oldest is dropped."""
         client = Client()
         recorder = EventRecorder(
-            client, component="bound", max_pending=3, clock=VirtualClock(START)
+            client, component="bound", limits=EventLimits(max_pending=3), clock=VirtualClock(START)
         )
         for number in range(5):
             recorder.event(pod(f"p{number}", uid=str(number)), "Normal", "R", "m")
@@ -305,7 +311,10 @@ class TestLimits:
         """A repeat that was dropped is in the count of the next one."""
         client = Client()
         recorder = EventRecorder(
-            client, component="catch-up", max_pending=1, patch_every_s=0, clock=VirtualClock(START)
+            client,
+            component="catch-up",
+            limits=EventLimits(max_pending=1, patch_every_s=0),
+            clock=VirtualClock(START),
         )
         recorder.event(pod("a", uid="a"), "Normal", "R", "m")
         await recorder.flush()
@@ -325,7 +334,7 @@ class TestLimits:
         """A first Event that was dropped is a first one again, not a repeat of nothing."""
         client = Client()
         recorder = EventRecorder(
-            client, component="again", max_pending=1, clock=VirtualClock(START)
+            client, component="again", limits=EventLimits(max_pending=1), clock=VirtualClock(START)
         )
         recorder.event(pod("a", uid="a"), "Normal", "R", "m")
         recorder.event(pod("b", uid="b"), "Normal", "R", "m")
@@ -338,7 +347,7 @@ class TestLimits:
     async def test_memory_is_bounded(self):
         """Only so many series are remembered."""
         recorder = EventRecorder(
-            Client(), component="mem", max_series=10, clock=VirtualClock(START)
+            Client(), component="mem", limits=EventLimits(max_series=10), clock=VirtualClock(START)
         )
         for number in range(100):
             recorder.event(pod(f"p{number}", uid=str(number)), "Normal", "R", "m")

@@ -72,7 +72,7 @@ class Blueprint:
         marks: what pods of those groups are given beside their labels.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made in one place, from sums over all ReplicatedJobs
         self,
         jobset: JobSet,
         replicated: ReplicatedJob,
