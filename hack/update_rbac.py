@@ -127,7 +127,7 @@ ROLES = (
     Generated(
         "config/webhook/role.yaml",
         "jobset-manager-secrets-role",
-        ("jobsetpy.admission.*",),
+        ("jobsetpy.serving.certificates",),
         only=frozenset({"secrets"}),
         names={"secrets": "jobset-webhook-server-cert"},
     ),

@@ -1,11 +1,10 @@
 """Admission: defaults and checks of JobSets, and places of their pods, as webhooks.
 
 The rules are pure functions in ``jobsetpy.domain``; this package answers the API server's HTTPS
-requests with them, and keeps the certificates that this needs.
+requests with them.
 """
 
-from jobsetpy.admission._endpoint import EndpointCertificate
 from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.admission._webhooks import Webhooks, setup
 
-__all__ = ["EndpointCertificate", "WebhookSettings", "Webhooks", "setup"]
+__all__ = ["WebhookSettings", "Webhooks", "setup"]

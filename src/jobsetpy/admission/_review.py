@@ -54,7 +54,7 @@ ALLOWED = Answer()
 _DECODER = msgspec.json.Decoder(_Review)
 
 
-def decode(body: bytes) -> ReviewRequest:
+def decode(body: bytes | bytearray) -> ReviewRequest:
     """The request of an AdmissionReview.
 
     Raises:

@@ -10,6 +10,7 @@ from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.startup_groups.barrier import SHELL_IMAGE
 from jobsetpy.serving.namespace import own_namespace
+from jobsetpy.serving.tls import TlsPolicy
 
 
 @attrs.frozen(kw_only=True)
@@ -37,8 +38,7 @@ class WebhookSettings:
         group_image: with a shell, in which pods of a group wait for each other (KEP-498).
         group_agent_image: the agent, by which they wait in its place; "" for the shell.
         marks: what new pods of coscheduling's groups are given; others may have made them.
-        tls13_only: whether clients have to speak TLS 1.3; else 1.2 will do.
-        ciphers: OpenSSL's names of the TLS 1.2 suites to offer; () leaves it to the library.
+        tls: which versions and ciphers are offered.
     """
 
     bind_address: str = ":9443"
@@ -59,8 +59,7 @@ class WebhookSettings:
     group_image: str = SHELL_IMAGE
     group_agent_image: str = ""
     marks: PodMarkers = attrs.field(factory=PodMarkers)
-    tls13_only: bool = False
-    ciphers: tuple[str, ...] = ()
+    tls: TlsPolicy = attrs.field(factory=TlsPolicy)
 
     @property
     def dns_names(self) -> tuple[str, ...]:

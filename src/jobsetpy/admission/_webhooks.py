@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
-from jobsetpy import aio, runtime
+from jobsetpy import runtime
+from jobsetpy.admission._certificates import certificate_manager
 from jobsetpy.admission._handlers import LEADERS, Handler, JobSetHandlers, PodHandlers, routes
-from jobsetpy.admission._keeper import CertificateKeeper
-from jobsetpy.admission._server import application, serving
+from jobsetpy.admission._server import routes as http_routes
 from jobsetpy.admission._settings import WebhookSettings
-from jobsetpy.admission._sources import FileSource, SecretSource, Source
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.startup_groups.barrier import Barrier
-from jobsetpy.manager import parse_address
-from jobsetpy.serving import tls
-
-FILES_PERIOD_S = 2.0
-"""How often files are looked at, which costs nobody anything: whoever exchanges them may have taken
-back the old certificate's authority already."""
+from jobsetpy.serving.certificates import CertificateManager
+from jobsetpy.serving.http import HttpServer, listening, parse_address, serving
 
 
 class Webhooks:
     """The webhook server and its certificates, while ``running()``.
 
-    It listens as soon as there is a certificate; until then, and until the API server was told to
-    trust it, ``problems()`` says why the process is not ready; so it does when the certificate has
-    ended. Every replica serves.
+    It accepts connections as soon as there is a certificate; until then, and until the API server
+    was told to trust it, ``problems()`` says why the process is not ready; so it does when the
+    certificate has ended. Every replica serves.
 
     Args:
         handlers: by path.
-        source: of the certificate.
+        certificates: of the server.
         settings: see there.
-        clock: for the certificate's dates.
+
+    Raises:
+        ValueError: the address cannot be used.
     """
 
     name = "webhooks"
@@ -45,10 +41,8 @@ class Webhooks:
     def __init__(
         self,
         handlers: Mapping[str, Handler],
-        source: Source,
+        certificates: CertificateManager,
         settings: WebhookSettings,
-        *,
-        clock: aio.Clock | None = None,
     ) -> None:
         address = parse_address(settings.bind_address)
         if address is None:
@@ -57,20 +51,19 @@ class Webhooks:
         self._address = address
         self._settings = settings
         self._handlers = handlers
-        self._keeper = CertificateKeeper(
-            source,
-            period_s=settings.check_period_s
-            if settings.certificate_dir is None
-            else min(settings.check_period_s, FILES_PERIOD_S),
-            context=tls.new_context(tls13_only=settings.tls13_only, ciphers=settings.ciphers),
-            clock=clock,
-        )
-        self._leaving = False
-        self.port: int | None = None
+        self._certificates = certificates
+        self._draining = False
+        self._server: HttpServer | None = None
+
+    @property
+    def port(self) -> int | None:
+        """What is listened on; ``None`` before there is a certificate."""
+        server = self._server
+        return server.port if server is not None and server.serves else None
 
     def problems(self) -> Iterable[str]:
         """Lines for ``/readyz``."""
-        yield from self._keeper.problems()
+        yield from self._certificates.problems()
         if self.port is None:
             yield "the webhook server does not listen"
 
@@ -80,31 +73,27 @@ class Webhooks:
         A pod that is deleted is still called until all API servers, or all nodes' proxies, know
         that its Service has lost it; and API servers keep connections for their next calls.
         """
-        self._leaving = True
+        self._draining = True
         return self._settings.drain_s
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve within the block; an address that cannot be bound ends it with ``OSError``."""
-        async with aio.supervise() as tasks:
-            tasks.start(self._keeper.run(), name="webhook-certificates")
-            tasks.start(self._serve(), name="webhook-server")
-            yield
+        """Serve within the block.
 
-    async def _serve(self) -> None:
-        await self._keeper.loaded.wait()
-        settings = self._settings
-        app = application(
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        made = http_routes(
             self._handlers,
-            body_limit=settings.body_limit,
-            deadline_s=settings.deadline_s,
-            leaving=lambda: self._leaving,
+            body_limit=self._settings.body_limit,
+            deadline_s=self._settings.deadline_s,
         )
-        async with serving(app, self._address, self._keeper.context) as self.port:
+        async with listening(made, self._address, draining=lambda: self._draining) as self._server:
             try:
-                await asyncio.Event().wait()  # until cancelled
+                async with serving(self._server, self._certificates):
+                    yield
             finally:
-                self.port = None
+                self._server = None
 
 
 def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> Webhooks:
@@ -132,12 +121,8 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
             marks=settings.marks if settings.features.coscheduling else None,
         ),
     )
-    source: Source
-    if settings.certificate_dir is not None:
-        source = FileSource(settings.certificate_dir)
-    else:
-        source = SecretSource(manager.replica_client, settings, clock=manager.clock)
-    webhooks = Webhooks(handlers, source, settings, clock=manager.clock)
+    certificates = certificate_manager(manager.replica_client, settings, manager.clock)
+    webhooks = Webhooks(handlers, certificates, settings)
     manager.add(webhooks)
     manager.add_ready_check("webhooks", webhooks.problems)
     return webhooks

@@ -6,7 +6,7 @@ Each function imports what it wires: no command needs all of it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from jobsetpy.app import _tls_names as tls_names
 from jobsetpy.app.backend import Backend
@@ -15,13 +15,17 @@ from jobsetpy.app.kinds import ConfigurationError
 from jobsetpy.app.settings import Configuration
 from jobsetpy.domain.coscheduling.state import Limits
 from jobsetpy.manager import Manager, ManagerSettings
+from jobsetpy.serving.tls import TlsPolicy
 
 if TYPE_CHECKING:
-    from jobsetpy.admission import EndpointCertificate, WebhookSettings
+    from jobsetpy.admission import WebhookSettings
     from jobsetpy.coscheduler import CoschedulerSettings
+    from jobsetpy.serving.certificates import CertificateManager
 
 IN_POD_DRAIN_S: Final = 5.0
 """How long all API servers and proxies may take to hear that a pod ends."""
+METRICS_CHECK_PERIOD_S: Final = 60.0
+"""How often the certificate of the metrics is looked at."""
 
 
 def manager_settings(configuration: Configuration) -> ManagerSettings:
@@ -37,7 +41,7 @@ def manager_settings(configuration: Configuration) -> ManagerSettings:
     )
 
 
-def metrics_tls(configuration: Configuration) -> EndpointCertificate | None:
+def metrics_tls(configuration: Configuration) -> CertificateManager | None:
     """How metrics are protected; ``None`` when they are served in plain, or not at all.
 
     Raises:
@@ -45,24 +49,25 @@ def metrics_tls(configuration: Configuration) -> EndpointCertificate | None:
     """
     if not configuration["--metrics-secure"] or configuration["metrics.bindAddress"] in {"", "0"}:
         return None
-    from jobsetpy.admission import EndpointCertificate
+    from jobsetpy.serving.certificates import CertificateManager, FileSource, SelfSignedSource
 
-    folder = configuration["metrics.certDir"]
+    folder, names = configuration["metrics.certDir"], (configuration.command.metrics_service,)
     try:
-        return EndpointCertificate(
-            folder=Path(folder) if folder else None,
-            names=(configuration.command.metrics_service,),
-            **_tls(configuration),
+        return CertificateManager(
+            FileSource(Path(folder)) if folder else SelfSignedSource(names),
+            server="metrics",
+            period_s=METRICS_CHECK_PERIOD_S,
+            policy=_tls_policy(configuration),
         )
     except ValueError as error:
         raise ConfigurationError([f"tls: {error}"]) from None
 
 
-def _tls(configuration: Configuration) -> dict[str, Any]:
-    return {
-        "tls13_only": configuration["tls.minVersion"] == "VersionTLS13",
-        "ciphers": tls_names.openssl_ciphers(configuration["tls.cipherSuites"]),
-    }
+def _tls_policy(configuration: Configuration) -> TlsPolicy:
+    return TlsPolicy(
+        tls13_only=configuration["tls.minVersion"] == "VersionTLS13",
+        ciphers=tls_names.openssl_ciphers(configuration["tls.cipherSuites"]),
+    )
 
 
 def add_jobset_controllers(
@@ -124,7 +129,7 @@ def webhook_settings(
         drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0,
         features=configuration.features,
         marks=(backend or Backend()).marks,
-        **_tls(configuration),
+        tls=_tls_policy(configuration),
     )
 
 

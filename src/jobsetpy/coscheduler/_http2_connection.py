@@ -20,11 +20,10 @@ from jobsetpy.coscheduler._answers import (
     refusal,
 )
 from jobsetpy.coscheduler._http2 import Bounds, Cancelled, Http2Error, Refused, Request, Session
-from jobsetpy.coscheduler._tls import common_name
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.serving.guard import IDLE_S
+from jobsetpy.serving.tls import common_name
 
-ALPN: Final = "h2"
 STREAMS: Final = 1000
 """Requests at a time on one connection; the scheduler opens another one for more."""
 
@@ -249,25 +248,3 @@ class Http2Connections:
             await asyncio.sleep(_POLL_S)
         for each in list(self._connections):
             each.end()
-
-
-class Negotiated(asyncio.Protocol):
-    """Hands a connection over to the protocol that was agreed on in its handshake.
-
-    Args:
-        http1: of a client that does not speak HTTP/2. It is there from the start, so that whoever
-            ends connections knows of handshakes that are under way.
-        http2: makes one for a client that does.
-    """
-
-    def __init__(self, http1: asyncio.Protocol, http2: Callable[[], asyncio.Protocol]) -> None:
-        self._http1 = http1
-        self._http2 = http2
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The handshake is over."""
-        tls = transport.get_extra_info("ssl_object")
-        agreed = None if tls is None else tls.selected_alpn_protocol()
-        chosen = self._http2() if agreed == ALPN else self._http1
-        transport.set_protocol(chosen)
-        chosen.connection_made(transport)

@@ -8,25 +8,24 @@ with 503, which has the scheduler try again.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from jobsetpy import aio, runtime
 from jobsetpy.api import keys
 from jobsetpy.coscheduler import metrics
+from jobsetpy.coscheduler._certificates import certificate_manager
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._open_files import check
 from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.coscheduler._room import RoomNode
-from jobsetpy.coscheduler._secrets import Secrets
-from jobsetpy.coscheduler._server import ExtenderServer, listening
+from jobsetpy.coscheduler._server import listening
 from jobsetpy.coscheduler._settings import CoschedulerSettings
-from jobsetpy.coscheduler._tls import Credentials, Files, Source
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
-from jobsetpy.manager import parse_address
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.serving.certificates import CertificateManager
+from jobsetpy.serving.http import HttpServer, parse_address, serving
 
 CENSUS_S = 2.0
 """How often groups are counted for the metrics."""
@@ -119,9 +118,8 @@ class ExtenderEndpoint:
 
     Args:
         coscheduler: answers.
-        source: of the certificate; ``None`` serves plain HTTP.
+        certificates: of the server; ``None`` serves plain HTTP.
         settings: see there.
-        clock: time.
 
     Raises:
         ValueError: the address cannot be used.
@@ -133,9 +131,8 @@ class ExtenderEndpoint:
     def __init__(
         self,
         coscheduler: Coscheduler,
-        source: Source | None,
+        certificates: CertificateManager | None,
         settings: CoschedulerSettings,
-        clock: aio.Clock,
     ) -> None:
         address = parse_address(settings.bind_address)
         if address is None:
@@ -143,13 +140,9 @@ class ExtenderEndpoint:
             raise ValueError(msg)
         self._address = address
         self._coscheduler = coscheduler
+        self._certificates = certificates
         self._settings = settings
-        self._server: ExtenderServer | None = None
-        self._credentials = (
-            None
-            if source is None
-            else Credentials(source, period_s=settings.check_period_s, clock=clock, use=self._use)
-        )
+        self._server: HttpServer | None = None
 
     @property
     def port(self) -> int | None:
@@ -159,35 +152,26 @@ class ExtenderEndpoint:
 
     def problems(self) -> Iterable[str]:
         """Lines for ``/readyz``."""
-        if self._credentials is not None:
-            yield from self._credentials.problems()
+        if self._certificates is not None:
+            yield from self._certificates.problems()
         if self.port is None:
             yield "the extender does not listen"
-
-    async def _use(self, context: ssl.SSLContext) -> None:
-        assert self._server is not None
-        await self._server.use(context)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve within the block."""
         settings = self._settings
+        if self._certificates is None:
+            get_logger("coscheduler").warning("plain HTTP: whoever connects can bind pods")
         async with listening(
             self._coscheduler,
             self._address,
             prefix=settings.path_prefix.rstrip("/"),
-            names=None if self._credentials is None else settings.client_names,
+            names=None if self._certificates is None else settings.client_names,
             backlog=settings.backlog,
-        ) as server:
-            self._server = server
+        ) as self._server:
             try:
-                if self._credentials is None:
-                    get_logger("coscheduler").warning("plain HTTP: whoever connects can bind pods")
-                    await server.use(None)
-                    yield
-                    return
-                async with aio.supervise() as tasks:
-                    tasks.start(self._credentials.run(), name="extender-certificates")
+                async with serving(self._server, self._certificates):
                     yield
             finally:
                 self._server = None
@@ -205,14 +189,8 @@ def setup(manager: runtime.Manager, settings: CoschedulerSettings | None = None)
     """
     settings = settings or CoschedulerSettings()
     coscheduler = Coscheduler(manager, settings)
-    source: Source | None
-    if settings.plain_http:
-        source = None
-    elif settings.certificate_dir is not None:
-        source = Files(settings.certificate_dir, settings.client_ca_file)
-    else:
-        source = Secrets(manager.replica_client, settings, clock=manager.clock)
-    endpoint = ExtenderEndpoint(coscheduler, source, settings, manager.clock)
+    certificates = certificate_manager(manager.replica_client, settings, manager.clock)
+    endpoint = ExtenderEndpoint(coscheduler, certificates, settings)
     manager.add_metrics(metrics.REGISTRY)
     manager.add(endpoint)
     manager.add(coscheduler)

@@ -1,8 +1,8 @@
 """One process's controllers: ordered start and stop, endpoints, signals."""
 
+from jobsetpy.manager._endpoints import Check
 from jobsetpy.manager._leader import LeaderElectionSettings
 from jobsetpy.manager._manager import Manager, ManagerSettings, Runnable
-from jobsetpy.manager._servers import Check, parse_address
 
 __all__ = [
     "Check",
@@ -10,5 +10,4 @@ __all__ = [
     "Manager",
     "ManagerSettings",
     "Runnable",
-    "parse_address",
 ]

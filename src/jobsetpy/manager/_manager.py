@@ -15,10 +15,9 @@ until all who call it have heard that it ends, and the next leader need not wait
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import attrs
 from prometheus_client import CollectorRegistry
@@ -31,20 +30,16 @@ from jobsetpy.controller import Controller, EventRecorder
 from jobsetpy.errors import AlreadyStartedError, StopTimedOutError
 from jobsetpy.informers import Index, InformerCache, SharedInformer, Tally, WatchOptions
 from jobsetpy.manager._access import AccessReviewer
+from jobsetpy.manager._endpoints import Check, health_routes, metrics_route, problems
 from jobsetpy.manager._leader import LeaderElectionSettings, LeaderElector
-from jobsetpy.manager._servers import (
-    Check,
-    behind,
-    health_routes,
-    metrics_route,
-    parse_address,
-    problems,
-    serving,
-)
 from jobsetpy.manager._signals import stop_on_signals
 from jobsetpy.observability import metrics
 from jobsetpy.observability.hooks import InformerMetrics
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.serving.http import Limits, Route, listening, parse_address, serving
+
+if TYPE_CHECKING:
+    from jobsetpy.serving.certificates import CertificateManager
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -54,21 +49,11 @@ WATCH_BACKOFF_CAP_S = 10.0
 """The longest wait until a watch is tried again. Of managers there are a few, with a dozen watches
 each: after an outage nobody needs to wait longer for them, as for thousands of agents."""
 
+ENDPOINT_SHUTDOWN_S = 1.0
+"""How long a probe or a scrape may take when the manager stops."""
+
 LOOP_LAG_PERIOD_S = 1.0
 """How often the event loop's lag is measured."""
-
-
-class ServerTls(Protocol):
-    """A server's certificate, which is loaded and kept good within ``running()``."""
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        """For the server."""
-        ...
-
-    def running(self) -> AbstractAsyncContextManager[Any]:
-        """Begins at once, and ends with the block."""
-        ...
 
 
 @attrs.frozen(kw_only=True)
@@ -92,7 +77,7 @@ class ManagerSettings:
     readiness_path: str = "/readyz"
     sync_timeout_s: float = 120.0
     stop_timeout_s: float = 30.0
-    metrics_tls: ServerTls | None = None
+    metrics_tls: CertificateManager | None = None
     leader_election: LeaderElectionSettings | None = None
 
 
@@ -267,14 +252,9 @@ class Manager:
     async def _start(self, stack: AsyncExitStack, stop: asyncio.Event) -> bool:
         """Start what needs no leadership; ``False`` if the stop came before the caches synced."""
         settings = self.settings
-        self.health_port = await stack.enter_async_context(
-            serving(
-                parse_address(settings.health_probe_bind_address),
-                health_routes(
-                    {}, self._ready_checks, (settings.liveness_path, settings.readiness_path)
-                ),
-            )
-        )
+        paths = (settings.liveness_path, settings.readiness_path)
+        routes = health_routes({}, self._ready_checks, paths)
+        self.health_port = await _serve(stack, settings.health_probe_bind_address, routes)
         self.metrics_port = await self._serve_metrics(stack)
         await stack.enter_async_context(_in_background("loop-lag", self._measure_loop_lag))
         stack.enter_context(metrics.cache_sizes(self._cache.sizes))
@@ -317,18 +297,12 @@ class Manager:
         return max((now + drain() for drain in drains if drain is not None), default=now)
 
     async def _serve_metrics(self, stack: AsyncExitStack) -> int | None:
-        address = parse_address(self.settings.metrics_bind_address)
-        routes, tls = metrics_route(self._registries), self.settings.metrics_tls
-        if address is None or tls is None:
-            return await stack.enter_async_context(serving(address, routes))
-        await stack.enter_async_context(tls.running())
-        reviewer = AccessReviewer(
-            self.replica_client.unpooled(qps=_REVIEWS_QPS, burst=2 * _REVIEWS_QPS),
-            clock=self.clock.monotonic,
-        )
-        return await stack.enter_async_context(
-            serving(address, behind(reviewer, routes), tls.context)
-        )
+        certificates, reviewer = self.settings.metrics_tls, None
+        if certificates is not None:
+            client = self.replica_client.unpooled(qps=_REVIEWS_QPS, burst=2 * _REVIEWS_QPS)
+            reviewer = AccessReviewer(client, clock=self.clock.monotonic)
+        routes = [metrics_route(self._registries, reviewer)]
+        return await _serve(stack, self.settings.metrics_bind_address, routes, certificates)
 
     async def _elected(self, stop: asyncio.Event) -> bool:
         """Wait for leadership; ``False`` if the stop comes first."""
@@ -392,6 +366,22 @@ class Manager:
 
 def _on_every_replica(runnable: Runnable | Controller) -> bool:
     return bool(getattr(runnable, "on_every_replica", False))
+
+
+async def _serve(
+    stack: AsyncExitStack,
+    address: str,
+    routes: list[Route],
+    certificates: CertificateManager | None = None,
+) -> int | None:
+    """Serve until the stack is left; the port, or ``None`` if the address is none."""
+    parsed = parse_address(address)
+    if parsed is None:
+        return None
+    limits = Limits(shutdown_s=ENDPOINT_SHUTDOWN_S)
+    server = await stack.enter_async_context(listening(routes, parsed, limits=limits))
+    await stack.enter_async_context(serving(server, certificates))
+    return server.port
 
 
 async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:

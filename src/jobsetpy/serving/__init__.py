@@ -1,4 +1,5 @@
-"""What the servers of webhooks and of the coscheduler share: certificates and guarded connections.
+"""Servers: HTTP with limits on clients, and the certificates they serve with.
 
-Nothing here listens; each server brings its own requests and its own rules on whom it answers.
+``http`` is the one server of webhooks, extender, health and metrics; ``certificates`` keeps its
+certificate good. Who is answered with what is up to those that use them.
 """

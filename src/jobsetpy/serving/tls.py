@@ -1,57 +1,93 @@
-"""The TLS side of the server: one context whose certificate changes while it serves."""
+"""TLS contexts of servers. A change of certificate or authorities makes a new one."""
 
 from __future__ import annotations
 
 import os
 import ssl
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from jobsetpy.serving.x509 import KeyPair
+import attrs
+
+if TYPE_CHECKING:  # cryptography is 10 MB that a server without TLS need not carry
+    from jobsetpy.serving.x509 import KeyPair
 
 
-def new_context(*, tls13_only: bool = False, ciphers: Sequence[str] = ()) -> ssl.SSLContext:
-    """A server context that has no certificate yet. It offers HTTP/1.1 only.
+@attrs.frozen
+class TlsMaterial:
+    """What a context is made of: certificate, key, and the authorities of clients, all PEM.
 
-    HTTP/2's streams would let one client hold far more requests open than it has connections.
+    With ``None`` for the authorities any client is let in.
+    """
+
+    pair: KeyPair
+    client_authorities: bytes | None = None
+
+
+@attrs.frozen(kw_only=True)
+class TlsPolicy:
+    """Which protocols a server speaks.
 
     Args:
         tls13_only: whether TLS 1.2 is refused.
         ciphers: OpenSSL's names of the TLS 1.2 suites to offer; those that this OpenSSL lacks are
             passed over. () leaves the choice to it.
-
-    Raises:
-        ValueError: OpenSSL has none of the suites.
+        http2: whether HTTP/2 is offered besides HTTP/1.1. Its streams let one client hold far more
+            requests open than it has connections.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3 if tls13_only else ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    if ciphers:
-        try:
-            context.set_ciphers(":".join(ciphers))
-        except ssl.SSLError as error:
-            msg = f"the TLS library has none of the cipher suites {', '.join(ciphers)}"
-            raise ValueError(msg) from error
-    return context
+
+    tls13_only: bool = False
+    ciphers: tuple[str, ...] = ()
+    http2: bool = False
+
+    def new_context(self, material: TlsMaterial | None = None) -> ssl.SSLContext:
+        """A server's context; without ``material`` handshakes fail.
+
+        Sessions of clients that have to show a certificate are not resumed: that would let one in
+        without a look at it.
+
+        Raises:
+            ssl.SSLError: the material cannot be used.
+            ValueError: the same, or OpenSSL has none of the ciphers.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = (
+            ssl.TLSVersion.TLSv1_3 if self.tls13_only else ssl.TLSVersion.TLSv1_2
+        )
+        context.set_alpn_protocols(["h2", "http/1.1"] if self.http2 else ["http/1.1"])
+        if self.ciphers:
+            try:
+                context.set_ciphers(":".join(self.ciphers))
+            except ssl.SSLError as error:
+                msg = f"the TLS library has none of the cipher suites {', '.join(self.ciphers)}"
+                raise ValueError(msg) from error
+        if material is None:
+            return context
+        if material.client_authorities is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
+            context.load_verify_locations(cadata=material.client_authorities.decode("ascii"))
+        _load(context, material.pair)
+        return context
 
 
-def load(context: ssl.SSLContext, pair: KeyPair) -> None:
-    """Have new connections served with ``pair``; open ones go on with what they began with.
-
-    The standard library loads certificates from files only. The file is in memory where the
-    system has such: the key touches no disk, and a read-only root file system is no obstacle.
-
-    Raises:
-        ssl.SSLError: no certificate, no key, or they do not belong together; the context may be
-            left with the new certificate and without a key.
-    """
-    # A mismatch must be found before the context in use is touched.
-    probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    for target in (probe, context):
-        _load(target, pair)
+def common_name(certificate: Mapping[str, Any] | None) -> str:
+    """Of a certificate as the standard library shows it; "" if there is none."""
+    for part in (certificate or {}).get("subject", ()):
+        for name, value in part:
+            if name == "commonName":
+                return str(value)
+    return ""
 
 
 def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
+    """Have ``context`` serve with ``pair``.
+
+    The standard library loads certificates from files only. The file is in memory where the
+    system has such: the key touches no disk, and a read-only root file system is no obstacle.
+    """
     content = pair.certificate.rstrip() + b"\n" + pair.key
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)

@@ -11,15 +11,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobsetpy import aio
+from jobsetpy.admission._certificates import secret_source
 from jobsetpy.admission._kinds import MutatingConfiguration
 from jobsetpy.admission._settings import WebhookSettings
-from jobsetpy.admission._sources import SecretSource
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError, NotFoundError
 from jobsetpy.serving import x509
-from jobsetpy.serving.secrets import Secret
+from jobsetpy.serving.certificates import Secret
 from jobsetpy.testing import eventually
 from support.admission_kit import Api, job, jobset, served_certificate
 from support.install import apply_object
@@ -399,11 +399,11 @@ async def test_replicas_agree(shared_client, namespace):
             "metadata": metadata,
         }
         await apply_object(shared_client, document)
-    sources = [SecretSource(shared_client, settings, clock=aio.LoopClock()) for _ in range(4)]
+    sources = [secret_source(shared_client, settings, aio.LoopClock()) for _ in range(4)]
     async with asyncio.TaskGroup() as tasks:
         for source in sources:
             tasks.create_task(source.renew())
-    served = {await source.serving() for source in sources}
+    served = {await source.current() for source in sources}
     assert len(served) == 1
     assert None not in served
 
@@ -431,22 +431,22 @@ async def test_renewal_before_the_end(shared_client, namespace):
         validating_configuration=names[1],
     )
     clock = aio.ManualClock()
-    source = SecretSource(shared_client, settings, clock=clock)
+    source = secret_source(shared_client, settings, clock)
     assert await source.renew()
-    first = await source.serving()
+    first = await source.current()
     clock.advance((x509.SERVING_LIFETIME - x509.RENEW_BEFORE - timedelta(days=1)).total_seconds())
     assert not await source.renew()
     clock.advance(timedelta(days=2).total_seconds())
     assert await source.renew()
-    assert await source.serving() != first
+    assert await source.current() != first
 
     # A wall clock that is set back by years, and right again: made anew each time, and once.
     for year in (2023, 2026):
         there = aio.ManualClock(datetime(year, 12, 1, tzinfo=UTC))
-        source = SecretSource(shared_client, settings, clock=there)
+        source = secret_source(shared_client, settings, there)
         assert await source.renew()
         assert not await source.renew()
-        served = x509.lifetime(await source.serving())
+        served = x509.lifetime((await source.current()).pair)
         assert served.begins < there.now() < served.ends
 
 

@@ -11,18 +11,20 @@ import pytest
 
 from jobsetpy import aio
 from jobsetpy.admission import _review as review
-from jobsetpy.admission._keeper import CertificateKeeper
 from jobsetpy.admission._review import ALLOWED, Answer, ReviewRequest
-from jobsetpy.admission._server import application, deadline, serving
+from jobsetpy.admission._server import deadline, routes
 from jobsetpy.admission._settings import WebhookSettings
-from jobsetpy.admission._sources import FileSource
 from jobsetpy.domain.field_errors import invalid, plain
 from jobsetpy.errors import NotSyncedError
 from jobsetpy.observability import metrics
-from jobsetpy.serving import tls, x509
+from jobsetpy.serving import x509
+from jobsetpy.serving.certificates import CertificateManager, FileSource
+from jobsetpy.serving.http import listening, serving
 from jobsetpy.serving.namespace import own_namespace
+from jobsetpy.serving.tls import TlsMaterial, TlsPolicy
 from jobsetpy.testing import eventually
 
+LOOPBACK = ("127.0.0.1", 0)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 
@@ -132,16 +134,16 @@ async def unsynced(request: ReviewRequest) -> Answer:
 @pytest.fixture
 async def call(authority, pair):
     """Posts to a server on loopback, over TLS that it verifies."""
-    context = tls.new_context()
-    tls.load(context, pair)
-    app = application(
+    context = TlsPolicy().new_context(TlsMaterial(pair))
+    made = routes(
         {"/ok": allow, "/slow": never, "/unsynced": unsynced}, body_limit=2000, deadline_s=0.2
     )
     trust = ssl.create_default_context(cadata=authority.certificate.decode())
-    async with serving(app, ("127.0.0.1", 0), context) as port, aiohttp.ClientSession() as session:
+    async with listening(made, LOOPBACK) as server, aiohttp.ClientSession() as session:
+        await server.use(context)
 
         async def post(path: str, data: bytes) -> tuple[int, str]:
-            url = f"https://127.0.0.1:{port}{path}"
+            url = f"https://127.0.0.1:{server.port}{path}"
             async with session.post(url, data=data, ssl=trust) as answer:
                 return answer.status, await answer.text()
 
@@ -233,7 +235,7 @@ def test_settings(tmp_path):
 
 async def test_files_are_reloaded(tmp_path, authority, pair):
     """A server on files serves new ones without a restart, and keeps the old ones while broken."""
-    keeper = CertificateKeeper(FileSource(tmp_path), period_s=0.01, backoff=lambda: aio.Backoff(base=0.01, cap=0.01))  # fmt: skip
+    certificates = CertificateManager(FileSource(tmp_path), server="webhooks", period_s=0.01, backoff=lambda: aio.Backoff(base=0.01, cap=0.01))  # fmt: skip
     trust = ssl.create_default_context(cadata=authority.certificate.decode())
 
     def write(what: x509.KeyPair) -> None:
@@ -247,24 +249,23 @@ async def test_files_are_reloaded(tmp_path, authority, pair):
             writer.get_extra_info("ssl_object").getpeercert(True)
         ).encode()
 
-    async with aio.supervise() as tasks:
-        tasks.start(keeper.run(), name="keeper")
-        await eventually(lambda: "tls.crt" in "".join(keeper.problems()))
+    made = routes({"/ok": allow}, body_limit=1000, deadline_s=1)
+    async with listening(made, LOOPBACK) as server, serving(server, certificates):
+        await eventually(lambda: "tls.crt" in "".join(certificates.problems()))
+        assert not server.serves
         write(pair)
-        await eventually(lambda: not list(keeper.problems()))
-        app = application({"/ok": allow}, body_limit=1000, deadline_s=1)
-        async with serving(app, ("127.0.0.1", 0), keeper.context) as port:
-            assert await shown(port) == pair.certificate
-            (tmp_path / "tls.key").write_bytes(b"half a file")
-            await asyncio.sleep(0.05)
-            assert await shown(port) == pair.certificate
-            new = x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
-            write(new)
+        await eventually(lambda: not list(certificates.problems()))
+        assert await shown(server.port) == pair.certificate
+        (tmp_path / "tls.key").write_bytes(b"half a file")
+        await asyncio.sleep(0.05)
+        assert await shown(server.port) == pair.certificate
+        new = x509.new_serving(authority, ["127.0.0.1"], datetime.now(UTC))
+        write(new)
 
-            async def exchanged() -> bool:
-                return await shown(port) == new.certificate
+        async def exchanged() -> bool:
+            return await shown(server.port) == new.certificate
 
-            await eventually(exchanged)
+        await eventually(exchanged)
 
 
 @pytest.mark.parametrize(
@@ -281,13 +282,19 @@ async def test_a_certificate_out_of_its_time_is_told(tmp_path, pair, later, prob
     (tmp_path / "tls.crt").write_bytes(pair.certificate)
     (tmp_path / "tls.key").write_bytes(pair.key)
     clock = aio.ManualClock(datetime.now(UTC) + later)
-    keeper = CertificateKeeper(FileSource(tmp_path), period_s=0.01, clock=clock)
-    async with aio.supervise() as tasks:
-        tasks.start(keeper.run(), name="keeper")
-        await eventually(keeper.complete.is_set)
+    certificates = CertificateManager(
+        FileSource(tmp_path), server="webhooks", period_s=0.01, clock=clock
+    )
+    assert list(certificates.problems()) == ["there is no certificate yet"]
+    async with listening([], LOOPBACK) as server, serving(server, certificates):
 
-        assert "".join(keeper.problems()).startswith(problem)
-        assert bool(problem) is bool(list(keeper.problems()))
+        def settled() -> bool:
+            return "yet" not in "".join(certificates.problems())
+
+        await eventually(settled)
+
+        assert "".join(certificates.problems()).startswith(problem)
+        assert bool(problem) is bool(list(certificates.problems()))
         gauge = "server_certificate_expiration_timestamp_seconds"
         ends = metrics.REGISTRY.get_sample_value(gauge, {"server": "webhooks"})
         assert ends == x509.lifetime(pair).ends.timestamp()
@@ -295,10 +302,8 @@ async def test_a_certificate_out_of_its_time_is_told(tmp_path, pair, later, prob
 
 async def test_a_server_that_leaves_ends_its_connections_one_by_one(authority, pair):
     """Each answer is complete, and the last on its connection: the next call may go elsewhere."""
-    context = tls.new_context()
-    tls.load(context, pair)
     leaving = asyncio.Event()
-    app = application({"/ok": allow}, body_limit=2000, deadline_s=1, leaving=leaving.is_set)
+    answers = routes({"/ok": allow}, body_limit=2000, deadline_s=1)
     trust = ssl.create_default_context(cadata=authority.certificate.decode())
     made, found = [], []
 
@@ -308,13 +313,14 @@ async def test_a_server_that_leaves_ends_its_connections_one_by_one(authority, p
     trace = aiohttp.TraceConfig()
     trace.on_connection_create_end.append(count)
     async with (
-        serving(app, ("127.0.0.1", 0), context) as port,
+        listening(answers, LOOPBACK, draining=leaving.is_set) as server,
         aiohttp.ClientSession(trace_configs=[trace]) as session,
     ):
+        await server.use(TlsPolicy().new_context(TlsMaterial(pair)))
         for leaves in (False, False, True, True):
             if leaves:
                 leaving.set()
-            url = f"https://127.0.0.1:{port}/ok"
+            url = f"https://127.0.0.1:{server.port}/ok"
             async with session.post(url, data=body(), ssl=trust) as answer:
                 assert answer.status == 200
                 found.append((answer.headers.get("Connection"), len(made)))

@@ -95,11 +95,11 @@ def test_metrics_are_protected_unless_that_is_switched_off(read):
     """TLS with a certificate of its own by default; none where there is nothing to protect."""
     made = metrics_tls(read())
 
-    assert made.context.minimum_version.name == "TLSv1_2"
+    assert made.policy.new_context().minimum_version.name == "TLSv1_2"
     assert metrics_tls(read("--metrics-secure=false")) is None
     assert metrics_tls(read("--metrics-bind-address=0")) is None
     made = metrics_tls(read(text="tls: {minVersion: VersionTLS13}"))
-    assert made.context.minimum_version.name == "TLSv1_3"
+    assert made.policy.new_context().minimum_version.name == "TLSv1_3"
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_metrics_certificates_from_files(read, text, folder):
     """A folder that is named is used; without internal certificates, the base's folder."""
     made = metrics_tls(read(text=text))
 
-    assert str(made._keeper._source._folder) == folder
+    assert str(made.source.folder) == folder

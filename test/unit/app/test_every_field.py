@@ -118,9 +118,9 @@ def reached(tmp_path, values):
         "epochs": made.make(PodEpochsSettings),
         "webhooks": wiring.webhook_settings(made),
         "metrics TLS": (
-            tls.context.minimum_version,
-            [cipher["name"] for cipher in tls.context.get_ciphers()],
-            str(tls._keeper._source._folder) if hasattr(tls._keeper._source, "_folder") else "",
+            tls.policy.new_context().minimum_version,
+            [cipher["name"] for cipher in tls.policy.new_context().get_ciphers()],
+            str(getattr(tls.source, "folder", "")),
         ),
         "backend": made.make(PodMarkers),
         "coscheduler": wiring.coscheduler_settings(read(COSCHEDULER)),

@@ -13,6 +13,7 @@ from jobsetpy.app import flags as f
 from jobsetpy.app import main, wiring
 from jobsetpy.app.settings import MANAGER, RUN, Configuration
 from jobsetpy.domain.features import Features
+from jobsetpy.serving.tls import TlsPolicy
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 
@@ -111,7 +112,7 @@ def test_a_controller_of_ones_own_serves_nothing_unasked():
     ("text", "flags", "wanted"),
     [
         ("", [], {"bind_address": ":9443", "service_name": "jobset-webhook-service",
-                  "secret_name": "jobset-webhook-server-cert", "tls13_only": False, "ciphers": ()}),
+                  "secret_name": "jobset-webhook-server-cert", "tls": TlsPolicy()}),
         ("webhook: {port: 7, host: '::1', certDir: /x}", [], {"bind_address": "[::1]:7"}),
         ("webhook: {port: 7, host: '::1'}", ["--webhook-bind-address=:8"], {"bind_address": ":8"}),
         ("internalCertManagement: {enable: false}", [],
@@ -120,9 +121,9 @@ def test_a_controller_of_ones_own_serves_nothing_unasked():
          {"certificate_dir": Path("/x")}),
         ("internalCertManagement: {enable: false}\nwebhook: {certDir: /x}",
          ["--webhook-cert-dir=/y"], {"certificate_dir": Path("/y")}),
-        ("tls: {minVersion: VersionTLS13}", [], {"tls13_only": True}),
+        ("tls: {minVersion: VersionTLS13}", [], {"tls": TlsPolicy(tls13_only=True)}),
         ("tls: {cipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256]}",
-         [], {"ciphers": ("ECDHE-RSA-AES128-GCM-SHA256",)}),
+         [], {"tls": TlsPolicy(ciphers=("ECDHE-RSA-AES128-GCM-SHA256",))}),
         ("featureGates: {ElasticJobSet: false}", [], {"features": Features(elastic_jobset=False)}),
         ("", [], {"agent_image": ""}),
         ("inPlaceRestart: {agentImage: a}", [], {"agent_image": "a"}),
@@ -180,15 +181,14 @@ def test_what_has_no_effect_is_named(options, text, flags, webhooks, wanted):
 def test_every_known_cipher_suite_can_be_set_up():
     """A name that the file takes never ends the start, as far as this OpenSSL has the suite."""
     from jobsetpy.app import _tls_names as names
-    from jobsetpy.serving import tls
 
     ciphers = names.openssl_ciphers(list(names._OPENSSL))
-    assert {c["name"] for c in tls.new_context(ciphers=ciphers).get_ciphers()} >= {
+    assert {c["name"] for c in TlsPolicy(ciphers=ciphers).new_context().get_ciphers()} >= {
         "ECDHE-ECDSA-AES128-GCM-SHA256",
         "ECDHE-RSA-CHACHA20-POLY1305",
     }
     with pytest.raises(ValueError, match="none of the cipher suites"):
-        tls.new_context(ciphers=("NONE",))
+        TlsPolicy(ciphers=("NONE",)).new_context()
 
 
 def test_the_process_ends_with_one_and_every_problem(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from jobsetpy.coscheduler._answers import BIND_BODY_LIMIT, bind_request
 from jobsetpy.coscheduler._engine import Engine
-from jobsetpy.coscheduler._server import listening, serving
+from jobsetpy.coscheduler._server import listening
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.testing import RecordingClient, World, make_pod
 
@@ -58,7 +58,9 @@ async def test_binds_and_preemption():
     world = World()
     pod = world.create("pods", make_pod("p").build())
     engine = Engine(RecordingClient(world, qps=0))
-    async with serving(engine, "127.0.0.1", 0, None) as port:
+    async with listening(engine, ("127.0.0.1", 0)) as server:
+        await server.use(None)
+        port = server.port
         args = {**ARGS, "PodUID": pod["metadata"]["uid"]}
         assert await ask(port, "bind", args) == (200, {"Error": ""})
         assert world.get("pods", "p")["spec"]["nodeName"] == "n"
@@ -75,7 +77,9 @@ async def test_binds_and_preemption():
 
 async def test_long_and_deep_bodies_are_refused():
     """Neither memory nor the parser's stack is at a client's mercy."""
-    async with serving(Engine(RecordingClient(World(), qps=0)), "127.0.0.1", 0, None) as port:
+    async with listening(Engine(RecordingClient(World(), qps=0)), ("127.0.0.1", 0)) as server:
+        await server.use(None)
+        port = server.port
         status, _ = await ask(port, "bind", {**ARGS, "Filler": "x" * BIND_BODY_LIMIT}, plain=True)
         assert status == 413
         async with (

@@ -15,11 +15,11 @@ import pytest
 from jobsetpy import aio
 from jobsetpy.aio import ManualClock
 from jobsetpy.coscheduler import CoschedulerSettings
+from jobsetpy.coscheduler._certificates import POLICY, secret_source
 from jobsetpy.coscheduler._engine import Engine
-from jobsetpy.coscheduler._secrets import Secrets
 from jobsetpy.coscheduler._server import listening
-from jobsetpy.coscheduler._tls import Credentials, Files, server_context
-from jobsetpy.serving import x509
+from jobsetpy.serving import http, x509
+from jobsetpy.serving.certificates import CertificateManager, FileSource
 from jobsetpy.testing import RecordingClient, World, eventually
 from support.http2_client import connected
 
@@ -27,17 +27,26 @@ ARGS = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
 SCHEDULER = "system:kube-scheduler"
 
 
-class CountedFiles(Files):
-    """Counts the looks at them."""
+def files(folder):
+    """The source of a server whose folder has its clients' authorities, too."""
+    return FileSource(folder, folder / "ca.crt")
+
+
+class CountedFiles:
+    """Files, with a count of the looks at them."""
 
     def __init__(self, folder):
-        super().__init__(folder)
+        self.files = files(folder)
         self.looks = 0
 
-    async def material(self):
+    async def current(self):
         """One more look."""
         self.looks += 1
-        return await super().material()
+        return await self.files.current()
+
+    async def renew(self):
+        """Nothing."""
+        return await self.files.renew()
 
     async def seen(self):
         """Wait for a look that begins from now on, and has an end."""
@@ -82,10 +91,9 @@ class Site:
         engine = Engine(RecordingClient(World(), qps=0))
         async with listening(engine, ("127.0.0.1", 0), names=(SCHEDULER,)) as server:
             self.files = CountedFiles(self.folder)
-            keeper = Credentials(self.files, period_s=0.05, clock=aio.LoopClock(), use=server.use)
-            async with aio.supervise() as tasks:
-                tasks.start(keeper.run(), name="credentials")
-                await eventually(lambda: server.serves, 30.0)
+            keeper = CertificateManager(self.files, server="extender", period_s=0.05, policy=POLICY)
+            async with http.serving(server, keeper):
+                await eventually(lambda: server.serves and not list(keeper.problems()), 30.0)
                 yield server, keeper
 
 
@@ -166,7 +174,7 @@ async def holding(site, **given):
     """A server whose binds are held, and what holds them."""
     extender = Holding()
     async with listening(extender, ("127.0.0.1", 0), names=(SCHEDULER,), **given) as server:
-        await server.use(server_context(await Files(site.folder).material()))
+        await server.use(POLICY.new_context(await files(site.folder).current()))
         yield extender, server
 
 
@@ -205,7 +213,7 @@ async def test_what_is_held_goes_on_while_certificates_change(site):
         replies = await ask_many(client, 2)
         await eventually(lambda: extender.held == 2, 30.0)
         site.trust(x509.new_authority(site.now))
-        await server.use(server_context(await Files(site.folder).material()))
+        await server.use(POLICY.new_context(await files(site.folder).current()))
         await client.until(lambda: client.sent_away)
         assert await status(server, site.client()) == 0
         extender.go.set()
@@ -304,10 +312,12 @@ async def test_a_certificate_that_has_ended_is_told(site):
     async def use(_):
         return None
 
-    keeper = Credentials(Files(site.folder), period_s=9.0, clock=clock, use=use)
+    keeper = CertificateManager(
+        files(site.folder), server="extender", period_s=9.0, policy=POLICY, clock=clock
+    )
     assert list(keeper.problems()) == ["there is no certificate yet"]
     async with aio.supervise() as tasks:
-        tasks.start(keeper.run(), name="credentials")
+        tasks.start(keeper.run(use), name="certificates")
         await eventually(lambda: not list(keeper.problems()), 30.0)
         clock.advance(366 * 86400)
         (problem,) = keeper.problems()
@@ -326,7 +336,7 @@ class Stored:
             )
         self.clock = ManualClock(datetime.now(UTC))
         self.replicas = [
-            Secrets(RecordingClient(self.world, qps=0), self.settings, clock=self.clock)
+            secret_source(RecordingClient(self.world, qps=0), self.settings, self.clock)
             for _ in range(2)
         ]
 
@@ -340,18 +350,18 @@ async def test_certificates_of_its_own():
     """Both replicas serve one certificate; the scheduler's Secret holds no key but its own."""
     stored = Stored()
     first, second = stored.replicas
-    assert await first.material() is None
+    assert await first.current() is None
     async with aio.supervise() as tasks:
         both = [tasks.start(each.renew(), name="renew") for each in stored.replicas]
         await asyncio.wait(both)
-    material = await first.material()
-    assert material == await second.material()
+    material = await first.current()
+    assert material == await second.current()
 
     server = stored.data(stored.settings.server_secret)
     client = stored.data(stored.settings.client_secret)
     assert set(server) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
     assert set(client) == {"ca.crt", "tls.crt", "tls.key"}
-    assert material.authorities == client["ca.crt"] == server["ca.crt"]
+    assert material.client_authorities == client["ca.crt"] == server["ca.crt"]
     now = stored.clock.now()
     pair = x509.KeyPair(client["tls.crt"], client["tls.key"])
     assert x509.client_usable(pair, server["ca.crt"], SCHEDULER, now)

@@ -1,12 +1,17 @@
 """Health, readiness and metrics over real loopback sockets."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from jobsetpy.manager._servers import health_routes, metrics_route, parse_address, serving
+from jobsetpy import aio
+from jobsetpy.manager import Manager, ManagerSettings
+from jobsetpy.manager._endpoints import health_routes, metrics_route
+from jobsetpy.serving.http import listening, parse_address
+from jobsetpy.testing import RecordingClient, World
 
 
 @pytest.mark.parametrize(
@@ -32,6 +37,14 @@ def test_a_bad_address_says_what_would_be_right(text):
         parse_address(text)
 
 
+@asynccontextmanager
+async def serving(routes):
+    """Serve without TLS on loopback; yields the port."""
+    async with listening(routes, ("127.0.0.1", 0)) as server:
+        await server.use(None)
+        yield server.port
+
+
 async def get(port: int, path: str) -> tuple[int, str]:
     async with (
         aiohttp.ClientSession() as session,
@@ -44,7 +57,7 @@ async def test_health_answers_from_the_present_state():
     """readyz fails with one line per problem, and is ok once there is none."""
     problems = ["pods"]
     routes = health_routes({}, {"caches": lambda: problems})
-    async with serving(("127.0.0.1", 0), routes) as port:
+    async with serving(routes) as port:
         before = await get(port, "/readyz")
         problems.clear()
         after = await get(port, "/readyz")
@@ -60,7 +73,7 @@ async def test_metrics_are_served_in_text_format():
     registry, other = CollectorRegistry(), CollectorRegistry()
     Counter("things_total", "Things.", registry=registry).inc(3)
     Counter("others_total", "Others.", registry=other).inc(4)
-    async with serving(("127.0.0.1", 0), metrics_route([registry, other])) as port:
+    async with serving([metrics_route([registry, other])]) as port:
         status, text = await get(port, "/metrics")
 
     assert status == 200
@@ -73,8 +86,8 @@ async def test_metrics_are_served_in_text_format():
 )
 async def test_nothing_else_is_served(path):
     """There is no profiling, nor anything else that tells of the process's inside."""
-    routes = health_routes({}, {}) | metrics_route([CollectorRegistry()])
-    async with serving(("127.0.0.1", 0), routes) as port:
+    routes = [*health_routes({}, {}), metrics_route([CollectorRegistry()])]
+    async with serving(routes) as port:
         assert await get(port, path) == (404, "404: Not Found")
 
 
@@ -96,7 +109,7 @@ async def test_nothing_else_is_served(path):
 )
 async def test_http2_is_not_spoken(opening):
     """Neither to those who begin with it, nor to those who ask for it."""
-    async with serving(("127.0.0.1", 0), health_routes({}, {})) as port:
+    async with serving(health_routes({}, {})) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(opening)
         async with asyncio.timeout(10):
@@ -107,6 +120,12 @@ async def test_http2_is_not_spoken(opening):
 
 
 async def test_no_address_serves_nothing():
-    """Without an address there is no server and no port."""
-    async with serving(None, {}) as port:
-        assert port is None
+    """Without addresses there are no servers and no ports."""
+    manager = Manager(RecordingClient(World(), qps=0), settings=ManagerSettings())
+    stop = asyncio.Event()
+    async with aio.supervise() as tasks:
+        running = tasks.start(manager.run(stop), name="manager")
+        await manager.ready.wait()
+        assert (manager.health_port, manager.metrics_port) == (None, None)
+        stop.set()
+        await running

@@ -10,12 +10,13 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from jobsetpy import aio
-from jobsetpy.admission import EndpointCertificate
-from jobsetpy.admission._endpoint import SelfMadeSource
 from jobsetpy.client import Client, HttpResponse
 from jobsetpy.errors import ConnectFailedError
 from jobsetpy.manager._access import MAX_REMEMBERED, AccessReviewer
-from jobsetpy.manager._servers import behind, metrics_route, serving
+from jobsetpy.manager._endpoints import metrics_route
+from jobsetpy.serving.certificates import CertificateManager, SelfSignedSource
+from jobsetpy.serving.http import listening, serving
+from jobsetpy.serving.tls import TlsPolicy
 
 
 class Authority:
@@ -141,24 +142,18 @@ def trusting():
     return context
 
 
-async def served(certificate, port):
-    """Wait for the certificate, which is made meanwhile."""
-    async with asyncio.timeout(10):
-        await certificate._keeper.loaded.wait()
-    return port
-
-
 async def test_metrics_over_tls(reviewer):
     """Served with a certificate made in memory, to those who may read them, without HTTP/2."""
     registry = CollectorRegistry()
     Counter("things_total", "Things.", registry=registry).inc(3)
-    certificate = EndpointCertificate(names=("metrics",), tls13_only=True)
-    routes = behind(reviewer, metrics_route([registry]))
+    source, policy = SelfSignedSource(("metrics",)), TlsPolicy(tls13_only=True)
+    certificates = CertificateManager(source, server="metrics", period_s=60, policy=policy)
+    routes = [metrics_route([registry], reviewer)]
     async with (
-        certificate.running(),
-        serving(("127.0.0.1", 0), routes, certificate.context) as port,
+        listening(routes, ("127.0.0.1", 0)) as server,
+        serving(server, certificates),
     ):
-        await served(certificate, port)
+        port = server.port
         good = await fetch(port, trusting(), "good")
         poor = await fetch(port, trusting(), "poor")
         nobody = await fetch(port, trusting())
@@ -182,12 +177,12 @@ async def test_metrics_over_tls(reviewer):
 async def test_a_self_made_certificate_is_made_anew_before_its_end():
     """It is kept while it lasts, and replaced 90 days before it ends."""
     clock = aio.ManualClock()
-    source = SelfMadeSource(("metrics",), clock)
+    source = SelfSignedSource(("metrics",), clock)
     made = await source.renew()
-    first = await source.serving()
+    first = await source.current()
     kept = not await source.renew()
     clock.advance(timedelta(days=276).total_seconds())
     again = await source.renew()
 
     assert (made, kept, again) == (True, True, True)
-    assert first != await source.serving()
+    assert first != await source.current()

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from hack.kustomize import render
-from jobsetpy.admission._server import SHUTDOWN_S
 from jobsetpy.app.wiring import IN_POD_DRAIN_S
 from jobsetpy.controller import Controller
 from jobsetpy.controller._events import _LAST_WORDS_S
 from jobsetpy.manager import ManagerSettings
 from jobsetpy.manager._leader import RELEASE_TIMEOUT_S
+from jobsetpy.serving.http import SHUTDOWN_S
 
 ROOT = Path(__file__).resolve().parents[3]
 

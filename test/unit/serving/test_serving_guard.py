@@ -10,10 +10,12 @@ import pytest
 
 from jobsetpy.admission import _handlers as handlers
 from jobsetpy.admission._review import ALLOWED
-from jobsetpy.admission._server import application, serving
+from jobsetpy.admission._server import routes
 from jobsetpy.observability import metrics
-from jobsetpy.serving import tls, x509
+from jobsetpy.serving import x509
 from jobsetpy.serving.guard import Guard, Guards
+from jobsetpy.serving.http import Limits, listening
+from jobsetpy.serving.tls import TlsMaterial, TlsPolicy
 from jobsetpy.testing import FakeApiServer
 
 
@@ -166,8 +168,6 @@ def pair(authority):
 @pytest.fixture
 async def server(authority, pair):
     """The real handlers of JobSets on loopback, with short limits; connects to it."""
-    context = tls.new_context()
-    tls.load(context, pair)
     trust = ssl.create_default_context(cadata=authority.certificate.decode())
     trust.set_alpn_protocols(["h2", "http/1.1"])
 
@@ -177,14 +177,15 @@ async def server(authority, pair):
 
     async with FakeApiServer() as api, contextlib.aclosing(api.client()) as client:
         jobsets = handlers.JobSetHandlers(client)
-        app = application(
+        made = routes(
             {"/m": jobsets.mutate, "/v": jobsets.validate, "/slow": slow},
             body_limit=4_000_000,
             deadline_s=5,
         )
-        limits = {"headers_s": 0.2, "idle_s": 0.2}
-        async with serving(app, ("127.0.0.1", 0), context, **limits) as port:
-            yield lambda: asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        limits = Limits(headers_s=0.2, idle_s=0.2)
+        async with listening(made, ("127.0.0.1", 0), limits=limits) as server:
+            await server.use(TlsPolicy().new_context(TlsMaterial(pair)))
+            yield lambda: asyncio.open_connection("127.0.0.1", server.port, ssl=trust)
 
 
 def post(path: str, body: bytes) -> bytes:

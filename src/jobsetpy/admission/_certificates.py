@@ -1,0 +1,77 @@
+"""The webhooks' certificate, and how API servers come to trust it."""
+
+from __future__ import annotations
+
+import base64
+
+from jobsetpy import aio
+from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
+from jobsetpy.admission._settings import WebhookSettings
+from jobsetpy.client import Client
+from jobsetpy.serving.certificates import SETTLE_S, CertificateManager, FileSource, SecretSource
+from jobsetpy.serving.x509 import KeyPair
+
+FILES_PERIOD_S = 2.0
+"""How often files are looked at, which costs nobody anything: whoever exchanges them may have taken
+back the old certificate's authority already."""
+
+
+def certificate_manager(
+    client: Client, settings: WebhookSettings, clock: aio.Clock
+) -> CertificateManager:
+    """Of the webhook server, from the Secret or from files."""
+    folder, period_s = settings.certificate_dir, settings.check_period_s
+    return CertificateManager(
+        secret_source(client, settings, clock) if folder is None else FileSource(folder),
+        server="webhooks",
+        period_s=period_s if folder is None else min(period_s, FILES_PERIOD_S),
+        policy=settings.tls,
+        clock=clock,
+    )
+
+
+def secret_source(client: Client, settings: WebhookSettings, clock: aio.Clock) -> SecretSource:
+    """The Secret that replicas share; API servers get its authority by the configurations."""
+
+    async def distribute(authority: KeyPair) -> bool:
+        return await inject(client, settings, authority.certificate)
+
+    return SecretSource(
+        client=client,
+        namespace=settings.namespace,
+        name=settings.secret_name,
+        dns_names=settings.dns_names,
+        clock=clock,
+        distribute=distribute,
+        settle_s=SETTLE_S,
+    )
+
+
+async def inject(client: Client, settings: WebhookSettings, authorities: bytes) -> bool:
+    """Put the CA bundle into the webhook configurations that lack it; whether one did.
+
+    Raises:
+        ApiError: a configuration cannot be read or written.
+    """
+    injected = False
+    encoded = base64.b64encode(authorities).decode()
+    targets: tuple[tuple[type[ValidatingConfiguration | MutatingConfiguration], str], ...] = (
+        (ValidatingConfiguration, settings.validating_configuration),
+        (MutatingConfiguration, settings.mutating_configuration),
+    )
+    for kind, name in targets:
+        configuration = await client.get(kind, "", name)
+        patch = [
+            operation
+            for at, webhook in enumerate(configuration.webhooks)
+            if webhook.client_config.ca_bundle != encoded
+            for operation in (
+                # The list may have changed since it was read.
+                {"op": "test", "path": f"/webhooks/{at}/name", "value": webhook.name},
+                {"op": "add", "path": f"/webhooks/{at}/clientConfig/caBundle", "value": encoded},
+            )
+        ]
+        if patch:
+            await client.json_patch(kind, "", name, patch)
+            injected = True
+    return injected

@@ -1,0 +1,89 @@
+"""The extender's certificate, and the one that a scheduler calls it with.
+
+Whoever can call the extender can have pods bound, so a client needs a certificate of a given
+authority and with a given name. Certificates of our own are in two Secrets, which have to exist and
+begin empty: what the coscheduler serves with, its authority included, and what a scheduler calls
+with. Only the second one is for others: a scheduler mounts it (or somebody copies it to where the
+scheduler is).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from jobsetpy import aio
+from jobsetpy.client import Client
+from jobsetpy.coscheduler._settings import CoschedulerSettings
+from jobsetpy.serving import x509
+from jobsetpy.serving.certificates import (
+    CA_CERT,
+    TLS_CERT,
+    TLS_KEY,
+    CertificateManager,
+    FileSource,
+    Secret,
+    SecretSource,
+    write_secret,
+)
+from jobsetpy.serving.tls import TlsPolicy
+from jobsetpy.serving.x509 import KeyPair
+
+POLICY = TlsPolicy(http2=True)
+
+
+def certificate_manager(
+    client: Client, settings: CoschedulerSettings, clock: aio.Clock
+) -> CertificateManager | None:
+    """Of the extender, from Secrets or from files; ``None`` for plain HTTP."""
+    folder = settings.certificate_dir
+    if settings.plain_http:
+        return None
+    return CertificateManager(
+        secret_source(client, settings, clock)
+        if folder is None
+        else FileSource(folder, settings.client_ca_file or folder / CA_CERT),
+        server="extender",
+        period_s=settings.check_period_s,
+        policy=POLICY,
+        clock=clock,
+    )
+
+
+def secret_source(client: Client, settings: CoschedulerSettings, clock: aio.Clock) -> SecretSource:
+    """The two Secrets that replicas share."""
+
+    async def distribute(authority: KeyPair) -> bool:
+        return await _issue_to_client(client, settings, clock, authority)
+
+    return SecretSource(
+        client=client,
+        namespace=settings.namespace,
+        name=settings.server_secret,
+        dns_names=settings.dns_names,
+        clock=clock,
+        distribute=distribute,
+        mutual=True,
+        elliptic=True,
+    )
+
+
+async def _issue_to_client(
+    client: Client, settings: CoschedulerSettings, clock: aio.Clock, authority: KeyPair
+) -> bool:
+    """Issue the client's certificate if it is missing or ends soon; whether anything was written.
+
+    Raises:
+        ApiError: the Secret cannot be read or written.
+    """
+    secret = await client.get(Secret, settings.namespace, settings.client_secret)
+    stored, now, name = secret.values(), clock.now(), settings.client_names[0]
+    pair = KeyPair(stored.get(TLS_CERT, b""), stored.get(TLS_KEY, b""))
+    changes: dict[str, bytes] = {}
+    if not x509.client_usable(pair, authority.certificate, name, now):
+        issued = await asyncio.to_thread(x509.new_client, authority, name, now)
+        changes = {TLS_CERT: issued.certificate, TLS_KEY: issued.key}
+    if stored.get(CA_CERT) != authority.certificate:
+        changes[CA_CERT] = authority.certificate
+    if changes:
+        await write_secret(client, secret, changes)
+    return bool(changes)

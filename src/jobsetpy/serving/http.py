@@ -1,0 +1,357 @@
+"""The HTTP server of webhooks, extender, health and metrics.
+
+One socket, whose TLS context may be replaced while it is served; limits on slow and silent clients;
+an orderly end. Handlers know neither aiohttp nor TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import attrs
+from aiohttp import web
+
+from jobsetpy import aio
+from jobsetpy.serving.guard import HEADERS_S, IDLE_S, Guard, Guards
+from jobsetpy.serving.tls import common_name
+
+if TYPE_CHECKING:
+    from jobsetpy.serving.certificates import CertificateManager
+
+Address = tuple[str, int]
+"""Host ("" for all interfaces) and port (0 takes a free one)."""
+
+SHUTDOWN_S: Final = 3.0
+"""How long requests under way may take when a server stops."""
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What clients may cost.
+
+    Args:
+        headers_s: how long a handshake, and then headers, may take, in seconds.
+        idle_s: how long a connection may be without a request, in seconds.
+        shutdown_s: how long requests may take when the server stops, in seconds.
+        backlog: how many connections may wait to be accepted; the kernel may allow fewer.
+    """
+
+    headers_s: float = HEADERS_S
+    idle_s: float = IDLE_S
+    shutdown_s: float = SHUTDOWN_S
+    backlog: int = 128
+
+
+class TooLargeError(Exception):
+    """A body is longer than its handler takes; answered with 413."""
+
+
+class Request:
+    """One request."""
+
+    __slots__ = ("_http",)
+
+    def __init__(self, http: web.Request) -> None:
+        self._http = http
+
+    @property
+    def method(self) -> str:
+        """In upper case."""
+        return self._http.method
+
+    @property
+    def path(self) -> str:
+        """Without the query."""
+        return self._http.path
+
+    @property
+    def client_name(self) -> str:
+        """The common name of the client's certificate; "" if it has none."""
+        transport = self._http.transport
+        return common_name(transport.get_extra_info("peercert") if transport else None)
+
+    def query(self, name: str) -> str:
+        """A query parameter; "" if it is missing."""
+        return self._http.query.get(name, "")
+
+    def header(self, name: str) -> str:
+        """A header's value; "" if it is missing."""
+        return self._http.headers.get(name, "")
+
+    async def body(self, limit: int) -> bytearray:
+        """The body.
+
+        Raises:
+            TooLargeError: it is longer than ``limit`` bytes.
+        """
+        content = bytearray()
+        async for chunk in self._http.content.iter_any():
+            content += chunk
+            if len(content) > limit:
+                msg = f"the request is longer than {limit} bytes"
+                raise TooLargeError(msg)
+        return content
+
+
+@attrs.frozen
+class Response:
+    """The answer to a request.
+
+    Args:
+        status: HTTP status.
+        body: its content; text is sent as UTF-8.
+        headers: besides the content's type, unless that is among them.
+        close: whether the client has to connect anew for its next request.
+    """
+
+    status: int
+    body: bytes | str = b""
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    close: bool = False
+
+
+JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@attrs.frozen
+class Route:
+    """Who answers which requests."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: Handler
+
+
+class Http2(Protocol):
+    """Connections of clients that speak HTTP/2: a protocol factory."""
+
+    def __call__(self) -> asyncio.Protocol:
+        """The protocol of a connection that was just accepted."""
+        ...
+
+    def leave(self) -> None:
+        """Have all clients connect anew for what they ask next."""
+        ...
+
+    async def end(self, grace_s: float) -> None:
+        """Turn new requests away, wait a while for those under way, and close all connections."""
+        ...
+
+
+class HttpServer:
+    """A bound socket, and what accepts its connections; nothing before :meth:`use`.
+
+    Args:
+        http1: makes the protocols of connections.
+        bound: the socket.
+        limits: see there.
+        http2: takes over connections whose clients ask for it; the TLS policy has to offer it.
+    """
+
+    def __init__(
+        self,
+        http1: Callable[[], asyncio.Protocol],
+        bound: socket.socket,
+        limits: Limits,
+        http2: Http2 | None,
+    ) -> None:
+        self._guards = Guards(http1, headers_s=limits.headers_s, idle_s=limits.idle_s)
+        self._socket = bound
+        self._limits = limits
+        self._http2 = http2
+        self._server: asyncio.Server | None = None
+        self.port: int = bound.getsockname()[1]
+
+    @property
+    def serves(self) -> bool:
+        """Whether connections are accepted."""
+        return self._server is not None
+
+    async def use(self, context: ssl.SSLContext | None) -> None:
+        """Accept new connections with ``context``; ``None``: plain HTTP.
+
+        Requests under way go on. Over HTTP/2 their connections get no new ones: a client that the
+        new context does not let in would else go on with an old connection for ever.
+        """
+        server = await asyncio.get_running_loop().create_server(
+            self._protocol,
+            sock=self._socket.dup(),  # no connection is refused while one server follows another
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else self._limits.headers_s,
+            backlog=self._limits.backlog,
+        )
+        if self._server is not None:
+            self._server.close()
+            if self._http2 is not None:
+                self._http2.leave()
+        self._server = server
+
+    def stop_listening(self) -> None:
+        """Accept no more connections."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def end(self) -> None:
+        """Give up what is still connected, after a while for requests over HTTP/2."""
+        if self._http2 is not None:
+            await self._http2.end(self._limits.shutdown_s)
+        await self._guards.end()
+
+    def _protocol(self) -> asyncio.Protocol:
+        http1 = self._guards()
+        return http1 if self._http2 is None else _Negotiated(http1, self._http2)
+
+
+@asynccontextmanager
+async def listening(
+    routes: Iterable[Route],
+    address: Address,
+    *,
+    limits: Limits | None = None,
+    http2: Http2 | None = None,
+    cancel_handlers: bool = False,
+    draining: Callable[[], bool] = lambda: False,
+) -> AsyncIterator[HttpServer]:
+    """A server within the block, on the way out of which requests get a while to end.
+
+    Args:
+        routes: answers; other paths get 404, other methods 405.
+        address: to listen on.
+        limits: see there.
+        http2: see :class:`HttpServer`.
+        cancel_handlers: whether a client that is gone has its request cancelled.
+        draining: while it is true each answer is its connection's last, so that the client's next
+            request goes to whom the Service names then.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+    limits = limits or Limits()
+    app = web.Application(middlewares=[_under_guard])
+    add = {"GET": app.router.add_get, "POST": app.router.add_post}
+    for route in routes:
+        add[route.method](route.path, _answering(route.handler, draining))
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        handle_signals=False,
+        handler_cancellation=cancel_handlers,
+        shutdown_timeout=limits.shutdown_s,
+        keepalive_timeout=limits.idle_s,
+    )
+    with _bound(address) as bound:
+        await runner.setup()
+        assert runner.server is not None
+        server = HttpServer(runner.server, bound, limits, http2)
+        try:
+            yield server
+        finally:
+            server.stop_listening()
+            await runner.cleanup()
+            await server.end()
+
+
+@asynccontextmanager
+async def serving(
+    server: HttpServer, certificates: CertificateManager | None
+) -> AsyncIterator[None]:
+    """Accept connections within the block.
+
+    Args:
+        server: of :func:`listening`.
+        certificates: what it serves with, kept good; ``None``: plain HTTP.
+    """
+    if certificates is None:
+        await server.use(None)
+        yield
+        return
+    async with aio.supervise() as tasks:
+        tasks.start(certificates.run(server.use), name="certificates")
+        yield
+
+
+def parse_address(text: str) -> Address | None:
+    """``host:port``, ``:port`` (all interfaces) or ``[v6]:port``; ``None`` for "" and "0".
+
+    Raises:
+        ValueError: the text is no such address; the message says what would be right.
+    """
+    if text in {"", "0"}:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        msg = f"bind address {text!r}: expected host:port or :port, or 0 to switch the server off"
+        raise ValueError(msg)
+    return host.strip("[]"), int(port)
+
+
+def _bound(address: Address) -> socket.socket:
+    host, port = address
+    if host:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        found = socket.create_server((host, port), family=family)
+    elif socket.has_dualstack_ipv6():
+        found = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    else:
+        found = socket.create_server(("", port))
+    found.setblocking(False)
+    return found
+
+
+_AioHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _answering(handler: Handler, draining: Callable[[], bool]) -> _AioHandler:
+    async def handle(http: web.Request) -> web.StreamResponse:
+        try:
+            answer = await handler(Request(http))
+        except TooLargeError as error:
+            answer = Response(413, f"{error}\n", close=True)
+        made = web.Response(status=answer.status, headers=answer.headers)
+        if isinstance(answer.body, str):
+            made.text = answer.body
+        else:
+            made.body = answer.body
+        if answer.close or draining():
+            made.force_close()
+        return made
+
+    return handle
+
+
+@web.middleware
+async def _under_guard(request: web.Request, handler: _AioHandler) -> web.StreamResponse:
+    """Tell the connection's guard while a request is being answered."""
+    protocol = request.transport.get_protocol() if request.transport is not None else None
+    with protocol.request() if isinstance(protocol, Guard) else nullcontext():
+        return await handler(request)
+
+
+class _Negotiated(asyncio.Protocol):
+    """Hands a connection over to the protocol that was agreed on in its handshake.
+
+    Args:
+        http1: of a client that does not speak HTTP/2. It is there from the start, so that whoever
+            ends connections knows of handshakes that are under way.
+        http2: makes one for a client that does.
+    """
+
+    def __init__(self, http1: asyncio.Protocol, http2: Callable[[], asyncio.Protocol]) -> None:
+        self._http1 = http1
+        self._http2 = http2
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The handshake is over."""
+        tls = transport.get_extra_info("ssl_object")
+        agreed = None if tls is None else tls.selected_alpn_protocol()
+        chosen = self._http2() if agreed == "h2" else self._http1
+        transport.set_protocol(chosen)
+        chosen.connection_made(transport)
