@@ -1,6 +1,6 @@
-"""Pods of coscheduling's groups, counted as they change, for all JobSets.
+"""Pods of gangs, counted as they change, for all JobSets.
 
-An event changes a few numbers of one group, however large it is. Of pods only the names of those
+An event changes a few numbers of one gang, however large it is. Of pods only the names of those
 are kept that have no node yet.
 """
 
@@ -21,8 +21,8 @@ _UNSCHEDULABLE: Final = "Unschedulable"
 
 
 @attrs.define
-class Counts:
-    """Pods of one group that have not ended and are not being deleted.
+class GangCounts:
+    """Pods of one gang that have not ended and are not being deleted.
 
     Args:
         members: how many there are.
@@ -41,32 +41,43 @@ class Counts:
 
 @attrs.frozen
 class GangKey:
-    """A group by its JobSet and the label of its pods."""
+    """A gang by its JobSet and the label of its pods."""
 
     jobset: ObjectKey
     name: str
 
 
 class GangLedger:
-    """Counts per group, kept up to date by events in O(1)."""
+    """Counts per gang, and pods to be looked at; kept up to date by events in O(1)."""
 
-    __slots__ = ("_groups", "_open")
+    __slots__ = ("_gangs", "_open", "_suspects")
 
     def __init__(self) -> None:
-        self._groups: dict[GangKey, Counts] = {}
+        self._gangs: dict[GangKey, GangCounts] = {}
         self._open: dict[ObjectKey, set[str]] = {}
+        self._suspects: dict[ObjectKey, set[str]] = {}
 
     def __len__(self) -> int:
-        """How many groups and pods it holds."""
-        return len(self._groups) + sum(map(len, self._open.values()))
+        """How many gangs and pods it holds."""
+        names = (*self._open.values(), *self._suspects.values())
+        return len(self._gangs) + sum(map(len, names))
 
-    def counts(self, group: GangKey) -> Counts:
-        """What is counted of a group; zeros if it has no pods."""
-        return self._groups.get(group) or Counts()
+    def counts(self, gang: GangKey) -> GangCounts:
+        """What is counted of a gang; zeros if it has no pods."""
+        return self._gangs.get(gang) or GangCounts()
 
     def open_pods(self, jobset: ObjectKey) -> Iterable[str]:
-        """Names of a JobSet's pods in groups that have no node yet."""
+        """Names of a JobSet's pods in gangs that have no node yet."""
         return self._open.get(jobset, ())
+
+    def suspect(self, jobset: ObjectKey, *pods: str) -> None:
+        """Have pods of a JobSet looked at by its next reconcile."""
+        if pods:
+            self._suspects.setdefault(jobset, set()).update(pods)
+
+    def take_suspects(self, jobset: ObjectKey) -> frozenset[str]:
+        """The pods to be looked at now; they are suspects no more."""
+        return frozenset(self._suspects.pop(jobset, ()))
 
     def pod_changed(self, old: ChildPod | None, new: ChildPod | None) -> set[GangKey]:
         """Take a pod's change into account.
@@ -76,7 +87,7 @@ class GangLedger:
             new: the pod now, ``None`` if it is gone.
 
         Returns:
-            The groups whose counts changed.
+            The gangs whose counts changed.
         """
         was = None if old is None else _state(old)
         now = None if new is None else _state(new)
@@ -85,14 +96,14 @@ class GangLedger:
         changed = set()
         if old is not None and was is not None:
             self._count(was, old.metadata.name, -1)
-            changed.add(was.group)
+            changed.add(was.gang)
         if new is not None and now is not None:
             self._count(now, new.metadata.name, 1)
-            changed.add(now.group)
+            changed.add(now.gang)
         return changed
 
     def _count(self, state: _State, name: str, number: int) -> None:
-        counts = self._groups.setdefault(state.group, Counts())
+        counts = self._gangs.setdefault(state.gang, GangCounts())
         counts.members += number
         counts.bound += number * state.bound
         counts.gated += number * (state.why == GATED)
@@ -104,10 +115,10 @@ class GangLedger:
             else:
                 del counts.priorities[state.priority]
         if not counts.members:
-            del self._groups[state.group]
+            del self._gangs[state.gang]
         if state.bound:
             return
-        jobset = state.group.jobset
+        jobset = state.gang.jobset
         names = self._open.setdefault(jobset, set())
         (names.add if number > 0 else names.discard)(name)
         if not names:
@@ -116,7 +127,7 @@ class GangLedger:
 
 @attrs.frozen
 class _State:
-    group: GangKey
+    gang: GangKey
     bound: bool
     why: str
     priority: int | None
@@ -131,6 +142,6 @@ def _state(pod: ChildPod) -> _State | None:
     meta = pod.metadata
     if not meta.labels.pod_group or not is_live(pod):
         return None
-    group = GangKey(ObjectKey(meta.namespace, meta.labels.jobset_name), meta.labels.pod_group)
+    gang = GangKey(ObjectKey(meta.namespace, meta.labels.jobset_name), meta.labels.pod_group)
     bound = bool(pod.spec.node_name)
-    return _State(group, bound, "" if bound else pod.status.waiting, pod.spec.priority)
+    return _State(gang, bound, "" if bound else pod.status.waiting, pod.spec.priority)

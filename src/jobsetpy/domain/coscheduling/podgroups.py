@@ -2,7 +2,7 @@
 
 A ``PodGroup`` stands for one group in one attempt of the JobSet: the scheduler counts pods that
 are still ending, and those of the attempt before must not help the next one over its minimum. Its
-spec cannot change, so a group whose minimum changes is replaced (``reconcilers._pod_groups``).
+spec cannot change, so a group whose minimum changes is replaced (:class:`ReplaceObject`).
 
 The API server refuses another parallelism for a Job whose group is there. So while a Job has yet to
 be resized its group is not: pods that have a node keep it, and the others wait for the group.
@@ -13,7 +13,7 @@ JobSet at what it asks of the scheduler. It has at most 8; JobSets with more go 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -22,6 +22,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
+from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.domain.coscheduling.backends import PODGROUP
 from jobsetpy.domain.coscheduling.gangs import JOBSET, Gang, Gangs
 from jobsetpy.domain.jobs.elastic import resizes
@@ -38,14 +39,58 @@ class DesiredObject:
     """An object as it should be.
 
     Args:
+        kind: of the object.
         name: of the object.
         spec: compared as a whole with what is there.
         body: to make it with.
     """
 
+    kind: type[SchedulingPodGroup | SchedulingWorkload]
     name: str
     spec: Mapping[str, Any]
     body: Mapping[str, Any]
+
+
+@attrs.frozen
+class ReplaceObject:
+    """Delete the object that is there, if any, and make the new one, if any.
+
+    Args:
+        old: what is there and has to go.
+        new: what has to come in its place.
+        at_once: whether ``old`` does not wait for the pods that name it.
+    """
+
+    old: SchedulingPodGroup | SchedulingWorkload | None
+    new: DesiredObject | None
+    at_once: bool = True
+
+
+def object_changes(
+    there: Iterable[SchedulingPodGroup | SchedulingWorkload],
+    wanted: Iterable[DesiredObject],
+    away: Collection[str] = (),
+) -> tuple[ReplaceObject, ...]:
+    """What makes the objects of one kind those that are wanted.
+
+    Args:
+        there: what there is.
+        wanted: what there should be.
+        away: names of those that have to go at once.
+    """
+    found = {each.metadata.name: each for each in there}
+    new = {each.name: each for each in wanted}
+    changes = [
+        ReplaceObject(found.get(name), each)
+        for name, each in new.items()
+        if name not in found or not same_spec(found[name].spec, each.spec)
+    ]
+    changes += [
+        ReplaceObject(each, None, at_once=name in away)
+        for name, each in found.items()
+        if name not in new and (name in away or each.metadata.deletion_timestamp is None)
+    ]
+    return tuple(changes)
 
 
 def pod_group_name(group: str, attempt: int) -> str:
@@ -115,7 +160,7 @@ def workload(jobset: JobSet, groups: Gangs) -> DesiredObject | None:
         ],
     }
     name = groups.common_name
-    return DesiredObject(name, spec, _body(jobset, "Workload", name, spec))
+    return DesiredObject(SchedulingWorkload, name, spec, _body(jobset, "Workload", name, spec))
 
 
 def pod_groups(
@@ -143,7 +188,7 @@ def pod_groups(
         name = pod_group_name(group.name, jobset.status.restarts)
         body = _body(jobset, "PodGroup", name, spec)
         body["metadata"]["labels"][keys.POD_GROUP_NAME] = group.name
-        out[group.name] = DesiredObject(name, spec, body)
+        out[group.name] = DesiredObject(SchedulingPodGroup, name, spec, body)
     return list(out.values())
 
 

@@ -1,4 +1,4 @@
-"""What a JobSet's conditions say of its groups of coscheduling, and how often."""
+"""What a JobSet's conditions say of its gangs, and how often."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.domain.conditions import DesiredCondition
 from jobsetpy.domain.coscheduling.gangs import Gang
-from jobsetpy.domain.coscheduling.ledger import Counts
+from jobsetpy.domain.coscheduling.ledger import GangCounts
 
 TELL_AFTER_S: Final = 1.0
 """Gangs that are bound faster than this are only told of when they are."""
@@ -20,24 +20,24 @@ LONGEST_PAUSE_S: Final = 60.0
 """Changed numbers are written after pauses that grow from one to the other."""
 
 NAMED: Final = 3
-"""So many groups that wait are told of, each with its numbers."""
+"""So many gangs that wait are told of, each with its numbers."""
 
 
 @attrs.frozen
 class GangStanding:
-    """One group and its pods.
+    """One gang and its pods.
 
     Args:
-        group: as the spec has it.
+        gang: as the spec has it.
         left: for how many pods at the same time it has work left.
         minimum: how many it needs now.
         counts: its pods.
     """
 
-    group: Gang
+    gang: Gang
     left: int
     minimum: int
-    counts: Counts
+    counts: GangCounts
 
     @property
     def complete(self) -> bool:
@@ -49,7 +49,7 @@ class GangStanding:
         counts = self.counts
         waiting = counts.members - counts.bound
         return (
-            f"{self.group.title or 'the group'}: {counts.members} of {self.minimum} members, "
+            f"{self.gang.title or 'the group'}: {counts.members} of {self.minimum} members, "
             f"{waiting} waiting, {counts.bound} bound ({self._why()})"
         )
 
@@ -65,7 +65,7 @@ class GangStanding:
 
 
 def waiting(standings: Sequence[GangStanding]) -> DesiredCondition:
-    """The condition while some group is not complete."""
+    """The condition while some gang is not complete."""
     incomplete = [standing for standing in standings if not standing.complete]
     done = len(standings) - len(incomplete)
     more = len(incomplete) - NAMED
@@ -77,7 +77,7 @@ def waiting(standings: Sequence[GangStanding]) -> DesiredCondition:
 
 
 def bound(number: int) -> DesiredCondition:
-    """The condition when all groups are complete."""
+    """The condition when all gangs are complete."""
     return DesiredCondition(
         keys.COSCHEDULING_COMPLETED_CONDITION,
         True,
