@@ -51,7 +51,7 @@ def place(rooms, pods):
     return False
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(nodes, max_size=3), st.lists(shapes, min_size=1, max_size=4))
 def test_what_can_be_placed_is_never_denied(rooms, pods):
     """The check is a necessary condition; for pods that are alike, in empty nodes, an exact one."""
@@ -79,7 +79,7 @@ events = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(events, st.integers(1, 3))
 def test_the_account_is_what_counting_anew_gives(happened, wanted):
     """Whatever happens in which order."""

@@ -149,7 +149,7 @@ groups = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 12), groups, st.data())
 def test_a_group_is_bound_as_a_whole_or_not_at_all(room, sizes, data):
     """At every moment, whatever the scheduler does when."""
@@ -164,7 +164,7 @@ def test_a_group_is_bound_as_a_whole_or_not_at_all(room, sizes, data):
         world.check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 12), groups)
 def test_all_that_fits_gets_bound(room, sizes):
     """No deadlock: in the end no group is left that would fit into the room that is left."""
@@ -175,7 +175,7 @@ def test_all_that_fits_gets_bound(room, sizes):
         assert world.running(name) >= minimum or minimum > left
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(groups)
 def test_groups_are_lifted_back_to_back(sizes):
     """Each group's pods are lifted in one piece, the oldest group first."""
@@ -184,7 +184,7 @@ def test_groups_are_lifted_back_to_back(sizes):
     assert world.lifted_order == [f"g{at}" for at, (size, _) in enumerate(sizes) for _ in range(size)]  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(4, 10), st.data())
 def test_deletions_and_failed_binds_leave_nothing_behind(room, data):
     """Whatever is deleted when; when all is gone, nothing is kept."""
@@ -209,7 +209,7 @@ def test_deletions_and_failed_binds_leave_nothing_behind(room, data):
     assert world.planner.next_wake(world.now) is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 12), groups, st.data())
 def test_restarts_at_any_moment_bind_nothing_in_part(room, sizes, data):
     """State is what pods show; what was held is asked for again, and in the end all get on."""
@@ -228,7 +228,7 @@ def test_restarts_at_any_moment_bind_nothing_in_part(room, sizes, data):
         assert world.running(name) >= minimum or minimum > left
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 12), groups)
 def test_turns_get_all_on_without_any_message_of_the_scheduler(room, sizes):
     """If nothing is ever said of unschedulable pods, timeouts and turns do it, though slowly."""

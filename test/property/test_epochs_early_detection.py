@@ -349,7 +349,7 @@ class EarlyMachine(RuleBasedStateMachine):
 
 
 TestEarly = EarlyMachine.TestCase
-TestEarly.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)
+TestEarly.settings = settings(max_examples=80, stateful_step_count=60)
 
 
 @given(st.integers(0, SIZE - 1), st.sampled_from([1, 7, 255]))

@@ -145,7 +145,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLedger.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def group(size, synced, deprecated):

@@ -7,7 +7,7 @@ import os
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobsetpy.agent.barrier import Barrier
@@ -35,11 +35,7 @@ def play(world, seed, steps, share):
 
 
 @pytest.mark.parametrize(("mode", "jobs", "pods"), SHAPES)
-@settings(
-    max_examples=SCHEDULES // len(SHAPES),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(max_examples=SCHEDULES // len(SHAPES))
 @given(
     seed=st.integers(0, 2**32),
     steps=st.integers(20, 180),
@@ -50,7 +46,7 @@ def test_any_schedule_is_safe_and_ends_well(mode, jobs, pods, seed, steps, share
     play(World(mode, jobs=jobs, pods=pods), seed, steps, share)
 
 
-@settings(max_examples=SCHEDULES // 20, deadline=None)
+@settings(max_examples=SCHEDULES // 20)
 @given(seed=st.integers(0, 2**32), mode=st.sampled_from(["sidecar", "supervisor"]))
 def test_a_small_budget_ends_the_jobset(seed, mode):
     """With one restart allowed, a JobSet with many failures fails, and stays failed."""

@@ -252,7 +252,7 @@ IN_THE_END = [("step", 0), ("collect", 0), ("step", 0)]
 @example([*HALF_RECREATED, *ALL, *IN_THE_END])
 @example([*HALF_RECREATED, *seen("job", "pod"), *IN_THE_END])
 @example([("start_all",), *HALF_RESUMED, *ALL, *IN_THE_END])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(moves, max_size=60))
 def test_nobody_goes_on_too_early_and_everybody_in_the_end(history):
     """Safe at every view, and live once the views have caught up."""

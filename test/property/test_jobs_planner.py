@@ -125,7 +125,7 @@ def lived(data, steps):
     return cluster
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(jobsets(), STEPS)
 def test_it_comes_to_rest(data, steps):
     """Carrying plans out ends, and then there is nothing to do, whatever happened before."""
@@ -135,7 +135,7 @@ def test_it_comes_to_rest(data, steps):
     assert cluster.plan().empty
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(jobsets(), lives("edit"))
 def test_a_finished_jobset_has_no_running_job(data, steps):
     """However it ended, and whatever came before, nothing of it goes on."""
@@ -148,7 +148,7 @@ def test_a_finished_jobset_has_no_running_job(data, steps):
     assert [] == [name for name in cluster.jobs if cluster.job(name).status.finished is None]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(jobsets(), STEPS, st.randoms(use_true_random=False))
 def test_the_order_of_jobs_does_not_matter(data, steps, random):
     """A cache may list Jobs in any order."""
@@ -169,7 +169,7 @@ def test_the_order_of_jobs_does_not_matter(data, steps, random):
     )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(jobsets(), STEPS)
 def test_restart_counters_never_go_back(data, steps):
     """Counters grow, by one at a time, and a finished JobSet stays as it ended."""
@@ -186,7 +186,7 @@ def test_restart_counters_never_go_back(data, steps):
         before = after
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(jobsets(), STEPS, st.lists(st.booleans(), min_size=2, max_size=6))
 def test_one_failure_counts_once_under_stale_caches(data, steps, stale):
     """Passes on an old cache never count a failure twice: their write conflicts.
@@ -228,7 +228,7 @@ def test_one_failure_counts_once_under_stale_caches(data, steps, stale):
     assert counted[0] <= counted[1] <= counted[0] + restarted
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     jobsets(LENIENT, 99), STEPS, st.lists(st.lists(STEP_KINDS, min_size=9, max_size=9), max_size=5)
 )
@@ -252,7 +252,7 @@ def test_it_never_hangs(data, steps, rounds):
                 step(cluster, kind, number)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(jobsets(), STEPS)
 def test_plans_respect_what_is_there(data, steps):
     """Nothing is created that exists, and nothing deleted that goes already."""

@@ -141,4 +141,4 @@ class StoreModel(RuleBasedStateMachine):
 
 
 TestStoreModel = StoreModel.TestCase
-TestStoreModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestStoreModel.settings = settings(max_examples=60, stateful_step_count=30)

@@ -62,7 +62,7 @@ class View:
                 target.pop(thing.metadata.name, None)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(steps=STEPS)
 def test_a_slow_reader_ends_with_the_same_view(steps):
     """However reads and changes interleave, the view ends right and the buffer stays bounded."""

@@ -338,6 +338,6 @@ class FaultyStreamingWatch(FaultyWatch):
 
 
 TestFaultyWatch = FaultyWatch.TestCase
-TestFaultyWatch.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)
+TestFaultyWatch.settings = settings(max_examples=80, stateful_step_count=60)
 TestFaultyStreamingWatch = FaultyStreamingWatch.TestCase
-TestFaultyStreamingWatch.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)
+TestFaultyStreamingWatch.settings = settings(max_examples=80, stateful_step_count=60)

@@ -188,5 +188,5 @@ class WorkQueueLaws(RuleBasedStateMachine):
             assert self.model.failures.get(item, 0) == self.queue.num_requeues(item)
 
 
-WorkQueueLaws.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+WorkQueueLaws.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
 test_workqueue_laws = WorkQueueLaws.TestCase

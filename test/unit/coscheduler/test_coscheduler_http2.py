@@ -211,7 +211,7 @@ def test_a_client_that_is_to_connect_anew():
     assert pair.session.open == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_nothing_that_comes_does_more_than_end_the_connection(data):
     """Whole requests, cut short, with bytes put in, or no HTTP/2 at all."""

@@ -1,0 +1,76 @@
+"""Time-outs of tests grow with the load of the machine."""
+
+import asyncio
+import time
+
+import pytest
+
+from support import patience
+
+
+@pytest.mark.parametrize(
+    ("work", "load", "cores", "factor"),
+    [
+        pytest.param(1.0, 0.0, 2, 1.0, id="the idle reference machine"),
+        pytest.param(0.5, 0.3, 8, 1.0, id="a faster one waits no less"),
+        pytest.param(3.0, 1.0, 2, 3.0, id="a third of a core"),
+        pytest.param(1.0, 12.0, 2, 6.0, id="many others run, though not this moment"),
+        pytest.param(8.0, 12.0, 2, 8.0, id="the larger of both"),
+        pytest.param(99.0, 99.0, 1, 20.0, id="what hangs ends some day"),
+    ],
+)
+def test_factor(work, load, cores, factor):
+    """The share of a core that this process gets, or the load average; at least 1, and bounded."""
+    assert patience.factor_of(work * patience.REFERENCE_S, load, cores) == pytest.approx(factor)
+
+
+def test_the_factor_is_measured_once(request):
+    """It is within its bounds, and is shown before the tests."""
+    assert 1.0 <= patience.FACTOR <= patience.MOST
+    header = request.config.pluginmanager.hook.pytest_report_header(
+        config=request.config, start_path=request.config.rootpath
+    )
+    assert f"times {patience.FACTOR:.1f}" in str(header)
+
+
+def test_a_test_s_time_out_is_scaled(request):
+    """That of the configuration, where a test has no other."""
+    seconds = float(request.config.getini("timeout"))
+    assert request.node.get_closest_marker("timeout").args == (patience.scaled(seconds),)
+
+
+@pytest.mark.timeout(50)
+def test_a_mark_s_time_out_is_scaled(request):
+    """That of the test's own mark."""
+    assert request.node.get_closest_marker("timeout").args == (patience.scaled(50),)
+
+
+@pytest.mark.looptime
+async def test_eventually_and_timeout(monkeypatch):
+    """Both give up after the scaled time, and not before."""
+    monkeypatch.setattr(patience, "FACTOR", 3.0)
+    loop = asyncio.get_running_loop()
+    with pytest.raises(AssertionError, match=r"not true within 30\.0 s"):
+        await patience.eventually(lambda: False, 10.0)
+    assert loop.time() == pytest.approx(30.0, abs=0.1)
+    with pytest.raises(TimeoutError):
+        async with patience.timeout(10.0):
+            await asyncio.sleep(1e6)
+    assert loop.time() == pytest.approx(60.0, abs=0.1)
+    assert await patience.eventually(lambda: "yes") == "yes"
+
+
+def test_wait_for(monkeypatch):
+    """It returns what is true, takes a failed assert for not yet, and gives up in scaled time."""
+    monkeypatch.setattr(patience, "FACTOR", 2.0)
+    answers = iter([0, None, "yes"])
+    assert patience.wait_for(lambda: next(answers), poll_s=0.0) == "yes"
+
+    def never():
+        assert answers is None, "not yet"
+
+    began = time.monotonic()
+    with pytest.raises(AssertionError, match="not true within") as caught:
+        patience.wait_for(never, 0.02, poll_s=0.001)
+    assert time.monotonic() - began > 0.04
+    assert "not yet" in str(caught.value.__cause__)
