@@ -6,17 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from jobsetpy.aio import ManualClock
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain.epochs.accounts import account, record_of
-from jobsetpy.domain.epochs.decision import decide_epochs, expected_pods
+from jobsetpy.domain.epochs.decision import expected_pods
 from jobsetpy.domain.epochs.ledger import EpochLedger
+from jobsetpy.domain.epochs.plan import EpochMemory, ObservedEpochs, plan_epochs
 from jobsetpy.domain.membership import AttemptKey
-from jobsetpy.informers import OWNER_UID, StoreWriter
-from jobsetpy.reconcilers._epoch_memory import EpochMemories
-from jobsetpy.reconcilers._epoch_watch import EpochWatch
+from jobsetpy.domain.plan import Moment
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 SIZE = 3
@@ -61,35 +61,15 @@ def make_job(jobset):
     )  # fmt: skip
 
 
-class Clock:
-    """A clock that stands still until told."""
-
-    def __init__(self):
-        self.now_s = 0.0
-
-    def monotonic(self):
-        """Seconds."""
-        return self.now_s
-
-
 class Manager:
-    """The event side of a manager on caches that it fills itself."""
+    """A manager's ledger and plans, on caches that it fills itself."""
 
     def __init__(self, jobset, job, clock):
-        self.jobsets = StoreWriter(JobSet, indexes=[], tallies=[])
-        self.jobsets.replace([jobset], "1")
-        jobs = StoreWriter(Job, indexes=[OWNER_UID], tallies=[])
-        jobs.replace([job], "1")
+        self.jobset = jobset
+        self.job = job
         self.ledger = EpochLedger()
         self.ledger.job_changed(None, job)
-        self.memories = EpochMemories()
-        self.watch = EpochWatch(
-            jobsets=self.jobsets.store,
-            jobs=jobs.store,
-            ledger=self.ledger,
-            memories=self.memories,
-            clock=clock,
-        )
+        self.memory = EpochMemory()
         self.pods = {}
         self.clock = clock
 
@@ -97,24 +77,46 @@ class Manager:
         """A pod's event, as its handler takes it."""
         old = self.pods.get(pod.metadata.name)
         self.pods[pod.metadata.name] = pod
-        if old is not None:
-            self.watch.pod_changed(old, pod)
-        self.memories.saw_pod(pod)
-        self.ledger.pod_changed(old, pod)
+        self.ledger.pod_changed(old, pod, self.clock.monotonic())
 
-    def decide(self, jobset):
-        """A pass on the JobSet as it is."""
-        memory = self.memories.of(jobset)
-        memory.saw_synced(
-            jobset.status.synced_epoch, self.memories.newest_version, self.clock.monotonic()
+    def reconcile(self, stored):
+        """Plan on the cached JobSet, and again on the stored one when that is another; its status.
+
+        What is noted of the status that was written is what the API server answers.
+        """
+        plan = self.plan(self.jobset)
+        if plan.status is not None and self.jobset is not stored:
+            self.jobset = stored
+            plan = self.plan(stored)
+        notes = self.ledger.notes(AttemptKey.of(stored))
+        if plan.status is not None:
+            self.note(plan.status.status)
+        self.ledger.forget_notes(AttemptKey.of(stored), notes)
+        self.memory = plan.memory
+        return None if plan.status is None else plan.status.status
+
+    def plan(self, jobset):
+        """What the real reconciler does before it writes."""
+        self.note(jobset.status)
+        group = AttemptKey.of(jobset)
+        observed = ObservedEpochs(
+            jobset=jobset,
+            pods=self.ledger.histogram(group),
+            notes=self.ledger.notes(group),
+            job_of=lambda _pod: self.job,
+            members=lambda: ([self.job], list(self.pods.values())),
         )
-        pods = self.ledger.histogram(AttemptKey.of(jobset))
-        return decide_epochs(jobset, pods, memory.cause), self.memories.newest_version
+        return plan_epochs(observed, self.memory, Moment(self.clock.now(), self.clock.monotonic()))
 
-    def wrote(self, jobset, version):
-        """The answer to a write of the synced epoch."""
-        memory = self.memories.of(jobset)
-        memory.saw_synced(jobset.status.synced_epoch, version, self.clock.monotonic())
+    def note(self, status):
+        """An epoch is seen or written."""
+        self.ledger.note_status(
+            AttemptKey.of(self.jobset),
+            status.synced_epoch,
+            status.deprecated_epoch,
+            self.ledger.newest_version,
+            self.clock.monotonic(),
+        )
 
 
 class EarlyMachine(RuleBasedStateMachine):
@@ -126,7 +128,7 @@ class EarlyMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.jobset = make_jobset()
         self.job = make_job(self.jobset)
         self.version = 100
@@ -248,18 +250,19 @@ class EarlyMachine(RuleBasedStateMachine):
     @rule()
     def manager_sees_jobset(self):
         """The JobSet as it is now."""
-        self.manager.jobsets.apply(self.jobset)
+        self.manager.jobset = self.jobset
 
     @rule()
     def manager_decides(self):
         """A pass; a decision on an old JobSet is refused and made again."""
-        decision, version = self.manager.decide(self.jobset)
-        if decision.synced is not None:
-            self.set_status(synced_epoch=decision.synced, in_place_restart=decision.record)
-            self.manager.wrote(self.jobset, version)
-        elif decision.deprecated is not None:
-            record = decision.record or self.jobset.status.in_place_restart
-            self.set_status(deprecated_epoch=decision.deprecated, in_place_restart=record)
+        status = self.manager.reconcile(self.jobset)
+        if status is not None:
+            self.set_status(
+                synced_epoch=status.synced_epoch,
+                deprecated_epoch=status.deprecated_epoch,
+                in_place_restart=status.in_place_restart,
+            )
+            self.manager.jobset = self.jobset
 
     @rule()
     def the_protocol_goes_on(self):
@@ -305,7 +308,7 @@ class EarlyMachine(RuleBasedStateMachine):
             self.status_arrives(name)
             while self.history[name]:
                 self.manager_sees_pod(name)
-        self.clock.now_s += 60
+        self.clock.advance(60)
 
     # -- what holds ---------------------------------------------------------------------------
 
@@ -374,5 +377,4 @@ def test_a_failure_is_seen_at_once(number, code):
     machine.manager_decides()
 
     assert (1, 1) == (machine.jobset.status.synced_epoch, machine.jobset.status.deprecated_epoch)
-    memory = machine.manager.memories.get(machine.jobset)
-    assert code == memory.cause.container.exit_code
+    assert code == machine.manager.memory.cause.container.exit_code

@@ -482,7 +482,9 @@ def _reordered(manager: Manager, order: list[int], place_of: dict[int, int]) -> 
     view = manager.view
     return manager._replace(
         view=view._replace(
-            pods=tuple(view.pods[i] for i in order), fresh=tuple(view.fresh[i] for i in order)
+            pods=tuple(view.pods[i] for i in order),
+            fresh=tuple(view.fresh[i] for i in order),
+            failures=tuple((place_of[slot], *seen) for slot, *seen in view.failures),
         ),
         queue=tuple((place_of[slot], pod) for slot, pod in manager.queue),
     )

@@ -20,11 +20,10 @@ from jobsetpy.aio import ManualClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain.epochs.failures import Cause, Sign
-from jobsetpy.domain.epochs.ledger import EpochLedger
+from jobsetpy.domain.epochs.failures import Cause, Failure, Sign, SyncedMark, sign_of
+from jobsetpy.domain.epochs.plan import EpochMemory
+from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.errors import ConflictError
-from jobsetpy.reconcilers._epoch_memory import EpochMemories
-from jobsetpy.reconcilers._epoch_watch import EpochWatch
 from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettings
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request
 from jobsetpy.testing import store_of
@@ -51,13 +50,16 @@ class View(NamedTuple):
     """What a manager knows, apart from which version of the JobSet it has cached.
 
     ``fresh`` says of each cached pod whether it changed since the synced epoch was seen. ``cause``
-    is an early failure: epoch and sign. ``synced`` is the epoch that is remembered as synced.
+    is an early failure: epoch and sign. ``synced`` and ``deprecated`` are the epochs that the ledger
+    knows. ``failures`` are those that are not judged yet: the pod's slot, before and after.
     """
 
     pods: tuple[tuple[Any, ...], ...]
     fresh: tuple[bool, ...]
     cause: tuple[int, str] | tuple[()] = ()
     synced: int = 0
+    deprecated: int = 0
+    failures: tuple[tuple[int, tuple[Any, ...], tuple[Any, ...]], ...] = ()
 
 
 class Pass(NamedTuple):
@@ -208,36 +210,51 @@ class _Manager:
         jobsets = store_of(JobSet, [self.jobset])
         jobs = store_of(Job, [job_of(size)], indexes=[OWNER_UID])
         pods = store_of(ChildPod, [pod for pod in self.pods if pod is not None])
-        self.ledger = EpochLedger()
+        self.reconciler = PodEpochsReconciler(
+            server, jobsets=jobsets, jobs=jobs, pods=pods, events=_NoEvents(),
+            settings=PodEpochsSettings(), clock=self.clock,
+        )  # fmt: skip
+        self.ledger = self.reconciler.ledger
         self.ledger.job_changed(None, job_of(size))
-        self.memories = EpochMemories()
-        self.memories.newest_version = NEW if any(view.fresh) else MARK
-        memory = self.memory = self.memories.of(self.jobset)
-        if view.synced:
-            memory.saw_synced(view.synced, MARK, self.clock.monotonic())
-        if view.cause:
-            memory.cause = Cause(view.cause[0], Sign(view.cause[1]), "p")
         for pod in self.pods:
             self.ledger.pod_changed(None, pod)
-        self.watch = EpochWatch(
-            jobsets=jobsets, jobs=jobs, ledger=self.ledger, memories=self.memories,
-            clock=self.clock,
-        )  # fmt: skip
-        self.reconciler = PodEpochsReconciler(
-            server, jobsets=jobsets, jobs=jobs, pods=pods, ledger=self.ledger,
-            memories=self.memories, events=_NoEvents(), settings=PodEpochsSettings(),
-            clock=self.clock,
+        self.ledger.newest_version = NEW if any(view.fresh) else MARK
+        self.key = AttemptKey.of(self.jobset)
+        group = self.group = self.ledger._attempts[self.key]
+        if view.synced:
+            group.mark = SyncedMark(view.synced, MARK, self.clock.monotonic())
+        group.deprecated = view.deprecated
+        self.failures = {_failure(*seen): seen for seen in view.failures}
+        group.failures = list(self.failures)
+        cause = Cause(view.cause[0], Sign(view.cause[1]), "p") if view.cause else None
+        self.reconciler._memories.keep(KEY, EpochMemory(uid="js-uid", cause=cause))
+
+    def view(
+        self,
+        pods: tuple[tuple[Any, ...], ...],
+        versions: list[int],
+        change: tuple[int, tuple[Any, ...], tuple[Any, ...]] | None = None,
+    ) -> View:
+        """What it knows now, after the change of a pod that it was told of."""
+        known = self.reconciler._memories.of(KEY).cause
+        cause: tuple[int, str] | tuple[()] = ()
+        if known is not None and known.sign is not None:
+            cause = (known.epoch, known.sign.value)
+        mark = self.group.mark
+        fresh = tuple(bool(pod) and v > mark.version for pod, v in zip(pods, versions, strict=True))
+        failures = [self.failures.get(one, change) for one in self.group.failures]
+        return View(
+            pods, fresh, cause, mark.epoch, self.group.deprecated,
+            tuple(seen for seen in failures if seen is not None),
         )  # fmt: skip
 
-    def view(self, pods: tuple[tuple[Any, ...], ...], versions: list[int]) -> View:
-        """What it knows now."""
-        memory = self.memory
-        cause: tuple[int, str] | tuple[()] = ()
-        if memory.cause is not None and memory.cause.sign is not None:
-            cause = (memory.cause.epoch, memory.cause.sign.value)
-        mark = memory._synced_version
-        fresh = tuple(bool(pod) and v > mark for pod, v in zip(pods, versions, strict=True))
-        return View(pods, fresh, cause, memory._synced)
+
+def _failure(slot: int, old: tuple[Any, ...], new: tuple[Any, ...]) -> Failure:
+    before, after = pod_of(slot, old, NEW), pod_of(slot, new, NEW + 1)
+    assert before is not None
+    sign = sign_of(before, after)
+    assert sign is not None
+    return Failure(sign, old[0], before, after, 0.0)
 
 
 @cache
@@ -249,11 +266,11 @@ def see_pod(
     old, new = manager.pods[slot], pod_of(slot, pod, NEW + 1)
     asked = False
     if old is not None or new is not None:
-        asked = bool(manager.watch.on_pod(Event(old, new)))
+        asked = bool(manager.reconciler.on_pod(Event(old, new)))
     pods = (*view.pods[:slot], pod, *view.pods[slot + 1 :])
     versions = [*manager.versions]
     versions[slot] = NEW + 1
-    return manager.view(pods, versions), asked
+    return manager.view(pods, versions, (slot, view.pods[slot], pod)), asked
 
 
 @cache
@@ -274,7 +291,7 @@ def reconcile(
     server = _Server(stored, size, 7 if behind else 5, max_restarts)
     manager = _Manager(view, cached, 5, server=server, max_restarts=max_restarts)
     if waiting:
-        manager.reconciler.own_status.expect_version(KEY, "js-uid", "6", cached="5")
+        manager.reconciler.expectations.expect_version(KEY, "js-uid", "6", cached="5")
     run(manager.reconciler.reconcile(Request(KEY)))
     return Pass(manager.view(view.pods, manager.versions), server.written, server.gets > 0)
 

@@ -29,11 +29,8 @@ from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
 from jobsetpy.domain.conditions import finished
 from jobsetpy.domain.epochs.accounts import account
 from jobsetpy.domain.epochs.decision import expected_pods
-from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.features import Features
 from jobsetpy.errors import ConflictError
-from jobsetpy.reconcilers._epoch_memory import EpochMemories
-from jobsetpy.reconcilers._epoch_watch import EpochWatch
 from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettings
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request, enqueue_self
 from jobsetpy.testing import store_writer_of
@@ -578,18 +575,12 @@ class Manager:
         self.pods = store_writer_of(ChildPod)
         self.seen_jobset = self.seen_jobs = world.number
         self.wrote_jobset = self.wrote_jobs = 0
-        self.ledger, memories = EpochLedger(), EpochMemories()
-        watch = EpochWatch(
-            jobsets=self.jobsets.store, jobs=self.jobs.store, ledger=self.ledger,
-            memories=memories, clock=world.clock,
-        )  # fmt: skip
-        self.watch = watch
         self.epochs = PodEpochsReconciler(
             world, jobsets=self.jobsets.store, jobs=self.jobs.store, pods=self.pods.store,  # type: ignore[arg-type]
-            ledger=self.ledger, memories=memories, events=self,  # type: ignore[arg-type]
+            events=self,  # type: ignore[arg-type]
             settings=PodEpochsSettings(), clock=world.clock,
         )  # fmt: skip
-        self.own = self.epochs.own_status.handler(enqueue_self)
+        self.own = self.epochs.expectations.handler(enqueue_self)
         for name, data in world.jobs.items():
             self._take_job(name, decoded(Job, data))
         for pod in world.pods.values():
@@ -628,11 +619,11 @@ class Manager:
         self._take_pod(*self.pod_events.popleft())
 
     def _take_job(self, name: str, job: Job | None) -> None:
-        if _take(self.jobs, self.watch.on_job, name, job):
+        if _take(self.jobs, self.epochs.on_job, name, job):
             self.asked_epochs = True
 
     def _take_pod(self, name: str, pod: ChildPod | None) -> None:
-        if _take(self.pods, self.watch.on_pod, name, pod):
+        if _take(self.pods, self.epochs.on_pod, name, pod):
             self.asked_epochs = True
 
     def pass_epochs(self) -> None:

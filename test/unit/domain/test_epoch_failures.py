@@ -7,7 +7,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain.epochs.failures import Cause, Sign, judge, sign_of
+from jobsetpy.domain.epochs.failures import Cause, Failure, Sign, judge, sign_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 RESTART_ALL = {
@@ -135,7 +135,7 @@ def verdict(observed, old, new, of_job=None):
     """What becomes of a change."""
     sign = sign_of(old, new)
     assert sign is not None
-    return judge(observed, of_job or job(), old, new, sign=sign, epoch=1)
+    return judge(observed, of_job or job(), Failure(sign, 1, old, new, 0.0))
 
 
 def fail_job(**rule):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.domain.epochs.ledger import EpochLedger
+from jobsetpy.domain.epochs.ledger import MAX_FAILURES, EpochLedger, Notes
 from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded
 
@@ -319,3 +322,107 @@ def test_nothing_is_left_when_all_is_gone():
         book.pod_changed(each, None)
 
     assert 0 == len(book)
+
+
+class TestNotes:
+    def failed(self, name="p", epoch=1):
+        """A pod before and after its failure."""
+        return pod(name, epoch), pod(name, epoch, phase="Failed")
+
+    def test_failures_are_noted_until_they_are_judged(self):
+        """What is noted meanwhile stays."""
+        book = ledger()
+        assert GROUP == book.pod_changed(*self.failed("a"), 3.0)
+        seen = book.notes(GROUP)
+        book.note_status(GROUP, 1, 0, 0, 0.0)
+        book.pod_changed(*self.failed("b"), 4.0)
+        book.forget_notes(GROUP, seen)
+
+        assert [("a", 1, 3.0)] == [(f.old.metadata.name, f.epoch, f.at) for f in seen.failures]
+        assert ["b"] == [f.old.metadata.name for f in book.notes(GROUP).failures]
+
+    def test_only_the_newest_epoch_and_only_some(self):
+        """However many pods fail, a few are kept; those of an older epoch make room."""
+        book = ledger()
+        for number in range(MAX_FAILURES + 5):
+            book.pod_changed(*self.failed(f"p{number}"))
+        assert MAX_FAILURES == len(book.notes(GROUP).failures)
+
+        book.pod_changed(*self.failed("q", 2))
+        book.pod_changed(*self.failed("r", 1))
+        assert ["q"] == [f.old.metadata.name for f in book.notes(GROUP).failures]
+
+    def test_failures_newer_than_the_known_epoch_are_kept(self):
+        """They are judged when the JobSet's cache has come so far."""
+        book = ledger()
+        book.note_status(GROUP, 1, 0, 0, 0.0)
+        book.pod_changed(*self.failed("a", 2))
+        book.forget_notes(GROUP, book.notes(GROUP))
+        assert 1 == len(book.notes(GROUP).failures)
+
+        book.note_status(GROUP, 2, 1, 0, 0.0)
+        book.forget_notes(GROUP, book.notes(GROUP))
+        assert () == book.notes(GROUP).failures
+
+    def test_an_epoch_that_is_over_has_no_failures(self):
+        """All its pods end, one after the other."""
+        book = ledger()
+        book.note_status(GROUP, 1, 1, 0, 0.0)
+
+        book.pod_changed(*self.failed("a", 1))
+        assert () == book.notes(GROUP).failures
+
+    def test_pods_of_others(self):
+        """A pod that belongs to no group fails unnoticed."""
+        book = ledger()
+        before, after = pod(epoch=1, owner="other"), pod(epoch=1, owner="other", phase="Failed")
+
+        assert book.pod_changed(before, after) is None
+        assert Notes() == book.notes(AttemptKey("ns", "other", "o", 0))
+
+    def test_a_job_that_is_made_anew(self):
+        """Its name is noted when it begins to go, if it was asked for."""
+        book = EpochLedger()
+        asked, going = annotated(job()), annotated(job(), deleting=True)
+        book.job_changed(None, asked)
+        book.job_changed(None, job("two"))
+
+        assert GROUP == book.job_changed(asked, going)
+        assert "job" == book.notes(GROUP).remade
+        assert book.job_changed(going, going) is None
+        book.forget_notes(GROUP, book.notes(GROUP))
+        assert "" == book.notes(GROUP).remade
+
+        book.job_changed(job("two"), None)
+        assert "" == book.notes(GROUP).remade
+
+    def test_when_epochs_came_up(self):
+        """The newest one, and the latest that all pods were at."""
+        book = ledger()
+        book.pod_changed(None, pod("a", 1), 1.0)
+        book.pod_changed(None, pod("b", 1), 2.0)
+        notes = book.notes(GROUP)
+        assert ((1, 1.0), (1, 1.0)) == (notes.opened, notes.single)
+
+        book.pod_changed(pod("a", 1), pod("a", 2), 3.0)
+        book.pod_changed(pod("b", 1), pod("b", 2), 5.0)
+        notes = book.notes(GROUP)
+        assert ((2, 3.0), (2, 5.0)) == (notes.opened, notes.single)
+
+    def test_unusable_annotations_are_numbered(self):
+        """A reconcile sees whether there are any that it has not told of."""
+        book = ledger()
+        book.pod_changed(None, pod("a", "x"))
+        assert 1 == book.notes(GROUP).invalid
+
+        book.pod_changed(pod("a", "x"), pod("a", "y"))
+        book.pod_changed(pod("a", "y"), pod("a", 1))
+        assert 2 == book.notes(GROUP).invalid
+
+
+def annotated(of, *, deleting=False):
+    """The Job with the annotation for being made anew."""
+    changes = {"annotations": {keys.RESTART_ANNOTATION: ""}}
+    if deleting:
+        changes["deletion_timestamp"] = datetime(2026, 1, 1, tzinfo=UTC)
+    return evolve(of, metadata=evolve(of.metadata, **changes))

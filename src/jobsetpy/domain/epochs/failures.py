@@ -26,6 +26,9 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.json_tree import Json, child, items, objects, text
 from jobsetpy.domain.membership import parse_count, replicated_job_of
 
+STATUS_LAG_S: Final = 30.0
+"""By then a pod's status is not older any more than the synced epoch that was seen before it."""
+
 RESTART_ACTIONS: Final = frozenset({"RestartAllContainers", "RestartPod"})
 """The kubelet's action that restarts a pod in place: as released, and as the KEP calls it."""
 
@@ -90,6 +93,57 @@ class Cause:
         return f"pod {self.name!r} failed" + (f" ({details})" if details else "")
 
 
+@attrs.frozen(eq=False)
+class Failure:
+    """A change of a pod that may mean a failure, noted for the next reconcile to judge.
+
+    Args:
+        sign: what ``sign_of`` made of the two.
+        epoch: the pod's.
+        old: the pod before.
+        new: the pod after, ``None`` if it is gone.
+        at: when it was seen, on the monotonic clock.
+    """
+
+    sign: Sign
+    epoch: int
+    old: ChildPod
+    new: ChildPod | None
+    at: float
+
+
+@attrs.frozen
+class SyncedMark:
+    """How far the pods' events had come when an epoch was seen synced.
+
+    Args:
+        epoch: that was synced.
+        version: newest resourceVersion of a pod by then.
+        at: when that was, on the monotonic clock.
+    """
+
+    epoch: int = 0
+    version: int = 0
+    at: float = 0.0
+
+    def shows_run(self, epoch: int, version: int, now: float) -> bool:
+        """Whether what a pod's status shows as running surely runs at ``epoch``.
+
+        A status may be left from the run before: the agent's patch and the kubelet's reports are
+        not in step. A worker of this epoch starts only after the epoch was synced, so a status that
+        was in the cache by then shows none. One written later shows none of an older run, since by
+        then every pod's kubelet had removed those; after a while, neither does any.
+
+        Args:
+            epoch: the pod's.
+            version: the pod's resourceVersion.
+            now: on the monotonic clock.
+        """
+        if epoch != self.epoch:
+            return False
+        return now - self.at >= STATUS_LAG_S or version > self.version
+
+
 def sign_of(old: ChildPod, new: ChildPod | None) -> Sign | None:
     """What a pod's change may mean; O(1) and cheap, since it is asked for every change.
 
@@ -120,19 +174,15 @@ def sign_of(old: ChildPod, new: ChildPod | None) -> Sign | None:
     return None
 
 
-def judge(
-    jobset: JobSet, job: Job, old: ChildPod, new: ChildPod | None, *, sign: Sign, epoch: int
-) -> Cause | None:
-    """Whether a sign means that the pod's epoch is over.
+def judge(jobset: JobSet, job: Job, failure: Failure) -> Cause | None:
+    """Whether what was seen of a pod means that its epoch is over.
 
     Args:
-        jobset: alive, whose group was complete at ``epoch``.
+        jobset: alive, whose group was complete at the pod's epoch.
         job: the pod's controller.
-        old: the pod before.
-        new: the pod now.
-        sign: what ``sign_of`` made of the two.
-        epoch: the pod's.
+        failure: what was seen.
     """
+    sign, epoch, old, new = failure.sign, failure.epoch, failure.old, failure.new
     template = _template(jobset, job, old)
     if template is None or _is_ending(job):
         return None

@@ -1,15 +1,48 @@
-"""Epochs of all JobSets' pods, counted as they change; see :mod:`domain.membership_ledger`."""
+"""Epochs of all JobSets' pods, counted as they change; see :mod:`domain.membership_ledger`.
+
+Beside counts it notes, in O(1) and without judging any of it, what a plan could not read from the
+present state: failures as they showed for a moment, a Job that goes to be made anew, and when the
+newest epoch and the latest single one came up.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+import attrs
+
+from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.meta import version_number
 from jobsetpy.domain.epochs.decision import INVALID, Histogram, InvalidEpoch, parse_epoch
+from jobsetpy.domain.epochs.failures import Failure, Sign, SyncedMark, sign_of
 from jobsetpy.domain.membership import AttemptKey, attempt_of
 from jobsetpy.domain.membership_ledger import MembershipLedger
+
+MAX_FAILURES: Final = 16
+"""So many unjudged failures of an attempt are kept; one that counts is enough."""
+
+
+@attrs.frozen
+class Notes:
+    """What happened to an attempt's pods since its epochs were last decided on.
+
+    Args:
+        failures: the first few changes of pods that may mean a failure, all of one epoch.
+        remade: name of a Job that goes to be made anew on request, or "".
+        invalid: how often a pod with an unusable annotation has appeared.
+        opened: the newest epoch that a pod has come to, and when the first one did.
+        single: the latest epoch that all pods were at, and since when.
+    """
+
+    failures: tuple[Failure, ...] = ()
+    remade: str = ""
+    invalid: int = 0
+    opened: tuple[int, float] = (0, 0.0)
+    single: tuple[int, float] = (0, 0.0)
+
 
 # What is counted of a pod: its annotation as it is (it is parsed only when something has changed),
 # restarts, whether it is being deleted, name and UID; nothing but the fact if it has succeeded.
@@ -84,15 +117,51 @@ class _Counts:
 
 
 class _Attempt(_Counts):
-    """Pods of all Jobs of an attempt, and what those Jobs' status says."""
+    """Pods of all Jobs of an attempt, what those Jobs' status says, and what is noted of them."""
 
-    __slots__ = ("jobs", "lost", "succeeded_by_jobs")
+    __slots__ = (
+        *("deprecated", "failures", "invalid_seen", "jobs", "lost", "mark", "opened"),
+        *("remade", "single", "succeeded_by_jobs"),
+    )
 
     def __init__(self) -> None:
         super().__init__()
         self.jobs = 0
         self.succeeded_by_jobs = 0
         self.lost = 0
+        self.mark = SyncedMark()
+        self.deprecated = 0
+        self.failures: list[Failure] = []
+        self.remade = ""
+        self.invalid_seen = 0
+        self.opened = self.single = (0, 0.0)
+
+    def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
+        """Number those that appear."""
+        super().note(invalid, sign)
+        if sign > 0:
+            self.invalid_seen += len(invalid)
+
+    def note_failure(self, failure: Failure) -> None:
+        """Keep a failure, unless there are enough, or some of a newer epoch."""
+        known = self.failures
+        if known and known[0].epoch != failure.epoch:
+            if failure.epoch < known[0].epoch:
+                return
+            known.clear()
+        if len(known) < MAX_FAILURES:
+            known.append(failure)
+
+    def note_epochs(self, now: float) -> None:
+        """Note which epochs are new, after a change of a pod."""
+        epochs = self.epochs
+        if not epochs:
+            return
+        newest = max(epochs)
+        if newest > self.opened[0]:
+            self.opened = (newest, now)
+        if len(epochs) == 1 and newest != self.single[0]:
+            self.single = (newest, now)
 
     def pod_counted(self, job: _Job, counts: _Counts, pod: _Pod, number: int) -> bool:  # noqa: ARG002 - the ledger's protocol
         """A pod counts for the attempt as it does for its Job."""
@@ -111,12 +180,113 @@ class _Attempt(_Counts):
 
 
 class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
-    """Counts of epochs per JobSet and attempt, kept up to date by events in O(1)."""
+    """Counts of epochs per JobSet and attempt, kept up to date by events in O(1).
 
-    __slots__ = ()
+    Attributes:
+        newest_version: highest resourceVersion of a pod that was seen.
+    """
+
+    __slots__ = ("newest_version",)
 
     def __init__(self) -> None:
         super().__init__(_read_pod, _read_job, _Counts, _Attempt)
+        self.newest_version = 0
+
+    def pod_changed(
+        self, old: ChildPod | None, new: ChildPod | None, now: float = 0.0
+    ) -> AttemptKey | None:
+        """Take a pod's change into account.
+
+        Args:
+            old: the pod as it was at the event before, ``None`` if it is new.
+            new: the pod now, ``None`` if it is gone.
+            now: on the monotonic clock.
+
+        Returns:
+            The attempt of which something changed or was noted, or ``None``.
+        """
+        if new is not None:
+            version = version_number(new.metadata.resource_version)
+            self.newest_version = max(self.newest_version, version)
+        changed = super().pod_changed(old, new)
+        if changed is not None and changed in self._attempts:
+            self._attempts[changed].note_epochs(now)
+        return (None if old is None else self._note_failure(old, new, now)) or changed
+
+    def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
+        sign = sign_of(old, new)
+        key = None if sign is None else self.group_of_pod(old)
+        if sign is None or key is None:
+            return None
+        attempt, epoch = self._attempts[key], parse_epoch(old.metadata.annotations.epoch)
+        if epoch <= attempt.deprecated:
+            return None  # it is over, whatever becomes of its pods
+        if sign is Sign.CONTAINER_FAILED and not attempt.mark.shows_run(
+            epoch, version_number(old.metadata.resource_version), now
+        ):
+            return None
+        attempt.note_failure(Failure(sign, epoch, old, new, now))
+        return key
+
+    def job_changed(self, old: Job | None, new: Job | None, now: float = 0.0) -> AttemptKey | None:
+        """Take a Job's change into account: it may bring its pods into an attempt, or out of it.
+
+        Args:
+            old: the Job before, ``None`` if it is new.
+            new: the Job now, ``None`` if it is gone.
+            now: on the monotonic clock.
+
+        Returns:
+            The attempt of which something changed or was noted (the one joined, if one is left for
+            another), or ``None``.
+        """
+        remade = None
+        if old is not None and _goes_to_be_remade(old, new) and old.metadata.uid in self._jobs:
+            remade = self._jobs[old.metadata.uid][0]
+            self._attempts[remade].remade = old.metadata.name
+        changed = super().job_changed(old, new)
+        if changed is not None and changed in self._attempts:
+            self._attempts[changed].note_epochs(now)
+        return changed or remade
+
+    def notes(self, group: AttemptKey) -> Notes:
+        """What was noted of an attempt, as it is now."""
+        known = self._attempts.get(group)
+        if known is None:
+            return Notes()
+        failures = tuple(known.failures)
+        return Notes(failures, known.remade, known.invalid_seen, known.opened, known.single)
+
+    def forget_notes(self, group: AttemptKey, notes: Notes) -> None:
+        """What was noted so far has been judged, but for what is newer than the synced epoch."""
+        known = self._attempts.get(group)
+        if known is None:
+            return
+        if notes.failures:
+            newest = known.mark.epoch
+            known.failures = [
+                one for one in known.failures if one.epoch > newest or one not in notes.failures
+            ]
+        if known.remade == notes.remade:
+            known.remade = ""
+
+    def note_status(
+        self, group: AttemptKey, synced: int, deprecated: int, version: int, now: float
+    ) -> None:
+        """Take the JobSet's epochs into account, as they were seen or written.
+
+        Args:
+            group: the JobSet's present attempt.
+            synced: its synced epoch.
+            deprecated: its deprecated epoch.
+            version: ``newest_version`` before the synced epoch was seen or written.
+            now: on the monotonic clock.
+        """
+        known = self._attempts.get(group)
+        if known is not None:
+            known.deprecated = deprecated
+            if synced != known.mark.epoch:
+                known.mark = SyncedMark(synced, version, now)
 
     def histogram(self, group: AttemptKey) -> Histogram:
         """The pods of the Jobs of one attempt; a live view, to be used at once.
@@ -164,6 +334,14 @@ def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
 def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:
     key = attempt_of(job)
     return None if key is None else (key, _Job(job.status.succeeded, _lost(job)))
+
+
+def _goes_to_be_remade(old: Job, new: Job | None) -> bool:
+    """Whether a Job begins to go that carries the annotation for being made anew."""
+    if old.metadata.deletion_timestamp is not None:
+        return False
+    gone = new is None or new.metadata.deletion_timestamp is not None
+    return gone and keys.RESTART_ANNOTATION in old.metadata.annotations
 
 
 def _lost(job: Job) -> int:

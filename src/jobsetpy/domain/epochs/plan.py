@@ -1,0 +1,414 @@
+"""What one reconcile does about the epochs of a JobSet (KEP-467).
+
+``decide_epochs`` is the rule: which numbers the counts ask for. The plan adds what takes time or
+memory: which of the failures that were seen is the cause, how long a restart and its phases took,
+how long a barrier has been closed, and who holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.batch import Job
+from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.reconcile import Result
+from jobsetpy.domain import conditions as cond
+from jobsetpy.domain.epochs.decision import (
+    EpochDecision,
+    Histogram,
+    InvalidEpoch,
+    crash_loop,
+    decide_epochs,
+    group_size,
+    is_waiting,
+    left_over,
+    needs_decision,
+    next_epoch,
+    takes_part,
+)
+from jobsetpy.domain.epochs.failures import Cause, Failure, judge
+from jobsetpy.domain.epochs.laggards import laggards
+from jobsetpy.domain.epochs.ledger import Notes
+from jobsetpy.domain.membership import is_ours
+from jobsetpy.domain.plan import EmitEvent, Moment, Plan, StatusChange
+from jobsetpy.domain.status import StatusDraft
+
+LOOK_AGAIN_MAX_S: Final = 600.0
+"""Of a barrier that stays closed, the pods are looked at this often at least."""
+
+_MAX_TEXT: Final = 40
+
+Phase = Literal["detect", "deprecate", "gather", "lift"]
+"""Of a restart: until ``deprecatedEpoch`` is written; until no pod is at an older epoch; until all
+are at the new one; until ``syncedEpoch`` is written."""
+
+
+@attrs.frozen(kw_only=True)
+class ObservedEpochs:
+    """What is known of one JobSet.
+
+    Args:
+        jobset: ``None`` if it is gone.
+        pods: counts of its present attempt.
+        invalid: pods with an unusable annotation, by UID.
+        notes: what happened since the last plan.
+        job_of: finds the Job of a pod.
+        members: lists the Jobs of the present attempt and their pods; O(pods), so it is called only
+            to name some of them.
+        wait_s: until when the cache may not show own writes, in seconds from now; 0 if it does.
+        stalled_after_s: a barrier that is closed for longer is said to be stalled.
+    """
+
+    jobset: JobSet | None
+    pods: Histogram = attrs.field(factory=Histogram)
+    invalid: Mapping[str, InvalidEpoch] = attrs.field(factory=dict)
+    notes: Notes = attrs.field(factory=Notes)
+    job_of: Callable[[ChildPod], Job | None] = lambda _pod: None
+    members: Callable[[], tuple[list[Job], list[ChildPod]]] = lambda: ([], [])
+    wait_s: float = 0.0
+    stalled_after_s: float = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class EpochMemory:
+    """What is remembered of a JobSet; a new manager goes on without it.
+
+    Lost with it are at most an early detection, a measurement and the time a barrier has been
+    closed. All times are on the monotonic clock.
+
+    Args:
+        uid: of the JobSet.
+        left: it was suspended at the last plan: what was noted since then are no failures.
+        told: unusable annotations that an event has told of.
+        invalid: ``Notes.invalid`` by then.
+        cause: the failure that ended the latest epoch to end early.
+        began: first sign of the restart that is measured.
+        deprecated: its old epoch, 0 if no restart is measured.
+        deprecated_at: since when that is deprecated.
+        waiting_since: when the barrier was first seen closed.
+        look_at: when to see who holds it.
+        stall_told: the epoch whose stalled barrier an event has told of.
+        missing: how many pods the barrier waited for at the last look.
+        stalled: whether the barrier is held for so long that it was looked who holds it.
+    """
+
+    uid: str = ""
+    left: bool = False
+    told: frozenset[InvalidEpoch] = frozenset()
+    invalid: int = 0
+    cause: Cause | None = None
+    began: float = 0.0
+    deprecated: int = 0
+    deprecated_at: float = 0.0
+    waiting_since: float | None = None
+    look_at: float = 0.0
+    stall_told: int = 0
+    missing: int = 0
+    stalled: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Measures:
+    """What to count once the status is stored.
+
+    Args:
+        began: a restart began.
+        cause: what showed it; ``None`` if it was a pod at a new epoch.
+        phases: how long phases of a restart took that are over, in seconds.
+        since: when the phases began that the write ends, on the monotonic clock.
+        restart_since: when the restart began that the write ends, or ``None``.
+    """
+
+    began: bool = False
+    cause: Cause | None = None
+    phases: Mapping[Phase, float] = attrs.field(factory=dict)
+    since: Mapping[Phase, float] = attrs.field(factory=dict)
+    restart_since: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class EpochPlan(Plan[EpochMemory]):
+    """What one reconcile does.
+
+    Args:
+        judged: whether the plan has taken all notes into account.
+        measures: what to count once the status is stored.
+    """
+
+    judged: bool = False
+    measures: Measures = Measures()
+
+
+def needs_plan(jobset: JobSet, pods: Histogram, notes: Notes, memory: EpochMemory) -> bool:
+    """Whether the epochs of a JobSet need a plan; O(1), asked at each event of a pod or Job.
+
+    The JobSet's own events cause plans too, so what cannot be known here yet is seen then.
+    """
+    if not takes_part(jobset):
+        return False
+    status = jobset.status
+    if status.synced_epoch > status.deprecated_epoch and (
+        notes.remade or (notes.failures and notes.failures[0].epoch == status.synced_epoch)
+    ):
+        return True
+    return notes.invalid != memory.invalid or needs_decision(jobset, pods, memory.cause)
+
+
+def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> EpochPlan:
+    """Plan one reconcile.
+
+    Args:
+        observed: the JobSet and its counts.
+        memory: of the plan before.
+        now: on both clocks.
+    """
+    jobset = observed.jobset
+    if jobset is None:
+        return EpochPlan()
+    uid = jobset.metadata.uid
+    if memory.uid != uid:
+        memory = EpochMemory(uid=uid)
+    if not takes_part(jobset):
+        return _leave(jobset, now)
+    if observed.wait_s > 0:
+        wait = timedelta(seconds=observed.wait_s)
+        return EpochPlan(memory=memory, result=Result.requeue_after(wait))
+    cause = _find_cause(jobset, observed, memory)
+    decision = decide_epochs(jobset, observed.pods, cause or memory.cause)
+    if cause is not None and decision.empty:
+        # No restarts are left: the failed pod's agent will tell, and end the JobSet.
+        cause, decision = None, decide_epochs(jobset, observed.pods, memory.cause)
+    notices = _invalid_notices(observed, memory)
+    memory = attrs.evolve(
+        memory,
+        left=False,
+        cause=cause or memory.cause,
+        told=frozenset(observed.invalid.values()),
+        invalid=observed.notes.invalid,
+    )
+    if decision.empty:
+        plan = _wait(jobset, observed, memory, now)
+    else:
+        plan = _change(jobset, observed, decision, memory, now)
+    return attrs.evolve(plan, notices=notices, judged=True)
+
+
+def _find_cause(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory) -> Cause | None:
+    """The failure that ended the synced epoch, if one was seen and none was before."""
+    epoch, notes = jobset.status.synced_epoch, observed.notes
+    if memory.left or epoch <= jobset.status.deprecated_epoch:
+        return None
+    if memory.cause is not None and memory.cause.epoch >= epoch:
+        return None
+    if notes.remade:
+        return Cause(epoch, None, notes.remade, counted=False)
+    return next(filter(None, (_judged(jobset, observed, one) for one in notes.failures)), None)
+
+
+def _judged(jobset: JobSet, observed: ObservedEpochs, failure: Failure) -> Cause | None:
+    if failure.epoch != jobset.status.synced_epoch:
+        return None
+    job = observed.job_of(failure.old)
+    return None if job is None else judge(jobset, job, failure)
+
+
+def _leave(jobset: JobSet, now: Moment) -> EpochPlan:
+    """Take back what is not true of a JobSet any more that was suspended or has ended."""
+    memory = EpochMemory(uid=jobset.metadata.uid, left=True) if _may_resume(jobset) else None
+    if jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
+        return EpochPlan(memory=memory, judged=True)
+    draft = StatusDraft(jobset.status, now.wall)
+    changed = [draft.set(wanted, announce=False) for wanted in left_over(jobset)]
+    if not any(changed):
+        return EpochPlan(memory=memory, judged=True)
+    return EpochPlan(
+        memory=memory,
+        status=draft.change(),
+        result=Result.done(summary="no restart any more"),
+        judged=True,
+    )
+
+
+def _may_resume(jobset: JobSet) -> bool:
+    policy = jobset.spec.failure_policy
+    in_place = policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
+    return in_place and jobset.spec.suspend is True
+
+
+# ---- changes of the status -----------------------------------------------------------------------
+
+
+def _change(
+    jobset: JobSet,
+    observed: ObservedEpochs,
+    decision: EpochDecision,
+    memory: EpochMemory,
+    now: Moment,
+) -> EpochPlan:
+    if decision.crashed:
+        decision = _name_crash(jobset, observed, decision)
+    memory, measures = _measure(jobset, observed, decision, memory, now)
+    again = Result.done(summary=_summary(decision))
+    if decision.deprecated is not None:
+        wait = timedelta(seconds=observed.stalled_after_s)
+        again = Result.requeue_after(wait, summary=_summary(decision))
+    return EpochPlan(
+        memory=memory,
+        status=_status(jobset, decision, now),
+        measures=measures,
+        result=again,
+    )
+
+
+def _status(jobset: JobSet, decision: EpochDecision, now: Moment) -> StatusChange:
+    draft = StatusDraft(jobset.status, now.wall)
+    if decision.failed is not None:
+        draft.fail(decision.failed.reason, decision.failed.message)
+    ended = left_over(evolve(jobset, status=draft.status))
+    for wanted in (*decision.conditions, *ended):
+        draft.set(wanted, announce=False)
+    changes: dict[str, Any] = {
+        "synced_epoch": decision.synced,
+        "deprecated_epoch": decision.deprecated,
+        "in_place_restart": decision.record,
+    }
+    draft.evolve(**{name: value for name, value in changes.items() if value is not None})
+    draft.tell(*decision.events)
+    return draft.change()
+
+
+def _name_crash(jobset: JobSet, observed: ObservedEpochs, decision: EpochDecision) -> EpochDecision:
+    for pod in observed.members()[1]:
+        if pod.status.restarts == decision.crashed:
+            failed = crash_loop(
+                pod.metadata.name,
+                pod.status.restarts_of,
+                decision.crashed,
+                next_epoch(jobset, observed.pods),
+            )
+            return attrs.evolve(decision, failed=failed)
+    return decision
+
+
+def _measure(
+    jobset: JobSet,
+    observed: ObservedEpochs,
+    decision: EpochDecision,
+    memory: EpochMemory,
+    now: Moment,
+) -> tuple[EpochMemory, Measures]:
+    """The next memory, and what to count."""
+    notes, at = observed.notes, now.monotonic
+    none = attrs.evolve(memory, deprecated=0)
+    if decision.deprecated is not None:
+        memory = attrs.evolve(none, waiting_since=at, look_at=at + observed.stalled_after_s)
+        if not decision.restart:
+            return memory, Measures()
+        cause = memory.cause
+        if cause is not None and (cause.epoch != decision.deprecated or cause.sign is None):
+            cause = None
+        began = notes.opened[1] if notes.opened[0] > decision.deprecated else at
+        if cause is not None:
+            began = min([began, *(one.at for one in notes.failures)])
+        memory = attrs.evolve(memory, began=began, deprecated=decision.deprecated, deprecated_at=at)
+        return memory, Measures(began=True, cause=cause, since={"detect": began})
+    if decision.synced is None:
+        return none if decision.failed is not None else memory, Measures()
+    done = attrs.evolve(none, waiting_since=None, stall_told=0, missing=0, stalled=False)
+    if not decision.restart:
+        return done, Measures()
+    if not memory.deprecated:
+        # All pods came at once, or another manager saw the restart begin.
+        at_once = jobset.status.deprecated_epoch < decision.synced - 1
+        since = notes.opened[1]
+        return done, Measures(began=at_once, since={"lift": at}, restart_since=since)
+    phases: dict[Phase, float] = {}
+    if notes.single[0] > memory.deprecated:
+        followed = max(notes.single[1], memory.deprecated_at)
+        phases = {"deprecate": followed - memory.deprecated_at, "gather": at - followed}
+    return done, Measures(phases=phases, since={"lift": at}, restart_since=memory.began)
+
+
+def _summary(decision: EpochDecision) -> str:
+    if decision.failed is not None:
+        return "failed: no restarts left"
+    if decision.synced is not None:
+        return f"synced {decision.synced}"
+    if decision.deprecated is not None:
+        return f"deprecated {decision.deprecated}"
+    return "noted the group's size"
+
+
+# ---- barriers that stay closed -------------------------------------------------------------------
+
+
+def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> EpochPlan:
+    """Nothing is to be decided. If the barrier is closed, see for how long it has been."""
+    pods, at = observed.pods, now.monotonic
+    expected = group_size(jobset, pods) - pods.succeeded
+    if not is_waiting(jobset, pods) or (expected <= 0 and not pods.epochs):
+        memory = attrs.evolve(
+            memory, deprecated=0, waiting_since=None, stall_told=0, missing=0, stalled=False
+        )
+        return EpochPlan(memory=memory)
+    epoch = next_epoch(jobset, pods)
+    missing = max(0, expected - pods.epochs.get(epoch, 0))
+    memory = attrs.evolve(memory, missing=missing, stalled=memory.stalled and missing > 0)
+    if memory.waiting_since is None:
+        memory = attrs.evolve(memory, waiting_since=at, look_at=at + observed.stalled_after_s)
+    change = None
+    if at >= memory.look_at:
+        memory, change = _look(jobset, observed, memory, epoch, now)
+    wait = timedelta(seconds=memory.look_at - at)
+    return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait))
+
+
+def _look(
+    jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, epoch: int, now: Moment
+) -> tuple[EpochMemory, StatusChange | None]:
+    """See who holds the barrier, and say so, if that is not said already."""
+    at = now.monotonic
+    found = laggards(jobset, *observed.members(), epoch, observed.stalled_after_s)
+    # The longer nothing happens, the less often it is worth a look at all pods.
+    waited = at - (at if memory.waiting_since is None else memory.waiting_since)
+    memory = attrs.evolve(
+        memory,
+        missing=found.missing,
+        stalled=found.missing > 0,
+        look_at=at + max(observed.stalled_after_s, min(waited, LOOK_AGAIN_MAX_S)),
+    )
+    draft = StatusDraft(jobset.status, now.wall)
+    kind = keys.BARRIER_STALLED_CONDITION
+    wanted = cond.DesiredCondition(kind, True, keys.PODS_MISSING_REASON, found.message)
+    if not draft.set(wanted, announce=False):
+        return memory, None
+    if memory.stall_told != epoch:
+        memory = attrs.evolve(memory, stall_told=epoch)
+        draft.tell(EmitEvent(cond.WARNING, kind, found.message))
+    return memory, draft.change()
+
+
+def _invalid_notices(observed: ObservedEpochs, memory: EpochMemory) -> tuple[EmitEvent, ...]:
+    """One Warning for each pod and unusable value."""
+    return tuple(
+        EmitEvent(
+            cond.WARNING,
+            keys.INVALID_EPOCH_REASON,
+            f"pod {item.pod_name!r} is not counted: the annotation {keys.EPOCH_ANNOTATION} "
+            f"has the unusable value {_shortened(item.text)!r}",
+            pod=item.pod_name,
+        )
+        for item in observed.invalid.values()
+        if item not in memory.told
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
