@@ -266,9 +266,8 @@ class Client:
         Raises:
             ConflictError: it has changed since.
         """
-        return await self._write(
-            "update", cls, (namespace, name, subresource), body, _patches.JSON, timeout_s=timeout_s
-        )
+        where = (namespace, name, subresource)
+        return await self._write("update", cls, where, body, _patches.JSON, timeout_s)
 
     async def merge_patch(
         self,
@@ -281,14 +280,8 @@ class Client:
         timeout_s: float | None = None,
     ) -> T:
         """Patch by JSON merge (RFC 7386): a ``None`` removes, a list replaces the whole list."""
-        return await self._write(
-            "patch",
-            cls,
-            (namespace, name, subresource),
-            body,
-            _patches.MERGE_PATCH,
-            timeout_s=timeout_s,
-        )
+        where = (namespace, name, subresource)
+        return await self._write("patch", cls, where, body, _patches.MERGE_PATCH, timeout_s)
 
     async def json_patch(
         self,
@@ -305,14 +298,8 @@ class Client:
         Raises:
             InvalidError: an operation does not apply; a ``test`` that fails is one.
         """
-        return await self._write(
-            "patch",
-            cls,
-            (namespace, name, subresource),
-            operations,
-            _patches.JSON_PATCH,
-            timeout_s=timeout_s,
-        )
+        where = (namespace, name, subresource)
+        return await self._write("patch", cls, where, operations, _patches.JSON_PATCH, timeout_s)
 
     async def apply(
         self,
@@ -339,15 +326,8 @@ class Client:
             model = self._model(cls)
             body = {"apiVersion": model.api_version, "kind": model.kind, **body}
         query = (("fieldManager", owner), ("force", "true" if force else "false"))
-        return await self._write(
-            "apply",
-            cls,
-            (namespace, name, subresource),
-            body,
-            _patches.APPLY_PATCH,
-            timeout_s=timeout_s,
-            query=query,
-        )
+        where = (namespace, name, subresource)
+        return await self._write("apply", cls, where, body, _patches.APPLY_PATCH, timeout_s, query)
 
     async def apply_labels(
         self,
@@ -366,8 +346,7 @@ class Client:
         Raises:
             NotFoundError: the object is not there.
         """
-        patch = _patches.metadata_patch(labels=labels)
-        return await self._patch_metadata(cls, key, patch, owner, timeout_s)
+        return await self._patch_metadata(cls, key, {"labels": labels}, owner, timeout_s)
 
     async def apply_annotations(
         self,
@@ -383,8 +362,7 @@ class Client:
         Raises:
             NotFoundError: the object is not there.
         """
-        patch = _patches.metadata_patch(annotations=annotations)
-        return await self._patch_metadata(cls, key, patch, owner, timeout_s)
+        return await self._patch_metadata(cls, key, {"annotations": annotations}, owner, timeout_s)
 
     async def delete(
         self,
@@ -459,15 +437,14 @@ class Client:
         self,
         cls: type[T],
         key: NamespacedName,
-        patch: Mapping[str, Any],
+        metadata: Mapping[str, Any],
         owner: str,
         timeout_s: float | None,
     ) -> T:
-        query = (("fieldManager", owner),)
         where = (key.namespace, key.name, None)
-        return await self._write(
-            "patch", cls, where, patch, _patches.MERGE_PATCH, timeout_s=timeout_s, query=query
-        )
+        body = {"metadata": metadata}
+        query = (("fieldManager", owner),)
+        return await self._write("patch", cls, where, body, _patches.MERGE_PATCH, timeout_s, query)
 
     async def _write(
         self,
@@ -476,7 +453,6 @@ class Client:
         where: tuple[str, str, str | None],
         body: Any,
         content_type: str,
-        *,
         timeout_s: float | None,
         query: Query = (),
     ) -> T:

@@ -49,8 +49,10 @@ class Connection(asyncio.Protocol):
         "_size",
         "_waiter",
         "answered",
+        "headers",
         "idle_since",
         "lost",
+        "status",
         "transport",
     )
 
@@ -65,6 +67,9 @@ class Connection(asyncio.Protocol):
         self._http = h11.Connection(h11.CLIENT)
         self.answered = False
         """Whether a byte came since the last request was sent."""
+        self.status = 0
+        """Of the latest answer, as are ``headers``, with names in lower case."""
+        self.headers: Mapping[str, str] = {}
         self.idle_since = 0.0
         self.lost: asyncio.Future[None] = loop.create_future()
         """Done when the connection is closed for good."""
@@ -119,8 +124,8 @@ class Connection(asyncio.Protocol):
         out += http.send(h11.EndOfMessage()) or b""
         transport.write(out)
 
-    async def response(self) -> tuple[int, Mapping[str, str]]:
-        """Status and headers of the answer, names in lower case.
+    async def response(self) -> None:
+        """Wait for ``status`` and ``headers`` of the answer.
 
         Raises:
             StreamBrokenError: the connection ended, or this is no HTTP.
@@ -131,7 +136,9 @@ class Connection(asyncio.Protocol):
                 await self._receive()
             elif isinstance(event, h11.Response):
                 names = ((name.decode("ascii"), value) for name, value in event.headers)
-                return event.status_code, {name: value.decode("latin-1") for name, value in names}
+                self.status = event.status_code
+                self.headers = {name: value.decode("latin-1") for name, value in names}
+                return
             elif not isinstance(event, h11.InformationalResponse):
                 msg = f"unexpected {type(event).__name__} instead of an answer"
                 raise StreamBrokenError(msg)

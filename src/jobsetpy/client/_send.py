@@ -176,24 +176,27 @@ class Sender:
         clock = asyncio.get_running_loop().time
         started = clock()
         try:
-            async with asyncio.timeout_at(deadline):
+            async with _until(deadline, verb, request, "waiting for the rate limit"):
                 await limiter.acquire()
-        except TimeoutError:
-            msg = (
-                f"{verb} {target_of(request)}: the deadline passed while waiting for the rate limit"
-            )
-            raise ApiTimeoutError(msg) from None
         finally:
             if self.observer is not None:
                 self.observer.on_throttled(clock() - started)
 
     async def _refresh(self, deadline: float, verb: str, request: HttpRequest) -> None:
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self.transport.refresh_credentials()
-        except TimeoutError:
-            msg = f"{verb} {target_of(request)}: the deadline passed while reading credentials"
-            raise ApiTimeoutError(msg) from None
+        async with _until(deadline, verb, request, "reading credentials"):
+            await self.transport.refresh_credentials()
+
+
+@asynccontextmanager
+async def _until(
+    deadline: float, verb: str, request: HttpRequest, doing: str
+) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout_at(deadline):
+            yield
+    except TimeoutError:
+        msg = f"{verb} {target_of(request)}: the deadline passed while {doing}"
+        raise ApiTimeoutError(msg) from None
 
 
 def target_of(request: HttpRequest) -> str:

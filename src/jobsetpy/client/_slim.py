@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -153,10 +153,10 @@ class SlimTransport:
                 async with asyncio.timeout(request.timeout_s):
                     connection = await self._connect(request)
                     self._send(connection, request)
-                    status, headers = await connection.response()
+                    await connection.response()
             except TimeoutError:
                 raise request.timed_out() from None
-            yield _Stream(connection, status, headers)
+            yield connection
         finally:
             if connection is not None:
                 self._drop(connection)
@@ -187,12 +187,12 @@ class SlimTransport:
         kept = False
         try:
             self._send(connection, request)
-            status, headers = await connection.response()
+            await connection.response()
             pieces = []
             while piece := await connection.read():
                 pieces.append(piece)
             kept = connection.finish() and self._keep(connection)
-            return HttpResponse(status, headers, b"".join(pieces))
+            return HttpResponse(connection.status, connection.headers, b"".join(pieces))
         finally:
             if not kept:
                 self._drop(connection)
@@ -284,15 +284,3 @@ class SlimTransport:
                     raise ConnectFailedError(msg) from problem
             self._token_check_at = now + CHECK_FILES_S
         return self._token
-
-
-class _Stream:
-    __slots__ = ("_connection", "headers", "status")
-
-    def __init__(self, connection: Connection, status: int, headers: Mapping[str, str]) -> None:
-        self._connection = connection
-        self.status = status
-        self.headers = headers
-
-    async def read(self) -> bytes:
-        return await self._connection.read()
