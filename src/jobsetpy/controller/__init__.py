@@ -5,7 +5,7 @@ Also what reconcilers need besides: expectations of their own writes, and an eve
 
 from jobsetpy.api.reconcile import Request, Result
 from jobsetpy.controller._controller import Controller
-from jobsetpy.controller._events import EventLimits, EventRecorder
+from jobsetpy.controller._event import Event
 from jobsetpy.controller._expectations import Expectations
 from jobsetpy.controller._handlers import (
     EventHandler,
@@ -14,7 +14,6 @@ from jobsetpy.controller._handlers import (
     enqueue_self,
 )
 from jobsetpy.controller._predicates import (
-    Event,
     Predicate,
     all_of,
     annotations_changed,
@@ -25,7 +24,8 @@ from jobsetpy.controller._predicates import (
     resource_version_changed,
 )
 from jobsetpy.controller._reconcile import Reconciler
-from jobsetpy.controller._watch import INITIAL_PRIORITY, LIVE_PRIORITY, Listener, Source, Watch
+from jobsetpy.controller._recorder import EventLimits, EventRecorder
+from jobsetpy.controller._watch import INITIAL_PRIORITY, LIVE_PRIORITY, Watch
 from jobsetpy.errors import TerminalError
 
 __all__ = [
@@ -37,12 +37,10 @@ __all__ = [
     "EventLimits",
     "EventRecorder",
     "Expectations",
-    "Listener",
     "Predicate",
     "Reconciler",
     "Request",
     "Result",
-    "Source",
     "TerminalError",
     "Watch",
     "all_of",

@@ -18,7 +18,7 @@ import structlog
 from jobsetpy.aio import Clock, LoopClock, supervise
 from jobsetpy.api.reconcile import Request, Result
 from jobsetpy.controller._reconcile import Reconciler
-from jobsetpy.controller._watch import LIVE_PRIORITY, Listening, Watch, WatchHandler
+from jobsetpy.controller._watch import LIVE_PRIORITY, Watch, WatchHandler
 from jobsetpy.errors import (
     AlreadyStartedError,
     ConflictError,
@@ -26,6 +26,7 @@ from jobsetpy.errors import (
     RetryableApiError,
     TerminalError,
 )
+from jobsetpy.informers import Registration
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.workqueue import QueueShutDown, RateLimiter, WorkQueue
@@ -88,7 +89,7 @@ class Controller:
     Args:
         name: label of metrics and logs; one word such as ``jobset``.
         reconciler: does the work.
-        watches: what to listen to.
+        watches: where requests come from.
         workers: maximum concurrent reconciles.
         rate_limiter: delays of retries; 5 ms doubling to 1,000 s and a common bucket when absent.
         reconcile_timeout_s: a reconcile that takes longer is cancelled and counts as failed.
@@ -124,7 +125,7 @@ class Controller:
         self._metrics = metrics.ReconcileMetrics(name)
         self._metrics.workers(workers)
         self._log = get_logger("controller")
-        self._listening: dict[int, Listening] = {}
+        self._registrations: dict[int, Registration] = {}
         self._started = False
         self._held = False
 
@@ -146,9 +147,9 @@ class Controller:
         While the controller is held, only watches with ``standby`` are registered.
         """
         for number, watch in enumerate(self.watches):
-            if number not in self._listening and (watch.standby or not self._held):
+            if number not in self._registrations and (watch.standby or not self._held):
                 handler: WatchHandler[Any] = WatchHandler(watch, self._add, controller=self.name)
-                self._listening[number] = watch.informer.add_handler(handler)
+                self._registrations[number] = watch.informer.add_handler(handler)
 
     def hold(self) -> None:
         """Queue nothing until ``running`` is entered, as while another process leads.
@@ -182,8 +183,8 @@ class Controller:
         gauges = metrics.queue_gauges(self.name, self.queue.depths, self.queue.working_seconds)
         with gauges:
             async with supervise() as tasks:
-                for listening in self._listening.values():
-                    await listening.wait_for_sync()
+                for registration in self._registrations.values():
+                    await registration.wait_for_sync()
                 workers = [
                     tasks.start(self._work(), name=f"{self.name}-worker-{number}")
                     for number in range(self.workers)

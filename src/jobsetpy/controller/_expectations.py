@@ -13,8 +13,8 @@ from typing import Any
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api.meta import KubeObject, ObjectKey
 from jobsetpy.api.reconcile import Request
+from jobsetpy.controller._event import Event
 from jobsetpy.controller._handlers import EventHandler
-from jobsetpy.controller._predicates import Event
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from jobsetpy.api.meta import KubeObject, ObjectKey, ResourceInfo, key_of
 from jobsetpy.api.reconcile import Request
-from jobsetpy.controller._predicates import Event
+from jobsetpy.controller._event import Event
 
 T = TypeVar("T")
 

@@ -3,57 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
 from jobsetpy.api.meta import key_of
+from jobsetpy.controller._event import Event
 from jobsetpy.controller._handlers import EventHandler
-from jobsetpy.controller._predicates import Event, Predicate
+from jobsetpy.controller._predicates import Predicate
+from jobsetpy.informers import SharedInformer
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-T_contra = TypeVar("T_contra", contravariant=True)
 
 LIVE_PRIORITY = 0
 """Of requests caused by a change."""
 
 INITIAL_PRIORITY = -100
 """Of requests caused by an object that was there before: the first list, or a late handler."""
-
-
-class Listener(Protocol[T_contra]):
-    """What an informer calls: an ``informers.Handler``."""
-
-    def on_add(self, obj: T_contra, *, initial: bool) -> None:
-        """An object appeared in the cache."""
-        ...
-
-    def on_update(self, old: T_contra, new: T_contra) -> None:
-        """An object changed."""
-        ...
-
-    def on_delete(self, obj: T_contra, *, final_state_known: bool) -> None:
-        """An object is gone."""
-        ...
-
-
-class Listening(Protocol):
-    """What an informer gives for a handler; ``informers.Registration`` is one."""
-
-    async def wait_for_sync(self) -> None:
-        """Wait until the handler has been told of all objects of the first list."""
-        ...
-
-
-class Source(Protocol[T_co]):
-    """What a controller needs of an informer; ``informers.SharedInformer`` is one."""
-
-    def add_handler(self, handler: Listener[T_co]) -> Listening:
-        """Have ``handler`` called for everything from now on, and for what is there already."""
-        ...
 
 
 @attrs.frozen
@@ -75,7 +43,7 @@ class Watch(Generic[T]):
             before all others.
     """
 
-    informer: Source[T]
+    informer: SharedInformer[T]
     handler: EventHandler[T]
     when: Predicate | None = attrs.field(default=None, kw_only=True)
     standby: bool = attrs.field(default=False, kw_only=True)

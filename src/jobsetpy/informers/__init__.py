@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jobsetpy.informers._aggregate import Tally
     from jobsetpy.informers._buffer import CoalescingBuffer
     from jobsetpy.informers._cache import InformerCache
     from jobsetpy.informers._events import (
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from jobsetpy.informers._observer import InformerObserver, NullObserver
     from jobsetpy.informers._options import WatchOptions
     from jobsetpy.informers._store import Diff, Store, StoreWriter
+    from jobsetpy.informers._tally import Tally
     from jobsetpy.informers._watcher import Watcher
 
 _HOME = {
@@ -50,7 +50,7 @@ _HOME = {
     "SharedInformer": "_informer",
     "Store": "_store",
     "StoreWriter": "_store",
-    "Tally": "_aggregate",
+    "Tally": "_tally",
     "Unreadable": "_events",
     "WatchEvent": "_events",
     "WatchMachine": "_machine",

@@ -11,10 +11,10 @@ import msgspec
 from jobsetpy.aio import supervise
 from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyStartedError, IndexConflictError
-from jobsetpy.informers._aggregate import Tally
 from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._informer import SharedInformer
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
+from jobsetpy.informers._tally import Tally
 
 T = TypeVar("T")
 

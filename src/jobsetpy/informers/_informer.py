@@ -10,12 +10,12 @@ from typing import Any, Generic, Never, TypeVar
 
 from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyStartedError
-from jobsetpy.informers._aggregate import Tally
 from jobsetpy.informers._handlers import Handler, HandlerSet, Registration
 from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 from jobsetpy.informers._reflector import Reflector
 from jobsetpy.informers._store import Store, StoreWriter
+from jobsetpy.informers._tally import Tally
 from jobsetpy.informers._watcher import Watcher
 
 T = TypeVar("T")

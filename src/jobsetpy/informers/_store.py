@@ -17,8 +17,8 @@ import attrs
 
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.errors import AlreadyStartedError, NotSyncedError, UnknownIndexError
-from jobsetpy.informers._aggregate import Tally, TallyTable, TallyView, check_same_tally
 from jobsetpy.informers._indexer import BY_NAMESPACE, Identity, Index, IndexTable, check_same_name
+from jobsetpy.informers._tally import Tally, TallyTable, TallyView, check_same_tally
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

@@ -9,7 +9,7 @@ import pytest
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.meta import ObjectMeta
 from jobsetpy.controller import EventLimits, EventRecorder
-from jobsetpy.controller._buckets import ObjectBuckets
+from jobsetpy.controller._token_buckets import TokenBuckets
 from jobsetpy.errors import (
     AlreadyExistsError,
     ApiTimeoutError,
@@ -498,7 +498,7 @@ class TestBuckets:
     def test_burst_and_refill(self):
         """A bucket gives its burst, then one token each period."""
         clock = Steps()
-        buckets = ObjectBuckets(burst=2, refill_s=10, clock=clock)
+        buckets = TokenBuckets(burst=2, refill_s=10, clock=clock)
         assert [buckets.take("a") for _ in range(3)] == [True, True, False]
         clock.at = 9.9
         assert not buckets.take("a")
@@ -509,7 +509,7 @@ class TestBuckets:
 
     def test_bounded(self):
         """Only so many buckets are kept."""
-        buckets = ObjectBuckets(burst=1, refill_s=10, clock=Steps(), max_objects=3)
+        buckets = TokenBuckets(burst=1, refill_s=10, clock=Steps(), max_keys=3)
         for number in range(10):
             buckets.take(number)
 

@@ -7,7 +7,7 @@ import pytest
 from hack.kustomize import render
 from jobsetpy.app.wiring import IN_POD_DRAIN_S
 from jobsetpy.controller import Controller
-from jobsetpy.controller._events import _LAST_WORDS_S
+from jobsetpy.controller._recorder import _FINAL_FLUSH_TIMEOUT_S
 from jobsetpy.manager import ManagerSettings
 from jobsetpy.manager._leader import RELEASE_TIMEOUT_S
 from jobsetpy.serving.http import SHUTDOWN_S
@@ -36,7 +36,7 @@ def test_a_pod_has_the_time_that_its_end_may_take(folder):
     controller_s = Controller.__init__.__kwdefaults__["grace_s"]
 
     assert pod["terminationGracePeriodSeconds"] >= limit_s + 5
-    work_s = controller_s + _LAST_WORDS_S + RELEASE_TIMEOUT_S
+    work_s = controller_s + _FINAL_FLUSH_TIMEOUT_S + RELEASE_TIMEOUT_S
     assert limit_s >= max(work_s, IN_POD_DRAIN_S) + SHUTDOWN_S
 
 

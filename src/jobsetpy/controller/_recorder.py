@@ -20,7 +20,7 @@ import attrs
 from jobsetpy.aio import Clock, LoopClock, full_jitter
 from jobsetpy.api.events import Event
 from jobsetpy.api.meta import KubeObject
-from jobsetpy.controller._buckets import ObjectBuckets
+from jobsetpy.controller._token_buckets import TokenBuckets
 from jobsetpy.errors import (
     AlreadyExistsError,
     JobSetPyError,
@@ -42,7 +42,7 @@ _MAX_NAME = 253
 _MAX_INSTANCE = 128
 _MAX_WORD = 128  # of reason and action
 _ATTEMPTS = 3
-_LAST_WORDS_S = 2.0
+_FINAL_FLUSH_TIMEOUT_S = 2.0
 
 
 class EventClient(Protocol):
@@ -179,7 +179,7 @@ class EventRecorder:
         self._limits = limits
         self._clock: Clock = clock or LoopClock()
         self._rand = rand
-        self._buckets = ObjectBuckets(
+        self._buckets = TokenBuckets(
             burst=limits.burst, refill_s=limits.refill_s, clock=self._clock
         )
         self._metrics = metrics.EventMetrics(component)
@@ -249,7 +249,7 @@ class EventRecorder:
                         await self._wake.wait()
         finally:
             try:
-                async with asyncio.timeout(_LAST_WORDS_S):
+                async with asyncio.timeout(_FINAL_FLUSH_TIMEOUT_S):
                     await self.flush()
             except TimeoutError:
                 self._log.info("events left unsent", controller=self.component, count=len(self))
@@ -308,7 +308,7 @@ class EventRecorder:
             "action": key.action[:_MAX_WORD],
             "reason": key.reason[:_MAX_WORD],
             "type": key.type,
-            "note": _cut(message, MAX_NOTE_BYTES),
+            "note": _truncated(message, MAX_NOTE_BYTES),
             "regarding": _reference(obj),
         }
         if related is not None:
@@ -420,7 +420,7 @@ def _micro_time(when: datetime) -> str:
     return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _cut(text: str, limit: int) -> str:
+def _truncated(text: str, limit: int) -> str:
     """At most ``limit`` bytes of UTF-8, no character cut in half."""
     data = text.encode("utf-8", "replace")
     if len(data) <= limit:
