@@ -16,7 +16,6 @@ import attrs
 import msgspec
 
 from jobsetpy import runtime as rt
-from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.scheduling import (
     GROUP,
@@ -28,6 +27,7 @@ from jobsetpy.api.scheduling import (
 from jobsetpy.client import HttpRequest
 from jobsetpy.domain.coscheduling.podgroups import DesiredObject, ReplaceObject, same_spec
 from jobsetpy.errors import AlreadyExistsError, ConflictError, NotFoundError
+from jobsetpy.reconcilers._caches import CHILD_SELECTOR
 
 
 class _Resource(msgspec.Struct):
@@ -99,10 +99,10 @@ def wire_pod_groups(manager: rt.Manager) -> tuple[PodGroupCaches, list[rt.Watch[
         manager: not started yet.
     """
     pod_groups = manager.informer(
-        SchedulingPodGroup, label_selector=keys.JOBSET_NAME, indexes=[rt.OWNER_UID]
+        SchedulingPodGroup, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID]
     )
     workloads = manager.informer(
-        SchedulingWorkload, label_selector=keys.JOBSET_NAME, indexes=[rt.OWNER_UID]
+        SchedulingWorkload, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID]
     )
     of_owner = rt.enqueue_owner(JobSet)
     watches = [rt.Watch(each, of_owner, when=_goes) for each in (pod_groups, workloads)]

@@ -38,6 +38,7 @@ from jobsetpy.domain.coscheduling.reconcile_plan import (
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.plan import Moment
 from jobsetpy.errors import NotFoundError
+from jobsetpy.reconcilers._caches import SharedCaches
 from jobsetpy.reconcilers._gates import take_gate_off
 from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._parallel import in_parallel
@@ -51,9 +52,6 @@ __all__ = [
     "pod_groups_are_served",
     "setup",
 ]
-
-CHILD_SELECTOR: Final = keys.JOBSET_NAME
-"""Label selector of child Jobs and pods: the label exists."""
 
 _SHOWN_ERRORS: Final = 5
 
@@ -238,13 +236,12 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
         settings: see there.
     """
     settings = settings or CoschedulingSettings()
-    jobsets = manager.informer(JobSet)
-    jobs = manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
-    pods = manager.informer(ChildPod, label_selector=CHILD_SELECTOR)
-    caches = None
+    caches = SharedCaches(manager)
+    jobsets, jobs, pods = caches.jobsets, caches.jobs, caches.pods
+    pod_groups = None
     watches: list[rt.Watch[Any]] = []
     if settings.marks.backend == PODGROUP:
-        caches, watches = wire_pod_groups(manager)
+        pod_groups, watches = wire_pod_groups(manager)
     reconciler = CoschedulingReconciler(
         manager.client,
         jobsets=jobsets.store,
@@ -253,7 +250,7 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
         events=manager.recorder("jobset"),
         settings=settings,
         clock=manager.clock,
-        pod_groups=caches,
+        pod_groups=pod_groups,
     )
     controller = rt.Controller(
         name="coscheduling",

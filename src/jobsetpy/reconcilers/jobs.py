@@ -8,7 +8,7 @@ cache may be.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
@@ -29,13 +29,11 @@ from jobsetpy.domain.jobs.failure_policy import DECISIONS
 from jobsetpy.domain.names import subdomain
 from jobsetpy.errors import TerminalError
 from jobsetpy.reconcilers import metrics
+from jobsetpy.reconcilers._caches import CHILD_SELECTOR, SharedCaches
 from jobsetpy.reconcilers._child_writer import NAMED_FAILURES, ChildWriter
 from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._status import StatusWriter, moment
 from jobsetpy.reconcilers.feature_gate_warnings import feature_gate_warnings
-
-CHILD_SELECTOR: Final = keys.JOBSET_NAME
-"""Label selector of child Jobs, claims and pods: the label exists."""
 
 
 @attrs.frozen(kw_only=True)
@@ -270,11 +268,10 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
         settings: see there.
     """
     settings = settings or JobsSettings()
-    jobsets = manager.informer(JobSet)
-    jobs = manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
+    caches = SharedCaches(manager)
+    jobsets, jobs, config_maps = caches.jobsets, caches.jobs, caches.config_maps
     services = manager.informer(Service)
     claims = manager.informer(PersistentVolumeClaim, label_selector=CHILD_SELECTOR)
-    config_maps = manager.informer(ConfigMap, label_selector=CHILD_SELECTOR)
     reconciler = JobsReconciler(
         manager.client,
         jobsets=jobsets.store,

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
 
 import attrs
 
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
-from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.group_signal import config_map_name
@@ -40,11 +38,9 @@ from jobsetpy.domain.startup_groups.plan import (
 )
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers import metrics
+from jobsetpy.reconcilers._caches import SharedCaches
 from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._status import TRIES, StatusWriter, decide_again_on_conflict
-
-CHILD_SELECTOR: Final = keys.JOBSET_NAME
-"""Label selector of child Jobs, pods and ConfigMaps: the label exists."""
 
 
 @attrs.frozen(kw_only=True)
@@ -227,10 +223,9 @@ def setup(manager: rt.Manager, settings: LeaderPodsSettings | None = None) -> rt
         settings: see there.
     """
     settings = settings or LeaderPodsSettings()
-    jobsets = manager.informer(JobSet)
-    jobs = manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
-    pods = manager.informer(ChildPod, label_selector=CHILD_SELECTOR)
-    config_maps = manager.informer(ConfigMap, label_selector=CHILD_SELECTOR)
+    caches = SharedCaches(manager)
+    jobsets, jobs, pods = caches.jobsets, caches.jobs, caches.pods
+    config_maps = caches.config_maps
     reconciler = LeaderPodsReconciler(
         manager.client,
         jobsets=jobsets.store,

@@ -34,11 +34,9 @@ from jobsetpy.domain.epochs.plan import (
 from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.domain.plan import Moment
 from jobsetpy.reconcilers import metrics
+from jobsetpy.reconcilers._caches import SharedCaches
 from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._status import StatusWriter, decide_again_on_conflict
-
-CHILD_SELECTOR: Final = keys.JOBSET_NAME
-"""Label selector of child Jobs and pods: the label exists."""
 
 _NOTHING: Final = EpochMemory()
 
@@ -248,9 +246,8 @@ def setup(manager: rt.Manager, settings: PodEpochsSettings | None = None) -> rt.
         settings: see there.
     """
     settings = settings or PodEpochsSettings()
-    jobsets = manager.informer(JobSet)
-    jobs = manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
-    pods = manager.informer(ChildPod, label_selector=CHILD_SELECTOR)
+    caches = SharedCaches(manager)
+    jobsets, jobs, pods = caches.jobsets, caches.jobs, caches.pods
     reconciler = PodEpochsReconciler(
         manager.client,
         jobsets=jobsets.store,

@@ -37,11 +37,9 @@ from jobsetpy.domain.placement.followers import (
 )
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.reconcilers import metrics
+from jobsetpy.reconcilers._caches import SharedCaches
 from jobsetpy.reconcilers._kinds import ListedPod
 from jobsetpy.reconcilers._parallel import in_parallel
-
-CHILD_SELECTOR: Final = keys.JOBSET_NAME
-"""Label selector of child Jobs and pods: the label exists."""
 
 FIELD_MANAGER: Final = "jobset-placement"
 """Owner of the condition on pods that are evicted."""
@@ -426,9 +424,9 @@ def setup(manager: rt.Manager, settings: PlacementSettings | None = None) -> rt.
         settings: see there.
     """
     settings = settings or PlacementSettings()
-    jobsets = manager.informer(JobSet)
-    jobs = manager.informer(Job, label_selector=CHILD_SELECTOR)
-    pods = manager.informer(ChildPod, label_selector=CHILD_SELECTOR, indexes=[PLACED])
+    caches = SharedCaches(manager)
+    jobsets, jobs, pods = caches.jobsets, caches.jobs, caches.pods
+    pods.add_index(PLACED)
     nodes = manager.informer(LabelledNode)
     reconciler = PodPlacementReconciler(
         manager.client,

@@ -1,0 +1,43 @@
+"""The caches that several reconcilers share, declared once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from jobsetpy import runtime as rt
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import ConfigMap
+from jobsetpy.api.jobset import ChildPod, JobSet
+
+CHILD_SELECTOR: Final = keys.JOBSET_NAME
+"""Label selector of all that is made for JobSets: the label exists."""
+
+
+@attrs.frozen
+class SharedCaches:
+    """Informers of a manager that has not started yet; only those that are asked for run."""
+
+    manager: rt.Manager
+
+    @property
+    def jobsets(self) -> rt.SharedInformer[JobSet]:
+        """All JobSets."""
+        return self.manager.informer(JobSet)
+
+    @property
+    def jobs(self) -> rt.SharedInformer[Job]:
+        """Their Jobs, with the index ``OWNER_UID``."""
+        return self.manager.informer(Job, label_selector=CHILD_SELECTOR, indexes=[rt.OWNER_UID])
+
+    @property
+    def pods(self) -> rt.SharedInformer[ChildPod]:
+        """Their pods."""
+        return self.manager.informer(ChildPod, label_selector=CHILD_SELECTOR)
+
+    @property
+    def config_maps(self) -> rt.SharedInformer[ConfigMap]:
+        """The ConfigMaps of startup groups."""
+        return self.manager.informer(ConfigMap, label_selector=CHILD_SELECTOR)
