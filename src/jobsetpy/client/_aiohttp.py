@@ -13,7 +13,13 @@ import io
 import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from typing import Any
 
 import aiohttp
@@ -23,11 +29,11 @@ from aiohttp.connector import Connection
 from jobsetpy.client._fence import abort_on_failure
 from jobsetpy.client._http import USER_AGENT, target
 from jobsetpy.client._login import (
-    FixedLogin,
     KubeconfigLogin,
     Login,
     ServiceAccountLogin,
-    unusable,
+    StaticLogin,
+    credentials_error,
 )
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse
 from jobsetpy.client._watched_file import WatchedFile
@@ -39,18 +45,19 @@ MAX_CONNECTIONS = 64
 """Requests in flight at once; more wait for their turn within their own deadlines."""
 
 CONNECT_TIMEOUT_S = 10.0
-"""For one connection with its TLS handshake: silence there is found long before the deadline."""
+"""For one connection with its TLS handshake, to notice silence there before the deadline."""
 
 KEEPALIVE_S = 30.0
 """How long an idle connection is kept: less than servers and load balancers do (60 s and more),
 so that a request rarely meets a connection that is just being closed."""
 
 RELOAD_S = 60.0
-"""How often credentials are looked at again. Service account tokens are renewed when 80 % of
-their life is over, so minutes before they end."""
+"""How often credential files are checked for changes. Service account tokens are renewed after 80 %
+of their lifetime, so minutes before they expire."""
 
 FRESH_S = 1.0
-"""How long new credentials are not doubted: many requests may be under way with the old ones."""
+"""A 401 within this time of new credentials does not reload them again: many requests may be under
+way with the old ones."""
 
 _READ_BUFFER = 2**18
 _LARGE_BODY = 2**20
@@ -62,11 +69,11 @@ class KubernetesAsyncioTransport:
     Requests share a pool of keep-alive connections; streams have connections of their own, so
     that open watches take nothing from requests. Certificates are verified unless the
     configuration says otherwise. Bodies are never logged, redirects never followed. Answers are
-    asked for uncompressed: inside of a cluster, time is dearer than bytes. A proxy is used if the
-    kubeconfig names one (``proxy-url``); environment variables are not looked at.
+    requested uncompressed: inside of a cluster, CPU time costs more than bytes. A proxy is used if
+    the kubeconfig names one (``proxy-url``); environment variables are ignored.
 
     Args:
-        login: host, TLS and credentials: a ``Login`` (see ``from_kubeconfig`` and
+        login: host, TLS and credentials; a ``Login`` (see ``from_kubeconfig`` and
             ``in_cluster``) or a ready ``kubernetes_asyncio.client.Configuration``.
         user_agent: the User-Agent header.
         max_connections: for requests; streams are not counted.
@@ -82,7 +89,7 @@ class KubernetesAsyncioTransport:
         user_agent: str = USER_AGENT,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
-        self._login: Login = login if hasattr(login, "renew") else FixedLogin(login)
+        self._login: Login = login if hasattr(login, "renew") else StaticLogin(login)
         configuration = self._configuration = self._login.configuration
         self._renew_at = 0.0
         self._lock = asyncio.Lock()
@@ -122,7 +129,7 @@ class KubernetesAsyncioTransport:
         try:
             await login.load()
         except Exception as problem:  # loaders and plugins raise anything
-            raise unusable(f"kubeconfig {path}", problem) from problem
+            raise credentials_error(f"kubeconfig {path}", problem) from problem
         return cls(login, user_agent=user_agent)
 
     @classmethod
@@ -151,58 +158,45 @@ class KubernetesAsyncioTransport:
         try:
             login.load_now()
         except Exception as problem:  # the loader has exceptions of its own
-            raise unusable("service account", problem) from problem
+            raise credentials_error("service account", problem) from problem
         return cls(login, user_agent=user_agent)
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """See ``Transport``."""
-        timeout = aiohttp.ClientTimeout(
-            total=request.timeout_s, sock_connect=_connect_timeout(request.timeout_s)
-        )
-        with _admission(request) as admit:
-            try:
-                headers = await self._headers(request)
-                session = self._requests or self._open_requests()
-                response = await self._send(session, request, headers, timeout, admit)
-                async with response:
-                    body = await response.read()
-                    return HttpResponse(response.status, _Headers(response.headers), body)
-            except (TimeoutError, aiohttp.ClientError, OSError) as problem:
-                raise self._translate(problem, request) from problem
+        with _admission(request) as admit, self._translating(request):
+            session = self._requests or self._open_requests()
+            response = await self._send(session, request, request.timeout_s, admit)
+            async with response:
+                body = await response.read()
+                return HttpResponse(response.status, _Headers(response.headers), body)
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
         """See ``Transport``."""
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=_connect_timeout(request.timeout_s)
-        )
-        with _admission(request) as admit:
-            try:
-                async with asyncio.timeout(request.timeout_s):
-                    headers = await self._headers(request)
-                    session = self._streams or self._open_streams()
-                    response = await self._send(session, request, headers, timeout, admit)
-            except (TimeoutError, aiohttp.ClientError, OSError) as problem:
-                raise self._translate(problem, request) from problem
+        with _admission(request) as admit, self._translating(request):
+            async with asyncio.timeout(request.timeout_s):
+                session = self._streams or self._open_streams()
+                response = await self._send(session, request, None, admit)
         try:
             yield _Stream(response)
         finally:
-            _drop(response)
+            _abort(response)
 
     async def _send(
         self,
         session: aiohttp.ClientSession,
         request: HttpRequest,
-        headers: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,
+        total_s: float | None,
         admit: Admit | None,
     ) -> aiohttp.ClientResponse:
+        # No limit of its own beside a shorter deadline, so that it is clear which of them passed.
+        connect_s = CONNECT_TIMEOUT_S if request.timeout_s > CONNECT_TIMEOUT_S else None
         return await session.request(
             request.method,
             yarl.URL(self._base + target(request.path, request.query), encoded=True),
             data=_data(request.body),
-            headers=headers,
-            timeout=timeout,
+            headers=await self._headers(request),
+            timeout=aiohttp.ClientTimeout(total=total_s, sock_connect=connect_s),
             allow_redirects=False,
             proxy=self._configuration.proxy,
             ssl=self._ssl if self._ssl is not None else True,
@@ -211,7 +205,7 @@ class KubernetesAsyncioTransport:
         )
 
     async def refresh_credentials(self) -> None:
-        """Read all credentials anew, once for all requests that were refused together.
+        """Reload all credentials, once for all requests that were refused together.
 
         Raises:
             ConnectFailedError: they cannot be read.
@@ -225,9 +219,9 @@ class KubernetesAsyncioTransport:
             before = keys.get("BearerToken")
             try:
                 await self._login.load()
-                exchanged = self._tls_anew()
+                exchanged = self._reload_tls()
             except Exception as problem:
-                raise unusable("credentials", problem) from problem
+                raise credentials_error("credentials", problem) from problem
             self._refreshes += 1
             if exchanged or keys.get("BearerToken") != before:
                 self._fresh_until = clock() + FRESH_S
@@ -257,7 +251,7 @@ class KubernetesAsyncioTransport:
         except Exception as problem:  # the hook is a loader's
             token = configuration.api_key.get("BearerToken")  # may still be good
             if not token:
-                raise unusable("credentials", problem) from problem
+                raise credentials_error("credentials", problem) from problem
         if token:
             headers["Authorization"] = token.strip()  # token files often end with a line feed
         return headers
@@ -270,23 +264,23 @@ class KubernetesAsyncioTransport:
             except Exception as problem:
                 # The credentials in hand may still be good; if not, a 401 will tell.
                 if not self._configuration.api_key and not self._configuration.cert_file:
-                    raise unusable("credentials", problem) from problem
+                    raise credentials_error("credentials", problem) from problem
         try:
-            self._tls_anew()
+            self._reload_tls()
         except (ConnectFailedError, OSError):
             self._renew_at = 0.0  # the file is just being exchanged: look again soon
 
-    def _tls_anew(self) -> bool:
-        """Have new connections made with the authorities and the certificate that files hold now.
+    def _reload_tls(self) -> bool:
+        """Use the authorities and the certificate that the files hold now for new connections.
 
-        Connections that are open are not used for further requests then: to the API server, a
-        connection is whoever it was when it was made, until that certificate's last second.
+        After a change, open connections are not used for further requests: the API server takes
+        a connection for the user of its handshake until that certificate expires.
 
         Returns:
             Whether a file had changed.
 
         Raises:
-            ConnectFailedError, OSError: they cannot be read; those of before stay in use.
+            ConnectFailedError, OSError: they cannot be read; the previous ones stay in use.
         """
         configuration = self._configuration
         if self._ssl is None:
@@ -334,6 +328,14 @@ class KubernetesAsyncioTransport:
         # a delete that arrived twice would say "not found". Who may retry is the client's table.
         session._retry_connection = False  # noqa: SLF001 - there is no public switch
         return session
+
+    @contextmanager
+    def _translating(self, request: HttpRequest) -> Iterator[None]:
+        """Raise aiohttp's errors as those of ``jobsetpy.errors``."""
+        try:
+            yield
+        except (TimeoutError, aiohttp.ClientError, OSError) as problem:
+            raise self._translate(problem, request) from problem
 
     def _translate(self, problem: Exception, request: HttpRequest) -> TransportError:
         what = f"{request.method} {request.path}: {type(problem).__name__}: {problem}"
@@ -412,18 +414,13 @@ class _Stream:
             raise StreamBrokenError(msg) from problem
 
 
-def _drop(response: aiohttp.ClientResponse) -> None:
-    """Close a stream's connection without a TLS farewell, which would outlive the transport."""
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Close a stream's connection without TLS's close_notify, which would outlive the transport."""
     connection = response.connection
     transport = None if connection is None else connection.transport
     response.close()
     if transport is not None:
         transport.abort()
-
-
-def _connect_timeout(timeout_s: float) -> float | None:
-    """No limit of its own beside a shorter deadline, so that it is clear which of them passed."""
-    return CONNECT_TIMEOUT_S if timeout_s > CONNECT_TIMEOUT_S else None
 
 
 def _data(body: bytes | None) -> bytes | io.BytesIO | None:
@@ -451,7 +448,7 @@ def _ssl_context(configuration: Any) -> ssl.SSLContext:
         if configuration.cert_file:
             context.load_cert_chain(configuration.cert_file, configuration.key_file)
     except (OSError, ssl.SSLError) as problem:
-        raise unusable("TLS files", problem) from problem
+        raise credentials_error("TLS files", problem) from problem
     if not configuration.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""Who we are to which cluster: kubernetes_asyncio's configuration, kept up to date.
+"""Host, TLS and credentials: kubernetes_asyncio's configuration, kept up to date.
 
 kubernetes_asyncio knows every kind of kubeconfig and every way to log in; of it, only that part is
 used. Its package cannot be imported in part, though: its ``__init__`` loads a module for each
@@ -29,20 +29,20 @@ class Login(Protocol):
 
     @property
     def configuration(self) -> Any:
-        """``kubernetes_asyncio.client.Configuration``; the same object for ever."""
+        """``kubernetes_asyncio.client.Configuration``; always the same object."""
         ...
 
     async def load(self) -> None:
-        """Read everything anew into the configuration. Raises whatever the loaders raise."""
+        """Reload everything into the configuration. Raises whatever the loaders raise."""
         ...
 
     async def renew(self) -> None:
-        """Bring up to date what expires; cheap. Raises whatever the loaders raise."""
+        """Refresh what expires; cheap. Raises whatever the loaders raise."""
         ...
 
 
-class FixedLogin:
-    """A configuration that someone else made and looks after.
+class StaticLogin:
+    """A configuration that the caller made and keeps up to date.
 
     Args:
         configuration: ``kubernetes_asyncio.client.Configuration``.
@@ -85,7 +85,7 @@ class KubeconfigLogin:
         )
 
     async def renew(self) -> None:
-        """Bring up to date token files, OpenID tokens, and plugins that named an expiry."""
+        """Refresh token files, OpenID tokens, and plugins that named an expiry."""
         loader = self._loader
         user = loader._user  # noqa: SLF001 - the loader has no public way to ask
         if user is None:
@@ -137,8 +137,8 @@ class ServiceAccountLogin:
         """Left to the configuration's hook."""
 
 
-def unusable(what: str, problem: Exception) -> ConnectFailedError:
-    """The failure to log in; nothing was sent, so the request may be tried again."""
+def credentials_error(what: str, problem: Exception) -> ConnectFailedError:
+    """The error for unusable credentials; nothing was sent, so the request may be retried."""
     return ConnectFailedError(f"cannot use {what}: {type(problem).__name__}: {problem}")
 
 

@@ -33,17 +33,17 @@ from jobsetpy.errors import (
 )
 
 MAX_RETRIES = 5
-"""How often a failure is retried when the server named no waiting time."""
+"""Retries of one call when the server sent no Retry-After."""
 
-MAX_TOLD_RETRIES = 10
-"""How often a request is sent again when the server itself said when."""
+MAX_RETRY_AFTER_RETRIES = 10
+"""Retries of one call when the server said when."""
 
 BACKOFF_BASE_S = 0.1
 BACKOFF_CAP_S = 10.0
 
 
 class Safety(enum.Enum):
-    """What repeating a request could spoil."""
+    """What repeating a request could do wrong."""
 
     READ = "read"  # nothing
     CREATE = "create"  # a second object
@@ -84,8 +84,10 @@ class Retry:
         """
         if not is_retryable(failure, self._safety):
             return None
-        told = failure.retry_after if isinstance(failure, RetryableApiError) else None
-        if self._backoff.attempt >= (MAX_RETRIES if told is None else MAX_TOLD_RETRIES):
+        retry_after = failure.retry_after if isinstance(failure, RetryableApiError) else None
+        if self._backoff.attempt >= (
+            MAX_RETRIES if retry_after is None else MAX_RETRY_AFTER_RETRIES
+        ):
             return None
-        wait = self._backoff.next(told)
+        wait = self._backoff.next(retry_after)
         return wait if wait < remaining_s else None

@@ -6,7 +6,7 @@ import pytest
 
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.client import Client, HttpRequest, HttpResponse
-from jobsetpy.client._retry import MAX_RETRIES, MAX_TOLD_RETRIES, Retry, Safety, is_retryable
+from jobsetpy.client._retry import MAX_RETRIES, MAX_RETRY_AFTER_RETRIES, Retry, Safety, is_retryable
 from jobsetpy.client._send import target_of
 from jobsetpy.errors import (
     ApiTimeoutError,
@@ -128,9 +128,9 @@ async def test_the_backoff_grows(scripted, looptime):
 def test_told_retries_are_bounded_too():
     """A server that says "later" for ever is believed so often and no more."""
     retry = Retry(Safety.READ, rand=lambda: 0.0)
-    waits = [retry.wait_after(error(429, 1.0), 1e9) for _ in range(MAX_TOLD_RETRIES + 1)]
+    waits = [retry.wait_after(error(429, 1.0), 1e9) for _ in range(MAX_RETRY_AFTER_RETRIES + 1)]
 
-    assert waits == [1.0] * MAX_TOLD_RETRIES + [None]
+    assert waits == [1.0] * MAX_RETRY_AFTER_RETRIES + [None]
 
 
 async def test_a_wait_beyond_the_deadline_is_not_begun(scripted, looptime):
