@@ -24,7 +24,7 @@ class Model:
     now: float = 0.0
     # [item, priority, when first queued, when last placed at its priority]
     queued: list[list] = field(default_factory=list)
-    in_hand: dict[str, int] = field(default_factory=dict)
+    processing: dict[str, int] = field(default_factory=dict)
     dirty: dict[str, int] = field(default_factory=dict)
     delayed: list[list] = field(default_factory=list)  # [due, order, item, priority]
     failures: dict[str, int] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Model:
         """Laws 1 to 3."""
         if self.shut:
             return
-        if item in self.in_hand:
+        if item in self.processing:
             self.dirty[item] = max(priority, self.dirty.get(item, priority))
             return
         self.queue(item, priority)
@@ -85,7 +85,7 @@ class Model:
         else:
             entry = min(self.queued, key=lambda e: (-e[1], e[3]))
         self.queued.remove(entry)
-        self.in_hand[entry[0]] = entry[1]
+        self.processing[entry[0]] = entry[1]
         return entry[0]
 
 
@@ -117,7 +117,7 @@ class WorkQueueLaws(RuleBasedStateMachine):
     @rule(item=ITEMS)
     def add_rate_limited(self, item: str) -> None:
         """Add after a failure."""
-        priority = self.model.in_hand.get(item, 0)
+        priority = self.model.processing.get(item, 0)
         failures = self.model.failures.get(item, 0)
         self.model.failures[item] = failures + 1
         delay = min(4.0, 2.0**failures)
@@ -151,13 +151,13 @@ class WorkQueueLaws(RuleBasedStateMachine):
         with pytest.raises(QueueShutDown if self.model.shut else asyncio.QueueEmpty):
             self.queue.get_nowait()
 
-    @precondition(lambda self: self.model.in_hand)
+    @precondition(lambda self: self.model.processing)
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
         """Give back."""
-        item = data.draw(st.sampled_from(sorted(self.model.in_hand)))
+        item = data.draw(st.sampled_from(sorted(self.model.processing)))
         self.queue.done(item)
-        del self.model.in_hand[item]
+        del self.model.processing[item]
         priority = self.model.dirty.pop(item, None)
         if priority is not None:
             self.model.queue(item, priority)
@@ -175,7 +175,7 @@ class WorkQueueLaws(RuleBasedStateMachine):
 
     @invariant()
     def same_counts(self) -> None:
-        """Depths, delays, retries and items in hand agree, and no level is empty."""
+        """Depths, delays, retries and items being processed agree, and no level is empty."""
         depths: dict[int, int] = {}
         for _, priority, _, _ in self.model.queued:
             depths[priority] = depths.get(priority, 0) + 1
@@ -183,7 +183,7 @@ class WorkQueueLaws(RuleBasedStateMachine):
         assert depths == self.queue.depths()
         assert len(self.model.queued) == len(self.queue)
         assert len(self.model.delayed) == self.queue.waiting
-        assert len(self.model.in_hand) == len(self.queue.working_seconds())
+        assert len(self.model.processing) == len(self.queue.working_seconds())
         for item in "abcdef":
             assert self.model.failures.get(item, 0) == self.queue.num_requeues(item)
 

@@ -93,7 +93,7 @@ class Controller:
         workers: maximum concurrent reconciles.
         rate_limiter: delays of retries; 5 ms doubling to 1,000 s and a common bucket when absent.
         reconcile_timeout_s: a reconcile that takes longer is cancelled and counts as failed.
-        grace_s: how long workers may finish what they have in hand when the controller stops.
+        grace_s: how long workers may finish what they are processing when the controller stops.
         clock: where time comes from.
     """
 
@@ -168,7 +168,7 @@ class Controller:
         """Inside the block the workers work.
 
         Entering waits for the informers, which must be running. Leaving closes the queue, lets
-        workers finish what they have in hand for ``grace_s``, and then cancels them. What is
+        workers finish what they are processing for ``grace_s``, and then cancels them. What is
         queued is dropped: whoever leads next begins with a list of everything.
 
         Raises:
@@ -308,7 +308,7 @@ class Controller:
 
     def _times(self, request: Request, seconds: float) -> dict[str, float]:
         """How long it took, and had waited for a worker."""
-        taken = self.queue.in_hand(request)
+        taken = self.queue.processing(request)
         waited_s = 0.0 if taken is None else taken.waited_s
         return {"seconds": round(seconds, 4), "queued_s": round(waited_s, 4)}
 

@@ -63,11 +63,11 @@ class Reflector(Generic[T]):
         for event in events:
             match event:
                 case Applied(obj):
-                    self._apply(self._shaped(obj))
+                    self._apply(self._transformed(obj))
                 case Deleted(obj, final_state_known):
                     self._delete(obj, final_state_known=final_state_known)
                 case Listed(obj):
-                    writer.stage(self._shaped(obj))
+                    writer.stage(self._transformed(obj))
                 case Unreadable():
                     self._keep(event)
                 case Bookmark(resource_version):
@@ -86,7 +86,7 @@ class Reflector(Generic[T]):
         if last is not None and listed.uid in {"", last.metadata.uid}:  # type: ignore[attr-defined] # KubeObject
             self._writer.stage(last)
 
-    def _shaped(self, obj: T) -> T:
+    def _transformed(self, obj: T) -> T:
         return obj if self._transform is None else self._transform(obj)
 
     def _apply(self, obj: T) -> None:
@@ -124,13 +124,13 @@ class Reflector(Generic[T]):
         told = 0
         for obj in diff.deleted:
             self._handlers.deleted(obj, final_state_known=False)
-            told = await _breathe(told)
+            told = await _yield_to_loop(told)
         for obj in diff.added:
             self._handlers.added(obj, initial=initial)
-            told = await _breathe(told)
+            told = await _yield_to_loop(told)
         for old, new in diff.updated:
             self._handlers.updated(old, new)
-            told = await _breathe(told)
+            told = await _yield_to_loop(told)
         self._handlers.end_announcement()
 
 
@@ -139,7 +139,7 @@ def _metadata(obj: Any) -> Named:
     return metadata
 
 
-async def _breathe(told: int) -> int:
+async def _yield_to_loop(told: int) -> int:
     if told % ANNOUNCE_SLICE == ANNOUNCE_SLICE - 1:
         await asyncio.sleep(0)
     return told + 1

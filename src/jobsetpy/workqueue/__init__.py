@@ -5,8 +5,8 @@ Not ``asyncio.Queue``, which would neither merge equal items nor keep two worker
 
 from jobsetpy.workqueue._delaying import DelayHeap
 from jobsetpy.workqueue._queue import (
-    InHand,
     NullQueueObserver,
+    Processing,
     QueueObserver,
     QueueShutDown,
     WorkQueue,
@@ -21,10 +21,10 @@ from jobsetpy.workqueue._ratelimiters import (
 
 __all__ = [
     "DelayHeap",
-    "InHand",
     "ItemExponential",
     "MaxOf",
     "NullQueueObserver",
+    "Processing",
     "QueueObserver",
     "QueueShutDown",
     "RateLimiter",

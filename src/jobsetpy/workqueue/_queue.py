@@ -30,7 +30,7 @@ class QueueShutDown(LifecycleError):  # noqa: N818 - named like asyncio.QueueShu
     """``get`` on a queue that is shut down and holds nothing more."""
 
 
-class InHand(NamedTuple):
+class Processing(NamedTuple):
     """What the queue knows of an item that a worker has taken.
 
     ``priority`` is the one it was taken with, ``waited_s`` its seconds in the queue (delays not
@@ -88,7 +88,7 @@ class WorkQueue(Generic[K]):
     1. **Merging.** An item is queued at most once: adding a queued item changes nothing, except
        that a higher priority lifts it. The queue is therefore bounded by the number of keys.
     2. **One worker a key.** An item that a worker has taken is given to no other until ``done``.
-    3. **Nothing is lost.** An item added while it is in hand is queued again at ``done``, once,
+    3. **Nothing is lost.** An item added while it is processed is queued again at ``done``, once,
        with the highest priority it was added with meanwhile.
     4. **Order.** Higher priority first; within a priority, first come, first served. An item that
        returns goes to the end, so a key that changes all the time cannot keep others waiting.
@@ -117,11 +117,11 @@ class WorkQueue(Generic[K]):
         "_delayed",
         "_dirty",
         "_fair_every",
-        "_in_hand",
         "_levels",
         "_limiter",
         "_observer",
         "_order",
+        "_processing",
         "_queued",
         "_shut",
         "_taken",
@@ -152,8 +152,8 @@ class WorkQueue(Generic[K]):
         # The same items by priority, each level in order; only levels that hold something.
         self._levels: dict[int, OrderedDict[K, None]] = {}
         self._order: list[int] = []  # the keys of _levels, ascending
-        self._in_hand: dict[K, InHand] = {}
-        self._dirty: dict[K, int] = {}  # added while in hand, with the highest priority
+        self._processing: dict[K, Processing] = {}
+        self._dirty: dict[K, int] = {}  # added while processed, with the highest priority
         self._delayed: DelayHeap[K] = DelayHeap()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
@@ -161,7 +161,7 @@ class WorkQueue(Generic[K]):
         self._shut = False
 
     def __len__(self) -> int:
-        """Items that could be taken now (not those in hand, nor those that wait for a time)."""
+        """Items that could be taken now (neither processed nor waiting for a time)."""
         return len(self._queued)
 
     @property
@@ -178,14 +178,14 @@ class WorkQueue(Generic[K]):
         """How many items are queued at each priority; empty priorities are left out."""
         return {priority: len(level) for priority, level in self._levels.items()}
 
-    def in_hand(self, item: K) -> InHand | None:
+    def processing(self, item: K) -> Processing | None:
         """What is known of an item that a worker has taken; ``None`` if none has."""
-        return self._in_hand.get(item)
+        return self._processing.get(item)
 
     def working_seconds(self) -> list[float]:
-        """For each item in hand, how long it has been there."""
+        """For each item being processed, the seconds since it was taken."""
         now = self._clock.monotonic()
-        return [now - taken.since for taken in self._in_hand.values()]
+        return [now - taken.since for taken in self._processing.values()]
 
     # Adding
 
@@ -193,7 +193,7 @@ class WorkQueue(Generic[K]):
         """Queue ``item`` (laws 1 to 3). O(1)."""
         if self._shut:
             return
-        if item in self._in_hand:
+        if item in self._processing:
             if self._dirty.get(item, priority) <= priority:
                 self._dirty[item] = priority
             return
@@ -215,15 +215,15 @@ class WorkQueue(Generic[K]):
         """Queue ``item`` again after a failure, when the rate limiter allows.
 
         Args:
-            item: usually one in hand.
-            priority: that which the item in hand was taken with, when ``None``.
+            item: usually one being processed.
+            priority: that with which the item was taken, when ``None``.
             at_least_s: a minimum of the delay, such as a server's Retry-After.
 
         Returns:
             The delay in seconds.
         """
         if priority is None:
-            taken = self._in_hand.get(item)
+            taken = self._processing.get(item)
             priority = 0 if taken is None else taken.priority
         delay_s = max(self._limiter.when(item), at_least_s)
         if not self._shut:
@@ -287,9 +287,9 @@ class WorkQueue(Generic[K]):
         """Give back an item that was taken; it is queued again if it was added meanwhile.
 
         Raises:
-            ValueError: ``item`` is not in hand.
+            ValueError: ``item`` is not being processed.
         """
-        taken = self._in_hand.pop(item, None)
+        taken = self._processing.pop(item, None)
         if taken is None:
             msg = f"done() without get(): {item}"
             raise ValueError(msg)
@@ -311,7 +311,7 @@ class WorkQueue(Generic[K]):
 
         Args:
             drain: give out what is queued before ``get`` raises; otherwise drop it, so that
-                workers finish what they have in hand and stop.
+                workers finish what they are processing and stop.
         """
         self._shut = True
         self._delayed.clear()
@@ -369,7 +369,7 @@ class WorkQueue(Generic[K]):
         self._remove_from_level(item, priority)
         now = self._clock.monotonic()
         waited_s = now - since
-        self._in_hand[item] = InHand(priority, waited_s, now)
+        self._processing[item] = Processing(priority, waited_s, now)
         self._observer.on_get(waited_s)
         return item
 

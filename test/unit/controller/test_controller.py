@@ -496,7 +496,7 @@ class TestLife:
 
         assert cancelled == ["a"]
         assert asyncio.get_running_loop().time() == 8.0
-        assert subject.queue.in_hand(request("a")) is None
+        assert subject.queue.processing(request("a")) is None
 
     async def test_abandon(self):
         """After abandon, leaving cancels at once."""

@@ -71,7 +71,7 @@ class TestLaws:
         assert take_all(queue) == ["a"]
 
     def test_readded_with_the_highest_priority(self):
-        """What was added while in hand returns with the highest of the priorities."""
+        """What was added while processed returns with the highest of the priorities."""
         queue = WorkQueue(fair_every=100)
         queue.add("a")
         queue.get_nowait()
@@ -249,7 +249,7 @@ class TestDelays:
 
         assert queue.depths() == {5: 1}
 
-    def test_due_while_in_hand(self):
+    def test_due_while_processed(self):
         """An item whose time comes while it is in hand returns at done."""
         clock = ManualClock()
         queue = WorkQueue(clock=clock)
@@ -278,12 +278,12 @@ class TestObserver:
         queue.get_nowait()
         clock.advance(5.0)
         assert queue.working_seconds() == [5.0]
-        assert queue.in_hand("a")[:2] == (4, 2.0)
+        assert queue.processing("a")[:2] == (4, 2.0)
         queue.add_rate_limited("a")
         queue.done("a")
 
         assert recorder.heard == [("add", 3), ("get", 2.0), ("retry", 0), ("done", 5.0)]
-        assert queue.in_hand("a") is None
+        assert queue.processing("a") is None
 
 
 class TestShutDown:
@@ -306,8 +306,8 @@ class TestShutDown:
         with pytest.raises(QueueShutDown):
             queue.get_nowait()
 
-    def test_what_was_added_in_hand_is_drained_too(self):
-        """An item added while in hand before the end is still given out after done."""
+    def test_what_was_added_while_processed_is_drained_too(self):
+        """An item added while processed before the end is still given out after done."""
         queue = WorkQueue()
         queue.add("a")
         queue.get_nowait()
