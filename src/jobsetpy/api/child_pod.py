@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.meta import OwnerReference, ResourceInfo, controller_of, resource
+
+ENDED: Final = frozenset({"Failed", "Succeeded"})
+"""Phases of pods that have ended."""
 
 
 def _intern(obj: Any, *names: str) -> None:
@@ -279,6 +282,11 @@ class ChildPod:
     metadata: ChildPodMeta = ChildPodMeta()
     spec: ChildPodSpec = ChildPodSpec()
     status: ChildPodStatus = ChildPodStatus()
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended and is not being deleted."""
+        return self.metadata.deletion_timestamp is None and self.status.phase not in ENDED
 
     def __attrs_post_init__(self) -> None:
         """Keep of selector and gates what exclusive placement reads, shared between pods."""

@@ -1,20 +1,21 @@
 """Keeps followers of exclusively placed Jobs in their leader's domain (controller ``pod``).
 
-A follower that was created before its leader had a node waits behind a scheduling gate. The pass
-that the leader's binding causes releases all of them, each by one patch that sets the domain and
-removes the gate. The same pass finds followers that are anywhere else and has them start anew;
-before it deletes anything it asks the API server, since caches may be late.
+A follower that was created before its leader had a node waits behind a scheduling gate. The
+reconcile that the leader's binding causes releases all of them, each by one patch that sets the
+domain and removes the gate. It also finds followers that are anywhere else and has them start anew;
+before anything is deleted the API server is asked, since caches may be late. What is to be done is
+decided by ``domain.placement.plan``.
 
-A follower's event costs O(1): it queues a pass only if there is something to be done about that
-pod. Whatever a pass waits for (a node, the end of a second leader) is watched, so none is repeated
-on suspicion.
+A follower's event costs O(1): it queues a reconcile only if there is something to be done about
+that pod. Whatever a reconcile waits for (a node, the end of a second leader) is watched, so none is
+repeated on suspicion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
@@ -25,26 +26,30 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.api.meta import condition_true, controller_of
-from jobsetpy.domain.conditions import WARNING
+from jobsetpy.api.meta import controller_of
 from jobsetpy.domain.placement.admission import LEADER_INDEX
-from jobsetpy.domain.placement.followers import (
-    PlacedPod,
+from jobsetpy.domain.placement.followers import PlacedPod, is_due
+from jobsetpy.domain.placement.plan import (
+    Incarnation,
+    ObservedPlacement,
+    Placement,
+    PlacementMemory,
     PlacementPlan,
-    UnknownTopology,
-    is_misplaced,
-    plan_followers,
+    placed_pod,
+    plan_placement,
 )
+from jobsetpy.domain.plan import EmitEvent
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._caches import SharedCaches
 from jobsetpy.reconcilers._kinds import ListedPod
+from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._parallel import in_parallel
+from jobsetpy.reconcilers._status import moment
 
 FIELD_MANAGER: Final = "jobset-placement"
 """Owner of the condition on pods that are evicted."""
 
-_ENDED: Final = frozenset({"Failed", "Succeeded"})
 _SHOWN_ERRORS: Final = 10
 
 
@@ -66,24 +71,6 @@ class PlacementSettings:
     look_again_s: float = 30.0
 
 
-@attrs.define
-class _Memory:
-    """What is remembered of a Job between passes; nothing that could not be lost."""
-
-    acted: dict[str, str] = attrs.field(factory=dict)
-    """By UID, the version of a pod that a write was made on and that the cache may still show."""
-    told: UnknownTopology | None = None
-
-
-@attrs.frozen
-class _Done:
-    """What came of a plan."""
-
-    released: int
-    evicted: int
-    errors: list[JobSetPyError]
-
-
 def _index_values(pod: ChildPod) -> Iterable[str]:
     if pod.metadata.annotations.placed_topology is None:
         return ()
@@ -101,7 +88,7 @@ PLACED: rt.Index[ChildPod] = rt.Index("exclusivePlacement", _index_values)
 
 
 class PodPlacementReconciler:
-    """One pass over the pods of one Job; the request's key is the Job's.
+    """Places the pods of Jobs; the request's key is the Job's.
 
     Args:
         client: writes, and lists before evictions.
@@ -134,49 +121,34 @@ class PodPlacementReconciler:
         self._events = events
         self._settings = settings or PlacementSettings()
         self._clock = clock or LoopClock()
-        self._memory: dict[rt.ObjectKey, _Memory] = {}
+        self._memory = Memories(PlacementMemory)
 
-    # -- which events cause a pass ------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------
 
-    def concerns(self, event: rt.Event[Any]) -> bool:
-        """Whether a pod's event asks for a pass over its Job; O(1)."""
-        old, new = event.old, event.new
-        pod = old if new is None else new
-        if pod is None or pod.metadata.annotations.placed_topology is None:
-            return False
-        if _is_leader(pod):
-            return _footing(old) != _footing(new)
-        if new is None or not _is_live(new):
-            return False
-        if old is not None and _is_live(old) and old.spec == new.spec:
-            return False
-        return self._is_due(new)
+    def needs_reconcile(self, event: rt.Event[Any]) -> bool:
+        """Whether a pod's event asks for a reconcile of its Job; O(1).
 
-    def _is_due(self, follower: ChildPod) -> bool:
-        """Whether something is to be done about one follower, by what the caches show now.
-
-        Before they show all, no: leaders and Jobs of the first lists cause passes by themselves,
-        and passes begin when all caches are complete.
+        Before the caches show all, a follower's does not: leaders and Jobs of the first lists ask
+        by themselves, and reconciles begin when all caches are complete.
         """
-        job = _job_key(follower)
+        old, new = event.old, event.new
+        if event.obj.metadata.annotations.placed_topology is None:
+            return False
+        if _is_leader(event.obj):
+            return _footing(old) != _footing(new)
+        if new is None or not new.live or (old is not None and old.live and old.spec == new.spec):
+            return False
+        job = _job_key(new)
         synced = self._pods.has_synced and self._nodes.has_synced and self._jobs.has_synced
         if job is None or not synced:
             return False
-        uid = follower.metadata.controller_uid
-        if follower.spec.held and self._is_over(job, uid):
-            return True
-        leaders = [
-            pod
-            for pod in self._pods.by_index(PLACED, f"leader:{job}")
-            if pod.metadata.controller_uid == uid and _is_live(pod)
-        ]
-        if len(leaders) != 1 or not leaders[0].spec.node_name:
-            return False
-        if follower.spec.held:
-            return True
-        leader = _placed(leaders[0])
-        domain = (self._node_labels(leader.node) or {}).get(leader.topology)
-        return domain is not None and is_misplaced(_placed(follower), leader.topology, domain)
+        uid = new.metadata.controller_uid
+        pods = self._pods.by_index(PLACED, f"leader:{job}")
+        leaders = [_placed(pod) for pod in pods if pod.metadata.controller_uid == uid]
+        follower = _placed(new)
+        return (follower.held and self._is_over(job, uid)) or is_due(
+            follower, leaders, self._node_labels
+        )
 
     def leaders_on(self, node: LabelledNode) -> list[rt.ObjectKey]:
         """The Jobs whose leaders are on a node; none before all leaders are known."""
@@ -185,7 +157,7 @@ class PodPlacementReconciler:
         pods = self._pods.by_index(PLACED, f"node:{node.metadata.name}")
         return [job for job in map(_job_key, pods) if job is not None]
 
-    # -- the pass -----------------------------------------------------------------------------
+    # -- reconcile ----------------------------------------------------------------------------
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
         """Release, and if need be evict, the followers of one Job.
@@ -193,88 +165,85 @@ class PodPlacementReconciler:
         Raises:
             ExceptionGroup: some writes failed; the others were made.
         """
-        job = request.key
+        observed = self._observe(request.key)
+        plan = plan_placement(observed, self._memory.of(request.key), moment(self._clock))
+        plan = await self._execute(observed, plan)
+        return plan.result
+
+    def _observe(self, job: rt.ObjectKey) -> ObservedPlacement:
         incarnations: dict[str, list[ChildPod]] = {}
         for pod in self._pods.by_index(PLACED, f"job:{job}"):
             incarnations.setdefault(pod.metadata.controller_uid, []).append(pod)
-        memory = self._recall(job, incarnations)
-        released = evicted = 0
-        errors: list[JobSetPyError] = []
-        for uid, pods in incarnations.items():
-            plan = await self._plan(job, uid, pods)
-            self._tell_unknown(plan, pods[0], memory)
-            done = await self._carry_out(job, plan, memory)
-            metrics.followers_placed(released=done.released, evicted=done.evicted)
-            released += done.released
-            evicted += done.evicted
-            errors += done.errors
-            if done.evicted:
-                self._tell_evicted(done.evicted, plan, pods[0], job)
-        if memory.acted or memory.told is not None:
-            self._memory[job] = memory
-        else:
-            self._memory.pop(job, None)
-        if errors:
-            msg = f"{len(errors)} pods could not be placed: {errors[0]}"
-            raise ExceptionGroup(msg, errors[:_SHOWN_ERRORS])
-        if not memory.acted:
-            return rt.Result.done()
-        did = [f"{what} {count}" for what, count in (("released", released), ("evicted", evicted))]
-        return rt.Result.requeue_after(
-            timedelta(seconds=self._settings.look_again_s),
-            summary=", ".join(did) if released or evicted else "",
+        return ObservedPlacement(
+            job=job,
+            incarnations=[
+                Incarnation(
+                    first=pods[0], over=self._is_over(job, uid), pods=[_placed(pod) for pod in pods]
+                )
+                for uid, pods in incarnations.items()
+            ],
+            nodes=self._node_labels,
+            repair=self._settings.repair,
+            look_again_s=self._settings.look_again_s,
         )
 
-    def _recall(self, job: rt.ObjectKey, incarnations: Mapping[str, list[ChildPod]]) -> _Memory:
-        """What is known of a Job, without writes that the cache shows by now."""
-        before = self._memory.get(job, _Memory())
-        acted = {}
-        if before.acted:
-            for pods in incarnations.values():
-                for pod in pods:
-                    version = before.acted.get(pod.metadata.uid)
-                    if version == pod.metadata.resource_version:
-                        acted[pod.metadata.uid] = version
-        return _Memory(acted, before.told if incarnations else None)
+    async def _execute(self, observed: ObservedPlacement, plan: PlacementPlan) -> PlacementPlan:
+        """Carry the plan out, or the one that comes of confirming it; returns which it was."""
+        job = observed.job
+        if plan.unconfirmed:
+            seen = [
+                await self._list(each) if each in plan.unconfirmed else each
+                for each in observed.incarnations
+            ]
+            observed = attrs.evolve(observed, incarnations=seen)
+            plan = plan_placement(observed, self._memory.of(job), moment(self._clock))
+        failures: list[tuple[PlacedPod, JobSetPyError]] = []
+        for placement in plan.placements:
+            failures += await self._place(job, placement, plan.at)
+        memory = plan.memory
+        if memory is not None:
+            failed = {pod.uid for pod, _ in failures}
+            acted = {uid: at for uid, at in memory.acted.items() if uid not in failed}
+            memory = attrs.evolve(memory, acted=acted)
+        self._memory.keep(job, memory)
+        if failures:
+            msg = f"{len(failures)} pods could not be placed: {failures[0][1]}"
+            raise ExceptionGroup(msg, [error for _, error in failures[:_SHOWN_ERRORS]])
+        return plan
 
-    async def _plan(self, job: rt.ObjectKey, uid: str, cached: Sequence[ChildPod]) -> PlacementPlan:
-        over = self._is_over(job, uid)
-        plan = self._allowed(
-            plan_followers(list(map(_placed, cached)), self._node_labels, over=over)
-        )
-        if not plan.evict:
-            return plan
-        # Deleting cannot be taken back: look at the pods themselves, not at what is remembered.
-        labels = cached[0].metadata.labels
-        selector = f"{keys.JOBSET_NAME}={labels.jobset_name}"
-        if labels.job_key:
-            selector += f",{keys.JOB_KEY}={labels.job_key}"
-        page = await self._client.list_page(ListedPod, job.namespace, label_selector=selector)
+    async def _list(self, incarnation: Incarnation) -> Incarnation:
+        """Look at the pods themselves."""
+        meta = incarnation.first.metadata
+        selector = f"{keys.JOBSET_NAME}={meta.labels.jobset_name}"
+        if meta.labels.job_key:
+            selector += f",{keys.JOB_KEY}={meta.labels.job_key}"
+        page = await self._client.list_page(ListedPod, meta.namespace, label_selector=selector)
         pods = [
-            _placed(pod)
+            placed_pod(pod.metadata, pod.spec, pod.status.phase, pod.status.conditions)
             for pod in page.items
-            if pod.metadata.controller_uid == uid
+            if pod.metadata.controller_uid == incarnation.uid
             and pod.metadata.annotations.placed_topology is not None
         ]
-        return self._allowed(plan_followers(pods, self._node_labels, over=over))
+        return attrs.evolve(incarnation, listed=pods)
 
-    def _allowed(self, plan: PlacementPlan) -> PlacementPlan:
-        if self._settings.repair or not plan.evict:
-            return plan
-        return attrs.evolve(plan, evict=tuple(pod for pod in plan.evict if pod.held))
+    async def _place(
+        self, job: rt.ObjectKey, placement: Placement, at: datetime
+    ) -> list[tuple[PlacedPod, JobSetPyError]]:
+        """Carry a part of the plan out; returns what failed."""
+        followers = placement.followers
+        for notice in placement.notices:
+            self._tell(placement, notice)
 
-    async def _carry_out(self, job: rt.ObjectKey, plan: PlacementPlan, memory: _Memory) -> _Done:
         async def release(pod: PlacedPod) -> None:
             others = [{"name": gate} for gate in pod.gates if gate != keys.PLACEMENT_GATE]
             spec: dict[str, Any] = {"schedulingGates": others or None}
             if pod.domain is None:
-                spec["nodeSelector"] = {pod.topology: plan.domain}
+                spec["nodeSelector"] = {pod.topology: followers.domain}
             # The UID keeps it from any other pod. No version: gates can only be removed, so a
             # gate that is gone meanwhile makes the API server refuse the patch.
             body = {"metadata": {"uid": pod.uid}, "spec": spec}
             with suppress(NotFoundError):
                 await self._client.merge_patch(ChildPod, job.namespace, pod.name, body)
-            memory.acted[pod.uid] = pod.version
 
         async def evict(pod: PlacedPod) -> None:
             with suppress(NotFoundError):
@@ -283,67 +252,27 @@ class PodPlacementReconciler:
                         ListedPod,
                         job.namespace,
                         pod.name,
-                        self._disruption(job.namespace, pod),
+                        _disruption(job.namespace, pod, at),
                         owner=FIELD_MANAGER,
                         subresource="status",
                     )
                 await self._client.delete(ChildPod, job.namespace, pod.name, uid=pod.uid)
-            memory.acted[pod.uid] = pod.version
 
         limit = self._settings.parallel_writes
-        todo = [pod for pod in plan.release if memory.acted.get(pod.uid) != pod.version]
-        kept = await in_parallel(limit, todo, release)
-        stayed = await in_parallel(limit, plan.evict, evict)
-        return _Done(
-            len(todo) - len(kept),
-            len(plan.evict) - len(stayed),
-            [error for _, error in (*kept, *stayed)],
-        )
+        kept = await in_parallel(limit, followers.release, release)
+        stayed = await in_parallel(limit, followers.evict, evict)
+        evicted = len(followers.evict) - len(stayed)
+        metrics.followers_placed(released=len(followers.release) - len(kept), evicted=evicted)
+        if evicted:
+            self._tell(placement, placement.evicted(job.name, evicted))
+        return [*kept, *stayed]
 
-    def _disruption(self, namespace: str, pod: PlacedPod) -> dict[str, Any]:
-        condition = {
-            "type": keys.DISRUPTION_TARGET_CONDITION,
-            "status": "True",
-            "reason": keys.PLACEMENT_VIOLATION_REASON,
-            "message": keys.PLACEMENT_VIOLATION_MESSAGE,
-            "lastTransitionTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": pod.name, "namespace": namespace, "uid": pod.uid},
-            "status": {"conditions": [condition]},
-        }
-
-    # -- what users hear ----------------------------------------------------------------------
-
-    def _tell_evicted(
-        self, count: int, plan: PlacementPlan, pod: ChildPod, job: rt.ObjectKey
-    ) -> None:
-        where = (
-            f"they have to be where {pod.metadata.annotations.placed_topology} is {plan.domain!r}"
-            if plan.domain is not None
-            else "there is no pod left that tells where they belong"
-        )
-        message = f"{count} pods of Job {job.name!r} start anew: {where}"
-        self._event(pod, keys.PLACEMENT_VIOLATION_REASON, message)
-
-    def _tell_unknown(self, plan: PlacementPlan, pod: ChildPod, memory: _Memory) -> None:
-        unknown = plan.unknown
-        if unknown is not None and unknown.topology and unknown != memory.told:
-            message = (
-                f"the leader of pod {pod.metadata.name!r} is on node {unknown.node!r}, which does "
-                f"not have the label {unknown.topology!r}: its followers wait"
-            )
-            self._event(pod, keys.TOPOLOGY_UNKNOWN_REASON, message)
-        memory.told = unknown
-
-    def _event(self, pod: ChildPod, reason: str, message: str) -> None:
-        meta = pod.metadata
+    def _tell(self, placement: Placement, event: EmitEvent) -> None:
+        meta = placement.of.first.metadata
         jobset = self._jobsets.get(rt.ObjectKey(meta.namespace, meta.labels.jobset_name))
-        wanted = meta.annotations.jobset_uid
-        if jobset is not None and wanted in {"", jobset.metadata.uid}:
-            self._events.event(jobset, WARNING, reason, message, related=pod)
+        if jobset is not None and meta.annotations.jobset_uid in {"", jobset.metadata.uid}:
+            related = placement.of.first
+            self._events.event(jobset, event.type_, event.reason, event.message, related=related)
 
     # -- what the caches say ------------------------------------------------------------------
 
@@ -356,36 +285,33 @@ class PodPlacementReconciler:
         return None if node is None else node.metadata.labels
 
 
-def _placed(pod: ChildPod | ListedPod) -> PlacedPod:
-    meta, spec = pod.metadata, pod.spec
-    topology = meta.annotations.placed_topology or ""
-    conditions = pod.status.conditions if isinstance(pod, ListedPod) else ()
-    return PlacedPod(
-        name=meta.name,
-        uid=meta.uid,
-        version=meta.resource_version,
-        is_leader=_is_leader(pod),
-        live=_is_live(pod),
-        topology=topology,
-        node=spec.node_name,
-        domain=(spec.node_selector or {}).get(topology),
-        held=spec.held,
-        gates=tuple(gate.name for gate in spec.scheduling_gates),
-        disrupted=condition_true(conditions, keys.DISRUPTION_TARGET_CONDITION) is not None,
-    )
+def _disruption(namespace: str, pod: PlacedPod, at: datetime) -> dict[str, Any]:
+    condition = {
+        "type": keys.DISRUPTION_TARGET_CONDITION,
+        "status": "True",
+        "reason": keys.PLACEMENT_VIOLATION_REASON,
+        "message": keys.PLACEMENT_VIOLATION_MESSAGE,
+        "lastTransitionTime": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": pod.name, "namespace": namespace, "uid": pod.uid},
+        "status": {"conditions": [condition]},
+    }
 
 
-def _is_leader(pod: ChildPod | ListedPod) -> bool:
+def _placed(pod: ChildPod) -> PlacedPod:
+    return placed_pod(pod.metadata, pod.spec, pod.status.phase)
+
+
+def _is_leader(pod: ChildPod) -> bool:
     return pod.metadata.annotations.completion_index == LEADER_INDEX
-
-
-def _is_live(pod: ChildPod | ListedPod) -> bool:
-    return pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
 
 
 def _footing(leader: ChildPod | None) -> tuple[bool, str]:
     """What matters of a leader: whether it counts, and where it is."""
-    return (False, "") if leader is None else (_is_live(leader), leader.spec.node_name)
+    return (False, "") if leader is None else (leader.live, leader.spec.node_name)
 
 
 def _job_key(pod: ChildPod) -> rt.ObjectKey | None:
@@ -443,7 +369,7 @@ def setup(manager: rt.Manager, settings: PlacementSettings | None = None) -> rt.
         reconciler=reconciler,
         workers=settings.workers,
         watches=(
-            rt.Watch(pods, rt.enqueue_mapped(_jobs_of_pod), when=reconciler.concerns),
+            rt.Watch(pods, rt.enqueue_mapped(_jobs_of_pod), when=reconciler.needs_reconcile),
             rt.Watch(jobs, rt.enqueue_self, when=_leader_ends),
             rt.Watch(nodes, rt.enqueue_mapped(reconciler.leaders_on), when=_tells_more),
         ),

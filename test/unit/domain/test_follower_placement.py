@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.batch import JobStatus
 from jobsetpy.domain.placement.followers import (
+    FollowersPlan,
     PlacedPod,
-    PlacementPlan,
     UnknownTopology,
     is_misplaced,
     plan_followers,
@@ -166,7 +166,7 @@ def test_any_mixture(pods, over):
     ]
     settled = plan_followers(after, NODES.get, over=over)
     assert (settled.release, settled.evict) == ((), ())
-    assert isinstance(settled, PlacementPlan)
+    assert isinstance(settled, FollowersPlan)
 
 
 @pytest.mark.parametrize(

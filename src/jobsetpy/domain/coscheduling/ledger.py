@@ -14,7 +14,6 @@ import attrs
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.meta import ObjectKey
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 GATED: Final = "SchedulingGated"
 """Why a pod waits that some scheduling gate holds back."""
 _UNSCHEDULABLE: Final = "Unschedulable"
@@ -133,14 +132,9 @@ class _State:
     priority: int | None
 
 
-def is_live(pod: ChildPod) -> bool:
-    """Whether a pod counts: it has not ended, and is not being deleted."""
-    return pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
-
-
 def _state(pod: ChildPod) -> _State | None:
     meta = pod.metadata
-    if not meta.labels.pod_group or not is_live(pod):
+    if not meta.labels.pod_group or not pod.live:
         return None
     gang = GangKey(ObjectKey(meta.namespace, meta.labels.jobset_name), meta.labels.pod_group)
     bound = bool(pod.spec.node_name)

@@ -32,7 +32,7 @@ from jobsetpy.domain.coscheduling.gangs import (
     minimum,
     possible,
 )
-from jobsetpy.domain.coscheduling.ledger import GATED, GangKey, GangLedger, is_live
+from jobsetpy.domain.coscheduling.ledger import GATED, GangKey, GangLedger
 from jobsetpy.domain.coscheduling.podgroups import (
     ReplaceObject,
     counts,
@@ -159,7 +159,7 @@ class CoschedulingPlan(Plan[GangMemory]):
 def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
     """What is to be done about a pod; ``None`` if it is as it should be."""
     meta, spec = pod.metadata, pod.spec
-    if memory.gangs is None or not is_live(pod):
+    if memory.gangs is None or not pod.live:
         return None
     gang = memory.gangs.of(meta.labels.replicated_job_name, meta.labels.job_index)
     if gang is None:

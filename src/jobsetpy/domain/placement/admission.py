@@ -17,11 +17,11 @@ from typing import Any
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api.child_pod import ENDED
 from jobsetpy.domain.json_tree import Json, Patch, child, number, objects, text
 from jobsetpy.domain.names import job_name
 
 LEADER_INDEX = "0"
-_ENDED = frozenset({"Failed", "Succeeded"})
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 MIN_NAME_PARTS = 5
 """JobSet, ReplicatedJob, Job index, pod index and random characters, joined by dashes."""
@@ -216,7 +216,7 @@ def find_leader(pod: Json, leaders: LeaderLookup) -> PodPlace:
         LeaderNotFoundError: there is none, or no single one, or it belongs to another Job.
     """
     base = leader_name(pod)
-    found = [place for place in leaders(base) if not place.deleting and place.phase not in _ENDED]
+    found = [place for place in leaders(base) if not place.deleting and place.phase not in ENDED]
     if len(found) != 1:
         msg = f"expected 1 leader pod ({base}), but got {len(found)}"
         raise LeaderNotFoundError(msg)

@@ -60,7 +60,7 @@ class UnknownTopology:
 
 
 @attrs.frozen
-class PlacementPlan:
+class FollowersPlan:
     """What to do with the followers of one Job.
 
     Args:
@@ -76,11 +76,11 @@ class PlacementPlan:
     unknown: UnknownTopology | None = None
 
 
-WAIT = PlacementPlan()
+WAIT = FollowersPlan()
 """Nothing to do until something changes."""
 
 
-def plan_followers(pods: Sequence[PlacedPod], nodes: NodeLabels, *, over: bool) -> PlacementPlan:
+def plan_followers(pods: Sequence[PlacedPod], nodes: NodeLabels, *, over: bool) -> FollowersPlan:
     """What to do with the followers of one Job.
 
     The live leader's node decides. More than one live leader, or one without a node, decides
@@ -106,7 +106,7 @@ def plan_followers(pods: Sequence[PlacedPod], nodes: NodeLabels, *, over: bool) 
             return WAIT
         found = _domain(leader, nodes)
         if isinstance(found, UnknownTopology):
-            return PlacementPlan(unknown=found)
+            return FollowersPlan(unknown=found)
         domains.add(found)
     if len(domains) > 1:
         return WAIT
@@ -134,9 +134,26 @@ def is_misplaced(pod: PlacedPod, topology: str, domain: str) -> bool:
     return pod.topology != topology or pod.domain != domain
 
 
-def _release(domain: str, followers: Iterable[PlacedPod]) -> PlacementPlan:
+def is_due(follower: PlacedPod, leaders: Sequence[PlacedPod], nodes: NodeLabels) -> bool:
+    """Whether a live follower has to be released or evicted, if its leader is not over; O(1).
+
+    Args:
+        follower: any.
+        leaders: those of its Job.
+        nodes: finds nodes.
+    """
+    live = [leader for leader in leaders if leader.live]
+    if len(live) != 1 or not live[0].node:
+        return False
+    if follower.held:
+        return True
+    domain = _domain(live[0], nodes)
+    return isinstance(domain, str) and is_misplaced(follower, live[0].topology, domain)
+
+
+def _release(domain: str, followers: Iterable[PlacedPod]) -> FollowersPlan:
     held = [pod for pod in followers if pod.held]
-    return PlacementPlan(
+    return FollowersPlan(
         domain,
         release=tuple(pod for pod in held if pod.domain in {None, domain}),
         evict=tuple(pod for pod in held if pod.domain not in {None, domain}),
@@ -145,7 +162,7 @@ def _release(domain: str, followers: Iterable[PlacedPod]) -> PlacementPlan:
 
 def _without_leader(
     pods: Iterable[PlacedPod], followers: Sequence[PlacedPod], nodes: NodeLabels
-) -> PlacementPlan:
+) -> FollowersPlan:
     """Held followers of a Job whose leader is over: to the others, or to where the leader was.
 
     Without any trace of a domain they start anew: their replacements get the leader's terms.
@@ -162,7 +179,7 @@ def _without_leader(
         found = _domain(pod, nodes)
         if isinstance(found, str):
             return _release(found, held)
-    return PlacementPlan(evict=tuple(held))
+    return FollowersPlan(evict=tuple(held))
 
 
 def _domain(pod: PlacedPod, nodes: NodeLabels) -> str | UnknownTopology:

@@ -156,11 +156,7 @@ def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[Missing]:
     wanted = pods_at_once(job.spec.parallelism, job.spec.completions, job.status.succeeded)
     attempt = job.metadata.annotations.get(keys.GROUP_ATTEMPT)
     present = [
-        pod
-        for pod in pods
-        if pod.metadata.deletion_timestamp is None
-        and pod.status.phase not in {"Failed", "Succeeded"}
-        and pod.metadata.annotations.group_attempt == attempt
+        pod for pod in pods if pod.live and pod.metadata.annotations.group_attempt == attempt
     ]
     out = [Missing(p.metadata.name, _why(p)) for p in present if not p.status.group_started]
     if job.spec.completion_mode == "Indexed":
