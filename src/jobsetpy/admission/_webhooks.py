@@ -15,11 +15,12 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.startup_groups.barrier import Barrier
+from jobsetpy.manager import Runnable
 from jobsetpy.serving.certificates import CertificateManager
 from jobsetpy.serving.http import HttpServer, listening, parse_address, serving
 
 
-class Webhooks:
+class Webhooks(Runnable):
     """The webhook server and its certificates, while ``running()``.
 
     It accepts connections as soon as there is a certificate; until then, and until the API server

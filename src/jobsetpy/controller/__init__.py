@@ -25,6 +25,7 @@ from jobsetpy.controller._predicates import (
 )
 from jobsetpy.controller._reconcile import Reconciler
 from jobsetpy.controller._recorder import EventLimits, EventRecorder
+from jobsetpy.controller._runnable import Runnable
 from jobsetpy.controller._watch import INITIAL_PRIORITY, LIVE_PRIORITY, Watch
 from jobsetpy.errors import TerminalError
 
@@ -41,6 +42,7 @@ __all__ = [
     "Reconciler",
     "Request",
     "Result",
+    "Runnable",
     "TerminalError",
     "Watch",
     "all_of",

@@ -18,6 +18,7 @@ import structlog
 from jobsetpy.aio import Clock, LoopClock, supervise
 from jobsetpy.api.reconcile import Request, Result
 from jobsetpy.controller._reconcile import Reconciler
+from jobsetpy.controller._runnable import Runnable
 from jobsetpy.controller._watch import LIVE_PRIORITY, Watch, WatchHandler
 from jobsetpy.errors import (
     AlreadyStartedError,
@@ -60,7 +61,7 @@ class _Terminated:
 _Outcome = _Succeeded | _Failed | _TimedOut | _Conflicted | _Terminated
 
 
-class Controller:
+class Controller(Runnable):
     """Runs a reconciler for every key that its watches name.
 
     Guarantees: a change that was seen leads to a reconcile that starts after it. One key is never
@@ -151,12 +152,14 @@ class Controller:
                 handler: WatchHandler[Any] = WatchHandler(watch, self._add, controller=self.name)
                 self._registrations[number] = watch.informer.add_handler(handler)
 
-    def hold(self) -> None:
-        """Queue nothing until ``running`` is entered, as while another process leads.
+    def prepare(self, *, held: bool) -> None:
+        """Register with the informers before they run, to hear of their first lists page by page.
 
-        Nothing is missed: watches that begin late are told of all objects that are there.
+        Args:
+            held: queue nothing until ``running`` is entered, as while another process leads.
+                Nothing is missed: watches that begin late are told of all objects that are there.
         """
-        self._held = True
+        self._held = held
         self.wire()
 
     def abandon(self) -> None:

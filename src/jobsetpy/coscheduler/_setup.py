@@ -23,6 +23,7 @@ from jobsetpy.coscheduler._server import listening
 from jobsetpy.coscheduler._settings import CoschedulerSettings
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
+from jobsetpy.manager import Runnable
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.serving.certificates import CertificateManager
 from jobsetpy.serving.http import HttpServer, parse_address, serving
@@ -32,7 +33,7 @@ CENSUS_S = 2.0
 LOST = "this coscheduler does not lead any more: ask again"
 
 
-class Coscheduler:
+class Coscheduler(Runnable):
     """Leads: follows the pods, lifts gates, answers. While ``running()``, that is.
 
     Args:
@@ -113,7 +114,7 @@ async def _count(engine: Engine) -> None:
         await asyncio.sleep(CENSUS_S)
 
 
-class ExtenderEndpoint:
+class ExtenderEndpoint(Runnable):
     """The extender's server and its certificate, on every replica, while ``running()``.
 
     Args:

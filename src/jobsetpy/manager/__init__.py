@@ -1,8 +1,9 @@
 """One process's controllers: ordered start and stop, endpoints, signals."""
 
+from jobsetpy.controller import Runnable
 from jobsetpy.manager._endpoints import Check
 from jobsetpy.manager._leader import LeaderElectionSettings
-from jobsetpy.manager._manager import Manager, ManagerSettings, Runnable
+from jobsetpy.manager._manager import Manager, ManagerSettings
 
 __all__ = [
     "Check",

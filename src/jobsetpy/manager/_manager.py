@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 from prometheus_client import CollectorRegistry
@@ -26,7 +26,7 @@ from jobsetpy import aio
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.meta import KubeObject
 from jobsetpy.client import Client
-from jobsetpy.controller import Controller, EventRecorder
+from jobsetpy.controller import EventRecorder, Runnable
 from jobsetpy.errors import AlreadyStartedError, StopTimedOutError
 from jobsetpy.informers import Index, InformerCache, SharedInformer, Tally, WatchOptions
 from jobsetpy.manager._access import AccessReviewer
@@ -79,27 +79,6 @@ class ManagerSettings:
     stop_timeout_s: float = 30.0
     metrics_tls: CertificateManager | None = None
     leader_election: LeaderElectionSettings | None = None
-
-
-@runtime_checkable
-class Runnable(Protocol):
-    """Anything that lives inside a manager: an async context manager factory.
-
-    With leader election it runs while this process leads, unless it says otherwise by an attribute
-    ``on_every_replica`` that is true; such ones start before those that need leadership.
-
-    One that others call may have a method ``drain()``: it is told that way of an orderly stop, and
-    returns for how many seconds it has to go on.
-    """
-
-    @property
-    def name(self) -> str:
-        """Shown in logs."""
-        ...
-
-    def running(self) -> AbstractAsyncContextManager[Any]:
-        """Started and ready on entry, stopped on exit."""
-        ...
 
 
 class Manager:
@@ -184,19 +163,14 @@ class Manager:
             self._recorders[component] = recorder
         return recorder
 
-    def add(self, runnable: Runnable | Controller) -> None:
+    def add(self, runnable: Runnable) -> None:
         """Have ``runnable`` started with the manager, after those added before it.
 
         Raises:
             AlreadyStartedError: the manager runs already.
         """
         self._before_start("a runnable")
-        if isinstance(runnable, Controller):
-            if self._elector is not None:
-                runnable.hold()
-            else:
-                # Before the caches start, so that it hears of the first lists page by page.
-                runnable.wire()
+        runnable.prepare(held=self._elector is not None)
         self._runnables.append(runnable)
 
     def add_ready_check(self, name: str, check: Check) -> None:
@@ -264,7 +238,7 @@ class Manager:
         if stop.is_set():
             return False
         for runnable in self._runnables:
-            if _on_every_replica(runnable):
+            if runnable.on_every_replica:
                 await stack.enter_async_context(runnable.running())
         return True
 
@@ -293,8 +267,7 @@ class Manager:
         self._log.info("manager stopping")
         self._hurry()
         now = asyncio.get_running_loop().time()
-        drains = (getattr(runnable, "drain", None) for runnable in self._runnables)
-        return max((now + drain() for drain in drains if drain is not None), default=now)
+        return max((now + runnable.drain() for runnable in self._runnables), default=now)
 
     async def _serve_metrics(self, stack: AsyncExitStack) -> int | None:
         certificates, reviewer = self.settings.metrics_tls, None
@@ -314,7 +287,7 @@ class Manager:
 
     async def _start_controllers(self, stack: AsyncExitStack) -> None:
         for runnable in self._runnables:
-            if not _on_every_replica(runnable):
+            if not runnable.on_every_replica:
                 await stack.enter_async_context(runnable.running())
         self.ready.set()
         self.leading.set()
@@ -334,8 +307,7 @@ class Manager:
         self.ready.clear()
         self.leading.clear()
         for runnable in self._runnables:
-            if isinstance(runnable, Controller):
-                runnable.abandon()
+            runnable.abandon()
         self._hurry()
 
     def _hurry(self) -> None:
@@ -362,10 +334,6 @@ class Manager:
             due = loop.time() + LOOP_LAG_PERIOD_S
             await asyncio.sleep(LOOP_LAG_PERIOD_S)
             metrics.loop_lag(max(0.0, loop.time() - due))
-
-
-def _on_every_replica(runnable: Runnable | Controller) -> bool:
-    return bool(getattr(runnable, "on_every_replica", False))
 
 
 async def _serve(

@@ -569,7 +569,7 @@ class TestLife:
         script = scripted()
         watches = [Watch(informer, enqueue_self), Watch(informer, note, standby=True)]
         subject = Controller(name="standby", reconciler=script, watches=watches)
-        subject.hold()
+        subject.prepare(held=True)
         informer.add("a")
         assert (seen, len(subject.queue), len(informer.handlers)) == (["a"], 0, 1)
         async with subject.running():

@@ -13,7 +13,7 @@ from jobsetpy.api.coordination import Lease
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.controller import Controller, Request, Result, Watch, enqueue_self
 from jobsetpy.errors import LeadershipLostError
-from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
+from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings, Runnable
 from jobsetpy.manager._leader import LeaderElector
 from jobsetpy.testing import RecordingClient, World, make_job
 
@@ -357,7 +357,7 @@ async def test_times_that_are_not_safe_are_refused(times):
         election("a", lease_duration_s=lease, renew_deadline_s=renew, retry_period_s=retry)
 
 
-class Worker:
+class Worker(Runnable):
     """Something that only a leader runs."""
 
     name = "worker"

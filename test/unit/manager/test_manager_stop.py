@@ -8,7 +8,7 @@ import pytest
 from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.errors import StopTimedOutError
-from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
+from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings, Runnable
 from jobsetpy.testing import RecordingClient, World, make_job
 
 pytestmark = pytest.mark.looptime
@@ -46,7 +46,7 @@ class Course:
         self.steps[step] = round(loop_time() - self.began, 1)
 
 
-class Work:
+class Work(Runnable):
     """Something that only a leader does, and that takes a second to end."""
 
     name = "work"
@@ -63,7 +63,7 @@ class Work:
             self.course.note("work ended")
 
 
-class Server:
+class Server(Runnable):
     """Something that others call on every replica."""
 
     name = "server"
