@@ -1,7 +1,7 @@
 """Contract: what the garbage collector makes of owner references."""
 
-from jobsetpy.testing import eventually
 from support.contract_kit import Api, reference
+from support.patience import eventually
 
 
 async def gone(api: Api, *names: str) -> None:

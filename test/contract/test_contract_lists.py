@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from jobsetpy.testing import eventually
 from support.contract_kit import Api, pod
+from support.patience import eventually
 
 
 async def test_list(api: Api) -> None:

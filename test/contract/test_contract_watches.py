@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from support import patience
 from support.contract_kit import Api, brief, define, definition
 
 END = "k8s.io/initial-events-end"
@@ -151,7 +152,7 @@ async def test_end_at_the_timeout(api: Api) -> None:
     made = await api.make_pod("a")
 
     async with (
-        asyncio.timeout(10),
+        patience.timeout(10),
         api.watch(api.pods, resourceVersion=made.version, timeoutSeconds=1) as events,
     ):
         found = await events.rest()
@@ -165,7 +166,7 @@ async def test_bookmarks_tell_of_what_was_not_sent(api: Api) -> None:
     made = await api.make_pod("a")
 
     async with (
-        asyncio.timeout(15),
+        patience.timeout(15),
         api.watch(
             api.pods,
             resourceVersion=made.version,
@@ -192,7 +193,7 @@ async def test_no_bookmarks_unless_asked_for(api: Api) -> None:
     made = await api.make_pod("a")
 
     async with (
-        asyncio.timeout(15),
+        patience.timeout(15),
         api.watch(api.pods, resourceVersion=made.version, timeoutSeconds=3) as events,
     ):
         await api.make_pod("b")

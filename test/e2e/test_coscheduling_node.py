@@ -15,10 +15,10 @@ from hack.kustomize import render
 from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
-from jobsetpy.testing import eventually
 from support.coscheduler_process import shipped
 from support.gangs import Binds, create_all, delete_all, pod_body, set_scheduler
 from support.install import CONFIG, MANAGER_IMAGE, SYSTEM, apply_object, path_of
+from support.patience import eventually
 from support.scenario import SHELL_IMAGE, pod_log_folders
 from support.timeline import log_time
 

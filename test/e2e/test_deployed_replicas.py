@@ -22,7 +22,6 @@ from jobsetpy import aio
 from jobsetpy.api.core import Pod
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
-from jobsetpy.testing import eventually
 from support.deployed import JOBSETS, Replicas, WebhookCalls, kill, process_of
 from support.install import (
     CONFIG,
@@ -33,6 +32,7 @@ from support.install import (
     jobsets_served,
     rendered,
 )
+from support.patience import eventually
 from support.scenario import (
     SHELL_IMAGE,
     gang_jobset,

@@ -15,8 +15,9 @@ from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import NotFoundError
-from jobsetpy.testing import eventually
+from support import patience
 from support.install import CONFIG, apply_manifest, install_manager
+from support.patience import eventually
 from support.scenario import (
     gang_jobset,
     kill_worker,
@@ -175,7 +176,7 @@ async def test_a_group_waits_for_a_pod_that_cannot_be_scheduled(stage):
     early = await stage.waits("all", *names[:2])
     assert not any(map(works, early.values()))
     await stage.let_in("test/all")
-    async with asyncio.timeout(15):
+    async with patience.timeout(15):
         first = await stage.runs("all", *names)
     assert {"0"} == {p["metadata"]["labels"][keys.RESTART_ATTEMPT] for p in first.values()}
 
@@ -198,7 +199,7 @@ async def test_a_group_waits_for_a_pod_that_cannot_be_scheduled(stage):
     assert config_map.data["started"].endswith(" 1\n")
     assert not any(map(works, (await stage.pods("all")).values()))
     await stage.let_in("test/all")
-    async with asyncio.timeout(15):
+    async with patience.timeout(15):
         await stage.runs("all", *names)
 
 

@@ -21,6 +21,7 @@ from hack.images.project import build
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, connect
+from support import patience
 from support.install import CONFIG
 from support.kep467_kit import manager_with_webhooks, send
 from support.scenario import SHELL_IMAGE, pod_log_folders, run_gang
@@ -129,7 +130,7 @@ class Group:
             return all(self.timeline.line_times(p, "worker started", since) for p in pods)
 
         await self.timeline.wait(reported, limit_s, f"both pods to be synced at epoch {epoch}")
-        async with asyncio.timeout(30):
+        async with patience.timeout(30):
             while not started():  # noqa: ASYNC110 - the kubelet's files tell nobody
                 await asyncio.sleep(0.05)
 

@@ -11,6 +11,7 @@ from hack.cluster._requirements import MUSL_PACKAGES, require_programs
 from hack.images.archive import Image, Layer
 from hack.images.python_root import copy_libraries
 from jobsetpy.api.core import Pod
+from support import patience
 from support.scenario import (
     kill_worker,
     pod_log_folders,
@@ -37,11 +38,17 @@ def image_of(kind: str, folder: Path) -> Path:
     root = folder / "root"
     root.mkdir()
     program = root / "worker"
-    subprocess.run([compiler, *switches, "-O", "-o", program, SOURCE], check=True, timeout=60)
+    subprocess.run(
+        [compiler, *switches, "-O", "-o", program, SOURCE], check=True, timeout=patience.scaled(60)
+    )
     if kind == "musl":
         (library,) = Path("/lib").glob("*-linux-musl/libc.so")
         loader = subprocess.run(
-            ["readelf", "-l", program], capture_output=True, text=True, check=True, timeout=60
+            ["readelf", "-l", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=patience.scaled(60),
         ).stdout.partition("interpreter: ")[2]
         target = root / loader.partition("]")[0].lstrip("/")
         target.parent.mkdir()
@@ -130,7 +137,7 @@ async def test_any_image(node_cluster, node_client, tmp_path, kind):
 
 async def printed(cluster, timeline, text: str, times: int) -> None:
     """Wait until every worker has printed a line that often."""
-    async with asyncio.timeout(30):
+    async with patience.timeout(30):
         while any(  # noqa: ASYNC110 - the kubelet's files tell nobody
             worker_lines(cluster, timeline, pod).count(text) < times for pod in timeline.pods
         ):

@@ -10,8 +10,8 @@ import yaml
 
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import NotFoundError
-from jobsetpy.testing import eventually
 from support.install import CONFIG, apply_manifest, create_namespace
+from support.patience import eventually
 
 SYSTEM = "jobset-system"
 MANAGER = "jobset-controller-manager"

@@ -7,6 +7,7 @@ import asyncio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.client import Client
+from support import patience
 
 POD_SPEC = {
     "restartPolicy": "Never",
@@ -17,7 +18,7 @@ POD_SPEC = {
 
 async def make_pods(client: Client, namespace: str, jobs: int, per_job: int) -> list[str]:
     """Wait for the Jobs, then create their pods; the pods' names."""
-    async with asyncio.timeout(60):
+    async with patience.timeout(60):
         while len(found := (await client.list_page(Job, namespace)).items) < jobs:  # noqa: ASYNC110 - others make them
             await asyncio.sleep(0.1)
     bodies = []

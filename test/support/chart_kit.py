@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 
 from hack import update_crds
+from support import patience
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "charts" / "jobsetpy"
@@ -126,7 +127,7 @@ class Helm:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=120,
+                timeout=patience.scaled(120),
             )
 
     def ok(self, *arguments, values=None):
@@ -186,7 +187,9 @@ class Kube:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30, context=self.tls) as response:
+            with urllib.request.urlopen(
+                request, timeout=patience.scaled(30), context=self.tls
+            ) as response:
                 return response.status, json.load(response), response.headers.get_all("Warning", [])
         except urllib.error.HTTPError as error:
             with error:
@@ -206,7 +209,9 @@ class Kube:
         request = urllib.request.Request(
             f"{self.server}{path}", headers={"Authorization": f"Bearer {self.token}"}
         )
-        with urllib.request.urlopen(request, timeout=30, context=self.tls) as response:
+        with urllib.request.urlopen(
+            request, timeout=patience.scaled(30), context=self.tls
+        ) as response:
             return response.read().decode()
 
     def merge(self, path, body):

@@ -16,7 +16,8 @@ from jobsetpy.api.core import PersistentVolumeClaim, Service
 from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
-from jobsetpy.testing import JobSetBuilder, eventually, make_jobset
+from jobsetpy.testing import JobSetBuilder, make_jobset
+from support.patience import eventually
 
 NAME = "test-js"
 A0 = "test-js-replicated-job-a-0"

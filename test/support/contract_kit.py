@@ -1,6 +1,5 @@
 """How contract tests talk to a server: plain HTTP, nothing of jobsetpy's client."""
 
-import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -10,7 +9,9 @@ from typing import Any
 import aiohttp
 import attrs
 
-from jobsetpy.testing import FakeApiServer, eventually
+from jobsetpy.testing import FakeApiServer
+from support import patience
+from support.patience import eventually
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
@@ -63,7 +64,7 @@ class Events:
 
     async def next(self) -> dict[str, Any] | None:
         """The next event; None at the end of the stream."""
-        async with asyncio.timeout(15):
+        async with patience.timeout(15):
             line = await self._response.content.readline()
         return json.loads(line) if line.strip() else None
 
@@ -114,7 +115,7 @@ class Api:
         headers = {"Content-Type": content_type} if data is not None else {}
         params = {name.rstrip("_"): str(value) for name, value in query.items()}
         async with (
-            asyncio.timeout(20),
+            patience.timeout(20),
             self._session.request(
                 method, path, params=params, data=data, headers=headers
             ) as response,

@@ -19,6 +19,7 @@ from jobsetpy.api.coordination import Lease
 from jobsetpy.api.core import Pod
 from jobsetpy.client import Client, HttpRequest, KubernetesAsyncioTransport
 from jobsetpy.errors import NotFoundError, TransportError
+from support import patience
 from support.install import SYSTEM
 
 LEASE = "6d4f6a47.jobset.x-k8s.io"
@@ -51,7 +52,7 @@ class Replicas:
             timeout_s: for how long at most.
             alone: wait until others are gone as well.
         """
-        async with asyncio.timeout(timeout_s):
+        async with patience.timeout(timeout_s):
             while True:
                 found = await self.deployment()
                 wanted, status = found["spec"]["replicas"], found.get("status", {})
@@ -73,7 +74,7 @@ class Replicas:
 
     async def leader(self, *, not_: str = "", timeout_s: float = 60.0) -> tuple[Pod, str]:
         """The pod that leads, and its identity, once one does that is not ``not_``."""
-        async with asyncio.timeout(timeout_s):
+        async with patience.timeout(timeout_s):
             while True:
                 holder = await self.holder()
                 if holder not in {"", not_}:

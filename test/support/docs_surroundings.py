@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from support import docs_kit
+from support import docs_kit, patience
 
 CLUSTER_KINDS = (
     "namespaces,clusterroles,clusterrolebindings,customresourcedefinitions,"
@@ -75,7 +75,7 @@ class Surroundings:
             check=check,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=patience.scaled(180),
         ).stdout
 
     def names(self):

@@ -18,8 +18,8 @@ from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
-from jobsetpy.testing import eventually
 from support.install import apply_object, create_namespace
+from support.patience import eventually
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 JOB_NAME = "batch.kubernetes.io/job-name"

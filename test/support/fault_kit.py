@@ -12,7 +12,8 @@ from typing import Any
 
 from jobsetpy.api import keys
 from jobsetpy.client import Client, HttpRequest
-from jobsetpy.testing import eventually
+from support import patience
+from support.patience import eventually
 from support.soak_lives import KINDS
 from support.soak_world import World
 
@@ -131,7 +132,7 @@ async def attempt_of(client: Client, namespace: str) -> AsyncIterator[Group]:
 
 async def quiet(count: Callable[[], Awaitable[float]], *, most: float = 0) -> float:
     """Wait for a second in which ``count`` grows by no more than ``most``; what it is then."""
-    async with asyncio.timeout(STEP_S):
+    async with patience.timeout(STEP_S):
         last = await count()
         while True:
             await asyncio.sleep(1.0)

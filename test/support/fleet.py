@@ -17,6 +17,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client
 from jobsetpy.errors import ApiError, TransportError
+from support import patience
 from support.follow import following
 
 
@@ -71,7 +72,7 @@ class Fleet:
     async def wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Wait until something is true of the fleet."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with patience.timeout(timeout_s):
                 while not condition():
                     self.news.clear()
                     await self.news.wait()

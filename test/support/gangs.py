@@ -15,6 +15,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Node
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.coscheduler._pods import GroupPod
+from support import patience
 from support.follow import following
 
 NAMESPACE = "default"
@@ -179,7 +180,7 @@ class Binds:
     async def wait(self, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
         """Until something is true of what is seen."""
         try:
-            async with asyncio.timeout(limit_s):
+            async with patience.timeout(limit_s):
                 while not condition():
                     self.news.clear()
                     await self.news.wait()

@@ -9,9 +9,9 @@ from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
 from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError
-from jobsetpy.testing import eventually
 from support.coscheduler_process import CoschedulerProcess
 from support.gangs import Binds, create_all, delete_all, make_node, pod_body
+from support.patience import eventually
 
 FOREIGN = "gangs.example/not-yet"
 LIMIT_S = 60.0

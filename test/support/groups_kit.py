@@ -7,7 +7,7 @@ from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
-from jobsetpy.testing import eventually
+from support.patience import eventually
 
 NAME = "js"
 MAP = "js-group-scheduling"

@@ -16,6 +16,8 @@ from h2.events import (
     StreamReset,
 )
 
+from support import patience
+
 GOAWAY = 7
 
 
@@ -109,7 +111,7 @@ class Connected(Http2Client):
 
     async def until(self, condition, limit_s=30.0):
         """Wait for something of what has come."""
-        async with asyncio.timeout(limit_s):
+        async with patience.timeout(limit_s):
             while not condition():
                 assert not self.closed, "the connection has ended"
                 self.news.clear()
@@ -117,7 +119,7 @@ class Connected(Http2Client):
 
     async def ended(self, limit_s=30.0):
         """Wait for the connection's end."""
-        async with asyncio.timeout(limit_s):
+        async with patience.timeout(limit_s):
             while not self.closed:
                 self.news.clear()
                 await self.news.wait()

@@ -14,6 +14,8 @@ import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
+from support import patience
+
 CLOCK_TICK = os.sysconf("SC_CLK_TCK")
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
@@ -97,7 +99,7 @@ class ManagerProcess:
     def scrape(self) -> dict[str, float]:
         """Its metrics by name and labels, as they are written."""
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=patience.scaled(10)) as answer:
             lines = answer.read().decode().splitlines()
         pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return {series: float(value) for series, _, value in pairs}
@@ -114,7 +116,7 @@ class ManagerProcess:
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                async with asyncio.timeout(STOP_TIMEOUT_S):
+                async with patience.timeout(STOP_TIMEOUT_S):
                     await self.process.wait()
             except TimeoutError:
                 await self.kill()

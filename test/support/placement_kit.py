@@ -16,8 +16,9 @@ from jobsetpy.app.settings import Configuration
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
-from jobsetpy.testing import eventually
+from support import patience
 from support.install import create_namespace
+from support.patience import eventually
 from support.racks import exclusive_jobset, make_rack, webhook_rejections
 from support.webhooks import apply_webhooks, delete_webhooks
 
@@ -73,7 +74,7 @@ class Site:
         served = admission.setup(manager, settings) if webhooks else None
         # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
         self._running = asyncio.create_task(manager.run(self._stop))
-        async with asyncio.timeout(LIMIT_S):
+        async with patience.timeout(LIMIT_S):
             await manager.ready.wait()
         await eventually(lambda: served is None or not list(served.problems()), LIMIT_S, poll_s=0.1)
 

@@ -28,6 +28,7 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import NotFoundError
+from support import patience
 from support.install import AGENT_IMAGE, CONFIG, ROOT, apply_manifest
 from support.timeline import Phase, Timeline
 
@@ -244,7 +245,7 @@ async def restart_supervised_once(
     async def running_again(failed_at: float, epoch: int) -> list[Phase]:
         await timeline.wait(lambda: epoch in timeline.synced, 120, f"epoch {epoch} to be synced")
         started: list[float] = []
-        async with asyncio.timeout(30):
+        async with patience.timeout(30):
             while len(started) < pods:
                 await asyncio.sleep(0.1)
                 lines = [timeline.line_times(p, text, failed_at) for p in timeline.pods.values()]

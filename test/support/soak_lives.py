@@ -16,6 +16,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, InvalidError, JobSetPyError, NotFoundError, TransportError
+from support import patience
 from support.soak_world import PlayedPod, World
 
 STEP_S: Final = 90.0
@@ -151,7 +152,7 @@ class Lives:
         """A request for a JobSet, until it is answered: webhooks and API server come and go."""
         path = f"{self._path}/{name}" if name else self._path
         data = None if body is None else json.dumps(body).encode()
-        async with asyncio.timeout(STEP_S):
+        async with patience.timeout(STEP_S):
             while True:
                 try:
                     answer = await self.world.client.raw(
@@ -376,7 +377,7 @@ class Life:
 
     async def _delete_pod(self, pod: PlayedPod) -> None:
         path = f"/api/v1/namespaces/{self._world.namespace}/pods/{pod.name}"
-        async with asyncio.timeout(STEP_S):
+        async with patience.timeout(STEP_S):
             while True:
                 try:
                     await self._world.client.raw(HttpRequest(method="DELETE", path=path))

@@ -17,6 +17,7 @@ from hack.cluster import Cluster
 from jobsetpy.app.process import EXIT_LEADERSHIP_LOST
 from jobsetpy.client import Client
 from jobsetpy.serving import x509
+from support import patience
 from support.manager_process import ManagerProcess, free_port
 from support.tcp_proxy import TcpProxy
 from support.webhooks import apply_webhooks, delete_webhooks
@@ -142,7 +143,7 @@ class Managers:
         Raises:
             TimeoutError: none does.
         """
-        async with asyncio.timeout(timeout_s):
+        async with patience.timeout(timeout_s):
             while True:
                 for name in list(self.alive):
                     with contextlib.suppress(OSError, KeyError):
@@ -200,7 +201,7 @@ class Managers:
         """
         last: Sample | None = None
         try:
-            async with asyncio.timeout(timeout_s):
+            async with patience.timeout(timeout_s):
                 while True:
                     last = await self.sample(name)
                     if last.queued == 0 and last.cached == 0:

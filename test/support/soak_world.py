@@ -23,6 +23,7 @@ from jobsetpy.api.core import ConfigMap, Pod, Service
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client
 from jobsetpy.errors import ApiError, ConflictError, NotFoundError, TransportError
+from support import patience
 from support.follow import following
 
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
@@ -103,7 +104,7 @@ class World:
             TimeoutError: it is not in time; the text names what.
         """
         try:
-            async with asyncio.timeout(timeout_s):
+            async with patience.timeout(timeout_s):
                 while not condition():
                     self._news.clear()
                     await self._news.wait()

@@ -22,6 +22,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client
+from support import patience
 from support.follow import following
 
 
@@ -140,7 +141,7 @@ class Timeline:
     ) -> None:
         """Wait for something to become true of what is seen; says what did not, in time."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with patience.timeout(timeout_s):
                 while not condition():
                     self.news.clear()
                     await self.news.wait()

@@ -15,10 +15,10 @@ from jobsetpy.client import connect
 from jobsetpy.domain.features import Features
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
-from jobsetpy.testing import eventually
 from support.account import manager_kubeconfig
 from support.install import apply_object, install_crd
 from support.manager_process import free_port
+from support.patience import eventually
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 NAMESPACE = "jobset-system"

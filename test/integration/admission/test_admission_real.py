@@ -20,10 +20,11 @@ from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError, NotFoundError
 from jobsetpy.serving import x509
 from jobsetpy.serving.certificates import Secret
-from jobsetpy.testing import eventually
+from support import patience
 from support.admission_kit import Api, job, jobset, served_certificate
 from support.install import apply_object
 from support.manager_process import ManagerProcess, free_port
+from support.patience import eventually
 
 pytestmark = [
     pytest.mark.cluster,
@@ -350,7 +351,7 @@ async def test_rotation_without_a_restart(shared_client, webhooks, api):
         "jobset-webhook-server-cert",
         {"data": {"ca.key": None}},
     )
-    async with asyncio.timeout(20):
+    async with patience.timeout(20):
         number = 0
         while await served_certificate(webhooks.port) == old:
             # A request at any moment of the change is answered.

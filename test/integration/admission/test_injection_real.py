@@ -11,6 +11,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError
+from support import patience
 
 pytestmark = [
     pytest.mark.cluster,
@@ -229,7 +230,7 @@ async def test_kubectl_apply_twice(cluster, api, tmp_path, flags):
             [*kubectl, "apply", f"--filename={path}", *flags],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience.scaled(60),
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from hack import update_crds
+from support import patience
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-k8s.io"
 GROUP = "/apis/jobset.x-k8s.io/v1alpha2"
@@ -54,7 +55,9 @@ class RealApi:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30, context=self.tls) as response:
+            with urllib.request.urlopen(
+                request, timeout=patience.scaled(30), context=self.tls
+            ) as response:
                 return self._answer(response)
         except urllib.error.HTTPError as error:
             with error:

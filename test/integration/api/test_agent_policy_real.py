@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support import patience
+
 pytestmark = pytest.mark.cluster
 
 EPOCH = "jobset.sigs.k8s.io/epoch"
@@ -309,7 +311,9 @@ def test_agents_requests_have_a_flow_of_their_own(pods, token):
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
 
     def flow():
-        with urllib.request.urlopen(request, timeout=30, context=pods.api.tls) as response:
+        with urllib.request.urlopen(
+            request, timeout=patience.scaled(30), context=pods.api.tls
+        ) as response:
             return response.headers["X-Kubernetes-PF-FlowSchema-UID"]
 
     try:

@@ -15,6 +15,7 @@ from hack.cluster._progress import Shown
 from hack.kustomize import render
 from jobsetpy.app import flags, main
 from jobsetpy.app.settings import COSCHEDULER
+from support import patience
 from support.coscheduler_process import ExtenderSite, shipped
 
 pytestmark = pytest.mark.cluster
@@ -138,7 +139,9 @@ def test_the_scheduler_takes_its_configuration(cluster, name, tmp_path):
     out = tmp_path / "out.yaml"
     command = [program, f"--config={tmp_path / 'in.yaml'}", f"--write-config-to={out}"]
     command += ["--authentication-skip-lookup", "--secure-port=0"]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=patience.scaled(60)
+    )
     assert ended.returncode == 0, ended.stderr
     understood = yaml.safe_load(out.read_text())
     (asked,), (extender,) = config["extenders"], understood["extenders"]
@@ -154,6 +157,8 @@ def test_the_scheduler_takes_its_configuration(cluster, name, tmp_path):
 def test_kustomize_builds_the_same_coscheduler(name):
     """Kubectl's kustomize makes the very objects that these tests install."""
     command = ["kubectl", "kustomize", str(FOLDER / name)]
-    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    text = subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=patience.scaled(60)
+    ).stdout
     built = yaml.safe_load_all(text)
     assert {f"{obj['kind']}/{obj['metadata']['name']}": obj for obj in built} == installed(name)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from hack.kustomize import render
+from support import patience
 
 pytestmark = pytest.mark.cluster
 
@@ -212,7 +213,7 @@ def test_kustomize_builds_the_same_objects(folder):
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience.scaled(60),
     ).stdout
 
     built = {

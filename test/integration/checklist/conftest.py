@@ -16,9 +16,9 @@ from jobsetpy.client import connect
 from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import jobs, pod_epochs
-from jobsetpy.testing import eventually
-from support import checklist_kit
+from support import checklist_kit, patience
 from support.install import create_namespace, install_crd
+from support.patience import eventually
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +67,7 @@ async def manager(request, client, kubeconfig):
     stop = asyncio.Event()
     # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
     running = asyncio.create_task(manager.run(stop))
-    async with asyncio.timeout(20):
+    async with patience.timeout(20):
         await manager.ready.wait()
     yield checklist_kit.Manager(manager, controllers, writes)
     stop.set()

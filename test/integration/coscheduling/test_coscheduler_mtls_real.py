@@ -15,13 +15,13 @@ from hack.kustomize import render
 from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
 from jobsetpy.coscheduler._pods import GroupPod
-from jobsetpy.testing import eventually
 from support.account import account_kubeconfig
 from support.coscheduler_process import CoschedulerProcess, ExtenderSite
 from support.gangs import set_scheduler
 from support.gangs_kit import Front
 from support.install import CONFIG, apply_object
 from support.manager_process import free_port
+from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 

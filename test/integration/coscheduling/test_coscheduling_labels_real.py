@@ -13,8 +13,9 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.manager import Manager
-from jobsetpy.testing import eventually
+from support import patience
 from support.install import create_namespace, install_crd
+from support.patience import eventually
 
 pytestmark = [
     pytest.mark.cluster,
@@ -136,7 +137,7 @@ async def client(cluster):
     stop = asyncio.Event()
     # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
     running = asyncio.create_task(manager.run(stop))
-    async with asyncio.timeout(30):
+    async with patience.timeout(30):
         await manager.ready.wait()
     yield client
     stop.set()

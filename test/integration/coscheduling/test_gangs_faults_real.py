@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from jobsetpy.testing import eventually
 from support.coscheduler_process import CoschedulerProcess
 from support.gangs import create_all, pod_body
 from support.gangs_kit import LIMIT_S, Front
 from support.manager_process import free_port
+from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(180)]
 

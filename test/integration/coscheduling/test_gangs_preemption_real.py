@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.testing import eventually
 from support.gangs import create_all, pod_body
 from support.gangs_kit import LIMIT_S
+from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(150)]
 

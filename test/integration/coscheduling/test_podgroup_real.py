@@ -24,11 +24,11 @@ from jobsetpy.client import HttpRequest, connect
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.manager import Manager
-from jobsetpy.testing import eventually
 from support.account import manager_kubeconfig
 from support.coscheduler_process import ExtenderSite, coscheduler_process
 from support.install import CONFIG, ROOT, apply_manifest, apply_object, create_namespace
 from support.manager_process import free_port, manager_process
+from support.patience import eventually
 from support.webhooks import delete_webhooks
 
 pytestmark = [

@@ -16,10 +16,10 @@ from jobsetpy import admission
 from jobsetpy.app import wiring
 from jobsetpy.client import connect
 from jobsetpy.manager import Manager
-from jobsetpy.testing import eventually
-from support import examples_kit
+from support import examples_kit, patience
 from support.install import apply_manifest, create_namespace
 from support.manager_process import free_port
+from support.patience import eventually
 from support.webhooks import apply_webhooks
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -70,7 +70,7 @@ async def manager(client, kubeconfig):
     stop = asyncio.Event()
     # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
     running = asyncio.create_task(manager.run(stop))
-    async with asyncio.timeout(30):
+    async with patience.timeout(30):
         await manager.ready.wait()
     await eventually(lambda: not list(served.problems()), 30, poll_s=0.05)
     yield manager

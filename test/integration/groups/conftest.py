@@ -16,11 +16,12 @@ from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
-from jobsetpy.testing import eventually
+from support import patience
 from support.account import account_kubeconfig, install_roles
 from support.groups_kit import Place, Requests
 from support.install import apply_object, install_crd
 from support.manager_process import free_port
+from support.patience import eventually
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SYSTEM = "jobset-system"
@@ -75,7 +76,7 @@ async def manager(admin, cluster, tmp_path_factory):
     stop = asyncio.Event()
     # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
     running = asyncio.create_task(manager.run(stop))
-    async with asyncio.timeout(30):
+    async with patience.timeout(30):
         await manager.ready.wait()
     await eventually(lambda: not list(served.problems()), 30)
     try:

@@ -7,8 +7,8 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.errors import ForbiddenError, InvalidError
-from jobsetpy.testing import eventually
 from support.groups_kit import MAP, replicated_job
+from support.patience import eventually
 
 pytestmark = [
     pytest.mark.cluster,

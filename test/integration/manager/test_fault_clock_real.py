@@ -15,9 +15,10 @@ import pytest
 from hack.cluster._requirements import require_programs
 from jobsetpy.api.coordination import Lease
 from jobsetpy.errors import NotFoundError
-from jobsetpy.testing import eventually
+from support import patience
 from support.fault_kit import attempt_of, quiet
 from support.manager_process import ManagerProcess
+from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -38,7 +39,7 @@ class WallClock:
         require_programs({"gcc": "gcc libc6-dev"})
         library = folder / "wall_clock.so"
         command = ["gcc", "-shared", "-fPIC", "-O", "-Wall", "-o", library, SOURCE]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=patience.scaled(60))
         self._file = folder / "offset"
         self.jump(0)
         self.environ = {"LD_PRELOAD": str(library), "CLOCK_OFFSET_FILE": str(self._file)}

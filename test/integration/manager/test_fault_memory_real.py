@@ -11,9 +11,10 @@ import uuid
 import pytest
 
 from hack.cluster._cgroups import hierarchies
-from jobsetpy.testing import eventually
+from support import patience
 from support.fault_kit import attempt_of
 from support.manager_process import ManagerProcess
+from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -78,7 +79,7 @@ def large(name: str) -> dict:
 
 async def ended(manager) -> int:
     """Its exit code, once the kernel has killed it."""
-    async with asyncio.timeout(60):
+    async with patience.timeout(60):
         return await manager.process.wait()
 
 

@@ -28,10 +28,10 @@ from jobsetpy.api import keys
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError
 from jobsetpy.serving import x509
-from jobsetpy.testing import eventually
 from support.fault_kit import attempt_of, requests_of
 from support.install import CONFIG, apply_object
 from support.manager_process import ManagerProcess, free_port
+from support.patience import eventually
 from support.soak_lives import KINDS
 from support.tcp_proxy import TcpProxy
 

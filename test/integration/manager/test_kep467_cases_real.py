@@ -7,6 +7,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
+from support import patience
 from support.follow import following
 from support.manager_process import manager_process
 from support.objects import in_place_jobset
@@ -40,7 +41,7 @@ class Group:
 
     async def status(self, *pair):
         """Wait for a status; everything that was written until then."""
-        async with asyncio.timeout(30):
+        async with patience.timeout(30):
             while self.history[-1:] != [pair]:
                 self.news.clear()
                 await self.news.wait()
@@ -64,7 +65,7 @@ async def group(client, namespace, cluster, tmp_path):
         await client.create(JobSet, namespace, in_place_jobset("js", jobs=2, pods=2))
         for cls, note in ((JobSet, group.note), (ChildPod, note_pod)):
             await stack.enter_async_context(following(client, cls, note, namespace=namespace))
-        async with asyncio.timeout(60):
+        async with patience.timeout(60):
             await appeared.wait()
         yield group
         await client.delete(JobSet, namespace, "js", propagation="Background")

@@ -17,6 +17,7 @@ import yaml
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.app.process import EXIT_LEADERSHIP_LOST
+from support import patience
 from support.fleet import Fleet
 from support.manager_process import ManagerProcess
 from support.objects import in_place_jobset
@@ -62,7 +63,7 @@ class Replicas:
     async def next_holder(self, before, timeout_s):
         """Seconds until somebody else holds the Lease."""
         started = time.monotonic()
-        async with asyncio.timeout(timeout_s):
+        async with patience.timeout(timeout_s):
             while (now := await self.holder()) in {"", before}:  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0.02)
         return time.monotonic() - started, now
@@ -126,7 +127,7 @@ async def test_leaders_come_and_go(cluster, client, namespace, kubeconfig_at, tm
                 await at_epoch(fleet, 3)
                 version = (await client.get(JobSet, namespace, "gang")).metadata.resource_version
                 second.process.send_signal(signal.SIGCONT)
-                async with asyncio.timeout(5):
+                async with patience.timeout(5):
                     code = await second.process.wait()
                 jobset = await client.get(JobSet, namespace, "gang")
                 assert code == EXIT_LEADERSHIP_LOST
@@ -152,7 +153,7 @@ async def test_leaders_come_and_go(cluster, client, namespace, kubeconfig_at, tm
                 assert await replicas.holder() == holder
                 proxy.refusing = True
                 proxy.cut()
-                async with asyncio.timeout(6):
+                async with patience.timeout(6):
                     assert await fourth.process.wait() == EXIT_LEADERSHIP_LOST
                 proxy.refusing = False
                 fleet.fail(pod_of(fleet, "gang-w-0-2"))

@@ -10,7 +10,7 @@ import yaml
 from hack import update_monitoring
 from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Progress
-from support import docs_kit
+from support import docs_kit, patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -311,7 +311,12 @@ def promtool():
 
     def run(*words, cwd=docs_kit.ROOT):
         return subprocess.run(
-            [str(path), *words], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+            [str(path), *words],
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=patience.scaled(60),
+            check=False,
         )
 
     return run

@@ -10,7 +10,8 @@ from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from jobsetpy.controller import EventLimits, EventRecorder
-from jobsetpy.testing import eventually, make_jobset
+from jobsetpy.testing import make_jobset
+from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -8,9 +8,10 @@ import yaml
 
 from hack import monitoring_dashboard, update_monitoring
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.testing import eventually, make_jobset
-from support import promql
+from jobsetpy.testing import make_jobset
+from support import patience, promql
 from support.manager_process import free_port, manager_process
+from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -18,7 +19,9 @@ SAMPLE = re.compile(r"([a-z_:]+)(?:\{(.*)\})? \S+")
 
 
 def scrape(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{port}/metrics", timeout=patience.scaled(10)
+    ) as answer:
         return answer.read().decode()
 
 

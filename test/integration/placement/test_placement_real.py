@@ -9,7 +9,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
-from jobsetpy.testing import eventually
+from support.patience import eventually
 from support.racks import kill, set_phase
 
 pytestmark = [

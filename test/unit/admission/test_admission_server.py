@@ -22,7 +22,7 @@ from jobsetpy.serving.certificates import CertificateManager, FileSource
 from jobsetpy.serving.http import listening, serving
 from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.tls import TlsMaterial, TlsPolicy
-from jobsetpy.testing import eventually
+from support.patience import eventually
 
 LOOPBACK = ("127.0.0.1", 0)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -23,6 +23,7 @@ from jobsetpy.agent.settings import ConfigurationError
 from jobsetpy.aio import supervise
 from jobsetpy.client import Page
 from jobsetpy.errors import ForbiddenError
+from support import patience
 
 ENVIRON = {"NAMESPACE": "ns", "JOBSET_NAME": "js", "JOBSET_UID": "u", "GROUP_ATTEMPT": "3"}
 FORBIDDEN = ForbiddenError(403, "Forbidden", "no", verb="watch", target="configmaps")
@@ -159,7 +160,7 @@ def run(environ):
         [sys.executable, "-m", "jobsetpy.agent", "wait-for-group"],
         env=environ,
         capture_output=True,
-        timeout=20,
+        timeout=patience.scaled(20),
         check=False,
     )
 

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobsetpy.agent.probe import BarrierServer, listen
+from support import patience
 
 PATH = "/barrier-is-lifted"
 GET = b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n"
@@ -34,7 +35,7 @@ async def exchange(port: int, *parts: bytes) -> bytes:
             writer.write(part)
             await writer.drain()
             await asyncio.sleep(0)
-        async with asyncio.timeout(5):
+        async with patience.timeout(5):
             return await reader.read()
     finally:
         writer.transport.abort()
@@ -127,7 +128,7 @@ async def test_leaving_ends_waiting_probes() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET.replace(b"lifted", b"lifted?wait=60"))
         assert status_of(await exchange(port, GET)) == 503
-    async with asyncio.timeout(5):
+    async with patience.timeout(5):
         assert await reader.read() == b""
     writer.transport.abort()
 
@@ -154,7 +155,7 @@ async def test_a_silent_client_is_dropped() -> None:
     """Who says nothing has its connection ended at the deadline."""
     async with serving(BarrierServer(PATH, deadline_s=0.05)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        async with asyncio.timeout(5):
+        async with patience.timeout(5):
             received = await reader.read()
         writer.transport.abort()
 
@@ -177,7 +178,7 @@ async def test_leaving_ends_open_connections() -> None:
     async with serving(BarrierServer(PATH)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await exchange(port, b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n")
-    async with asyncio.timeout(5):
+    async with patience.timeout(5):
         received = await reader.read()
     writer.transport.abort()
 

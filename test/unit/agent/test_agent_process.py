@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import jobsetpy
+from support import patience
 
 PACKAGE = Path(jobsetpy.__file__).parent
 CONTAINERFILE = PACKAGE.parents[1] / "Containerfile"
@@ -115,7 +116,7 @@ def python(image: Path, *arguments: str, **environ: str) -> subprocess.Popen[byt
 
 def finished(process: subprocess.Popen[bytes]) -> tuple[int, str, list[dict[str, object]]]:
     """Exit code, standard output, and the log."""
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=patience.scaled(20))
     return process.returncode, out.decode(), [json.loads(line) for line in err.splitlines()]
 
 
@@ -212,7 +213,7 @@ def test_a_signal_ends_it_at_once(image: Path, number: signal.Signals) -> None:
             assert line, "the agent ended"
         started = time.monotonic()
         process.send_signal(number)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=patience.scaled(20)) == 0
         best = min(best, time.monotonic() - started)
         process.communicate()
 
@@ -235,7 +236,7 @@ def test_the_log_holds_no_token(image: Path, tmp_path: Path) -> None:
     assert process.stderr is not None
     lines = [process.stderr.readline() for _ in range(3)]
     process.terminate()
-    process.communicate(timeout=20)
+    process.communicate(timeout=patience.scaled(20))
 
     assert any(b"cannot watch the JobSet" in line for line in lines)
     assert not any(b"very-secret" in line for line in lines)

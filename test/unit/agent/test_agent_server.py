@@ -15,7 +15,9 @@ import pytest
 
 from jobsetpy.agent.model import JobSet
 from jobsetpy.api.meta import ResourceInfo
-from jobsetpy.testing import FakeApiServer, eventually, make_jobset, make_pod
+from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
+from support import patience
+from support.patience import eventually
 
 EPOCH = "jobset.sigs.k8s.io/epoch"
 JOBSETS = ResourceInfo("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
@@ -40,7 +42,7 @@ class Process:
 
     async def logged(self, event: str) -> dict[str, Any]:
         """Wait for a line; the line."""
-        await eventually(lambda: event in self.events, timeout=20)
+        await eventually(lambda: event in self.events, seconds=20)
         return next(line for line in self.lines if line["event"] == event)
 
     async def probe(self) -> int:
@@ -55,7 +57,7 @@ class Process:
             await writer.wait_closed()
 
     async def exit_code(self) -> int:
-        async with asyncio.timeout(20):
+        async with patience.timeout(20):
             return await self.process.wait()
 
 
@@ -104,7 +106,7 @@ class Pod:
 
     async def at(self, epoch: int) -> None:
         """Wait until the annotation shows the epoch."""
-        await eventually(lambda: self.epoch == str(epoch), timeout=20)
+        await eventually(lambda: self.epoch == str(epoch), seconds=20)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from jobsetpy.app.kinds import ConfigurationError
 from jobsetpy.app.settings import COSCHEDULER
 from jobsetpy.coscheduler import CoschedulerSettings
 from jobsetpy.domain.coscheduling.state import Limits
+from support import patience
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 
@@ -107,7 +108,9 @@ def test_what_cannot_be(options, text, problem):
 def test_flags_are_checked_as_the_file_is():
     """Both ways lead to the same rules, and the process says what is wrong and ends."""
     command = [sys.executable, "-m", "jobsetpy.app.main", "coscheduler", "--groups-in-flight=0"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=patience.scaled(60), check=False
+    )
     assert ended.returncode == process.EXIT_CONFIGURATION
     problem = "coscheduler.groupsInFlight: Invalid value: must be at least 1"
     assert ended.stderr == f"jobsetpy coscheduler: {problem}\n"

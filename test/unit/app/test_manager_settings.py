@@ -14,6 +14,7 @@ from jobsetpy.app import main, wiring
 from jobsetpy.app.settings import MANAGER, RUN, Configuration
 from jobsetpy.domain.features import Features
 from jobsetpy.serving.tls import TlsPolicy
+from support import patience
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 
@@ -199,7 +200,7 @@ def test_the_process_ends_with_one_and_every_problem(tmp_path):
         [sys.executable, "-m", "jobsetpy.app.main", "manager", "--config", str(path)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=patience.scaled(30),
         check=False,
     )
     assert done.returncode == 1

@@ -17,6 +17,7 @@ from jobsetpy.client import (
 )
 from jobsetpy.errors import ApiTimeoutError, LeadershipLostError
 from jobsetpy.testing import FakeApiServer, RecordingClient, make_pod
+from support import patience
 
 
 def loop_time():
@@ -139,13 +140,13 @@ async def test_an_unpooled_client_waits_for_nobody():
     async with FakeApiServer() as server:
         server.create("pods", make_pod("p").build())
         transport = KubernetesAsyncioTransport(Configuration(host=server.url), max_connections=1)
-        client = Client(transport, qps=0.01, burst=1)
+        client = Client(transport, qps=0.001, burst=1)
         unpooled = client.unpooled()
-        server.faults.latency(30, verb="get", name="hangs")
+        server.faults.latency(patience.scaled(30), verb="get", name="hangs")
         async with aio.supervise() as tasks:
             tasks.start(client.get(Pod, "default", "hangs"), name="hangs")
             await asyncio.sleep(0.05)
-            async with asyncio.timeout(5):
+            async with patience.timeout(5):
                 found = await unpooled.get(Pod, "default", "p")
                 patched = await unpooled.merge_patch(
                     Pod, "default", "p", {"metadata": {"labels": {"a": "b"}}}

@@ -19,6 +19,7 @@ from jobsetpy.client._connection import PEER_TIMEOUT_S
 from jobsetpy.client._fence import abort_on_failure
 from jobsetpy.errors import TransportError
 from jobsetpy.testing import FakeApiServer, make_pod
+from support import patience
 
 ROOM = 4096
 
@@ -74,7 +75,7 @@ async def deliver_late(make_transport, size: int) -> tuple[str, bool, bool]:
         except TransportError as found:
             error = type(found).__name__
         gate.set()
-        async with asyncio.timeout(20):
+        async with patience.timeout(20):
             await ended.wait()
         stored = bool(server.requests.writes)
         # The pool goes on with other connections.

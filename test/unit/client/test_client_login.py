@@ -12,6 +12,7 @@ import yaml
 
 from jobsetpy.client import Client, HttpRequest, KubernetesAsyncioTransport, _aiohttp, connect
 from jobsetpy.errors import ConnectFailedError, UnauthorizedError
+from support import patience
 
 GET = HttpRequest(method="GET", path="/x", timeout_s=20.0)
 
@@ -388,7 +389,11 @@ async def test_broken_kubeconfigs(content, tmp_path):
 def python(code):
     """Run code in a fresh interpreter; its output as JSON."""
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=patience.scaled(60),
     )
     return json.loads(done.stdout)
 

@@ -7,6 +7,7 @@ import pytest
 
 from jobsetpy.client import HttpRequest, SlimTransport, _slim
 from jobsetpy.errors import ConnectFailedError
+from support import patience
 
 GET = HttpRequest(method="GET", path="/x", timeout_s=20.0)
 
@@ -157,7 +158,7 @@ async def test_an_answer_that_nobody_asked_for_spoils_the_connection(http_server
         await transport.request(GET)
         (wire,) = transport._idle
         go.set()
-        async with asyncio.timeout(5):
+        async with patience.timeout(5):
             while wire.reusable:  # noqa: ASYNC110 - an idle connection wakes nobody
                 await asyncio.sleep(0.001)
         assert (await transport.request(GET)).body == b"right"

@@ -14,6 +14,7 @@ from jobsetpy.errors import (
     TransportError,
     UnauthorizedError,
 )
+from support import patience
 
 
 def get(path="/x", **options):
@@ -572,7 +573,7 @@ async def test_leaving_a_stream_closes_it_at_once(http_server, transport_to):
         transport = transport_to(http_server.url)
         async with transport.stream(get()) as stream:
             await stream.read()
-        async with asyncio.timeout(5):
+        async with patience.timeout(5):
             await gone.wait()
         await transport.aclose()
 

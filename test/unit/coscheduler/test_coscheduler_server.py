@@ -12,6 +12,7 @@ from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._server import listening
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.testing import RecordingClient, World, make_pod
+from support import patience
 
 ARGS = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
 
@@ -120,7 +121,7 @@ async def test_the_socket_outlives_its_servers():
         assert not server.serves
         for _ in range(3):
             await server.use(None)
-            async with asyncio.timeout(10):
+            async with patience.timeout(10):
                 assert (await ask(server.port, "bind", ARGS))[0] == 503
 
 
@@ -130,7 +131,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for():
         await server.use(None)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-        async with asyncio.timeout(30):
+        async with patience.timeout(30):
             answer = await reader.read()  # to the connection's end
         assert answer.startswith(b"HTTP/1.1 408 ")
         writer.close()

@@ -20,8 +20,9 @@ from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._server import listening
 from jobsetpy.serving import http, x509
 from jobsetpy.serving.certificates import CertificateManager, FileSource
-from jobsetpy.testing import RecordingClient, World, eventually
+from jobsetpy.testing import RecordingClient, World
 from support.http2_client import connected
+from support.patience import eventually
 
 ARGS = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
 SCHEDULER = "system:kube-scheduler"

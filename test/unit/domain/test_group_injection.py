@@ -13,6 +13,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.group_signal import MOUNT_PATH
 from jobsetpy.domain.startup_groups.barrier import SCRIPT, Barrier, add_barrier
 from jobsetpy.testing._patches import json_patch
+from support import patience
 
 NAME = keys.GROUP_INIT_CONTAINER
 WATCH = Barrier(agent_image="agent:1")
@@ -177,7 +178,7 @@ def wait(tmp_path):
             [*shell, "-c", script],
             env={"PATH": os.environ["PATH"], "GROUP_TIMEOUT": timeout, **environ},
             capture_output=True,
-            timeout=10,
+            timeout=patience.scaled(10),
             check=False,
         )
         return done.returncode, log.read_text() if log.exists() else ""

@@ -11,6 +11,7 @@ import pytest
 
 from hack.cluster import Cluster, ClusterError
 from hack.cluster._identity import ProcessId, find_child, wait_until
+from support import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 TOOL = Path(__file__).resolve().parents[3] / "hack" / "cluster"
@@ -42,7 +43,7 @@ def tool(*words, **kwargs):
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=patience.scaled(200),
         **kwargs,
     )
 
@@ -143,7 +144,7 @@ with Cluster(name="owned", controller_manager=False, scheduler=False):
 
 def test_a_killed_owner_takes_its_cluster_along(state):
     """A test process that is killed cannot clean up: the supervisor does."""
-    done = subprocess.run([sys.executable, "-c", OWNER], check=False, timeout=200)
+    done = subprocess.run([sys.executable, "-c", OWNER], check=False, timeout=patience.scaled(200))
     assert done.returncode == -signal.SIGKILL
     folder = state / "clusters" / "owned"
     assert wait_until(lambda: not folder.exists() and not processes_of(folder), 20.0)

@@ -20,6 +20,7 @@ import jobsetpy
 from hack.images import compare, project, trim
 from hack.images.archive import Image, Layer
 from hack.images.containerfile import read_target, stages
+from support import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,7 +41,7 @@ def built(project_folder, out, umask, seed):
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=patience.scaled(240),
         umask=umask,
         env={**os.environ, "PYTHONHASHSEED": seed},
     )
@@ -144,7 +145,7 @@ def test_the_agents_image_has_what_the_agent_imports_and_no_more(files):
         [sys.executable, "-s", "-S", "-OO", "-W", "error", "-c", code],
         env={"PYTHONPATH": str(app), "PYTHONDONTWRITEBYTECODE": "1"},
         check=True,
-        timeout=240,
+        timeout=patience.scaled(240),
     )
 
 

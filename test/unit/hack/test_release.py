@@ -14,6 +14,7 @@ import yaml
 
 import jobsetpy
 from hack import release
+from support import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,7 +36,13 @@ QUICK = [word for part in release.PARTS if part != "images" for word in ("--part
 
 def git(folder, *words):
     command = ["git", "-C", str(folder), *words]
-    subprocess.run(command, check=True, capture_output=True, timeout=240, env={**os.environ, **WHO})
+    subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        timeout=patience.scaled(240),
+        env={**os.environ, **WHO},
+    )
 
 
 def checkout(folder):
@@ -61,7 +68,7 @@ def make(folder, out, *words, umask=0o022, **env):
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=patience.scaled(240),
         umask=umask,
         env={**clean, **WHO, **env},
     )
@@ -238,7 +245,9 @@ def test_sums_are_what_sha256sum_reads_and_what_goes_with_the_next_release(tmp_p
         (tmp_path / name).write_text(name)
     release.write_sums(tmp_path)
     command = ["sha256sum", "--check", "--strict", release.SUMS]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        command, cwd=tmp_path, check=True, capture_output=True, timeout=patience.scaled(60)
+    )
     (tmp_path / "mine").touch()
     release.forget(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

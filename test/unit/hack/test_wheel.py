@@ -13,6 +13,7 @@ import pytest
 
 import jobsetpy
 from hack.images import project
+from support import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,7 +37,9 @@ def python(wheel, tmp_path_factory):
     """An environment with the wheel and what it depends on, and without this checkout."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=240
+        [sys.executable, "-m", "venv", "--without-pip", str(folder)],
+        check=True,
+        timeout=patience.scaled(240),
     )
     program = folder / "bin" / "python"
     words = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", str(wheel)]
@@ -58,7 +61,7 @@ def run(command, cwd=None):
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=patience.scaled(240),
         cwd=cwd,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -145,7 +148,7 @@ def test_its_users_get_types(python, tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=patience.scaled(240),
         cwd=tmp_path,
     )
     lines = (done.stdout + done.stderr).splitlines()

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import jobsetpy.informers
+from support import patience
 
 HEAVY = {
     "aiohttp",
@@ -25,7 +26,9 @@ HEAVY = {
 
 def modules_after(statement):
     code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, timeout=patience.scaled(30)
+    )
     return set(json.loads(done.stdout))
 
 

@@ -12,6 +12,7 @@ from jobsetpy.manager import Manager, ManagerSettings
 from jobsetpy.manager._endpoints import health_routes, metrics_route
 from jobsetpy.serving.http import listening, parse_address
 from jobsetpy.testing import RecordingClient, World
+from support import patience
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ async def test_http2_is_not_spoken(opening):
     async with serving(health_routes({}, {})) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(opening)
-        async with asyncio.timeout(10):
+        async with patience.timeout(10):
             answer = await reader.read(7)
         writer.transport.abort()
 

@@ -8,8 +8,8 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.reconcilers.metrics import REGISTRY
-from jobsetpy.testing import eventually
 from jobsetpy.testing.jobsets import replicated_job
+from support.patience import eventually
 
 pytestmark = pytest.mark.looptime
 

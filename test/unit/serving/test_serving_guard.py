@@ -17,6 +17,7 @@ from jobsetpy.serving.guard import Guard, Guards
 from jobsetpy.serving.http import Limits, listening
 from jobsetpy.serving.tls import TlsMaterial, TlsPolicy
 from jobsetpy.testing import FakeApiServer
+from support import patience
 
 
 class Transport(asyncio.Transport):
@@ -204,7 +205,7 @@ def review(raw_object: str) -> bytes:
 
 async def exchange(connect, data: bytes) -> tuple[int, bytes]:
     """Status and body of one answer."""
-    async with asyncio.timeout(10):
+    async with patience.timeout(10):
         reader, writer = await connect()
         writer.write(data)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -221,7 +222,7 @@ async def exchange(connect, data: bytes) -> tuple[int, bytes]:
 @pytest.mark.parametrize("sent", [b"", b"POST /m HTTP/1.1\r\nHost: a\r\n"])
 async def test_a_client_that_does_not_finish_its_headers_is_cut_off(server, sent):
     """Whether it sends nothing or half a head."""
-    async with asyncio.timeout(5):
+    async with patience.timeout(5):
         reader, writer = await server()
         writer.write(sent)
         assert await reader.read() == b""

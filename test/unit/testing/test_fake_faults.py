@@ -9,7 +9,8 @@ import pytest
 from jobsetpy.api.core import ConfigMap, Pod
 from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError, RetryableApiError, StreamBrokenError
-from jobsetpy.testing import FakeApiServer, eventually, make_pod
+from jobsetpy.testing import FakeApiServer, make_pod
+from support.patience import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"
