@@ -37,14 +37,9 @@ class StatusWriter:
         client: sends the writes.
         jobsets: cache of JobSets.
         events: receives events about JobSets.
-        name: of the expectations, such as ``jobset/status``.
-        own_writes_ttl_s: how long to wait for the cache to show own writes.
-        clock: time.
+        own_writes: expects the writes, by key of the JobSet, where the reconciler waits for them.
         jobs: cache of Jobs, which events may name.
         pods: cache of pods, which events may name.
-
-    Attributes:
-        expectations: own status writes, by key of the JobSet.
     """
 
     def __init__(
@@ -53,9 +48,7 @@ class StatusWriter:
         jobsets: rt.Store[JobSet],
         events: rt.EventRecorder,
         *,
-        name: str,
-        own_writes_ttl_s: float,
-        clock: Clock,
+        own_writes: rt.Expectations | None = None,
         jobs: rt.Store[Job] | None = None,
         pods: rt.Store[Any] | None = None,
     ) -> None:
@@ -66,7 +59,7 @@ class StatusWriter:
         self._pods = pods
         self._ahead: dict[rt.ObjectKey, JobSet] = {}
         self._gone: dict[rt.ObjectKey, str] = {}
-        self.expectations = rt.Expectations(name, ttl_s=own_writes_ttl_s, clock=clock)
+        self._own_writes = own_writes
 
     def latest(self, key: rt.ObjectKey) -> JobSet | None:
         """The newest known state: that of the cache, or what was read or stored here.
@@ -114,12 +107,13 @@ class StatusWriter:
         cached = self._jobsets.get(meta.key)
         if cached is not None and cached.metadata.uid == meta.uid:
             self._ahead[meta.key] = stored
-            self.expectations.expect_version(
-                meta.key,
-                meta.uid,
-                stored.metadata.resource_version,
-                cached=cached.metadata.resource_version,
-            )
+            if self._own_writes is not None:
+                self._own_writes.expect_version(
+                    meta.key,
+                    meta.uid,
+                    stored.metadata.resource_version,
+                    cached=cached.metadata.resource_version,
+                )
         self.tell(stored, change.events)
         _count(meta.key, change)
         return stored
@@ -154,7 +148,8 @@ class StatusWriter:
         """The JobSet is not in the cache any more."""
         self._ahead.pop(key, None)
         self._gone.pop(key, None)
-        self.expectations.forget(key)
+        if self._own_writes is not None:
+            self._own_writes.forget(key)
 
     def _ended(self, key: rt.ObjectKey, uid: str) -> None:
         self._gone[key] = uid

@@ -36,7 +36,6 @@ from jobsetpy.domain.coscheduling.reconcile_plan import (
     plan_coscheduling,
 )
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.plan import Moment
 from jobsetpy.errors import NotFoundError
 from jobsetpy.reconcilers._caches import SharedCaches
 from jobsetpy.reconcilers._gates import take_gate_off
@@ -44,7 +43,7 @@ from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._parallel import in_parallel
 from jobsetpy.reconcilers._pod_groups import PodGroupCaches, replace_object, wire_pod_groups
 from jobsetpy.reconcilers._pod_groups import are_served as pod_groups_are_served
-from jobsetpy.reconcilers._status import StatusWriter, decide_again_on_conflict
+from jobsetpy.reconcilers._status import StatusWriter, decide_again_on_conflict, moment
 
 __all__ = [
     "CoschedulingReconciler",
@@ -66,7 +65,6 @@ class CoschedulingSettings:
         parallel_writes: maximum concurrent writes of labels for one JobSet.
         marks: what pods of groups are given.
         not_served: why pods are only labelled, if more was asked for; JobSets are told.
-        own_writes_ttl_s: how long to wait for the cache to show own writes.
     """
 
     features: Features = attrs.field(factory=Features)
@@ -74,7 +72,6 @@ class CoschedulingSettings:
     parallel_writes: int = 16
     marks: PodMarkers = attrs.field(factory=PodMarkers)
     not_served: str = ""
-    own_writes_ttl_s: float = 30.0
 
 
 class CoschedulingReconciler:
@@ -111,15 +108,7 @@ class CoschedulingReconciler:
         self._clock = clock or LoopClock()
         self._ledger = GangLedger()
         self._memory = Memories(GangMemory)
-        self._status = StatusWriter(
-            client,
-            jobsets,
-            events,
-            name="coscheduling/status",
-            own_writes_ttl_s=self._settings.own_writes_ttl_s,
-            clock=self._clock,
-        )
-        self.expectations = self._status.expectations
+        self._status = StatusWriter(client, jobsets, events)
 
     # -- events -------------------------------------------------------------------------------
 
@@ -156,9 +145,8 @@ class CoschedulingReconciler:
             ExceptionGroup: some writes failed; the others were made.
         """
         observed = self._observe(request.key)
-        now = Moment(self._clock.now(), self._clock.monotonic())
-        plan = plan_coscheduling(observed, self._memory.of(request.key), now)
-        await self._execute(request.key, observed, plan)
+        plan = plan_coscheduling(observed, self._memory.of(request.key), moment(self._clock))
+        await self._execute(observed, plan)
         return plan.result
 
     def _observe(self, key: rt.ObjectKey) -> ObservedGangs:
@@ -166,6 +154,7 @@ class CoschedulingReconciler:
         uid = "" if jobset is None else jobset.metadata.uid
         caches = self._pod_groups
         return ObservedGangs(
+            key=key,
             jobset=jobset,
             jobs=self._jobs.by_index(rt.OWNER_UID, uid),
             ledger=self._ledger,
@@ -179,9 +168,8 @@ class CoschedulingReconciler:
             not_served=self._settings.not_served,
         )
 
-    async def _execute(
-        self, key: rt.ObjectKey, observed: ObservedGangs, plan: CoschedulingPlan
-    ) -> None:
+    async def _execute(self, observed: ObservedGangs, plan: CoschedulingPlan) -> None:
+        key = observed.key
         self._memory.keep(key, plan.interim)
         if observed.jobset is None:
             self._status.forget(key)
@@ -257,7 +245,6 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
         reconciler=reconciler,
         workers=settings.workers,
         watches=(
-            rt.Watch(jobsets, reconciler.expectations.handler(rt.enqueue_self)),
             rt.Watch(jobsets, rt.enqueue_self, when=_asks),
             *watches,
             rt.Watch(jobs, reconciler.on_job),

@@ -102,16 +102,8 @@ class JobsReconciler:
         self._writer = ChildWriter(
             client, jobs, events, self.own_jobs, parallel=self._settings.parallel_writes
         )
-        self._status = StatusWriter(
-            client,
-            jobsets,
-            events,
-            name="jobset/status",
-            own_writes_ttl_s=ttl_s,
-            clock=self._clock,
-            jobs=jobs,
-        )
-        self.own_status = self._status.expectations
+        self.own_status = rt.Expectations("jobset/status", ttl_s=ttl_s, clock=self._clock)
+        self._status = StatusWriter(client, jobsets, events, own_writes=self.own_status, jobs=jobs)
         self._memory = Memories(p.JobsMemory)
 
     async def reconcile(self, request: rt.Request) -> rt.Result:

@@ -24,7 +24,6 @@ from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.plan import Moment
 from jobsetpy.domain.startup_groups.ledger import StartLedger
 from jobsetpy.domain.startup_groups.plan import (
     GroupMemory,
@@ -40,7 +39,7 @@ from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._caches import SharedCaches
 from jobsetpy.reconcilers._memory import Memories
-from jobsetpy.reconcilers._status import TRIES, StatusWriter, decide_again_on_conflict
+from jobsetpy.reconcilers._status import TRIES, StatusWriter, decide_again_on_conflict, moment
 
 
 @attrs.frozen(kw_only=True)
@@ -50,12 +49,10 @@ class LeaderPodsSettings:
     Args:
         features: the feature gates.
         workers: maximum concurrent reconciles.
-        own_writes_ttl_s: how long to wait for the cache to show own writes.
     """
 
     features: Features = attrs.field(factory=Features)
     workers: int = 8
-    own_writes_ttl_s: float = 30.0
 
 
 class LeaderPodsReconciler:
@@ -94,15 +91,7 @@ class LeaderPodsReconciler:
         self._ledger = StartLedger()
         self._memory = Memories(GroupMemory)
         self._waiting: set[rt.ObjectKey] = set()
-        self._status = StatusWriter(
-            client,
-            jobsets,
-            events,
-            name="leader-pods/status",
-            own_writes_ttl_s=self._settings.own_writes_ttl_s,
-            clock=self._clock,
-        )
-        self.expectations = self._status.expectations
+        self._status = StatusWriter(client, jobsets, events)
 
     # -- events -------------------------------------------------------------------------------
 
@@ -133,9 +122,8 @@ class LeaderPodsReconciler:
             ConflictError: JobSet or ConfigMap change faster than they can be written.
         """
         observed = self._observe(request.key)
-        now = Moment(self._clock.now(), self._clock.monotonic())
-        plan = plan_startup_group(observed, self._memory.of(request.key), now)
-        await self._execute(request.key, observed, plan)
+        plan = plan_startup_group(observed, self._memory.of(request.key), moment(self._clock))
+        await self._execute(observed, plan)
         return plan.result
 
     def _observe(self, key: rt.ObjectKey) -> ObservedGroup:
@@ -143,6 +131,7 @@ class LeaderPodsReconciler:
         uid = "" if jobset is None else jobset.metadata.uid
         config_map = rt.ObjectKey(key.namespace, config_map_name(key.name))
         return ObservedGroup(
+            key=key,
             jobset=jobset,
             config_map=self._config_maps.get(config_map),
             ledger=self._ledger,
@@ -151,10 +140,8 @@ class LeaderPodsReconciler:
             features=self._settings.features,
         )
 
-    async def _execute(
-        self, key: rt.ObjectKey, observed: ObservedGroup, plan: StartupGroupPlan
-    ) -> None:
-        jobset = observed.jobset
+    async def _execute(self, observed: ObservedGroup, plan: StartupGroupPlan) -> None:
+        key, jobset = observed.key, observed.jobset
         if jobset is None:
             self._status.forget(key)
         else:
@@ -241,7 +228,6 @@ def setup(manager: rt.Manager, settings: LeaderPodsSettings | None = None) -> rt
         reconciler=reconciler,
         workers=settings.workers,
         watches=(
-            rt.Watch(jobsets, reconciler.expectations.handler(rt.enqueue_self)),
             rt.Watch(jobsets, rt.enqueue_self, when=_uses_groups),
             rt.Watch(config_maps, rt.enqueue_owner(JobSet)),
             rt.Watch(jobs, reconciler.on_job, standby=True),

@@ -90,19 +90,15 @@ class PodEpochsReconciler:
         self._pods = pods
         self._settings = settings
         self._clock = clock or LoopClock()
+        self.expectations = rt.Expectations(
+            "pod-epochs/status", ttl_s=settings.own_writes_ttl_s, clock=self._clock
+        )
         self._status = StatusWriter(
-            client,
-            jobsets,
-            events,
-            name="pod-epochs/status",
-            own_writes_ttl_s=settings.own_writes_ttl_s,
-            clock=self._clock,
-            pods=pods,
+            client, jobsets, events, own_writes=self.expectations, pods=pods
         )
         self._memories = Memories(lambda: _NOTHING)
         self._missing = self._stalled = 0
         self.ledger = EpochLedger()
-        self.expectations = self._status.expectations
 
     # ---- events ----------------------------------------------------------------------------------
 

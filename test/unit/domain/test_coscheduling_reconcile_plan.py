@@ -76,6 +76,7 @@ class Gangs:
     def observe(self):
         """What the reconciler would see."""
         return ObservedGangs(
+            key=KEY,
             jobset=self.cluster.jobset,
             jobs=[self.cluster.job(name) for name in self.cluster.jobs],
             ledger=self.ledger,

@@ -10,6 +10,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.meta import ObjectKey
 from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.domain.plan import Moment
 from jobsetpy.domain.startup_groups.ledger import StartLedger
@@ -28,6 +29,7 @@ from jobsetpy.testing.jobsets import (
     replicated_job,
 )
 
+KEY = ObjectKey("default", "test-js")
 NAME = "test-js-group-scheduling"
 OWN = {"kind": "JobSet", "name": "test-js", "uid": "js-uid", "controller": True}
 WAITING, DONE = keys.GROUP_IN_PROGRESS_CONDITION, keys.GROUP_COMPLETED_CONDITION
@@ -72,6 +74,7 @@ class Group:
     def plan(self, at, **changed):
         """The plan at a time, in seconds since the beginning; nothing of it is kept."""
         observed = ObservedGroup(
+            key=KEY,
             jobset=self.cluster.jobset,
             config_map=self.config_map,
             ledger=self.ledger,

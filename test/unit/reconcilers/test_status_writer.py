@@ -42,13 +42,9 @@ class Bench:
         self.recorder = Recorder()
         self.create()
         self.cache = store_writer_of(JobSet, [self.stored()])
+        self.own_writes = rt.Expectations("test/status", ttl_s=30, clock=self.clock)
         self.writer = StatusWriter(
-            self.client,
-            self.cache.store,
-            self.recorder,
-            name="test/status",
-            own_writes_ttl_s=30,
-            clock=self.clock,
+            self.client, self.cache.store, self.recorder, own_writes=self.own_writes
         )
 
     def create(self):
@@ -131,7 +127,7 @@ async def test_own_writes_are_known_before_the_cache_shows_them(bench):
     stored = await bench.writer.store(jobset, bench.counted(jobset))
 
     assert stored is bench.writer.latest(KEY)
-    assert not bench.writer.expectations.is_satisfied(KEY)
+    assert not bench.own_writes.is_satisfied(KEY)
 
     bench.disturb()
     bench.catch_up()
@@ -148,7 +144,7 @@ async def test_a_conflict_stores_and_tells_nothing(bench):
 
     assert [] == bench.recorder.told
     assert 0 == bench.stored().status.restarts
-    assert bench.writer.expectations.is_satisfied(KEY)
+    assert bench.own_writes.is_satisfied(KEY)
 
 
 async def test_a_jobset_that_is_gone_is_not_the_latest_state_of_anything(bench):
@@ -188,7 +184,7 @@ async def test_forgetting_a_jobset_leaves_nothing(bench):
     await bench.writer.store(bench.writer.latest(KEY), bench.counted(bench.writer.latest(KEY)))
     bench.writer.forget(KEY)
 
-    assert bench.writer.expectations.is_satisfied(KEY)
+    assert bench.own_writes.is_satisfied(KEY)
     assert bench.cache.store.get(KEY) is bench.writer.latest(KEY)
 
 

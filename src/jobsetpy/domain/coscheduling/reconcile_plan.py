@@ -18,6 +18,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.domain import conditions as cond
@@ -54,6 +55,7 @@ class ObservedGangs:
     """What is known of a JobSet and its gangs.
 
     Args:
+        key: of the JobSet.
         jobset: as it is; ``None`` if it is gone.
         jobs: all Jobs that it controls.
         ledger: counts of pods.
@@ -67,6 +69,7 @@ class ObservedGangs:
         not_served: why pods are only labelled, if more was asked for.
     """
 
+    key: ObjectKey
     jobset: JobSet | None
     jobs: Collection[Job] = ()
     ledger: GangLedger = attrs.field(factory=GangLedger)
@@ -232,7 +235,7 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Moment) 
             gang,
             memory.left[name],
             memory.least[name],
-            observed.ledger.counts(GangKey(jobset.metadata.key, name)),
+            observed.ledger.counts(GangKey(observed.key, name)),
         )
         for name, gang in memory.by_name.items()
     ]
@@ -308,7 +311,7 @@ def _mends(
     else:
         names = set(observed.suspects)
         if memory.least != before.least:
-            names.update(observed.ledger.open_pods(jobset.metadata.key))
+            names.update(observed.ledger.open_pods(observed.key))
         pods = map(observed.pod, names)
     found = (mending(memory, pod) for pod in pods if pod is not None)
     return tuple(each for each in found if each is not None)

@@ -26,6 +26,7 @@ from jobsetpy.api.group_signal import (
     waiting_value,
 )
 from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.features import Features
@@ -45,6 +46,7 @@ class ObservedGroup:
     """What is known of a JobSet's startup group.
 
     Args:
+        key: of the JobSet.
         jobset: as it is; ``None`` if it is gone.
         config_map: the one of the group's name, if there is one.
         ledger: counts of started pods.
@@ -53,6 +55,7 @@ class ObservedGroup:
         features: the feature gates.
     """
 
+    key: ObjectKey
     jobset: JobSet | None
     config_map: ConfigMap | None = None
     ledger: StartLedger
