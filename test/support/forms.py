@@ -16,6 +16,7 @@ JOB = ("spec", "replicatedJobs", 0, "template")
 POD = (*JOB, "spec", "template")
 SPEC = (*POD, "spec")
 CONTAINER = (*SPEC, "containers", 0)
+CLAIMS = ("spec", "volumeClaimPolicies")
 
 
 class Form(NamedTuple):
@@ -149,7 +150,7 @@ def _all() -> Iterator[Form]:
         },
     )
     yield Form(
-        "no exit code rules", (*JOB, "spec", "podFailurePolicy"), {"rules": []}, {"rules": None}
+        "no exit code rules", (*JOB, "spec", "podFailurePolicy"), {"rules": []}, {"rules": []}
     )
     yield Form("job selector labels empty", (*JOB, "spec", "selector"), {"matchLabels": {}}, {})
     yield Form("supplemental groups empty", (*SPEC, "securityContext"), {"sysctls": []}, {})
@@ -180,7 +181,7 @@ def _all() -> Iterator[Form]:
     stored, typed = ({**claim["spec"], "resources": each} for each in storage)
     yield Form(
         "claim's status appears",
-        ("spec", "volumeClaimPolicies"),
+        CLAIMS,
         [{"templates": [{**claim, "spec": stored}]}],
         [{"templates": [{**claim, "spec": typed, "status": {}}]}],
     )
@@ -205,4 +206,6 @@ def with_value(obj: dict, path: tuple[str | int, ...], value: Any) -> dict:
 def pair(form: Form) -> tuple[dict, dict]:
     """The JobSet as written and as it comes back."""
     base = jobset(rjob(job={"parallelism": 1, "completions": 1}))
+    if form.path == CLAIMS:
+        base = with_value(base, (*CONTAINER, "volumeMounts"), [{"name": "data", "mountPath": "/d"}])
     return with_value(base, form.path, form.written), with_value(base, form.path, form.back)

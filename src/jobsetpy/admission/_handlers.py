@@ -36,7 +36,7 @@ from jobsetpy.domain.validation.create import (
     claims_to_look_up,
     validate_create,
 )
-from jobsetpy.domain.validation.defaulting import default_jobset, rewrite_jobset
+from jobsetpy.domain.validation.defaulting import default_jobset, kept_defaults, rewrite_jobset
 from jobsetpy.domain.validation.update import validate_update
 from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
@@ -105,10 +105,7 @@ class JobSetHandlers:
         if changing:
             restored = restore(request.old_object, request.object)
             jobset, patch = rewrite_jobset(restored.jobset, request.old_object)
-            # A default that the stored one lacks would be a change; it was made without webhooks.
-            lacking = default_jobset(request.old_object)
-            defaults = [each for each in default_jobset(jobset) if each not in lacking]
-            patch = [*restored.patch, *patch, *defaults]
+            patch = [*restored.patch, *patch, *kept_defaults(jobset, request.old_object)]
             return Answer(patch=patch) if patch else ALLOWED
         jobset, patch = rewrite_jobset(request.object)
         if self._features.in_place_restart:  # otherwise validation refuses the strategy

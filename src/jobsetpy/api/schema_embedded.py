@@ -58,9 +58,10 @@ _ATOMIC: Final = frozenset(
     {"io.k8s.api.core.v1.ConfigMapEnvSource", "io.k8s.api.core.v1.SecretEnvSource"}
 )
 """References by name, which published schemas do not mark as such."""
-_WITHOUT_DEFAULTS: Final = frozenset({"io.k8s.api.core.v1.AzureDiskVolumeSource"})
-"""Its defaults are filled in by the API server in pods; in a template, users' clients do not know
-of them."""
+_WITHOUT_DEFAULTS: Final[Mapping[str, frozenset[str]]] = {
+    "io.k8s.api.core.v1.AzureDiskVolumeSource": frozenset({"cachingMode", "kind"}),
+}
+"""Fields whose defaults are references to constants, which other generators leave out."""
 _EMPTY_BY_DEFAULT: Final = frozenset({"name", "service"})
 _KEPT: Final = frozenset(
     {
@@ -131,9 +132,13 @@ def structural(name: str, definitions: Mapping[str, Schema]) -> Schema:
     if replaced is not None:
         return replaced
     schema = definitions[name]
-    if name in _WITHOUT_DEFAULTS:
-        bare = {key: _without(each, "default") for key, each in schema["properties"].items()}
-        schema = {**schema, "properties": bare}
+    bare = _WITHOUT_DEFAULTS.get(name)
+    if bare is not None:
+        fields = {
+            key: _without(each, "default") if key in bare else each
+            for key, each in schema["properties"].items()
+        }
+        schema = {**schema, "properties": fields}
     out = _structural(schema, definitions)
     return {**out, "x-kubernetes-map-type": "atomic"} if name in _ATOMIC else out
 

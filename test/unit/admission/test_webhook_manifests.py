@@ -55,12 +55,9 @@ def conditions(name: str) -> dict[str, str]:
     return {each["name"]: each["expression"] for each in webhook.get("matchConditions", ())}
 
 
-def test_updates_are_only_asked_about_where_an_agent_was_injected():
-    """The controllers' own updates of other JobSets need no defaults."""
-    assert conditions("mjobset.kb.io")["created-or-with-agent"] == (
-        f"request.operation == 'CREATE' || '{keys.IN_PLACE_AGENT_ANNOTATION}' in "
-        "object.metadata.?annotations.orValue({})"
-    )
+def test_every_update_is_asked_about():
+    """What typed clients write back is written as it was stored, in each JobSet."""
+    assert set(conditions("mjobset.kb.io")) == {"not-being-deleted"}
 
 
 def test_a_jobset_can_go_without_the_manager():

@@ -50,6 +50,25 @@ def default_jobset(jobset: Json) -> Patch:
     return patch
 
 
+def kept_defaults(new: Json, old: Json) -> Patch:
+    """Defaults that a changed JobSet lacks and the stored one has: its manifest, applied again.
+
+    No others: one that the stored JobSet lacks, as it was made without webhooks, or has changed,
+    would be a change that nobody asked for.
+    """
+    return [each for each in default_jobset(new) if _at(old, each["path"]) == each["value"]]
+
+
+def _at(value: Any, path: str) -> Any:
+    for name in path.split("/")[1:]:
+        if isinstance(value, list):
+            at = int(name)
+            value = value[at] if at < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
 def rewrite_jobset(new: Json, old: Json | None = None) -> tuple[Json, Patch]:
     """``new`` as it is to be stored, with the patch that makes it so; its meaning stays.
 

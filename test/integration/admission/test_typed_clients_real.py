@@ -1,0 +1,181 @@
+"""Clients that write back what they read: a typed Go client and kubectl, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.cluster._binaries import Binaries
+from hack.cluster._progress import Progress
+from support.admission_kit import Api
+from support.forms import FORMS, pair, with_value
+from support.typed_client import typed_client
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.usefixtures("webhooks"),
+    pytest.mark.timeout(600),
+]
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+UNCHANGING = (
+    "update without a change",
+    "suspend",
+    "merge patch",
+    "json patch of all of the spec",
+    "server-side apply",
+    "resume with a node selector",
+)
+
+
+def complete(body: dict, name: str) -> dict:
+    """With what every object needs."""
+    out = copy.deepcopy(body)
+    out |= {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+    out["metadata"] = {**out["metadata"], "name": name}
+    out["metadata"].pop("namespace", None)
+    return out
+
+
+def examples() -> dict[str, dict]:
+    """All JobSets of the examples, by file and name."""
+    found = {}
+    for path in sorted(EXAMPLES.rglob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            if document and document.get("kind") == "JobSet":
+                metadata = document["metadata"]
+                name = metadata.get("name") or metadata["generateName"]
+                found[f"{path.relative_to(EXAMPLES)}:{name}"] = document
+    return found
+
+
+async def run(*command: str, input_: str = "", **environ: str) -> str:
+    """What a program prints; its complaint if it fails."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ
+    )
+    out, err = await process.communicate(input_.encode())
+    assert process.returncode == 0, err.decode()
+    return out.decode()
+
+
+async def written_back(cluster: Any, names: list[str]) -> list[dict[str, str]]:
+    """What came of each step for each JobSet."""
+    program = await asyncio.to_thread(typed_client)
+    out = await run(str(program), input_="\n".join(names), KUBECONFIG=str(cluster.kubeconfig))
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def refusals(steps: dict[str, str]) -> dict[str, str]:
+    """Steps that ought to have been accepted and were not."""
+    return {name: steps[name] for name in UNCHANGING if steps[name]}
+
+
+async def store(api: Api, bodies: list[dict]) -> None:
+    """Store them all; one that is refused fails the test."""
+    for body in bodies:
+        await api.create(body)
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["as written", "as typed clients print them"])
+async def test_forms(cluster, shared_client, namespace, which) -> None:
+    """A typed client may write back every form, whoever stored it; a change is still refused."""
+    bodies = [complete(pair(form)[which], f"form-{at}") for at, form in enumerate(FORMS)]
+    await store(Api(shared_client, namespace), bodies)
+    names = [f"{namespace}/{body['metadata']['name']}" for body in bodies]
+    results = await written_back(cluster, names)
+    wrong = {form.name: refusals(steps) for form, steps in zip(FORMS, results, strict=True)}
+    assert {name: each for name, each in wrong.items() if each} == {}
+    for form, steps in zip(FORMS, results, strict=True):
+        assert "field is immutable" in steps["another image"], form.name
+        assert "spec.replicatedJobs" in steps["another image"], form.name
+
+
+def example_bodies() -> dict[str, dict]:
+    """All JobSets of the examples under names of their own, by file and name."""
+    bodies = {}
+    for number, (file, document) in enumerate(examples().items()):
+        body = bodies[file] = complete(document, f"example-{number}")
+        body["metadata"].pop("generateName", None)
+    return bodies
+
+
+async def test_examples(cluster, shared_client, namespace) -> None:
+    """A typed client may write back each example, step by step as Kueue and others do."""
+    bodies = example_bodies()
+    await store(Api(shared_client, namespace), list(bodies.values()))
+    names = [f"{namespace}/{body['metadata']['name']}" for body in bodies.values()]
+    results = await written_back(cluster, names)
+    wrong = {file: refusals(each) for file, each in zip(bodies, results, strict=True)}
+    assert {file: each for file, each in wrong.items() if each} == {}
+
+
+async def test_kubectl_repeats_each_example(cluster, namespace, tmp_path) -> None:
+    """Applying, replacing and applying server-side what is there already is accepted."""
+    manifest = tmp_path / "all.yaml"
+    bodies = example_bodies().values()
+    manifest.write_text(yaml.safe_dump_all(bodies))
+    found = await asyncio.to_thread(Binaries.find, ["kubectl"], Progress())
+    environ = {"KUBECONFIG": str(cluster.kubeconfig), "HOME": str(tmp_path), "PATH": "/bin"}
+
+    async def kubectl(*words: str) -> str:
+        command = (str(found["kubectl"]), "-n", namespace, *words, "-f", str(manifest))
+        return await run(*command, **environ)
+
+    await kubectl("apply")
+    for words in (["apply"], ["replace"], ["apply", "--server-side", "--force-conflicts"]):
+        await kubectl(*words)
+        listed = json.loads(await kubectl("get", "-o", "json"))["items"]
+        # The API server counts changes of the spec.
+        assert {each["metadata"]["generation"] for each in listed} == {1}, words
+    names = [f"{namespace}/{body['metadata']['name']}" for body in bodies]
+    assert [refusals(each) for each in await written_back(cluster, names)] == [{}] * len(names)
+    await kubectl("apply", "--server-side", "--force-conflicts")
+
+
+async def test_a_field_with_a_default_may_be_left_out_again(shared_client, namespace) -> None:
+    """A manifest without defaulted fields may replace what the API server made of it."""
+    api = Api(shared_client, namespace)
+    body = complete(pair(FORMS[0])[0], "plain")
+    body["spec"] = {"replicatedJobs": body["spec"]["replicatedJobs"]}
+    body["spec"]["replicatedJobs"][0]["template"]["spec"].pop("completionMode")
+    stored = await api.create(body)
+    again = await api.change({**stored, "spec": body["spec"]}, None, "spec", "nothing")
+    assert again["spec"] == stored["spec"]
+
+
+async def test_a_default_that_had_another_value_does_not_come_back(
+    shared_client, namespace
+) -> None:
+    """What was set and is left out is gone, as with other definitions of JobSet."""
+    api = Api(shared_client, namespace)
+    body = complete(pair(FORMS[0])[0], "network")
+    stored = await api.create(with_value(body, ("spec", "network"), {"subdomain": "own"}))
+    assert "network" not in (await api.change(stored, None, "spec", "network"))["spec"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("resources", {"requests": {"cpu": 0.5}}, "500m"),
+        ("resources", {"limits": {"cpu": 1.5}}, "1500m"),
+    ],
+)
+async def test_numbers_as_quantities(shared_client, namespace, field, value, text) -> None:
+    """What many people write for half a processor is accepted."""
+    api = Api(shared_client, namespace)
+    body = complete(pair(FORMS[0])[0], "number")
+    container = body["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    container["containers"][0][field] = value
+    stored = await api.create(body)
+    (job,) = stored["spec"]["replicatedJobs"]
+    found = job["template"]["spec"]["template"]["spec"]["containers"][0][field]
+    assert [*next(iter(found.values())).values()] == [text]
