@@ -84,7 +84,7 @@ def _unless(good: Callable[[Any], bool], why: str) -> Check:
 
 
 def _named_by(rule: Callable[[str], Sequence[str]]) -> Check:
-    return lambda name: [f"{name!r}: {why}" for why in rule(name)]
+    return lambda name: [f"{name!r}: {why}" for why in rule(name) if name]
 
 
 def _backend_check(name: str) -> Sequence[str]:

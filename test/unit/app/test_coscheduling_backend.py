@@ -32,6 +32,7 @@ def read(tmp_path, text, *flags):
     [
         ("", [], PodMarkers()),
         ("coscheduling: {backend: podgroup}", [], PodMarkers(backend="podgroup")),
+        ('coscheduling: {schedulerName: ""}', [], PodMarkers()),
         (
             "coscheduling: {backend: podgroup, schedulerName: gangs, memberResource: true}",
             ["--coscheduling-backend=coscheduler", "--coscheduling-member-resource=false"],
