@@ -10,6 +10,7 @@ from jobsetpy.api import keys
 from jobsetpy.domain import plan as p
 from jobsetpy.domain.children.planner import plan_jobs
 from jobsetpy.domain.conditions import finished
+from jobsetpy.domain.features import Features
 from jobsetpy.domain.status import StatusDraft
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
 
@@ -72,6 +73,9 @@ def step(cluster, what, number):
     if what in {"suspend", "resume"}:
         cluster.change_spec(suspend=what == "suspend")
         return
+    if what in {"gate on", "gate off"}:
+        cluster.features = Features(restart_job=what == "gate on")
+        return
     if what == "pass":
         cluster.carry_out(cluster.plan())
         return
@@ -126,7 +130,7 @@ def lived(data, steps):
 
 
 @settings(max_examples=150)
-@given(jobsets(), STEPS)
+@given(jobsets(), lives("gate on", "gate off"))
 def test_it_comes_to_rest(data, steps):
     """Carrying plans out ends, and then there is nothing to do, whatever happened before."""
     cluster = lived(data, steps)

@@ -410,3 +410,51 @@ class TestRestartAnnotation:
         annotations = cluster.jobs[DRIVER]["metadata"]["annotations"]
         assert (False, "1") == (keys.RESTART_ANNOTATION in annotations, annotations["kept"])
         assert cluster.plan().empty
+
+
+class TestJobsFromBeforeTheGate:
+    """Jobs that carry no attempt of their own, since the gate RestartJob was off."""
+
+    GATE_OFF = Features(restart_job=False)
+
+    def started(self, *actions, max_restarts=1):
+        """A JobSet whose Jobs were made while the gate was off, which is on now."""
+        rules = [rule(action, f"r{number}") for number, action in enumerate(actions)]
+        cluster = with_policy(*rules, max_restarts=max_restarts, features=self.GATE_OFF)
+        assert all(
+            keys.JOB_RESTART_ATTEMPT not in job["metadata"]["labels"]
+            for job in cluster.jobs.values()
+        )
+        cluster.features = Features()
+        cluster.reconcile()
+        return cluster
+
+    def test_they_are_current(self):
+        """Switching the gate on recreates nothing."""
+        cluster = self.started("RestartJob")
+        before = uids(cluster)
+        recreate(cluster)
+
+        assert before == uids(cluster)
+
+    @pytest.mark.parametrize("action", ["RestartJob", "RestartJobAndIgnoreMaxRestarts"])
+    def test_one_that_fails_is_made_anew_once(self, action):
+        """The restart is counted once, and the Job that comes of it carries its attempt."""
+        cluster = self.started(action, max_restarts=5)
+        before = uids(cluster)
+        cluster.fail(WORKERS[1])
+        recreate(cluster)
+
+        assert {WORKERS[1]} == remade(cluster, before)
+        assert [0, 1, 0] == cluster.counters()["workers"]["jobRestarts"]
+        assert None is cluster.condition("Failed")
+
+    def test_a_whole_replicated_job_is_made_anew_once(self):
+        """So are the siblings, which carry no attempt either."""
+        cluster = self.started(COUNTED, max_restarts=5)
+        before = uids(cluster)
+        cluster.fail(WORKERS[1])
+        recreate(cluster)
+
+        assert set(WORKERS) == remade(cluster, before)
+        assert [1, 1, 1] == cluster.counters()["workers"]["jobRestarts"]

@@ -131,11 +131,9 @@ def _own_attempt_is_current(job: Job, targets: Mapping[str, tuple[int, ...]]) ->
         return _invalid(job, keys.REPLICATED_JOB_NAME)
     if index is None or index >= len(targets[name]):
         return _invalid(job, keys.JOB_INDEX)
-    text = labels.get(keys.JOB_RESTART_ATTEMPT)
-    if text is None:
-        # Made while the gate was off: nothing says that it is outdated.
-        return True
-    attempt = parse_count(text)
+    # A Job that was made while the gate was off has no such label: none of its own restarts has
+    # been carried out, so one that was decided since makes it outdated.
+    attempt = parse_count(labels.get(keys.JOB_RESTART_ATTEMPT, "0"))
     if attempt is None:
         return _invalid(job, keys.JOB_RESTART_ATTEMPT)
     return attempt >= targets[name][index]
