@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
@@ -156,6 +156,9 @@ Action = (
 )
 
 
+CREATIONS: Final = (CreateJob, CreateService, CreateClaim, CreateGroupObject)
+
+
 @attrs.frozen
 class StatusChange:
     """A change of the JobSet's status, stored by one patch.
@@ -208,12 +211,19 @@ class JobsMemory:
         told: notices that were told.
         counters_at: when the status was last stored, on the monotonic clock.
         not_before: until then the JobSet is not looked at again, on the monotonic clock.
+        children: names of children that were there or were created, without those that this
+            reconciler deletes: what of it is missing was deleted by somebody else.
+        recreations: how often such children were created anew, in a row.
+        recreated_at: when that was last, on the monotonic clock.
     """
 
     uid: str = ""
     told: frozenset[EmitEvent] = frozenset()
     counters_at: float = float("-inf")
     not_before: float = float("-inf")
+    children: frozenset[str] = frozenset()
+    recreations: int = 0
+    recreated_at: float = float("-inf")
 
 
 @attrs.frozen(kw_only=True)
@@ -225,12 +235,15 @@ class JobsPlan(Plan[JobsMemory]):
         partial_status: the status to store in place of ``status`` when some action failed: what
             was decided before and does not depend on the actions.
         problem: why a part of the JobSet cannot be handled until it is changed; "" normally.
+        confirm: whether to read the JobSet before anything is done. Children are missing that
+            somebody else deleted, which the garbage collector does after the JobSet itself.
         begun: when planning began, on the monotonic clock; ``None`` if nothing was looked at.
     """
 
     actions: tuple[Action, ...] = ()
     partial_status: StatusChange | None = None
     problem: str = ""
+    confirm: bool = False
     begun: float | None = None
 
     @property

@@ -145,9 +145,8 @@ class StatusWriter:
             self._events.event(jobset, event.type_, event.reason, event.message, related=related)
 
     def forget(self, key: rt.ObjectKey) -> None:
-        """The JobSet is not in the cache any more."""
+        """The JobSet is gone; if the cache does not say so yet, it is still known here."""
         self._ahead.pop(key, None)
-        self._gone.pop(key, None)
         if self._own_writes is not None:
             self._own_writes.forget(key)
 

@@ -27,7 +27,7 @@ from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.counters import is_ready
 from jobsetpy.domain.jobs.failure_policy import DECISIONS
 from jobsetpy.domain.names import subdomain
-from jobsetpy.errors import TerminalError
+from jobsetpy.errors import ConflictError, TerminalError
 from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._caches import CHILD_SELECTOR, SharedCaches
 from jobsetpy.reconcilers._child_writer import NAMED_FAILURES, ChildWriter
@@ -161,21 +161,57 @@ class JobsReconciler:
         return wait_s
 
     async def _execute(self, observed: ObservedJobSet, plan: p.JobsPlan) -> None:
+        before = self._memory.of(observed.key)
         self._remember(observed.key, plan)
         jobset = observed.jobset
         if jobset is None:
+            return
+        if plan.confirm and not await self._is_still(jobset, before):
             return
         self._status.tell(jobset, plan.notices)
         failures = await self._writer.carry_out(jobset, plan.actions)
         change = plan.partial_status if failures else plan.status
         if change is not None:
-            await self._status.store(jobset, change)
+            await self._store(jobset, change)
         if failures:
+            self._remember_failures(observed.key, plan)
             errors = [error for _, error in failures]
             msg = f"{len(errors)} of {len(plan.actions)} writes failed: {errors[0]}"
             raise ExceptionGroup(msg, errors[:NAMED_FAILURES])
         if plan.problem:
             raise TerminalError(plan.problem)
+
+    async def _is_still(self, jobset: JobSet, before: p.JobsMemory) -> bool:
+        """Whether a JobSet is there, past the cache.
+
+        Args:
+            jobset: as it was planned on.
+            before: what was remembered then.
+
+        Raises:
+            ConflictError: it is, but has changed; decide anew.
+        """
+        meta = jobset.metadata
+        newer = await self._status.read(meta.key)
+        if newer is not None and newer.metadata.resource_version != meta.resource_version:
+            self._memory.keep(meta.key, before)
+            msg = f"{meta.key} is not any more what the cache shows"
+            raise ConflictError(409, "Conflict", msg, verb="get", target=f"jobsets {meta.key}")
+        return newer is not None
+
+    async def _store(self, jobset: JobSet, change: p.StatusChange) -> None:
+        try:
+            await self._status.store(jobset, change)
+        except ConflictError:
+            # Perhaps the cache is late, or the JobSet gone and another one has its name.
+            await self._status.read(jobset.metadata.key)
+            raise
+
+    def _remember_failures(self, key: rt.ObjectKey, plan: p.JobsPlan) -> None:
+        """What could not be created will be missing, and nobody has deleted it."""
+        memory = self._memory.of(key)
+        made = [action.name for action in plan.actions if isinstance(action, p.CREATIONS)]
+        self._memory.keep(key, attrs.evolve(memory, children=memory.children.difference(made)))
 
     def _remember(self, key: rt.ObjectKey, plan: p.JobsPlan) -> None:
         """Keep the plan's memory, with the pause that planning has cost."""

@@ -49,6 +49,7 @@ from jobsetpy.domain.jobs.ttl import remaining
 from jobsetpy.domain.membership import is_ours, replicated_job_of
 from jobsetpy.domain.names import job_name, subdomain
 from jobsetpy.domain.plan import (
+    CREATIONS,
     Action,
     CreateClaim,
     CreateJob,
@@ -68,6 +69,9 @@ SOON_S: Final = 0.001
 """Waits shorter than this are over: timers are not that exact, and would only be set again."""
 
 _COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts"})
+
+_RECREATE_MAX_S: Final = 60.0
+_RECREATIONS_END_S: Final = 600.0
 
 
 @attrs.frozen(kw_only=True)
@@ -147,6 +151,8 @@ class _JobsPlanner:
         self.counters: dict[str, ReplicatedJobStatus] = {}
         self.stay_failed: list[Match] = []
         self.waits: list[EmitEvent] = []
+        self.held: set[str] = set()
+        self.recreates = False
 
     def plan(self) -> JobsPlan:
         statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
@@ -212,19 +218,31 @@ class _JobsPlanner:
             change = None
             wait = timedelta(seconds=wait_s)
             delay = wait if delay is None else min(delay, wait)
+        if self.held:
+            wait = timedelta(seconds=self._recreate_wait_s())
+            delay = wait if delay is None else min(delay, wait)
         writes = change is not None and bool(change.patch)
         notices = self._notices(problem)
-        memory = JobsMemory(
-            self.memory.uid,
+        memory = attrs.evolve(
+            self.memory,
             told=frozenset(notices),
             counters_at=self.now.monotonic if writes else self.memory.counters_at,
+            children=self._children(),
         )
+        if self.recreates:
+            calm = self.now.monotonic - memory.recreated_at > _RECREATIONS_END_S
+            memory = attrs.evolve(
+                memory,
+                recreations=1 if calm else memory.recreations + 1,
+                recreated_at=self.now.monotonic,
+            )
         return JobsPlan(
             actions=tuple(self.actions),
             status=change,
             partial_status=partial,
             notices=tuple(notice for notice in notices if notice not in self.memory.told),
             problem=problem,
+            confirm=self.recreates,
             memory=memory,
             begun=self.now.monotonic,
             result=Result(delay, _summary(self.actions, writes=writes)),
@@ -284,22 +302,53 @@ class _JobsPlanner:
             if job.metadata.deletion_timestamp is None
         ]
 
+    # Children that somebody else deleted are created anew, but never in a busy loop: the garbage
+    # collector deletes those of a JobSet that is gone although the cache does not say so yet.
+
+    def _children(self) -> frozenset[str]:
+        """What should be there at the next reconcile, unless somebody else deletes it."""
+        deleted = [job.metadata.name for job in (*self.buckets.previous, *self.buckets.marked)]
+        made = [action.name for action in self.actions if isinstance(action, CREATIONS)]
+        observed = self.observed
+        return self.buckets.names.difference(deleted).union(
+            observed.services, observed.claims, observed.config_maps, made, self.held
+        )
+
+    def _recreate_wait_s(self) -> float:
+        """How long children that somebody else deleted are not created, in seconds."""
+        if not self.memory.recreations:
+            return 0.0
+        pause_s = min(_RECREATE_MAX_S, 2.0 ** (self.memory.recreations - 1))
+        return self.memory.recreated_at + pause_s - self.now.monotonic
+
+    def _may_create(self, name: str) -> bool:
+        """Whether a child that is missing may be created now."""
+        if name not in self.memory.children:
+            return True
+        if self._recreate_wait_s() > SOON_S:
+            self.held.add(name)
+            return False
+        self.recreates = True
+        return True
+
     def _create_what_pods_need(self) -> None:
+        wanted: list[Action] = []
         if dns_hostnames(self.jobset):
             name = subdomain(self.jobset)
             if name not in self.observed.services:
-                self.actions.append(CreateService(name, service_body(self.jobset)))
+                wanted.append(CreateService(name, service_body(self.jobset)))
         if self.spec.volume_claim_policies:
-            self.actions += [
+            wanted += [
                 CreateClaim(name, body)
                 for name, body in claim_bodies(self.jobset).items()
                 if name not in self.observed.claims
             ]
         if self.spec.group_scheduling_config is not None:
             observed = self.observed
-            self.actions += group_scheduling.objects(
+            wanted += group_scheduling.objects(
                 self.jobset, observed.config_maps, rbac=observed.group_rbac
             )
+        self.actions += [action for action in wanted if self._may_create(action.name)]
 
     def _create_jobs(self) -> None:
         policy = self.spec.failure_policy
@@ -311,6 +360,7 @@ class _JobsPlanner:
         ordered = self.in_order and not self.suspended
         if blocked:
             self.waits.append(WAITING_FOR_DELETION)
+        blocked = blocked or bool(self.held)  # pods without what they need would only fail
         plans: dict[str, Blueprint] | None = None
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
@@ -321,6 +371,8 @@ class _JobsPlanner:
             stem = job_name(self.jobset.metadata.name, item.name, "")
             taken = self.buckets.names
             missing = [index for index in range(item.replicas) if f"{stem}{index}" not in taken]
+            if missing and not blocked:
+                missing = [index for index in missing if self._may_create(f"{stem}{index}")]
             if missing and not blocked:
                 # Blueprints are worth their cost only when something has to be built.
                 plans = plans or blueprints(self.jobset, self.features, self.observed.marks)
