@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -22,21 +22,15 @@ from jobsetpy.client._retry import Safety
 from jobsetpy.client._send import RequestObserver, Sender
 from jobsetpy.client._transport import HttpRequest, HttpResponse, Transport
 
+if TYPE_CHECKING:  # the agent does without
+    from jobsetpy.api.meta import ObjectKey
+
 T = TypeVar("T")
 
 Query = tuple[tuple[str, str], ...]
 
 _DELETE_BACKGROUND = _patches.encode(_patches.delete_options("Background", "", ""))
 _SAFETY_OF_METHOD = {"GET": Safety.READ, "HEAD": Safety.READ, "POST": Safety.CREATE}
-
-
-class NamespacedName(Protocol):
-    """What the client reads of an ``ObjectKey``."""
-
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
 
 
 class Client:
@@ -332,7 +326,7 @@ class Client:
     async def apply_labels(
         self,
         cls: type[T],
-        key: NamespacedName,
+        key: ObjectKey,
         labels: Mapping[str, str | None],
         *,
         owner: str,
@@ -351,7 +345,7 @@ class Client:
     async def apply_annotations(
         self,
         cls: type[T],
-        key: NamespacedName,
+        key: ObjectKey,
         annotations: Mapping[str, str | None],
         *,
         owner: str,
@@ -436,7 +430,7 @@ class Client:
     async def _patch_metadata(
         self,
         cls: type[T],
-        key: NamespacedName,
+        key: ObjectKey,
         metadata: Mapping[str, Any],
         owner: str,
         timeout_s: float | None,

@@ -10,16 +10,17 @@ import asyncio
 import random
 import socket
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, Never, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Never
 
 import attrs
 
 from jobsetpy.aio import Clock, LoopClock, full_jitter
 from jobsetpy.api.events import Event
 from jobsetpy.api.meta import KubeObject
+from jobsetpy.client import Client
 from jobsetpy.controller._token_buckets import TokenBuckets
 from jobsetpy.errors import (
     AlreadyExistsError,
@@ -32,7 +33,6 @@ from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.workqueue import DelayHeap
 
-T = TypeVar("T")
 EventType = Literal["Normal", "Warning"]
 
 MAX_NOTE_BYTES = 1024
@@ -43,34 +43,6 @@ _MAX_INSTANCE = 128
 _MAX_WORD = 128  # of reason and action
 _ATTEMPTS = 3
 _FINAL_FLUSH_TIMEOUT_S = 2.0
-
-
-class EventClient(Protocol):
-    """The two verbs that a recorder needs; ``client.Client`` has them."""
-
-    async def create(
-        self,
-        cls: type[T],
-        namespace: str,
-        body: Mapping[str, Any],
-        *,
-        timeout_s: float | None = ...,
-    ) -> T:
-        """Create an object."""
-        ...
-
-    async def merge_patch(
-        self,
-        cls: type[T],
-        namespace: str,
-        name: str,
-        body: Mapping[str, Any],
-        *,
-        subresource: str | None = ...,
-        timeout_s: float | None = ...,
-    ) -> T:
-        """Change an object."""
-        ...
 
 
 class _SeriesKey(NamedTuple):
@@ -165,7 +137,7 @@ class EventRecorder:
 
     def __init__(
         self,
-        client: EventClient,
+        client: Client,
         *,
         component: str,
         instance: str = "",

@@ -7,9 +7,9 @@ import subprocess
 from contextlib import asynccontextmanager
 
 import pytest
+from kubernetes_asyncio.client import Configuration
 
 from jobsetpy.client import HttpResponse, KubernetesAsyncioTransport, SlimTransport
-from jobsetpy.client._login import kubernetes_configuration
 from jobsetpy.errors import ApiTimeoutError
 
 
@@ -212,8 +212,7 @@ class _FileLogin:
 
 def aiohttp_transport(url, *, ca=None, token=None, token_file=None):
     """The manager's transport."""
-    _, configuration_class = kubernetes_configuration()
-    configuration = configuration_class(host=url, ssl_ca_cert=str(ca) if ca else None)
+    configuration = Configuration(host=url, ssl_ca_cert=str(ca) if ca else None)
     if token:
         configuration.api_key["BearerToken"] = f"Bearer {token}"
     if token_file:

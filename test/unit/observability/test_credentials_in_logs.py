@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.client._errors import error_from_response
+from jobsetpy.client import error_from_response
 from jobsetpy.controller import Controller, Request
 from jobsetpy.observability.logging import configure, get_logger, without_credentials
 
