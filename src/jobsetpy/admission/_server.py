@@ -12,7 +12,7 @@ from jobsetpy.errors import JobSetPyError
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.serving import http
-from jobsetpy.serving.http import JSON, Request, Response, Route, TooLargeError
+from jobsetpy.serving.http import JSON, Request, Response, Route, TooLargeError, text
 
 _MARGIN_S = 0.5
 """An answer has to be there before the caller gives up."""
@@ -51,7 +51,7 @@ def _endpoint(path: str, handler: Handler, body_limit: int, limit_s: float) -> h
                 return await _answer(request, handler, body_limit)
         except TimeoutError:
             _log.warning("no answer in time", path=path)
-            return Response(504, "no answer in time\n")
+            return text(504, "no answer in time\n")
 
     async def counted(request: Request) -> Response:
         status = 500
@@ -74,14 +74,14 @@ async def _answer(sent: Request, handler: Handler, body_limit: int) -> Response:
     try:
         request = review.decode(body)
     except ValueError as error:
-        return Response(400, f"{error}\n")
+        return text(400, f"{error}\n")
     try:
         answer = await handler(request)
         content = review.encode(request.uid, answer)
     except JobSetPyError as error:
         # Such as caches that are not synced: the caller's failurePolicy decides.
         _log.warning("a request could not be answered", path=sent.path, error=str(error))
-        return Response(500, f"{error}\n")
+        return text(500, f"{error}\n")
     except RecursionError:
         content = review.encode(request.uid, review.undecodable("the object is nested too deeply"))
     return Response(200, content, JSON)

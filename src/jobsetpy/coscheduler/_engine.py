@@ -17,9 +17,10 @@ import attrs
 from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
+from jobsetpy.coscheduler._capacity import CapacityNode, CapacityTracker
 from jobsetpy.coscheduler._pods import GroupPod, attempt_of, new_failure, seen_pod
 from jobsetpy.coscheduler._report import Events, Reporter
-from jobsetpy.coscheduler._room import RoomKeeper, RoomNode
+from jobsetpy.coscheduler._settings import MAX_HELD
 from jobsetpy.coscheduler._writes import BindRequest, Writes
 from jobsetpy.domain.coscheduling.planner import GangPlanner
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
@@ -87,7 +88,7 @@ class Engine:
         limits: Limits | None = None,
         clock: Clock | None = None,
         workers: int = 32,
-        max_held: int = 100_000,
+        max_held: int = MAX_HELD,
         ordinary_pods: bool = True,
         events: Events | None = None,
         capacity: bool = False,
@@ -99,9 +100,9 @@ class Engine:
         self._max_held = max_held
         self._ordinary_pods = ordinary_pods
         self._report = Reporter(self._clock, self._pod_of, self._disagreements, events)
-        self._room = RoomKeeper(self._grew) if capacity else None
+        self._capacity = CapacityTracker(self._grew) if capacity else None
         self._grew_at: float | None = None
-        self._planner = GangPlanner(limits, observer=self._report, room=self._room)
+        self._planner = GangPlanner(limits, observer=self._report, room=self._capacity)
         self._pods: dict[str, GroupPod] = {}
         self._held: dict[int, _Held] = {}
         self._releasing: set[int] = set()
@@ -123,13 +124,15 @@ class Engine:
         return len(self._held)
 
     def listen(
-        self, pods: rt.SharedInformer[GroupPod], nodes: rt.SharedInformer[RoomNode] | None = None
+        self,
+        pods: rt.SharedInformer[GroupPod],
+        nodes: rt.SharedInformer[CapacityNode] | None = None,
     ) -> list[Registration]:
         """Follow the objects of informers that are synced; those that are there are seen first."""
         self._planner.pause()
         registrations = []
-        if self._room is not None and nodes is not None:
-            registrations.append(self._room.listen(nodes))
+        if self._capacity is not None and nodes is not None:
+            registrations.append(self._capacity.listen(nodes))
         registrations.append(pods.add_handler(self))
         self._act(self._planner.resume(self._now()))
         return registrations
@@ -152,8 +155,8 @@ class Engine:
 
     def _seen(self, pod: GroupPod) -> None:
         told = seen_pod(pod)
-        if self._room is not None:
-            self._room.pod(pod)
+        if self._capacity is not None:
+            self._capacity.pod(pod)
         if told is None:
             if pod.metadata.uid in self._pods:
                 self._forget(pod.metadata.uid)
@@ -168,8 +171,8 @@ class Engine:
             self._act(self._planner.promised(pod.metadata.uid, self._now()))
 
     def _gone(self, uid: str) -> None:
-        if self._room is not None:
-            self._room.gone(uid)
+        if self._capacity is not None:
+            self._capacity.gone(uid)
         self._forget(uid)
 
     def _forget(self, uid: str) -> None:
@@ -195,7 +198,11 @@ class Engine:
             problem = self._obstacle(request)
             if problem:
                 return problem
-            if self._room is None or request.uid in self._pods or request.uid not in self._room:
+            if (
+                self._capacity is None
+                or request.uid in self._pods
+                or request.uid not in self._capacity
+            ):
                 answer = await self._ask(request)
                 if answer is not None:
                     return answer
@@ -260,12 +267,12 @@ class Engine:
                 self._act(self._planner.bind_cancelled(ticket, self._now()))
 
     def _reserve(self, request: BindRequest) -> None:
-        if self._room is not None:
-            self._room.reserve(request.uid, request.node)
+        if self._capacity is not None:
+            self._capacity.reserve(request.uid, request.node)
 
     def _release(self, uid: str) -> None:
-        if self._room is not None:
-            self._room.release(uid)
+        if self._capacity is not None:
+            self._capacity.release(uid)
 
     def preempt(
         self, victims: Mapping[str, Iterable[str]], preemptor: str = ""
@@ -299,17 +306,17 @@ class Engine:
                     self._act(self._planner.tick(now))
                     wake = self._planner.next_wake(self._now())
                 if self._grew_at is not None:
-                    wake = self._look_at_room(self._grew_at, wake)
+                    wake = self._check_capacity(self._grew_at, wake)
                 pause = 60.0 if wake is None else max(0.005, wake - self._now())
                 await aio.sleep_or(self._poked, pause)
 
-    def _look_at_room(self, due: float, wake: float | None) -> float | None:
+    def _check_capacity(self, due: float, wake: float | None) -> float | None:
         """Tell the planner of more room, if that is due; when to wake up next."""
         now = self._now()
         if now < due:
             return due if wake is None else min(wake, due)
         self._grew_at = None
-        freed = self._room is not None and self._room.freed()
+        freed = self._capacity is not None and self._capacity.freed()
         self._act(self._planner.room_grew(now, freed=freed))
         return self._planner.next_wake(now)
 

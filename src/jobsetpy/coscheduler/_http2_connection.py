@@ -1,6 +1,6 @@
 """Connections of clients that speak HTTP/2: deadlines, tasks, and their end.
 
-What is said on them is ``_http2``'s business, and what is answered ``_answers``'s.
+What is said on them is ``_http2``'s business, and what is answered ``_extender``'s.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Final
 from weakref import WeakSet
 
 from jobsetpy.aio import Supervisor
-from jobsetpy.coscheduler._answers import (
+from jobsetpy.coscheduler._extender import (
     BODY_LIMITS,
     PREEMPT_BODY_LIMIT,
-    Answer,
-    Answers,
+    ExtenderApi,
     counted,
     refusal,
 )
 from jobsetpy.coscheduler._http2 import Bounds, Cancelled, Http2Error, Refused, Request, Session
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.serving.guard import IDLE_S
+from jobsetpy.serving.http import Response
 from jobsetpy.serving.tls import common_name
 
 STREAMS: Final = 1000
@@ -47,18 +47,18 @@ class Http2Connection(asyncio.Protocol):
     """One connection.
 
     Args:
-        answers: to requests.
+        api: answers requests.
         tasks: of requests; each ends with its connection.
         body_s: how long a body may take to come, and how long a client may not read.
         headers_s: how long it may take until there is a first request.
     """
 
     def __init__(
-        self, answers: Answers, tasks: Supervisor, *, body_s: float, headers_s: float
+        self, api: ExtenderApi, tasks: Supervisor, *, body_s: float, headers_s: float
     ) -> None:
         loop = asyncio.get_running_loop()
         self._loop = loop
-        self._answers = answers
+        self._api = api
         self._tasks = tasks
         self._body_s = body_s
         self._headers_s = headers_s
@@ -68,11 +68,11 @@ class Http2Connection(asyncio.Protocol):
         self._began = self._busy_at = loop.time()
         self._paused_at: float | None = None
         self._flushing = False
-        self._stranger: Callable[[], Answer | None] = lambda: None
+        self._check_client: Callable[[], Response | None] = lambda: None
         self._session = Session(
             Bounds(
                 streams=STREAMS,
-                bodies={path: BODY_LIMITS[verb] for path, verb in answers.verbs.items()},
+                bodies={path: BODY_LIMITS[verb] for path, verb in api.verbs.items()},
                 unread=PREEMPT_BODY_LIMIT + STREAMS * 1024,
                 body_s=body_s,
                 spare=4 * STREAMS,
@@ -86,7 +86,7 @@ class Http2Connection(asyncio.Protocol):
         """Who it is counts for all that is asked here."""
         self._transport = transport  # type: ignore[assignment] # TLS has full transports
         client = common_name(transport.get_extra_info("peercert"))
-        self._stranger = lambda: self._answers.stranger(client)
+        self._check_client = lambda: self._api.check_client(client)
         self._timer = self._loop.call_later(_CHECK_S, self._check)
         self._flush()
 
@@ -138,12 +138,12 @@ class Http2Connection(asyncio.Protocol):
         task.add_done_callback(lambda _: self._requests.pop(request.stream, None))
 
     async def _serve(self, request: Request) -> None:
-        verb = self._answers.verbs[request.path]
+        verb = self._api.verbs[request.path]
         with counted(verb) as status:
-            answer = self._stranger()
+            answer = self._check_client()
             if answer is None:
                 try:
-                    answer = await self._answers.answer(verb, request.body)
+                    answer = await self._api.answer(verb, request.body)
                 except Exception:  # noqa: BLE001 - others' requests go on, as with any server
                     get_logger("coscheduler").exception("a request failed", verb=verb)
                     answer = refusal(500, "internal error")
@@ -152,16 +152,16 @@ class Http2Connection(asyncio.Protocol):
 
     def _refuse(self, refused: Refused) -> None:
         answer = refusal(refused.status, _WHY[refused.status])
-        verb = self._answers.verbs.get(refused.path)
+        verb = self._api.verbs.get(refused.path)
         if verb is not None:
             with counted(verb) as status:
                 status.append(answer.status)
         self._answer(refused.stream, answer)
 
-    def _answer(self, stream: int, answer: Answer) -> None:
-        self._session.answer(stream, answer.status, answer.content)
+    def _answer(self, stream: int, answer: Response) -> None:
+        self._session.answer(stream, answer.status, answer.body)
         self._busy_at = self._loop.time()
-        if answer.leave:
+        if answer.close:
             self._session.leave()
         if not self._flushing:  # a group's answers come together: one write for all of them
             self._flushing = True
@@ -215,14 +215,14 @@ class Http2Connections:
     """All of a server: makes them, and ends them.
 
     Args:
-        answers, tasks, body_s, headers_s: see :class:`Http2Connection`.
+        api, tasks, body_s, headers_s: see :class:`Http2Connection`.
     """
 
     def __init__(
-        self, answers: Answers, tasks: Supervisor, *, body_s: float, headers_s: float
+        self, api: ExtenderApi, tasks: Supervisor, *, body_s: float, headers_s: float
     ) -> None:
         self._make: Callable[[], Http2Connection] = lambda: Http2Connection(
-            answers, tasks, body_s=body_s, headers_s=headers_s
+            api, tasks, body_s=body_s, headers_s=headers_s
         )
         self._connections: WeakSet[Http2Connection] = WeakSet()
 

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from jobsetpy import aio
-from jobsetpy.coscheduler._answers import BODY_LIMITS, Answer, Answers, Extender, counted, refusal
+from jobsetpy.coscheduler._extender import BODY_LIMITS, Extender, ExtenderApi, counted, refusal
 from jobsetpy.coscheduler._http2_connection import Http2Connections
 from jobsetpy.serving import http
-from jobsetpy.serving.http import JSON, HttpServer, Limits, Request, Response, Route, TooLargeError
+from jobsetpy.serving.http import HttpServer, Limits, Request, Response, Route, TooLargeError
 
 BACKLOG: Final = 4096
 """A whole group asks at once; over HTTP/1.1 each pod on a connection of its own."""
@@ -37,20 +37,18 @@ async def listening(
     Args:
         extender: answers.
         address: to listen on.
-        prefix: see :class:`Answers`.
-        names: see :class:`Answers`.
+        prefix: see :class:`ExtenderApi`.
+        names: see :class:`ExtenderApi`.
         backlog: maximum connections that wait to be accepted.
         body_s: how long a body may take to come, in seconds.
 
     Raises:
         OSError: the address cannot be bound.
     """
-    answers = Answers(extender, prefix=prefix, names=names)
-    routes = [
-        Route("POST", path, _handler(answers, verb, body_s)) for path, verb in answers.verbs.items()
-    ]
+    api = ExtenderApi(extender, prefix=prefix, names=names)
+    routes = [Route("POST", path, _handler(api, verb, body_s)) for path, verb in api.verbs.items()]
     async with aio.supervise() as tasks:
-        http2 = Http2Connections(answers, tasks, body_s=body_s, headers_s=HEADERS_S)
+        http2 = Http2Connections(api, tasks, body_s=body_s, headers_s=HEADERS_S)
         limits = Limits(headers_s=HEADERS_S, backlog=backlog)
         # A scheduler that is gone holds nothing: its requests are cancelled with their connections.
         async with http.listening(
@@ -59,9 +57,9 @@ async def listening(
             yield server
 
 
-def _handler(answers: Answers, verb: str, body_s: float) -> http.Handler:
-    async def answered(request: Request) -> Answer:
-        refused = answers.stranger(request.client_name)
+def _handler(api: ExtenderApi, verb: str, body_s: float) -> http.Handler:
+    async def answer(request: Request) -> Response:
+        refused = api.check_client(request.client_name)
         if refused is not None:
             return refused
         try:
@@ -69,16 +67,16 @@ def _handler(answers: Answers, verb: str, body_s: float) -> http.Handler:
                 body = await request.body(BODY_LIMITS[verb])
         except TimeoutError:
             return refusal(408, "the request did not come in time")
-        return await answers.answer(verb, body)
+        return await api.answer(verb, body)
 
     async def handle(request: Request) -> Response:
         with counted(verb) as status:
             try:
-                answer = await answered(request)
+                response = await answer(request)
             except TooLargeError:
                 status.append(413)
                 raise
-            status.append(answer.status)
-        return Response(answer.status, answer.content, JSON, close=answer.leave)
+            status.append(response.status)
+        return response
 
     return handle

@@ -12,6 +12,8 @@ from jobsetpy.serving.namespace import own_namespace
 
 SCHEDULER_NAME: Final = "system:kube-scheduler"
 """Common name of the certificate that a cluster's own scheduler has."""
+MAX_HELD: Final = 8000
+"""Default maximum of held requests."""
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +59,7 @@ class CoschedulerSettings:
     check_period_s: float = 10.0
     limits: Limits = attrs.field(factory=Limits)
     concurrent_writes: int = 32
-    max_held: int = 8000
+    max_held: int = MAX_HELD
     backlog: int = 4096
     ordinary_pods: bool = True
     capacity_check: bool = True

@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from jobsetpy import aio, runtime
 from jobsetpy.api import keys
 from jobsetpy.coscheduler import metrics
+from jobsetpy.coscheduler._capacity import CapacityNode
 from jobsetpy.coscheduler._certificates import certificate_manager
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._open_files import check
 from jobsetpy.coscheduler._pods import GroupPod
-from jobsetpy.coscheduler._room import RoomNode
 from jobsetpy.coscheduler._server import listening
 from jobsetpy.coscheduler._settings import CoschedulerSettings
 from jobsetpy.coscheduler._writes import BindRequest
@@ -46,11 +46,11 @@ class Coscheduler(Runnable):
     def __init__(self, manager: runtime.Manager, settings: CoschedulerSettings) -> None:
         self._manager = manager
         self._settings = settings
-        check_room = settings.capacity_check
+        check_capacity = settings.capacity_check
         self._pods = manager.informer(
-            GroupPod, label_selector="" if check_room else keys.POD_GROUP_NAME
+            GroupPod, label_selector="" if check_capacity else keys.POD_GROUP_NAME
         )
-        self._nodes = manager.informer(RoomNode) if check_room else None
+        self._nodes = manager.informer(CapacityNode) if check_capacity else None
         self._events = manager.recorder("jobset-coscheduler")
         self._max_held = check(settings.max_held, settings.concurrent_writes, settings.backlog)
         metrics.held_limit(self._max_held)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from jobsetpy.manager._access import AccessReviewer
-from jobsetpy.serving.http import Handler, Request, Response, Route
+from jobsetpy.serving.http import Handler, Request, Response, Route, text
 
 Check = Callable[[], Iterable[str]]
 """A health check: yields one line per problem; nothing means healthy."""
@@ -45,8 +45,8 @@ def health_routes(
     def answering(checks: Mapping[str, Check]) -> Handler:
         async def handle(_: Request) -> Response:
             if found := problems(checks):
-                return Response(500, "\n".join(found) + "\n")
-            return Response(200, "ok")
+                return text(500, "\n".join(found) + "\n")
+            return text(200, "ok")
 
         return handle
 
@@ -73,7 +73,7 @@ def metrics_route(
             )
             if verdict != 200:
                 headers = {"WWW-Authenticate": "Bearer"} if verdict == 401 else {}
-                return Response(verdict, _REFUSALS[verdict], headers)
+                return text(verdict, _REFUSALS[verdict], headers)
         content = b"".join(generate_latest(registry) for registry in registries)
         return Response(200, content, {"Content-Type": CONTENT_TYPE_LATEST})
 

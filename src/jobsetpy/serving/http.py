@@ -104,18 +104,25 @@ class Response:
 
     Args:
         status: HTTP status.
-        body: its content; text is sent as UTF-8.
-        headers: besides the content's type, unless that is among them.
+        body: its content.
+        headers: with the content's type.
         close: whether the client has to connect anew for its next request.
     """
 
     status: int
-    body: bytes | str = b""
+    body: bytes = b""
     headers: Mapping[str, str] = attrs.field(factory=dict)
     close: bool = False
 
 
 JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
+
+
+def text(status: int, content: str, headers: Mapping[str, str] | None = None) -> Response:
+    """A response in plain text."""
+    plain = {"Content-Type": "text/plain; charset=utf-8"}
+    return Response(status, content.encode(), plain | dict(headers or {}))
+
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -314,12 +321,8 @@ def _answering(handler: Handler, draining: Callable[[], bool]) -> _AioHandler:
         try:
             answer = await handler(Request(http))
         except TooLargeError as error:
-            answer = Response(413, f"{error}\n", close=True)
-        made = web.Response(status=answer.status, headers=answer.headers)
-        if isinstance(answer.body, str):
-            made.text = answer.body
-        else:
-            made.body = answer.body
+            answer = attrs.evolve(text(413, f"{error}\n"), close=True)
+        made = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
         if answer.close or draining():
             made.force_close()
         return made

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from jobsetpy import aio
-from jobsetpy.coscheduler._answers import Answers
+from jobsetpy.coscheduler._extender import ExtenderApi
 from jobsetpy.coscheduler._http2_connection import MAX_AGE_S, UNSENT, Http2Connections
 from jobsetpy.serving.guard import IDLE_S
 from support.http2_client import Http2Client
@@ -78,7 +78,7 @@ class Line:
         self.wire = Wire()
         self.client = Http2Client()
         self.connection = Http2Connections(
-            Answers(self.extender), tasks, body_s=SHORT_S, headers_s=SHORT_S
+            ExtenderApi(self.extender), tasks, body_s=SHORT_S, headers_s=SHORT_S
         )()
         self.connection.connection_made(self.wire)
 

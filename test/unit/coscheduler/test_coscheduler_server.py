@@ -7,8 +7,8 @@ import asyncio
 import aiohttp
 import pytest
 
-from jobsetpy.coscheduler._answers import BIND_BODY_LIMIT, bind_request
 from jobsetpy.coscheduler._engine import Engine
+from jobsetpy.coscheduler._extender import BIND_BODY_LIMIT, bind_request
 from jobsetpy.coscheduler._server import listening
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.testing import RecordingClient, World, make_pod

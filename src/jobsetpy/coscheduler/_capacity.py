@@ -30,7 +30,7 @@ from jobsetpy.informers import Registration
 
 
 @wire
-class RoomNodeMeta:
+class NodeMeta:
     """Identity and labels."""
 
     name: str = ""
@@ -50,7 +50,7 @@ class NodeTaint:
 
 
 @wire
-class RoomNodeSpec:
+class NodeSpec:
     """Who may come."""
 
     unschedulable: bool = False
@@ -58,7 +58,7 @@ class RoomNodeSpec:
 
 
 @wire
-class RoomNodeStatus:
+class NodeStatus:
     """What there is."""
 
     allocatable: Mapping[str, str] = field(factory=dict)
@@ -66,16 +66,16 @@ class RoomNodeStatus:
 
 @resource("", "v1", "Node", "nodes", namespaced=False)
 @wire
-class RoomNode:
+class CapacityNode:
     """A node, as far as its room is concerned."""
 
     RESOURCE: ClassVar[ResourceInfo]
-    metadata: RoomNodeMeta = RoomNodeMeta()
-    spec: RoomNodeSpec = RoomNodeSpec()
-    status: RoomNodeStatus = RoomNodeStatus()
+    metadata: NodeMeta = NodeMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
 
 
-class RoomKeeper:
+class CapacityTracker:
     """Keeps the account of all nodes; a :class:`~jobsetpy.domain.coscheduling.state.Room`.
 
     Args:
@@ -88,7 +88,7 @@ class RoomKeeper:
         self._told = (0, 0)
         self._growth = 0
 
-    def listen(self, nodes: rt.SharedInformer[RoomNode]) -> Registration:
+    def listen(self, nodes: rt.SharedInformer[CapacityNode]) -> Registration:
         """Follow the nodes of an informer that is synced."""
         return nodes.add_handler(self)
 
@@ -107,19 +107,19 @@ class RoomKeeper:
 
     # -- nodes, as an informer's handler ------------------------------------------------------
 
-    def on_add(self, obj: RoomNode, *, initial: bool) -> None:  # noqa: ARG002 - protocol
+    def on_add(self, obj: CapacityNode, *, initial: bool) -> None:  # noqa: ARG002 - protocol
         """A node is new."""
         self._node(obj)
 
-    def on_update(self, old: RoomNode, new: RoomNode) -> None:  # noqa: ARG002 - protocol
+    def on_update(self, old: CapacityNode, new: CapacityNode) -> None:  # noqa: ARG002 - protocol
         """A node has changed."""
         self._node(new)
 
-    def on_delete(self, obj: RoomNode, *, final_state_known: bool) -> None:  # noqa: ARG002
+    def on_delete(self, obj: CapacityNode, *, final_state_known: bool) -> None:  # noqa: ARG002
         """A node is gone."""
         self._capacity.node(obj.metadata.name, None)
 
-    def _node(self, node: RoomNode) -> None:
+    def _node(self, node: CapacityNode) -> None:
         self._capacity.node(node.metadata.name, node_room(node))
         self._tell()
 
@@ -158,7 +158,7 @@ class RoomKeeper:
             self._grew()
 
 
-def node_room(node: RoomNode) -> NodeRoom:
+def node_room(node: CapacityNode) -> NodeRoom:
     """What a node has to offer."""
     taints = [Taint(each.key, each.value, each.effect) for each in node.spec.taints]
     if node.spec.unschedulable:

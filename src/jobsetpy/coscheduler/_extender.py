@@ -1,4 +1,4 @@
-"""What the scheduler's extender answers, whichever HTTP carries it: ``bind`` and ``preempt``.
+"""The scheduler's extender over HTTP/1.1 and HTTP/2: ``bind`` and ``preempt``.
 
 The scheduler's extender protocol (``k8s.io/kube-scheduler/extender/v1``) is JSON with Go's field
 names, which are read here without regard to case, as Go does. An answer with an ``Error`` makes the
@@ -13,11 +13,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
-import attrs
-
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
+from jobsetpy.serving.http import JSON, Response
 
 BIND: Final = "bind"
 PREEMPT: Final = "preempt"
@@ -52,27 +51,12 @@ class Extender(Protocol):
         ...
 
 
-@attrs.frozen
-class Answer:
-    """Of one request.
-
-    Args:
-        status: HTTP status.
-        content: JSON.
-        leave: whether the client should connect anew for its next request.
-    """
-
-    status: int
-    content: bytes
-    leave: bool = False
+def refusal(status: int, why: str) -> Response:
+    """The response to what is not done; the client has to connect anew."""
+    return Response(status, _json({"Error": why}), JSON, close=True)
 
 
-def refusal(status: int, why: str) -> Answer:
-    """An answer to what is not done; whoever asked had better connect anew."""
-    return Answer(status, _json({"Error": why}), leave=True)
-
-
-class Answers:
+class ExtenderApi:
     """From a request's body to its answer.
 
     Args:
@@ -89,20 +73,20 @@ class Answers:
         self.verbs: Mapping[str, str] = {f"{prefix}/{verb}": verb for verb in BODY_LIMITS}
         """Verbs by their paths."""
 
-    def stranger(self, client: str) -> Answer | None:
-        """What to answer a client because of its certificate's name; ``None`` if it is let in."""
+    def check_client(self, client: str) -> Response | None:
+        """Check the name in a client's certificate; the refusal, or ``None`` if it is let in."""
         if self._names is None or client in self._names:
             return None
         metrics.client_refused()
         return refusal(403, f"clients named {client!r} may not call this")
 
-    async def answer(self, verb: str, body: bytes | bytearray) -> Answer:
+    async def answer(self, verb: str, body: bytes | bytearray) -> Response:
         """Have it done. A bind may take as long as groups wait."""
         try:
             given = _parsed(body)
             if verb == BIND:
                 error = await self._extender.bind(bind_request(given))
-                return _BOUND if not error else Answer(200, _json({"Error": error}))
+                return _BOUND if not error else _ok({"Error": error})
             victims, whole = _victims(given)
             kept = self._extender.preempt(victims, _preemptor(given))
         except NotLeadingError as error:
@@ -110,7 +94,7 @@ class Answers:
             return refusal(503, str(error))
         except ValueError as error:
             return refusal(400, str(error))
-        return Answer(200, _json({"NodeNameToMetaVictims": {node: whole[node] for node in kept}}))
+        return _ok({"NodeNameToMetaVictims": {node: whole[node] for node in kept}})
 
 
 @contextmanager
@@ -190,4 +174,8 @@ def _json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-_BOUND: Final = Answer(200, _json({"Error": ""}))
+def _ok(value: Any) -> Response:
+    return Response(200, _json(value), JSON)
+
+
+_BOUND: Final = _ok({"Error": ""})
