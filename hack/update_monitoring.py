@@ -25,6 +25,7 @@ from prometheus_client.metrics_core import Metric
 
 from hack import monitoring_dashboard
 from jobsetpy.coscheduler import metrics as of_coscheduler
+from jobsetpy.observability import hooks
 from jobsetpy.observability import metrics as of_framework
 from jobsetpy.reconcilers import metrics as of_jobsets
 
@@ -42,6 +43,7 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 """Of collectors that make their samples when asked: those do not tell before they have some."""
 
 REGISTRIES: Final = (of_framework.REGISTRY, of_jobsets.REGISTRY, of_coscheduler.REGISTRY)
+_ = hooks  # imported for what it declares
 
 
 class _Literal(str):

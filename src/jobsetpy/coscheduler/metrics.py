@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from jobsetpy.observability.metrics import MetricRegistry
 
-from jobsetpy.observability.metrics import new_registry
-
-REGISTRY: Final = new_registry()
+REGISTRY: Final = MetricRegistry()
 """Served by a manager that runs the coscheduler."""
 
 _FAST: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -20,86 +18,70 @@ POD_STATES: Final = ("gated", "lifted", "unschedulable", "waiting", "binding", "
 CAUSES: Final = ("unschedulable", "yielded", "timeout", "preempted", "too_small")
 VERBS: Final = ("bind", "preempt")
 
-_groups = Gauge(
+_groups = REGISTRY.gauge(
     "jobset_coscheduler_groups",
     "Groups by state: incomplete (fewer pods than needed), queued (behind their gates until it is "
-    "their turn), lifted (the scheduler looks for nodes), holding (some pods have a node reserved),"
-    " bound",
-    ["state"],
-    registry=REGISTRY,
+    "their turn), lifted (the scheduler looks for nodes), holding (some pods have a node "
+    "reserved), bound",
+    "state",
 )
-_pods = Gauge("jobset_coscheduler_pods", "Pods of groups by state", ["state"], registry=REGISTRY)
-_held = Gauge(
-    "jobset_coscheduler_held_binds",
-    "Requests of the scheduler that wait for their answer",
-    registry=REGISTRY,
+_pods = REGISTRY.gauge("jobset_coscheduler_pods", "Pods of groups by state", "state")
+_held = REGISTRY.gauge(
+    "jobset_coscheduler_held_binds", "Requests of the scheduler that wait for their answer"
 )
-_held_limit = Gauge(
+_held_limit = REGISTRY.gauge(
     "jobset_coscheduler_held_binds_limit",
     "So many requests may wait at a time; the limit on open files may make it less than configured",
-    registry=REGISTRY,
 )
-_lift_seconds = Histogram(
+_lift_seconds = REGISTRY.histogram(
     "jobset_coscheduler_lift_seconds",
     "From the decision to lift a pod's gate until the API server has done it",
     buckets=_FAST,
-    registry=REGISTRY,
 )
-_bind_seconds = Histogram(
-    "jobset_coscheduler_bind_seconds",
-    "Duration of binds at the API server",
-    buckets=_FAST,
-    registry=REGISTRY,
+_bind_seconds = REGISTRY.histogram(
+    "jobset_coscheduler_bind_seconds", "Duration of binds at the API server", buckets=_FAST
 )
-_bind_failures = Counter(
-    "jobset_coscheduler_bind_failures_total",
-    "Binds that the API server did not carry out",
-    registry=REGISTRY,
+_bind_failures = REGISTRY.counter(
+    "jobset_coscheduler_bind_failures_total", "Binds that the API server did not carry out"
 )
-_rejections = Counter(
+_rejections = REGISTRY.counter(
     "jobset_coscheduler_group_rejections_total",
     "Groups whose held binds were refused: unschedulable (a pod found no node), yielded (to an "
     "older group), timeout, preempted (a pod of higher priority needs the room), too_small (pods "
     "went away)",
-    ["cause"],
-    registry=REGISTRY,
+    "cause",
 )
-_quick_rejects = Counter(
+_quick_rejects = REGISTRY.counter(
     "jobset_coscheduler_quick_rejects_total",
     "Binds refused at once: backoff (the group was refused a moment ago), limit (too many are "
     "held), other (such as a pod that is not known under its name)",
-    ["reason"],
-    registry=REGISTRY,
+    "reason",
 )
-_group_seconds = Histogram(
+_group_seconds = REGISTRY.histogram(
     "jobset_coscheduler_group_bind_seconds",
     "From the first gate lifted of a group until it was complete",
     buckets=_LONG,
-    registry=REGISTRY,
 )
-_spread_seconds = Histogram(
+_spread_seconds = REGISTRY.histogram(
     "jobset_coscheduler_group_spread_seconds",
     "From a group's completeness until the last of its held binds was done",
     buckets=_FAST,
-    registry=REGISTRY,
 )
-_requests = Counter(
+_requests = REGISTRY.counter(
     "jobset_coscheduler_requests_total",
     "Requests to the extender by verb and HTTP status code",
-    ["verb", "code"],
-    registry=REGISTRY,
+    "verb",
+    "code",
 )
-_refused_clients = Counter(
+_refused_clients = REGISTRY.counter(
     "jobset_coscheduler_refused_clients_total",
     "Requests of clients whose certificate has a name that is not allowed",
-    registry=REGISTRY,
 )
-_preemptions = Counter(
+_preemptions = REGISTRY.counter(
     "jobset_coscheduler_preemptions_total",
     "The scheduler's questions about preemption: allowed, spared (waiting pods were kept from "
     "deletion, their group gave up its room), refused (a group that could not fit anyway)",
-    ["outcome"],
-    registry=REGISTRY,
+    "outcome",
 )
 
 for _state in GROUP_STATES:

@@ -118,7 +118,7 @@ class Manager:
         )
         self._runnables: list[Runnable] = []
         self._recorders: dict[str, EventRecorder] = {}
-        self._registries = [metrics.REGISTRY]
+        self._registries: list[CollectorRegistry] = [metrics.REGISTRY]
         self._ready_checks: dict[str, Check] = {"caches": self._cache_problems}
         self._started = False
         self._limit = asyncio.timeout(None)

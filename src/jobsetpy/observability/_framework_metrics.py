@@ -1,4 +1,4 @@
-"""Metrics of the framework: queues, controllers, events, requests, informers, the process.
+"""Metrics of the framework: queues, controllers, events, the process.
 
 Names, labels and buckets of ``workqueue_*``, ``controller_runtime_*``, ``rest_client_*`` and
 ``leader_election_*`` are those of client-go and controller-runtime (with ``resource`` in place of
@@ -7,13 +7,11 @@ Names, labels and buckets of ``workqueue_*``, ``controller_runtime_*``, ``rest_c
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Literal
 
-from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -32,31 +30,25 @@ _REQUEST_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4
 
 # Work queues
 
-_queue_adds = Counter(
-    "workqueue_adds_total",
-    "Total number of adds handled by workqueue",
-    ["name", "controller"],
-    registry=REGISTRY,
+_queue_adds = REGISTRY.counter(
+    "workqueue_adds_total", "Total number of adds handled by workqueue", "name", "controller"
 )
-_queue_retries = Counter(
-    "workqueue_retries_total",
-    "Total number of retries handled by workqueue",
-    ["name", "controller"],
-    registry=REGISTRY,
+_queue_retries = REGISTRY.counter(
+    "workqueue_retries_total", "Total number of retries handled by workqueue", "name", "controller"
 )
-_queue_wait = Histogram(
+_queue_wait = REGISTRY.histogram(
     "workqueue_queue_duration_seconds",
     "How long in seconds an item stays in workqueue before being requested",
-    ["name", "controller"],
+    "name",
+    "controller",
     buckets=_QUEUE_BUCKETS,
-    registry=REGISTRY,
 )
-_queue_work = Histogram(
+_queue_work = REGISTRY.histogram(
     "workqueue_work_duration_seconds",
     "How long in seconds processing an item from workqueue takes.",
-    ["name", "controller"],
+    "name",
+    "controller",
     buckets=_QUEUE_BUCKETS,
-    registry=REGISTRY,
 )
 
 
@@ -162,72 +154,62 @@ def queue_gauges(
 
 # Controllers
 
-_reconciles = Counter(
+_reconciles = REGISTRY.counter(
     "controller_runtime_reconcile_total",
     "Total number of reconciliations per controller",
-    ["controller", "result"],
-    registry=REGISTRY,
+    "controller",
+    "result",
 )
-_reconcile_errors = Counter(
+_reconcile_errors = REGISTRY.counter(
     "controller_runtime_reconcile_errors_total",
     "Total number of reconciliation errors per controller",
-    ["controller"],
-    registry=REGISTRY,
+    "controller",
 )
-_terminal_errors = Counter(
+_terminal_errors = REGISTRY.counter(
     "controller_runtime_terminal_reconcile_errors_total",
     "Total number of terminal reconciliation errors per controller",
-    ["controller"],
-    registry=REGISTRY,
+    "controller",
 )
-_panics = Counter(
+_panics = REGISTRY.counter(
     "controller_runtime_reconcile_panics_total",
     "Total number of reconciliations that ended in an exception nobody raises on purpose",
-    ["controller"],
-    registry=REGISTRY,
+    "controller",
 )
-_timeouts = Counter(
+_timeouts = REGISTRY.counter(
     "controller_runtime_reconcile_timeouts_total",
     "Total number of reconciliation timeouts per controller",
-    ["controller"],
-    registry=REGISTRY,
+    "controller",
 )
-_conflicts = Counter(
+_conflicts = REGISTRY.counter(
     "controller_reconcile_conflicts_total",
     "Total number of reconciliations retried because the object had changed meanwhile",
-    ["controller"],
-    registry=REGISTRY,
+    "controller",
 )
-_reconcile_seconds = Histogram(
+_reconcile_seconds = REGISTRY.histogram(
     "controller_runtime_reconcile_time_seconds",
     "Length of time per reconciliation per controller",
-    ["controller"],
+    "controller",
     buckets=_RECONCILE_BUCKETS,
-    registry=REGISTRY,
 )
-_workers = Gauge(
+_workers = REGISTRY.gauge(
     "controller_runtime_max_concurrent_reconciles",
     "Maximum number of concurrent reconciles per controller",
-    ["controller"],
-    registry=REGISTRY,
+    "controller",
 )
-_active_workers = Gauge(
+_active_workers = REGISTRY.gauge(
     "controller_runtime_active_workers",
     "Number of currently used workers per controller",
-    ["controller"],
-    registry=REGISTRY,
+    "controller",
 )
-_watch_errors = Counter(
+_watch_errors = REGISTRY.counter(
     "controller_watch_errors_total",
     "Events whose handler or predicate raised an exception",
-    ["controller"],
-    registry=REGISTRY,
+    "controller",
 )
-_expectations_expired = Counter(
+_expectations_expired = REGISTRY.counter(
     "controller_expectations_expired_total",
     "Own writes that the cache did not show in time, so that the reconciler went on without",
-    ["name"],
-    registry=REGISTRY,
+    "name",
 )
 
 
@@ -311,12 +293,12 @@ def expectations_expired(name: str, count: int = 1) -> None:
 
 EventOutcome = Literal["created", "patched", "failed", "overflow", "rate_limited"]
 
-_events = Counter(
+_events = REGISTRY.counter(
     "event_recorder_events_total",
     "Kubernetes Events by what became of them: created and patched are requests that succeeded, "
     "failed ones that did not; overflow and rate_limited were dropped unsent",
-    ["controller", "outcome"],
-    registry=REGISTRY,
+    "controller",
+    "outcome",
 )
 
 
@@ -336,160 +318,19 @@ class EventMetrics:
         self._outcomes[outcome].inc()
 
 
-# Requests to the API server
-
-_requests = Counter(
-    "rest_client_requests_total",
-    "Number of HTTP requests, partitioned by status code, method and resource.",
-    ["code", "method", "resource"],
-    registry=REGISTRY,
-)
-_request_seconds = Histogram(
-    "rest_client_request_duration_seconds",
-    "Request latency in seconds by verb; of a watch until its headers came",
-    ["verb"],
-    buckets=_REQUEST_BUCKETS,
-    registry=REGISTRY,
-)
-_throttle_seconds = Histogram(
-    "rest_client_rate_limiter_duration_seconds",
-    "How long in seconds requests waited for the client's own rate limit",
-    buckets=_REQUEST_BUCKETS,
-    registry=REGISTRY,
-)
-
-_METHODS: Final = {
-    "get": "GET",
-    "list": "GET",
-    "watch": "GET",
-    "create": "POST",
-    "update": "PUT",
-    "patch": "PATCH",
-    "apply": "PATCH",
-    "delete": "DELETE",
-}
-
-
-def request(verb: str, resource: str, status: int | None, seconds: float) -> None:
-    """An HTTP exchange ended; ``status`` is ``None`` when no answer came."""
-    _requests_of(verb, resource, status).inc()
-    _request_seconds_of(verb).observe(seconds)
-
-
-# Looking a series up by its labels costs more than counting it.
-
-
-@functools.cache
-def _requests_of(verb: str, resource: str, status: int | None) -> Counter:
-    code = "<error>" if status is None else str(status)
-    return _requests.labels(code, _METHODS.get(verb, "OTHER"), resource)
-
-
-@functools.cache
-def _request_seconds_of(verb: str) -> Histogram:
-    return _request_seconds.labels(verb)
-
-
-def throttled(seconds: float) -> None:
-    """A request waited for the client's own rate limit."""
-    _throttle_seconds.observe(seconds)
-
-
-# Informers
-
-_informer_events = Counter(
-    "informer_events_total", "Watch events taken", ["kind", "type"], registry=REGISTRY
-)
-_informer_stale = Counter(
-    "informer_stale_events_total",
-    "Watch events dropped because they had been seen already",
-    ["kind"],
-    registry=REGISTRY,
-)
-_informer_list_seconds = Histogram(
-    "informer_list_duration_seconds",
-    "How long complete lists took, from their first request",
-    ["kind"],
-    buckets=_REQUEST_BUCKETS,
-    registry=REGISTRY,
-)
-_informer_relists = Counter(
-    "informer_relists_total", "Lists after the first one", ["kind"], registry=REGISTRY
-)
-_informer_watch_ends = Counter(
-    "informer_watch_ends_total",
-    "Ends of watches: eof (in order), expired, error, broken, silence",
-    ["kind", "reason"],
-    registry=REGISTRY,
-)
-_informer_failures = Counter(
-    "informer_failures_total", "List and watch requests that failed", ["kind"], registry=REGISTRY
-)
-_informer_decode_errors = Counter(
-    "informer_decode_errors_total",
-    "Objects left out of the cache because they do not fit the model",
-    ["kind"],
-    registry=REGISTRY,
-)
-
-
-def informer_event(kind: str, type_: str) -> None:
-    """A watch event was taken."""
-    _informer_events_of(kind, type_).inc()
-
-
-@functools.cache
-def _informer_events_of(kind: str, type_: str) -> Counter:
-    return _informer_events.labels(kind, type_)
-
-
-def informer_stale_event(kind: str) -> None:
-    """A watch event had been seen already."""
-    _informer_stale.labels(kind).inc()
-
-
-def informer_listed(kind: str, seconds: float) -> None:
-    """A list completed."""
-    _informer_list_seconds.labels(kind).observe(seconds)
-
-
-def informer_relist(kind: str) -> None:
-    """A list after the first one began."""
-    _informer_relists.labels(kind).inc()
-
-
-def informer_watch_ended(kind: str, reason: str) -> None:
-    """A watch ended."""
-    _informer_watch_ends.labels(kind, reason).inc()
-
-
-def informer_failure(kind: str) -> None:
-    """A list or watch request failed."""
-    _informer_failures.labels(kind).inc()
-
-
-def informer_decode_error(kind: str) -> None:
-    """An object does not fit the model."""
-    _informer_decode_errors.labels(kind).inc()
-
-
 # The process
 
-_leader = Gauge(
+_leader = REGISTRY.gauge(
     "leader_election_master_status",
     "1 if this process is the leader of the named lease, else 0",
-    ["name"],
-    registry=REGISTRY,
+    "name",
 )
-_loop_lag = Gauge(
+_loop_lag = REGISTRY.gauge(
     "event_loop_lag_seconds",
     "The latest the event loop was in calling back, of the last 15 measurements",
-    registry=REGISTRY,
 )
-_loop_stalls = Counter(
-    "event_loop_stalls_total",
-    "How often the event loop was more than 100 ms late in calling back",
-    registry=REGISTRY,
+_loop_stalls = REGISTRY.counter(
+    "event_loop_stalls_total", "How often the event loop was more than 100 ms late in calling back"
 )
 _STALL_S: Final = 0.1
 _lags: deque[float] = deque([0.0], maxlen=15)

@@ -11,17 +11,15 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 
-from prometheus_client import Gauge
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from jobsetpy.observability._registry import REGISTRY
 
-_certificate_end = Gauge(
+_certificate_end = REGISTRY.gauge(
     "server_certificate_expiration_timestamp_seconds",
     "When the certificate ends that a server of this process shows now, in Unix time",
-    ["server"],
-    registry=REGISTRY,
+    "server",
 )
 
 

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import prometheus_client
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 # A "_created" series beside each counter would double their number for no reader.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-def new_registry() -> CollectorRegistry:
-    """A registry for the metrics of one package.
+class MetricRegistry(CollectorRegistry):
+    """The metrics of one package; served by managers that were given it (``add_metrics``)."""
 
-    A manager serves it once it was given to ``Manager.add_metrics``.
-    """
-    return CollectorRegistry(auto_describe=True)
+    def __init__(self) -> None:
+        super().__init__(auto_describe=True)
+
+    def counter(self, name: str, text: str, *labels: str) -> Counter:
+        """Declare a counter."""
+        return Counter(name, text, labels, registry=self)
+
+    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        """Declare a gauge."""
+        return Gauge(name, text, labels, registry=self)
+
+    def histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Histogram:
+        """Declare a histogram."""
+        return Histogram(name, text, labels, registry=self, buckets=buckets)
 
 
-REGISTRY: Final = new_registry()
+REGISTRY: Final = MetricRegistry()
 """The framework's metrics, which every manager serves."""
 
 prometheus_client.ProcessCollector(registry=REGISTRY)

@@ -6,30 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
-
 from jobsetpy.observability._registry import REGISTRY
 
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
-_requests = Counter(
+_requests = REGISTRY.counter(
     "controller_runtime_webhook_requests_total",
     "Total number of admission requests by HTTP status code.",
-    ["webhook", "code"],
-    registry=REGISTRY,
+    "webhook",
+    "code",
 )
-_latency = Histogram(
+_latency = REGISTRY.histogram(
     "controller_runtime_webhook_latency_seconds",
     "Histogram of the latency of processing admission requests",
-    ["webhook"],
+    "webhook",
     buckets=_BUCKETS,
-    registry=REGISTRY,
 )
-_in_flight = Gauge(
+_in_flight = REGISTRY.gauge(
     "controller_runtime_webhook_requests_in_flight",
     "Current number of admission requests being served.",
-    ["webhook"],
-    registry=REGISTRY,
+    "webhook",
 )
 
 

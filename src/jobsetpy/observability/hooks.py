@@ -1,12 +1,95 @@
-"""What connects the hooks of the client and the informers to metrics and log lines.
+"""Metrics and log lines of the client and the informers.
 
-The protocols live in those packages, above this one; the classes here fit them by structure.
+Those packages import neither: they call hooks, whose protocols they declare. The classes here fit
+them by structure.
 """
 
 from __future__ import annotations
 
-from jobsetpy.observability import metrics
+import functools
+from typing import Final
+
+from prometheus_client import Counter, Histogram
+
+from jobsetpy.observability._registry import REGISTRY
 from jobsetpy.observability.logging import get_logger
+
+_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15, 30, 60)
+
+_requests = REGISTRY.counter(
+    "rest_client_requests_total",
+    "Number of HTTP requests, partitioned by status code, method and resource.",
+    "code",
+    "method",
+    "resource",
+)
+_request_seconds = REGISTRY.histogram(
+    "rest_client_request_duration_seconds",
+    "Request latency in seconds by verb; of a watch until its headers came",
+    "verb",
+    buckets=_BUCKETS,
+)
+_throttle_seconds = REGISTRY.histogram(
+    "rest_client_rate_limiter_duration_seconds",
+    "How long in seconds requests waited for the client's own rate limit",
+    buckets=_BUCKETS,
+)
+
+_events = REGISTRY.counter("informer_events_total", "Watch events taken", "kind", "type")
+_stale_events = REGISTRY.counter(
+    "informer_stale_events_total", "Watch events dropped because they had been seen already", "kind"
+)
+_list_seconds = REGISTRY.histogram(
+    "informer_list_duration_seconds",
+    "How long complete lists took, from their first request",
+    "kind",
+    buckets=_BUCKETS,
+)
+_relists = REGISTRY.counter("informer_relists_total", "Lists after the first one", "kind")
+_watch_ends = REGISTRY.counter(
+    "informer_watch_ends_total",
+    "Ends of watches: eof (in order), expired, error, broken, silence",
+    "kind",
+    "reason",
+)
+_failures = REGISTRY.counter(
+    "informer_failures_total", "List and watch requests that failed", "kind"
+)
+_decode_errors = REGISTRY.counter(
+    "informer_decode_errors_total",
+    "Objects left out of the cache because they do not fit the model",
+    "kind",
+)
+
+_METHODS: Final = {
+    "get": "GET",
+    "list": "GET",
+    "watch": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "apply": "PATCH",
+    "delete": "DELETE",
+}
+
+
+# Looking a series up by its labels costs more than counting it.
+
+
+@functools.cache
+def _requests_of(verb: str, resource: str, status: int | None) -> Counter:
+    code = "<error>" if status is None else str(status)
+    return _requests.labels(code, _METHODS.get(verb, "OTHER"), resource)
+
+
+@functools.cache
+def _request_seconds_of(verb: str) -> Histogram:
+    return _request_seconds.labels(verb)
+
+
+@functools.cache
+def _events_of(kind: str, type_: str) -> Counter:
+    return _events.labels(kind, type_)
 
 
 class ClientMetrics:
@@ -16,11 +99,12 @@ class ClientMetrics:
 
     def on_response(self, verb: str, resource: str, status: int | None, seconds: float) -> None:
         """An HTTP exchange ended."""
-        metrics.request(verb, resource, status, seconds)
+        _requests_of(verb, resource, status).inc()
+        _request_seconds_of(verb).observe(seconds)
 
     def on_throttled(self, seconds: float) -> None:
         """A request waited for the client's own rate limit."""
-        metrics.throttled(seconds)
+        _throttle_seconds.observe(seconds)
 
 
 class InformerMetrics:
@@ -37,12 +121,12 @@ class InformerMetrics:
 
     def on_list(self, kind: str, seconds: float, count: int) -> None:
         """A list completed."""
-        metrics.informer_listed(kind, seconds)
+        _list_seconds.labels(kind).observe(seconds)
         self._log.info("listed", kind=kind, count=count, seconds=round(seconds, 3))
 
     def on_relist(self, kind: str, reason: str) -> None:
         """A list starts although one had completed, or had begun, before."""
-        metrics.informer_relist(kind)
+        _relists.labels(kind).inc()
         self._log.info("listing again", kind=kind, reason=reason)
 
     def on_watch_open(self, kind: str, resource_version: str) -> None:
@@ -51,7 +135,7 @@ class InformerMetrics:
 
     def on_watch_end(self, kind: str, reason: str) -> None:
         """A watch ended."""
-        metrics.informer_watch_ended(kind, reason)
+        _watch_ends.labels(kind, reason).inc()
         self._log.debug("watch ended", kind=kind, reason=reason)
 
     def on_silence(self, kind: str, seconds: float) -> None:
@@ -61,15 +145,15 @@ class InformerMetrics:
 
     def on_event(self, kind: str, type_: str) -> None:
         """A watch event was taken."""
-        metrics.informer_event(kind, type_)
+        _events_of(kind, type_).inc()
 
     def on_stale_event(self, kind: str, type_: str) -> None:  # noqa: ARG002 - the hook's signature
         """A watch event had been seen already."""
-        metrics.informer_stale_event(kind)
+        _stale_events.labels(kind).inc()
 
     def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
         """A list or watch request failed and will be sent again."""
-        metrics.informer_failure(kind)
+        _failures.labels(kind).inc()
         self._log.warning(
             "list or watch failed, trying again",
             kind=kind,
@@ -79,7 +163,7 @@ class InformerMetrics:
 
     def on_decode_error(self, kind: str, error: Exception, namespace: str, name: str) -> None:
         """An object does not fit the model and was left out."""
-        metrics.informer_decode_error(kind)
+        _decode_errors.labels(kind).inc()
         self._log.error(
             "object does not fit the model and is left out of the cache",
             kind=kind,

@@ -1,8 +1,8 @@
 """The framework's metrics and the functions that change them; nothing else touches a metric.
 
-They are declared in the modules behind this one, in one registry. Metrics of JobSets and of the
-coscheduler are declared beside what they count, each in a registry of its own. All follow these
-rules:
+They are declared in the modules behind this one and in ``hooks``, in one registry. Metrics of
+JobSets and of the coscheduler are declared beside what they count, each in a registry of its own.
+All follow these rules:
 
 * Names, labels and buckets that client-go and controller-runtime have are kept.
 * No label names an object. The exception is two counters that users of JobSet know.
@@ -17,28 +17,20 @@ from jobsetpy.observability._framework_metrics import (
     ReconcileMetrics,
     Result,
     expectations_expired,
-    informer_decode_error,
-    informer_event,
-    informer_failure,
-    informer_listed,
-    informer_relist,
-    informer_stale_event,
-    informer_watch_ended,
     leader,
     loop_lag,
     queue_gauges,
-    request,
-    throttled,
     watch_error,
 )
 from jobsetpy.observability._process_metrics import cache_sizes, certificate_ends
-from jobsetpy.observability._registry import REGISTRY, new_registry
+from jobsetpy.observability._registry import REGISTRY, MetricRegistry
 from jobsetpy.observability._webhook_metrics import WebhookMetrics
 
 __all__ = [
     "REGISTRY",
     "EventMetrics",
     "EventOutcome",
+    "MetricRegistry",
     "QueueMetrics",
     "ReconcileMetrics",
     "Result",
@@ -46,18 +38,8 @@ __all__ = [
     "cache_sizes",
     "certificate_ends",
     "expectations_expired",
-    "informer_decode_error",
-    "informer_event",
-    "informer_failure",
-    "informer_listed",
-    "informer_relist",
-    "informer_stale_event",
-    "informer_watch_ended",
     "leader",
     "loop_lag",
-    "new_registry",
     "queue_gauges",
-    "request",
-    "throttled",
     "watch_error",
 ]

@@ -11,11 +11,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, Literal
 
-from prometheus_client import Counter, Gauge, Histogram
+from jobsetpy.observability.metrics import MetricRegistry
 
-from jobsetpy.observability.metrics import new_registry
-
-REGISTRY: Final = new_registry()
+REGISTRY: Final = MetricRegistry()
 """Served by a manager that runs these reconcilers."""
 
 RestartKind = Literal["recreate", "replicated_job", "job", "in_place"]
@@ -34,88 +32,74 @@ _GROUP_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 60
 MAX_JOBSET_SERIES: Final = 10_000
 """Bound of the series that name a JobSet; the one that changed longest ago makes room."""
 
-_NAMED: Final = ["jobset_name", "namespace"]
-_failed = Counter(
-    "jobset_failed_total", "The total number of failed JobSets", _NAMED, registry=REGISTRY
-)
-_completed = Counter(
-    "jobset_completed_total", "The total number of completed JobSets", _NAMED, registry=REGISTRY
+_NAMED: Final = ("jobset_name", "namespace")
+_failed = REGISTRY.counter("jobset_failed_total", "The total number of failed JobSets", *_NAMED)
+_completed = REGISTRY.counter(
+    "jobset_completed_total", "The total number of completed JobSets", *_NAMED
 )
 _named_series: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-_restarts = Counter(
+_restarts = REGISTRY.counter(
     "jobset_restarts_total",
-    "Restarts decided: recreate (all Jobs), replicated_job (all Jobs of one ReplicatedJob), "
-    "job (one Job), in_place (all pods keep their place)",
-    ["kind"],
-    registry=REGISTRY,
+    "Restarts decided: recreate (all Jobs), replicated_job (all Jobs of one ReplicatedJob), job "
+    "(one Job), in_place (all pods keep their place)",
+    "kind",
 )
-_failure_decisions = Counter(
+_failure_decisions = REGISTRY.counter(
     "jobset_failure_policy_decisions_total",
-    "What failure policies decided: the action applied (once for each Job or ReplicatedJob that it "
-    "is applied to), ReachedMaxRestarts in place of one that would exceed maxRestarts, or "
+    "What failure policies decided: the action applied (once for each Job or ReplicatedJob that "
+    "it is applied to), ReachedMaxRestarts in place of one that would exceed maxRestarts, or "
     "NoFailurePolicy",
-    ["action"],
-    registry=REGISTRY,
+    "action",
 )
-_in_place_restarts = Counter(
-    "jobset_in_place_restarts_total", "In-place restarts that began", registry=REGISTRY
+_in_place_restarts = REGISTRY.counter(
+    "jobset_in_place_restarts_total", "In-place restarts that began"
 )
-_in_place_causes = Counter(
+_in_place_causes = REGISTRY.counter(
     "jobset_in_place_restart_causes_total",
     "In-place restarts by what was seen first: container_failed, pod_failed, pod_deleted, or "
     "pod_restarted (a pod at a new epoch); with the exit code of the container, where it is known",
-    ["cause", "exit_code"],
-    registry=REGISTRY,
+    "cause",
+    "exit_code",
 )
-_in_place_phase = Histogram(
+_in_place_phase = REGISTRY.histogram(
     "jobset_in_place_restart_phase_seconds",
-    "In-place restarts by phase: detect (first new epoch seen to status written), deprecate (until "
-    "no pod of an older epoch runs), gather (until the last pod is at the barrier), lift (until "
-    "the barrier is lifted)",
-    ["phase"],
+    "In-place restarts by phase: detect (first new epoch seen to status written), deprecate "
+    "(until no pod of an older epoch runs), gather (until the last pod is at the barrier), lift "
+    "(until the barrier is lifted)",
+    "phase",
     buckets=_RESTART_BUCKETS,
-    registry=REGISTRY,
 )
-_in_place_seconds = Histogram(
+_in_place_seconds = REGISTRY.histogram(
     "jobset_in_place_restart_seconds",
     "Whole in-place restarts, from the first new epoch seen to the barrier lifted",
     buckets=_RESTART_BUCKETS,
-    registry=REGISTRY,
 )
-_in_place_missing = Gauge(
-    "jobset_in_place_restart_missing_pods",
-    "Pods that barriers wait for, over all JobSets",
-    registry=REGISTRY,
+_in_place_missing = REGISTRY.gauge(
+    "jobset_in_place_restart_missing_pods", "Pods that barriers wait for, over all JobSets"
 )
-_in_place_stalled = Gauge(
+_in_place_stalled = REGISTRY.gauge(
     "jobset_in_place_restarts_stalled",
     "JobSets whose barrier has been closed for longer than inPlaceRestart.stalledAfter",
-    registry=REGISTRY,
 )
-_ready_seconds = Histogram(
+_ready_seconds = REGISTRY.histogram(
     "jobset_time_to_ready_seconds",
     "From the creation, or the latest restart or resume, of a JobSet until all its Jobs are ready",
     buckets=_RESTART_BUCKETS,
-    registry=REGISTRY,
 )
-_followers = Counter(
+_followers = REGISTRY.counter(
     "jobset_exclusive_placement_followers_total",
     "Followers under exclusive placement: released (sent to their leader's domain), evicted "
     "(deleted because they were elsewhere)",
-    ["action"],
-    registry=REGISTRY,
+    "action",
 )
-_group_gather_seconds = Histogram(
+_group_gather_seconds = REGISTRY.histogram(
     "jobset_group_gather_seconds",
     "From the first Job of a group's attempt until all its pods had started and were released",
     buckets=_GROUP_BUCKETS,
-    registry=REGISTRY,
 )
-_groups_waiting = Gauge(
-    "jobset_groups_waiting",
-    "Groups of which some pod has not started, so that all others wait",
-    registry=REGISTRY,
+_groups_waiting = REGISTRY.gauge(
+    "jobset_groups_waiting", "Groups of which some pod has not started, so that all others wait"
 )
 
 for _action in ("released", "evicted"):
