@@ -16,7 +16,7 @@ API_VERSION = "admission.k8s.io/v1"
 
 
 class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """What the API server asks.
+    """An admission request.
 
     ``object`` is ``None`` for deletions, ``old_object`` for creations; both may be anything that
     is JSON.
@@ -38,7 +38,7 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
 
 @attrs.frozen
 class Answer:
-    """What it is told.
+    """An admission response.
 
     Args:
         patch: JSON patch for the object; only with an allowed request.

@@ -1,7 +1,7 @@
-"""How much room there is, from the cache of pods and nodes: what the planner asks before it lifts.
+"""Free capacity of the cluster, which the planner reads before it lifts gates.
 
-Nodes and pods are told of as informers see them; what the scheduler has given to pods that wait is
-told by the engine, since nobody else can see it.
+Nodes and pods come from informers. The engine adds the nodes that the scheduler has reserved for
+held pods, which no object in the API server shows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NodeMeta:
 
 @wire
 class NodeTaint:
-    """Keeps pods away."""
+    """A taint."""
 
     key: str = ""
     value: str = ""
@@ -51,7 +51,7 @@ class NodeTaint:
 
 @wire
 class NodeSpec:
-    """Who may come."""
+    """Whether and which pods may be scheduled."""
 
     unschedulable: bool = False
     taints: tuple[NodeTaint, ...] = ()
@@ -59,7 +59,7 @@ class NodeSpec:
 
 @wire
 class NodeStatus:
-    """What there is."""
+    """Allocatable resources."""
 
     allocatable: Mapping[str, str] = field(factory=dict)
 
@@ -67,7 +67,7 @@ class NodeStatus:
 @resource("", "v1", "Node", "nodes", namespaced=False)
 @wire
 class CapacityNode:
-    """A node, as far as its room is concerned."""
+    """The slice of a node that decides its free capacity."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: NodeMeta = NodeMeta()
@@ -76,10 +76,10 @@ class CapacityNode:
 
 
 class CapacityTracker:
-    """Keeps the account of all nodes; a :class:`~jobsetpy.domain.coscheduling.state.Room`.
+    """Tracks the free capacity of all nodes; a :class:`~jobsetpy.domain.coscheduling.state.Room`.
 
     Args:
-        grew: called when there may be more room than before; must not take long.
+        grew: called when capacity may have been freed; must not take long.
     """
 
     def __init__(self, grew: Callable[[], None]) -> None:
@@ -101,7 +101,7 @@ class CapacityTracker:
         return uid in self._capacity
 
     def freed(self) -> bool:
-        """Whether pods or nodes have made room since this was asked last."""
+        """Whether capacity was freed since the last call."""
         before, self._growth = self._growth, self._capacity.growth
         return before != self._growth
 
@@ -143,11 +143,11 @@ class CapacityTracker:
         self._tell()
 
     def reserve(self, uid: str, node: str) -> None:
-        """The scheduler has given it a node."""
+        """The scheduler has reserved a node for the pod."""
         self._capacity.reserve(uid, node)
 
     def release(self, uid: str) -> None:
-        """It does not get it."""
+        """The reservation is given up."""
         self._capacity.release(uid)
         self._tell()
 
@@ -159,7 +159,7 @@ class CapacityTracker:
 
 
 def node_room(node: CapacityNode) -> NodeRoom:
-    """What a node has to offer."""
+    """A node's capacity, labels and taints."""
     taints = [Taint(each.key, each.value, each.effect) for each in node.spec.taints]
     if node.spec.unschedulable:
         taints.append(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"))
@@ -167,7 +167,7 @@ def node_room(node: CapacityNode) -> NodeRoom:
 
 
 def shape_of(spec: GroupPodSpec) -> Shape:
-    """What of a pod decides where it fits; pods that are alike have it in common."""
+    """The fields of a pod that decide where it fits; equal for pods of one template."""
     tolerations = spec.tolerations
     return _shape(
         _requests(

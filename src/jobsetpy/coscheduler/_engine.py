@@ -46,7 +46,7 @@ class _Held:
 
 @attrs.frozen
 class _Timed:
-    """A gate to lift, and since when."""
+    """A gate to lift, and the time of the decision."""
 
     lift: Lift
     since: float
@@ -54,7 +54,7 @@ class _Timed:
 
 @attrs.frozen
 class _Mark:
-    """Have the scheduler's next message be a new one."""
+    """Mark a scheduling failure as seen, so that the next one differs."""
 
     pod: GroupPod
     at: int
@@ -67,7 +67,7 @@ _ORDER: Final = {Bind: 0, _Timed: 1, _Mark: 2}
 
 
 class Engine:
-    """The planner, its pods and its requests.
+    """Runs the planner on watched pods and the extender's requests.
 
     Args:
         client: writes.
@@ -115,12 +115,12 @@ class Engine:
 
     @property
     def planner(self) -> GangPlanner:
-        """For looking at."""
+        """The planner, for tests and metrics."""
         return self._planner
 
     @property
     def held(self) -> int:
-        """How many requests wait for their answer."""
+        """Number of held requests."""
         return len(self._held)
 
     def listen(
@@ -189,7 +189,7 @@ class Engine:
     async def bind(self, request: BindRequest) -> str:
         """Bind a pod when its group is complete; may take as long as groups wait.
 
-        Being cancelled means that whoever asked is gone.
+        It is cancelled when the client disconnects.
 
         Returns:
             "" if the pod is bound, else why it is not.
@@ -224,7 +224,7 @@ class Engine:
         return "the pod has ended"
 
     def _obstacle(self, request: BindRequest) -> str:
-        """Why a request is not even looked at; "" if it is."""
+        """Why a request is refused at once; "" if it is not."""
         if self._closed:
             return self._closed
         pod = self._pods.get(request.uid)
@@ -288,13 +288,13 @@ class Engine:
         return nodes
 
     def count(self) -> None:
-        """Tell how many groups and pods there are, and of those that wait for more; O(groups)."""
+        """Report the number of groups and pods, and groups that are incomplete; O(groups)."""
         self._report.census(self._planner.census())
 
     # -- carrying out -------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Write, and let time pass, until cancelled."""
+        """Execute writes and timers until cancelled."""
         async with aio.supervise() as tasks:
             for _ in range(self._workers):
                 tasks.start(self._write(), name="coscheduler-write")
@@ -311,7 +311,7 @@ class Engine:
                 await aio.sleep_or(self._poked, pause)
 
     def _check_capacity(self, due: float, wake: float | None) -> float | None:
-        """Tell the planner of more room, if that is due; when to wake up next."""
+        """Report freed capacity to the planner if that is due; the time of the next wake-up."""
         now = self._now()
         if now < due:
             return due if wake is None else min(wake, due)

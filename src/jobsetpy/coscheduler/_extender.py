@@ -30,7 +30,7 @@ _CANCELLED: Final = 499
 
 
 class Extender(Protocol):
-    """Answers the scheduler; ``Engine`` does."""
+    """Executes the scheduler's requests; implemented by ``Engine``."""
 
     async def bind(self, request: BindRequest) -> str:
         """Have a pod bound: "" if it is, else why not.
@@ -57,7 +57,7 @@ def refusal(status: int, why: str) -> Response:
 
 
 class ExtenderApi:
-    """From a request's body to its answer.
+    """Decodes requests, executes them and encodes the responses.
 
     Args:
         extender: answers.
@@ -81,7 +81,7 @@ class ExtenderApi:
         return refusal(403, f"clients named {client!r} may not call this")
 
     async def answer(self, verb: str, body: bytes | bytearray) -> Response:
-        """Have it done. A bind may take as long as groups wait."""
+        """Execute a request. A bind may take as long as groups wait."""
         try:
             given = _parsed(body)
             if verb == BIND:
@@ -99,7 +99,7 @@ class ExtenderApi:
 
 @contextmanager
 def counted(verb: str) -> Iterator[list[int]]:
-    """Count a request, with the last status put into the list; 500 without any."""
+    """Count a request under the last status of the yielded list; 500 if it stays empty."""
     statuses = [500]
     try:
         yield statuses

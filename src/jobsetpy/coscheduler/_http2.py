@@ -46,7 +46,7 @@ class Http2Error(Exception):
 
 @attrs.frozen
 class Request:
-    """A request that is there as a whole."""
+    """A complete request."""
 
     stream: int
     path: str
@@ -55,7 +55,7 @@ class Request:
 
 @attrs.frozen
 class Refused:
-    """A request that is not looked at: it waits for an answer with this status."""
+    """A request that has to be refused with this status."""
 
     stream: int
     path: str
@@ -64,7 +64,7 @@ class Refused:
 
 @attrs.frozen
 class Cancelled:
-    """Nobody waits for this request's answer any more."""
+    """The client has cancelled this request."""
 
     stream: int
 
@@ -74,7 +74,7 @@ Happened = Request | Refused | Cancelled
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """What a connection may ask of us.
+    """Limits of a connection.
 
     Args:
         streams: requests at a time; a client opens another connection for more.
@@ -140,11 +140,11 @@ class Session:
 
     @property
     def open(self) -> int:
-        """How many requests are not answered."""
+        """Number of requests without an answer."""
         return len(self._coming) + len(self._asked) + len(self._answers)
 
     def to_send(self) -> bytes:
-        """What is to be sent since this was asked last."""
+        """Bytes to send since the last call."""
         sent = self._http.data_to_send()
         if self._out:
             sent += bytes(self._out)
@@ -152,7 +152,7 @@ class Session:
         return sent
 
     def receive(self, data: bytes, now: float) -> list[Happened]:
-        """Take what the client has sent.
+        """Process bytes from the client.
 
         Raises:
             Http2Error: the client breaks the rules, or asks too much of us.
@@ -283,7 +283,7 @@ class Session:
     # -- what goes ----------------------------------------------------------------------------
 
     def _send(self, stream: int) -> None:
-        """As much of an answer as the client has room for."""
+        """Send as much of an answer as the flow-control window allows."""
         left = self._answers.get(stream)
         if left is None:
             return

@@ -1,6 +1,6 @@
 """Connections of clients that speak HTTP/2: deadlines, tasks, and their end.
 
-What is said on them is ``_http2``'s business, and what is answered ``_extender``'s.
+The protocol is in ``_http2``, the requests in ``_extender``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Http2Connection(asyncio.Protocol):
     # -- the transport ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Who it is counts for all that is asked here."""
+        """The client's certificate is checked for every request of the connection."""
         self._transport = transport  # type: ignore[assignment] # TLS has full transports
         client = common_name(transport.get_extra_info("peercert"))
         self._check_client = lambda: self._api.check_client(client)
@@ -91,7 +91,7 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - protocol
-        """Nobody waits for answers any more."""
+        """Cancel the requests of the connection."""
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -99,7 +99,7 @@ class Http2Connection(asyncio.Protocol):
             task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Requests, and what else there is."""
+        """Process frames."""
         if self._transport is None or self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() > UNSENT:
@@ -127,7 +127,7 @@ class Http2Connection(asyncio.Protocol):
         self._paused_at = self._loop.time()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """The client has read enough."""
         self._paused_at = None
 
     # -- requests -----------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Http2Connection(asyncio.Protocol):
     # -- its end ------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Once in a while: whatever takes too long."""
+        """Enforce the deadlines, once a second."""
         if self._transport is None:
             return
         now, session = self._loop.time(), self._session
@@ -197,7 +197,7 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether the connection is no more."""
+        """Whether the connection is closed."""
         return self._transport is None
 
     def leave(self) -> None:
@@ -206,13 +206,13 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def end(self) -> None:
-        """Give it up at once."""
+        """Abort it."""
         if self._transport is not None:
             self._transport.abort()
 
 
 class Http2Connections:
-    """All of a server: makes them, and ends them.
+    """The connections of a server: a protocol factory.
 
     Args:
         api, tasks, body_s, headers_s: see :class:`Http2Connection`.
@@ -227,7 +227,7 @@ class Http2Connections:
         self._connections: WeakSet[Http2Connection] = WeakSet()
 
     def __call__(self) -> Http2Connection:
-        """Of a client that was just let in."""
+        """The protocol of a connection that was just accepted."""
         made = self._make()
         self._connections.add(made)
         return made

@@ -1,6 +1,7 @@
-"""How many requests the process can hold: over HTTP/1.1 each is a connection, hence an open file.
+"""Maximum number of held requests under the limit on open files.
 
-Over HTTP/2 many share one, but nobody knows beforehand what clients will speak.
+Over HTTP/1.1 each is a connection, hence an open file. Over HTTP/2 many share one, but which of
+the two clients will speak is not known beforehand.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def raise_limit() -> int:
 
 
 def holdable(wanted: int, limit: int, writers: int) -> int:
-    """How many requests may be held, with so many files open at most.
+    """Maximum held requests under a limit on open files.
 
     Args:
         wanted: as configured.
@@ -43,7 +44,7 @@ def holdable(wanted: int, limit: int, writers: int) -> int:
 
 
 def check(wanted: int, writers: int, backlog: int) -> int:
-    """Raise the limit, say what it is too low for, and return how many requests may be held."""
+    """Raise the limit, warn if it is too low, and return the maximum of held requests."""
     log = get_logger("coscheduler")
     limit = raise_limit()
     number = holdable(wanted, limit, writers)

@@ -1,4 +1,4 @@
-"""The slice of a pod that coscheduling reads, and what it says to the planner.
+"""The slice of a pod that coscheduling reads, and its conversion for the planner.
 
 Any pod with the two labels counts, whether of a JobSet or not.
 """
@@ -38,7 +38,7 @@ class GroupLabels:
 
 @wire
 class GroupNotes:
-    """What pods of a JobSet's group are told beside the labels."""
+    """The annotations of a group's pods."""
 
     created: str = field(default="", name=keys.COSCHEDULING_CREATED_ANNOTATION)
     timeout: str = field(default="", name=keys.COSCHEDULING_TIMEOUT_ANNOTATION)
@@ -60,14 +60,14 @@ class GroupPodMeta:
 
 @wire
 class Asked:
-    """What is requested."""
+    """Resource requests."""
 
     requests: Mapping[str, str] | None = None
 
 
 @wire
 class GroupContainer:
-    """A container's share of the pod's room."""
+    """A container's resources."""
 
     restart_policy: str = ""
     resources: Asked = Asked()
@@ -75,7 +75,7 @@ class GroupContainer:
 
 @wire
 class GroupToleration:
-    """A taint that the pod's node may have."""
+    """A toleration."""
 
     key: str = ""
     operator: str = ""
@@ -85,7 +85,7 @@ class GroupToleration:
 
 @wire
 class GroupPodSpec:
-    """What scheduling has made of the pod, and what it goes by."""
+    """Fields that scheduling reads and sets."""
 
     node_name: str = ""
     priority: int | None = None
@@ -111,7 +111,7 @@ class GroupPodCondition:
 
 @wire
 class GroupPodStatus:
-    """Phase, and what the scheduler says."""
+    """Phase and conditions."""
 
     phase: str = ""
     nominated_node_name: str = ""
@@ -130,13 +130,13 @@ class GroupPod:
 
 
 def attempt_of(pod: GroupPod) -> PodGroupKey | None:
-    """Its group; ``None`` if it is of none."""
+    """The key of its group; ``None`` if it has none."""
     name = pod.metadata.labels.name
     return PodGroupKey(pod.metadata.namespace, name) if name else None
 
 
 def seen_pod(pod: GroupPod) -> SeenPod | None:
-    """What the planner is told of a pod; ``None`` if it is of no group."""
+    """A pod as the planner reads it; ``None`` if it has no group."""
     meta, spec = pod.metadata, pod.spec
     group = attempt_of(pod)
     if group is None:

@@ -1,4 +1,4 @@
-"""What the coscheduler tells of its decisions: metrics, one log line each, and events.
+"""Reports the coscheduler's decisions: metrics, log lines and events.
 
 Events are about the JobSet that a group belongs to, or about one pod of a group without; repeats of
 one are counted in it, not written again.
@@ -28,13 +28,13 @@ INCOMPLETE_REASON: Final = "PodGroupIncomplete"
 DISAGREE_REASON: Final = "PodGroupPodsDisagree"
 
 INCOMPLETE_S: Final = 30.0
-"""A group that has too few pods for so long is told of."""
+"""After this time an incomplete group is reported, in seconds."""
 
 _ACTION: Final = "Coscheduling"
 
 
 class Events(Protocol):
-    """What an event recorder does."""
+    """An event recorder."""
 
     def event(
         self, obj: KubeObject, type_: str, reason: str, message: str, *, action: str = ...
@@ -53,7 +53,7 @@ class _OwnerMeta:
 
 @attrs.frozen
 class _Owner:
-    """A JobSet, as far as an event is about one."""
+    """A JobSet as the object of an event."""
 
     RESOURCE: ClassVar[ResourceInfo] = JobSet.RESOURCE
     metadata: _OwnerMeta
@@ -141,7 +141,7 @@ class Reporter:
         self._tell(group.key, "Warning", reason, message)
 
     def census(self, census: Census) -> None:
-        """Set the gauges, and tell of groups that have had too few pods for a while, once."""
+        """Set the gauges; report groups that stay incomplete, once each."""
         metrics.census(census.groups, census.pods)
         now = self._clock.monotonic()
         since, self._incomplete = self._incomplete, {}
@@ -157,7 +157,7 @@ class Reporter:
         self._courses.pop(key, None)
 
     def gate_lifted(self, seconds: float) -> None:
-        """A gate was taken off so long after it was decided."""
+        """A gate was removed; ``seconds`` since the decision."""
         metrics.lifted(seconds)
 
     def bind_done(self, key: PodGroupKey | None, seconds: float, *, error: str) -> None:
@@ -168,7 +168,7 @@ class Reporter:
         self.bind_over(key)
 
     def bind_over(self, key: PodGroupKey | None) -> None:
-        """One bind of a complete group less to come, whether it was made or not."""
+        """One pending bind of a complete group has ended, successful or not."""
         course = None if key is None else self._courses.get(key)
         if course is None or not course.binding:
             return
@@ -177,11 +177,11 @@ class Reporter:
             metrics.group_bound(self._clock.monotonic() - course.released_at)
 
     def lift_failed(self, key: PodGroupKey, error: Exception) -> None:
-        """A gate could not be taken off, and will be tried again."""
+        """A gate could not be removed; it is retried."""
         self._log.warning("a gate could not be lifted", group=str(key), error=str(error))
 
     def held(self, number: int) -> None:
-        """So many requests wait for their answer."""
+        """Set the number of held requests."""
         metrics.held(number)
 
     def quick_reject(self, reason: Literal["backoff", "limit", "other"]) -> None:

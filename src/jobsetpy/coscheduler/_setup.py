@@ -34,7 +34,7 @@ LOST = "this coscheduler does not lead any more: ask again"
 
 
 class Coscheduler(Runnable):
-    """Leads: follows the pods, lifts gates, answers. While ``running()``, that is.
+    """Runs the engine while this replica leads, within ``running()``.
 
     Args:
         manager: whose client and cache it uses.
@@ -79,7 +79,7 @@ class Coscheduler(Runnable):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Lead within the block. All that is held is answered when it is left, in either way."""
+        """Run the engine within the block; held requests are answered when it is left."""
         settings = self._settings
         engine = Engine(
             self._manager.client,

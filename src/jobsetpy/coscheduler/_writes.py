@@ -1,4 +1,4 @@
-"""What the coscheduler writes: a gate taken off, a bind, a mark on the scheduler's message.
+"""The coscheduler's writes: remove a gate, bind, mark the scheduler's message as seen.
 
 Each write names the pod's UID, so that it is never about another pod of the same name.
 """
@@ -22,7 +22,7 @@ _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 @attrs.frozen(kw_only=True)
 class BindRequest:
-    """What the scheduler asks for.
+    """A request to bind a pod.
 
     Args:
         namespace: of the pod.
@@ -48,7 +48,7 @@ class Writes:
         self._client = client
 
     async def lift(self, pod: GroupPod) -> None:
-        """Take the coscheduler's gate off; others are left alone."""
+        """Remove the coscheduler's gate; others stay."""
         meta = pod.metadata
         body: dict[str, Any] = {
             "metadata": {"uid": meta.uid},
@@ -65,7 +65,7 @@ class Writes:
         )
 
     async def bind(self, request: BindRequest) -> None:
-        """Give a pod its node."""
+        """Bind a pod to its node."""
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -82,7 +82,7 @@ class Writes:
         )
 
     async def mark(self, pod: GroupPod, at: int, message: str) -> None:
-        """Have the scheduler's next message be a new one.
+        """Mark the scheduler's message as seen, so that its next one is a change.
 
         Args:
             pod: whose.

@@ -50,7 +50,7 @@ class _TokenStatus:
 @resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
 @wire
 class TokenReview:
-    """Whom a token belongs to."""
+    """The user of a token."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
@@ -71,7 +71,7 @@ class _AccessStatus:
 )
 @wire
 class SubjectAccessReview:
-    """Whether somebody may do something."""
+    """Whether a user may do something."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()

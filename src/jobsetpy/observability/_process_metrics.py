@@ -24,12 +24,12 @@ _certificate_end = REGISTRY.gauge(
 
 
 def certificate_ends(server: str, end: datetime) -> None:
-    """A server goes over to a certificate that is good until ``end``."""
+    """A server uses a certificate that expires at ``end``."""
     _certificate_end.labels(server).set(end.timestamp())
 
 
 class _Held(Collector):
-    """Counted when scraped: nothing that works here pays for it."""
+    """Counted when scraped, at no cost in between."""
 
     def __init__(self) -> None:
         self.caches: list[Callable[[], Mapping[str, int]]] = []

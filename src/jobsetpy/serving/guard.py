@@ -53,14 +53,14 @@ class Guard(asyncio.Protocol):
             self._set(self._idle_s)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Headers are due."""
+        """Start the deadline of the headers."""
         self._made = True
         self._transport = transport  # type: ignore[assignment] # TCP and TLS have full transports
         self._set(self._headers_s)
         self._inner.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is due any more."""
+        """Stop all deadlines."""
         self._transport = None
         self._set(None)
         self._inner.connection_lost(exc)
@@ -81,16 +81,16 @@ class Guard(asyncio.Protocol):
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """The client has read enough."""
         self._inner.resume_writing()
 
     @property
     def ended(self) -> bool:
-        """Whether there was a connection that is no more."""
+        """Whether a connection was made and is closed."""
         return self._made and self._transport is None
 
     def end(self) -> None:
-        """Give the connection up, if it has come about."""
+        """Abort the connection, if there is one."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -126,7 +126,7 @@ class Guards:
         return guard
 
     async def end(self) -> None:
-        """Give up whatever is still connected, once the server accepts no more.
+        """Abort the remaining connections, once the server accepts no more.
 
         Handshakes under way are waited for, since nothing else can reach their sockets; no longer
         than a second.
