@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Final
+
+DEFAULT_QPS: Final = 500.0
+DEFAULT_BURST: Final = 500
 
 _ALMOST_ONE = 1.0 - 1e-6  # a timer may fire a rounding error too early
 

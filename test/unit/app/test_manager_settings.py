@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from jobsetpy.admission import WebhookSettings
 from jobsetpy.app import configuration as file
 from jobsetpy.app import flags as f
 from jobsetpy.app import main, wiring
@@ -208,6 +209,13 @@ def test_the_process_ends_with_one_and_every_problem(tmp_path):
         "jobsetpy manager: featureGates: unrecognized feature gate: A",
         "jobsetpy manager: featureGates: unrecognized feature gate: B",
     ]
+
+
+def test_the_webhooks_port_is_that_of_their_settings():
+    """The file has a port and a host, the Settings class an address of both."""
+    made = wiring.webhook_settings(Configuration())
+
+    assert made.bind_address == WebhookSettings().bind_address
 
 
 def test_defaults_pass_their_own_checks():
