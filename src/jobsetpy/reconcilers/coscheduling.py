@@ -10,7 +10,7 @@ made for the coscheduler are let go when another backend is chosen: nobody else 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -22,7 +22,13 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain.coscheduling.backends import PODGROUP, PodMarkers
-from jobsetpy.domain.coscheduling.ledger import GangLedger
+from jobsetpy.domain.coscheduling.counts import (
+    GangCounts,
+    GangKey,
+    PodState,
+    changed_gangs,
+    gang_state,
+)
 from jobsetpy.domain.coscheduling.podgroups import ReplaceObject
 from jobsetpy.domain.coscheduling.reconcile_plan import (
     Action,
@@ -74,6 +80,18 @@ class CoschedulingSettings:
     not_served: str = ""
 
 
+def _jobset_of_open_pod(pod: ChildPod) -> Iterable[str]:
+    counted = gang_state(pod)
+    return () if counted is None or counted[1].bound else (str(counted[0].jobset),)
+
+
+GANGS: rt.Tally[ChildPod, GangKey, PodState] = rt.Tally("gangs", gang_state)
+"""How many pods of each gang are in which state."""
+
+OPEN_PODS: rt.Index[ChildPod] = rt.Index("openGangPods", _jobset_of_open_pod)
+"""Pods of gangs that have no node yet, by their JobSet."""
+
+
 class CoschedulingReconciler:
     """Keeps the gangs of JobSets.
 
@@ -81,7 +99,7 @@ class CoschedulingReconciler:
         client: writes.
         jobsets: cache of JobSets.
         jobs: cache of their Jobs, with the index ``OWNER_UID``.
-        pods: cache of their pods.
+        pods: cache of their pods, with the tally :data:`GANGS` and the index :data:`OPEN_PODS`.
         events: receives events about JobSets.
         settings: see there.
         clock: time.
@@ -106,22 +124,24 @@ class CoschedulingReconciler:
         self._pod_groups = pod_groups
         self._settings = settings or CoschedulingSettings()
         self._clock = clock or LoopClock()
-        self._ledger = GangLedger()
+        self._suspects: dict[rt.ObjectKey, set[str]] = {}  # pods to be looked at, by name
         self._memory = Memories(GangMemory)
         self._status = StatusWriter(client, jobsets, events)
 
     # -- events -------------------------------------------------------------------------------
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
-        """Bring the ledger up to date with a pod; ask for a reconcile if that is needed; O(1)."""
-        gangs = self._ledger.pod_changed(event.old, event.new)
+        """Ask for a reconcile if a pod is to be mended, or its gang has turned complete; O(1)."""
         meta = event.obj.metadata
         key = rt.ObjectKey(meta.namespace, meta.labels.jobset_name)
         memory = self._memory.of(key)
+        if memory.gangs is None:
+            return ()  # it takes no part, or its first reconcile is yet to come and sees everything
         if event.new is not None and mending(memory, event.new) is not None:
-            self._ledger.suspect(key, meta.name)
+            self._suspect(key, (meta.name,))
             return (rt.Request(key),)
-        turned = any(has_turned(memory, self._ledger, gang) for gang in gangs if gang.jobset == key)
+        gangs = changed_gangs(event.old, event.new)
+        turned = any(has_turned(memory, self._counts, gang) for gang in gangs if gang.jobset == key)
         return (rt.Request(key),) if turned else ()
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
@@ -157,8 +177,9 @@ class CoschedulingReconciler:
             key=key,
             jobset=jobset,
             jobs=self._jobs.by_index(rt.OWNER_UID, uid),
-            ledger=self._ledger,
-            suspects=self._ledger.take_suspects(key),
+            counts=self._counts,
+            open_pods=lambda: [each.name for each in self._pods.index_keys(OPEN_PODS, str(key))],
+            suspects=self._suspects.pop(key, ()),
             pod=lambda name: self._pods.get(rt.ObjectKey(key.namespace, name)),
             pods=lambda: self._pods.list(key.namespace),
             pod_groups=None if caches is None else caches.pod_groups.by_index(rt.OWNER_UID, uid),
@@ -167,6 +188,14 @@ class CoschedulingReconciler:
             backend=self._settings.marks.backend,
             not_served=self._settings.not_served,
         )
+
+    def _counts(self, gang: GangKey) -> GangCounts:
+        return GangCounts.of(self._pods.tally(GANGS, gang))
+
+    def _suspect(self, jobset: rt.ObjectKey, pods: Collection[str]) -> None:
+        """Have pods of a JobSet looked at by its next reconcile."""
+        if pods:
+            self._suspects.setdefault(jobset, set()).update(pods)
 
     async def _execute(self, observed: ObservedGangs, plan: CoschedulingPlan) -> None:
         key = observed.key
@@ -179,7 +208,7 @@ class CoschedulingReconciler:
             for stage in plan.stages:
                 await self._carry_out(observed.jobset, stage)
         except BaseException:
-            self._ledger.suspect(key, *plan.mended)
+            self._suspect(key, plan.mended)
             raise
         if plan.status is not None:
             await self._status.store(observed.jobset, plan.status)
@@ -226,6 +255,8 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
     settings = settings or CoschedulingSettings()
     caches = SharedCaches(manager)
     jobsets, jobs, pods = caches.jobsets, caches.jobs, caches.pods
+    pods.add_index(OPEN_PODS)
+    pods.add_tally(GANGS)
     pod_groups = None
     watches: list[rt.Watch[Any]] = []
     if settings.marks.backend == PODGROUP:
@@ -248,7 +279,7 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
             rt.Watch(jobsets, rt.enqueue_self, when=_asks),
             *watches,
             rt.Watch(jobs, reconciler.on_job),
-            rt.Watch(pods, reconciler.on_pod, standby=True),
+            rt.Watch(pods, reconciler.on_pod),
         ),
         clock=manager.clock,
     )

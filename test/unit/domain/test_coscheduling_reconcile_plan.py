@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 
 import attrs
@@ -12,8 +13,8 @@ from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.domain.coscheduling.backends import COSCHEDULER, GATE
+from jobsetpy.domain.coscheduling.counts import GangCounts, GangKey, changed_gangs, gang_state
 from jobsetpy.domain.coscheduling.gangs import gangs_of
-from jobsetpy.domain.coscheduling.ledger import GangKey, GangLedger
 from jobsetpy.domain.coscheduling.reconcile_plan import (
     GangMemory,
     MendPod,
@@ -39,7 +40,7 @@ GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
 
 
 class Gangs:
-    """A JobSet of two Jobs with two pods each, its ledger, and the memory between reconciles."""
+    """A JobSet of two Jobs with two pods each, its pods, and the memory between reconciles."""
 
     def __init__(self, scope="JobSet", notes=None, **fixed):
         body = jobset_json(replicated_job("w", 2, parallelism=2))
@@ -47,7 +48,7 @@ class Gangs:
         body["metadata"]["annotations"] = {keys.COSCHEDULING_ANNOTATION: scope, **(notes or {})}
         self.cluster = ModelCluster(body)
         self.cluster.reconcile()
-        self.ledger = GangLedger()
+        self.suspects = set()
         self.memory = GangMemory()
         self.pods = {}
         self.fixed = fixed
@@ -67,20 +68,32 @@ class Gangs:
             "spec": {"nodeName": node, "priority": 0},
         }
         pod = decoded(ChildPod, merge(body, more))
-        gangs = self.ledger.pod_changed(self.pods.get(name), pod)
+        gangs = changed_gangs(self.pods.get(name), pod)
         self.pods[name] = pod
         if mending(self.memory, pod) is not None:
-            self.ledger.suspect(KEY, name)
-        return any(has_turned(self.memory, self.ledger, gang) for gang in gangs)
+            self.suspects.add(name)
+        return any(has_turned(self.memory, self.counts, gang) for gang in gangs)
+
+    def counts(self, gang):
+        """Of the pods of a gang, counted anew."""
+        states = [state for state in map(gang_state, self.pods.values()) if state is not None]
+        return GangCounts.of(Counter(state for key, state in states if key == gang))
+
+    def open_pods(self):
+        """Names of pods in gangs that have no node."""
+        states = {name: gang_state(pod) for name, pod in self.pods.items()}
+        return [name for name, state in states.items() if state and not state[1].bound]
 
     def observe(self):
         """What the reconciler would see."""
+        suspects, self.suspects = self.suspects, set()
         return ObservedGangs(
             key=KEY,
             jobset=self.cluster.jobset,
             jobs=[self.cluster.job(name) for name in self.cluster.jobs],
-            ledger=self.ledger,
-            suspects=self.ledger.take_suspects(KEY),
+            counts=self.counts,
+            open_pods=self.open_pods,
+            suspects=suspects,
             pod=self.pods.get,
             pods=self.pods.values,
             **self.fixed,

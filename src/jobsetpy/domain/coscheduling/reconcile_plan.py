@@ -24,6 +24,7 @@ from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.coscheduling import status as told
 from jobsetpy.domain.coscheduling.backends import COSCHEDULER, LABELS
+from jobsetpy.domain.coscheduling.counts import GATED, GangCounts, GangKey
 from jobsetpy.domain.coscheduling.gangs import (
     SCOPES,
     Gang,
@@ -33,7 +34,6 @@ from jobsetpy.domain.coscheduling.gangs import (
     minimum,
     possible,
 )
-from jobsetpy.domain.coscheduling.ledger import GATED, GangKey, GangLedger
 from jobsetpy.domain.coscheduling.podgroups import (
     ReplaceObject,
     counts,
@@ -58,7 +58,8 @@ class ObservedGangs:
         key: of the JobSet.
         jobset: as it is; ``None`` if it is gone.
         jobs: all Jobs that it controls.
-        ledger: counts of pods.
+        counts: the counts of a gang's pods.
+        open_pods: names of the pods in gangs that have no node yet.
         suspects: names of pods that were seen to need mending.
         pod: finds a pod of the namespace by its name.
         pods: all pods of the namespace; asked for when all have to be looked at.
@@ -72,7 +73,8 @@ class ObservedGangs:
     key: ObjectKey
     jobset: JobSet | None
     jobs: Collection[Job] = ()
-    ledger: GangLedger = attrs.field(factory=GangLedger)
+    counts: Callable[[GangKey], GangCounts] = lambda _: GangCounts()
+    open_pods: Callable[[], Iterable[str]] = tuple
     suspects: Collection[str] = ()
     pod: Callable[[str], ChildPod | None] = lambda _: None
     pods: Callable[[], Iterable[ChildPod]] = tuple
@@ -184,12 +186,14 @@ def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
     return MendPod(pod, labels, stranded)
 
 
-def has_turned(memory: GangMemory, ledger: GangLedger, gang: GangKey) -> bool:
+def has_turned(
+    memory: GangMemory, counts_of: Callable[[GangKey], GangCounts], gang: GangKey
+) -> bool:
     """Whether a gang has become complete, or has ceased to be, since it was last looked at."""
     least = memory.least.get(gang.name)
     if least is None or memory.left.get(gang.name, 0) <= 0:
         return False
-    complete = ledger.counts(gang).bound >= least
+    complete = counts_of(gang).bound >= least
     return complete == (gang.name in memory.incomplete)
 
 
@@ -235,7 +239,7 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Moment) 
             gang,
             memory.left[name],
             memory.least[name],
-            observed.ledger.counts(GangKey(observed.key, name)),
+            observed.counts(GangKey(observed.key, name)),
         )
         for name, gang in memory.by_name.items()
     ]
@@ -311,7 +315,7 @@ def _mends(
     else:
         names = set(observed.suspects)
         if memory.least != before.least:
-            names.update(observed.ledger.open_pods(observed.key))
+            names.update(observed.open_pods())
         pods = map(observed.pod, names)
     found = (mending(memory, pod) for pod in pods if pod is not None)
     return tuple(each for each in found if each is not None)

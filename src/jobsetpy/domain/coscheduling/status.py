@@ -9,8 +9,8 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.domain.conditions import DesiredCondition
+from jobsetpy.domain.coscheduling.counts import GangCounts
 from jobsetpy.domain.coscheduling.gangs import Gang
-from jobsetpy.domain.coscheduling.ledger import GangCounts
 
 TELL_AFTER_S: Final = 1.0
 """Gangs that are bound faster than this are only told of when they are."""

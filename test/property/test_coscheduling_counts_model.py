@@ -1,4 +1,4 @@
-"""The ledger of coscheduling's groups against a recount, for any order of events."""
+"""The tally of gangs' pods against a recount, for any order of events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.domain.coscheduling.ledger import GangKey, GangLedger
+from jobsetpy.domain.coscheduling.counts import GangCounts, GangKey
+from jobsetpy.reconcilers.coscheduling import GANGS, OPEN_PODS
+from jobsetpy.testing import store_writer_of
 from jobsetpy.testing.jobsets import decoded
 
 GROUPS, PODS = ("", "g", "h"), ("p", "q", "r", "s")
@@ -42,11 +44,21 @@ def make(name, state):
 @given(steps)
 def test_the_counts_are_those_of_a_recount(history):
     """Whatever comes and goes; in the end nothing is left."""
-    ledger, pods, states = GangLedger(), {}, {}
+    writer = store_writer_of(ChildPod, indexes=[OPEN_PODS], tallies=[GANGS])
+    store, jobset, states = writer.store, ObjectKey("ns", "js"), {}
+
+    def put(name, new):
+        if new is None:
+            writer.delete(ObjectKey("ns", name))
+        else:
+            writer.apply(new)
+
+    def open_pods():
+        return {key.name for key in store.index_keys(OPEN_PODS, str(jobset))}
+
     for name, state in history:
-        new = None if state is None else make(name, state)
-        ledger.pod_changed(pods.get(name), new)
-        pods[name], states[name] = new, state
+        put(name, None if state is None else make(name, state))
+        states[name] = state
         live = {
             n: s
             for n, s in states.items()
@@ -54,7 +66,7 @@ def test_the_counts_are_those_of_a_recount(history):
         }
         for group in GROUPS[1:]:
             mine = [s for s in live.values() if s[0] == group]
-            counts = ledger.counts(GangKey(ObjectKey("ns", "js"), group))
+            counts = GangCounts.of(store.tally(GANGS, GangKey(jobset, group)))
             open_ = [s for s in mine if not s[1]]
             assert counts.members == len(mine)
             assert counts.bound == len(mine) - len(open_)
@@ -62,8 +74,9 @@ def test_the_counts_are_those_of_a_recount(history):
             assert counts.unschedulable == sum(s[2] == "Unschedulable" for s in open_)
             assert counts.priorities == Counter(s[3] for s in mine if s[3] is not None)
         opened = {n for n, s in live.items() if not s[1]}
-        assert set(ledger.open_pods(ObjectKey("ns", "js"))) == opened
-    for name, pod in pods.items():
-        ledger.pod_changed(pod, None)
-        assert name not in ledger.open_pods(ObjectKey("ns", "js"))
-    assert len(ledger) == 0
+        assert open_pods() == opened
+    for name in states:
+        put(name, None)
+        assert name not in open_pods()
+    assert not store.tally_keys(GANGS)
+    assert not store.index_values(OPEN_PODS)
