@@ -1,19 +1,20 @@
 """The chart on a real node, by Helm: another namespace, another name, restarts in place, removal."""
 
 import json
-import time
 
 import pytest
 
 from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Progress
 from hack.kustomize import render
+from support import patience
 from support.chart_kit import CHART, Helm, Kube
 from support.install import CONFIG
 from support.scenario import SHELL_IMAGE, WORKER_SCRIPT
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
+LIMIT_S = 90.0
 RELEASE, SPACE, TEAM = "gangs", "training-control", "charted"
 SELECTOR = f"app.kubernetes.io/instance={RELEASE}"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -37,15 +38,6 @@ LABELLED = (
 )
 
 
-def wait_for(look, seconds=90.0):
-    """The first result that is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, look.__name__
-        time.sleep(0.2)
-    return found
-
-
 @pytest.fixture
 def kube(node_cluster):
     """The cluster without a manager, and with two namespaces that allow restricted pods only."""
@@ -53,7 +45,7 @@ def kube(node_cluster):
     for document in reversed(render(CONFIG / "default")):  # which other tests may have installed
         if document["kind"] != "CustomResourceDefinition":
             kube.delete(document)
-    wait_for(lambda: kube.get("/api/v1/namespaces/jobset-system") is None)
+    patience.wait_for(lambda: kube.get("/api/v1/namespaces/jobset-system") is None, LIMIT_S)
     for name in (SPACE, TEAM):
         metadata = {"name": name, "labels": RESTRICTED}
         kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
@@ -108,7 +100,7 @@ def test_installed_by_helm(kube, helm):
     """Certificates, agents and rights are right under these names; nothing is left but JobSets."""
     where = ("--namespace", SPACE)
     # The definition may be there already, from config/default.
-    more = ("--force-conflicts", "--wait", "--timeout=90s")
+    more = ("--force-conflicts", "--wait", f"--timeout={patience.scaled(LIMIT_S):.0f}s")
     helm.ok("install", RELEASE, str(CHART), *where, *more, values=VALUES)
 
     secret = kube.get(f"/api/v1/namespaces/{SPACE}/secrets/gangs-jobset-webhook-server-cert")
@@ -120,7 +112,9 @@ def test_installed_by_helm(kube, helm):
     def synced():
         return kube.get(f"{JOBSETS}/gang").get("status", {}).get("syncedEpoch") == 1
 
-    wait_for(synced)  # both agents have reported, with the account that the chart made
+    patience.wait_for(
+        synced, LIMIT_S
+    )  # both agents have reported, with the account that the chart made
     pods = kube.get(f"/api/v1/namespaces/{TEAM}/pods")["items"]
     (agent,) = {pod["spec"]["initContainers"][0]["image"] for pod in pods}
     assert agent == "localhost/jobsetpy-agent:dev"
@@ -142,7 +136,7 @@ def test_installed_by_helm(kube, helm):
             for item in kube.get(f"{path}?labelSelector={SELECTOR}")["items"]
         ]
 
-    wait_for(gone)
+    patience.wait_for(gone, LIMIT_S)
     phases = {
         pod["status"]["phase"] for pod in kube.get(f"/api/v1/namespaces/{TEAM}/pods")["items"]
     }

@@ -19,7 +19,7 @@ from support import patience
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "charts" / "jobsetpy"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-PATIENCE_S = 60.0
+LIMIT_S = 60.0
 POLL_S = 0.1
 SERVICE_MONITOR = "monitoring.coreos.com/v1/ServiceMonitor"
 KINDS = {
@@ -165,7 +165,7 @@ class Kube:
 
     def send(self, method, path, body=None, content_type="application/json", **query):
         """Status, body and warnings; again while the API server says that it is busy."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience.scaled(LIMIT_S)
         while True:
             answer = self._send(method, path, body, content_type, query)
             if answer[0] != 429 or time.monotonic() > deadline:
@@ -174,10 +174,7 @@ class Kube:
 
     def served(self, path):
         """Wait until a kind that was defined just now is served."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.get(path) is None:
-            assert time.monotonic() < deadline, path
-            time.sleep(POLL_S)
+        patience.wait_for(lambda: self.get(path) is not None, LIMIT_S, poll_s=POLL_S)
 
     def _send(self, method, path, body, content_type, query):
         url = f"{self.server}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")

@@ -21,6 +21,7 @@ import attrs
 
 from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Progress
+from support import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs/how-to").glob("*.md"))
@@ -165,7 +166,7 @@ def run(blocks: tuple[Block, ...], folder: Path, env: dict[str, str]) -> str:
             start_new_session=True,
         )
         try:
-            code = process.wait(PAGE_TIMEOUT_S)
+            code = process.wait(patience.scaled(PAGE_TIMEOUT_S))
         except subprocess.TimeoutExpired:
             code = None
         finally:

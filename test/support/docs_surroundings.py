@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 
 import pytest
 
@@ -102,12 +101,13 @@ class Surroundings:
         home = ("-n", "jobset-system")
         status = ("rollout", "status", "deployment", "jobset-controller-manager")
         try:
-            self.kubectl(*home, *status, "--timeout=150s")
+            self.kubectl(*home, *status, f"--timeout={patience.scaled(150):.0f}s")
             # A page before may have had more of them; those end in their own time.
-            deadline = time.monotonic() + 60
-            while len(self.kubectl(*home, "get", "pods", "-o", "name").split()) > 1:
-                assert time.monotonic() < deadline, "old pods of the manager do not end"
-                time.sleep(0.5)
+            patience.wait_for(
+                lambda: len(self.kubectl(*home, "get", "pods", "-o", "name").split()) <= 1,
+                60,
+                poll_s=0.5,
+            )
         except subprocess.CalledProcessError as error:
             pods = self.kubectl(*home, "describe", "pods", check=False)
             log = self.kubectl(*home, "logs", "deployment/jobset-controller-manager", check=False)

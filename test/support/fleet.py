@@ -124,7 +124,9 @@ class Fleet:
         """A new agent's first, consistent sight of the JobSet."""
         while agent.lives == life:
             try:
-                jobset = await self.client.get(JobSet, self.namespace, self.name, timeout_s=10)
+                jobset = await self.client.get(
+                    JobSet, self.namespace, self.name, timeout_s=patience.scaled(10)
+                )
             except (ApiError, TransportError):
                 await asyncio.sleep(0.2)
                 continue
@@ -143,7 +145,7 @@ class Fleet:
         while agent.lives == life:
             try:
                 await self.client.merge_patch(
-                    ChildPod, self.namespace, agent.pod, body, timeout_s=10
+                    ChildPod, self.namespace, agent.pod, body, timeout_s=patience.scaled(10)
                 )
             except (ApiError, TransportError):
                 await asyncio.sleep(0.2)

@@ -20,6 +20,7 @@ from jobsetpy.api.core import Namespace
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import AlreadyExistsError, NotFoundError
+from support import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
@@ -101,7 +102,7 @@ async def install_crd(client: Client) -> None:
 
 async def jobsets_served(client: Client) -> None:
     """Wait until JobSets can be listed."""
-    for _ in range(100):
+    for _ in range(round(patience.scaled(100))):
         with contextlib.suppress(NotFoundError):
             await client.raw(HttpRequest(method="GET", path=JobSet.RESOURCE.path()))
             return

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from jobsetpy.serving import x509
+from support import patience
 from support.install import AGENT_IMAGE, CONFIG, apply_manifest, apply_object, create_namespace
 from support.scenario import pod_host_name
 
@@ -74,7 +75,7 @@ async def manager_with_webhooks(cluster, client, folder: Path) -> AsyncIterator[
 
 async def _ready(cluster, log: Path) -> None:
     script = "import urllib.request as r; r.urlopen('http://127.0.0.1:8081/readyz', timeout=1)"
-    for _ in range(60):
+    for _ in range(round(patience.scaled(60))):
         asked = await asyncio.create_subprocess_exec(
             *cluster.exec_prefix, sys.executable, "-S", "-c", script, stderr=-3
         )

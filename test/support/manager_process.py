@@ -73,7 +73,7 @@ class ManagerProcess:
 
     async def wait_ready(self) -> None:
         """Return when ``/readyz`` says so; raise with the log's end when it does not in time."""
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        deadline = time.monotonic() + patience.scaled(READY_TIMEOUT_S)
         while not await asyncio.to_thread(self.ready):
             ended = self.process is None or self.process.returncode is not None
             if ended or time.monotonic() > deadline:
@@ -88,7 +88,7 @@ class ManagerProcess:
         """Status and text of ``/readyz``; 0 where nobody answers."""
         url = f"http://127.0.0.1:{self.health_port}/readyz"
         try:
-            with urllib.request.urlopen(url, timeout=1) as answer:
+            with urllib.request.urlopen(url, timeout=patience.scaled(1)) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refusal:
             with refusal:

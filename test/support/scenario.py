@@ -83,7 +83,7 @@ async def kill_worker(
     host name in its environment; a supervised one is not its container's first process (that one
     has the script as argument).
     """
-    deadline = time.monotonic() + WORKER_TIMEOUT_S
+    deadline = time.monotonic() + patience.scaled(WORKER_TIMEOUT_S)
     while (process := worker_of(pod, script, supervised=supervised)) is None:
         # Told of by its log or its agent, it may not have become the program yet.
         if time.monotonic() > deadline:
@@ -191,7 +191,7 @@ def supervised_jobset(
 async def manager_ready(client: Client, timeout_s: float = 90) -> None:
     """Wait until the manager's pod is ready, and is the one that was installed last."""
     path = "/apis/apps/v1/namespaces/jobset-system/deployments/jobset-controller-manager"
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + patience.scaled(timeout_s)
     while time.monotonic() < deadline:
         deployment = msgspec.json.decode(
             (await client.raw(HttpRequest(method="GET", path=path))).body
@@ -203,7 +203,7 @@ async def manager_ready(client: Client, timeout_s: float = 90) -> None:
             if len(pods) == status["updatedReplicas"]:  # else an older one is still on its way out
                 return
         await asyncio.sleep(0.2)
-    raise TimeoutError(f"no manager pod was ready within {timeout_s:.0f} s")
+    raise TimeoutError(f"no manager pod was ready within {patience.scaled(timeout_s):.0f} s")
 
 
 @contextlib.asynccontextmanager

@@ -313,7 +313,7 @@ class World:
         """Patch the pod, again and again while the API server is away; whether it was."""
         body = {**body, "metadata": {"uid": pod.uid, **body.get("metadata", {})}}
         cls = Pod if more else ChildPod
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + patience.scaled(120)
         while wanted() and self.pods.get(pod.uid) is pod and time.monotonic() < deadline:
             try:
                 await self.client.merge_patch(cls, self.namespace, pod.name, body, **more)

@@ -78,21 +78,10 @@ class RealApi:
         return Answer(response.status, body, response.headers.get_all("Warning", []))
 
 
-def _eventually(check, *, seconds=30.0):
-    """The first true result of ``check``, tried again and again for a while."""
-    import time
-
-    deadline = time.monotonic() + seconds
-    while not (result := check()):
-        assert time.monotonic() < deadline, "the API server did not get there in time"
-        time.sleep(0.1)
-    return result
-
-
 @pytest.fixture(scope="session")
 def eventually():
     """The function that waits for a condition."""
-    return _eventually
+    return patience.wait_for
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +101,7 @@ def api(cluster):
     def served():
         return api("GET", "/apis/jobset.x-k8s.io/v1alpha2/jobsets").status == 200
 
-    _eventually(served)
+    patience.wait_for(served)
     return api
 
 

@@ -1,6 +1,5 @@
 """The admission policy for agents, with real tokens that are bound to real pods."""
 
-import time
 import urllib.request
 from pathlib import Path
 
@@ -104,14 +103,15 @@ def pods(api, namespace):
     own = pods.make("own", annotations={"kept": "1"})
     pods.make("foreign")
     token = pods.token("jobset-agent", own)
-    deadline = time.monotonic() + 30
+
+    def in_force():
+        return (
+            pods.patch_epoch("own", "1", token=token, dryRun="All").status == 200
+            and pods.patch_epoch("foreign", "1", token=token, dryRun="All").status == 403
+        )
+
     # Roles and policies reach the API server's caches a moment after they are stored.
-    while (
-        pods.patch_epoch("own", "1", token=token, dryRun="All").status != 200
-        or pods.patch_epoch("foreign", "1", token=token, dryRun="All").status != 403
-    ):
-        assert time.monotonic() < deadline, "the policy does not come into force"
-        time.sleep(0.1)
+    patience.wait_for(in_force)
     return pods
 
 
@@ -317,10 +317,7 @@ def test_agents_requests_have_a_flow_of_their_own(pods, token):
             return response.headers["X-Kubernetes-PF-FlowSchema-UID"]
 
     try:
-        deadline = time.monotonic() + 30
-        while flow() != uid:
-            assert time.monotonic() < deadline, "the flow schema does not come into force"
-            time.sleep(0.1)
+        patience.wait_for(lambda: flow() == uid)
     finally:
         for path in reversed(paths):
             pods.api("DELETE", path)
@@ -340,9 +337,8 @@ def test_a_role_can_name_the_one_jobset(pods):
     def status(selector, **query):
         return pods.api("GET", jobsets, token=token, fieldSelector=selector, **query).status
 
-    deadline = time.monotonic() + 30
-    while (status("metadata.name=mine"), status("metadata.name=other")) != (200, 403):
-        assert time.monotonic() < deadline, "the role does not come into force"
-        time.sleep(0.1)
+    patience.wait_for(
+        lambda: (status("metadata.name=mine"), status("metadata.name=other")) == (200, 403)
+    )
     assert status("metadata.name=mine", watch="1", timeoutSeconds="1") == 200
     assert status("metadata.name=other", watch="1", timeoutSeconds="1") == 403

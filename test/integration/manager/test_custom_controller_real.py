@@ -8,8 +8,7 @@ from examples import failed_pod_counter
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.manager import Manager
-
-TRIES = 600
+from support import patience
 
 pytestmark = pytest.mark.cluster
 
@@ -27,23 +26,21 @@ def job(name: str) -> dict:
 
 async def pod_of(client, namespace: str) -> Pod:
     """The Job's pod; the Job controller makes it some time after the Job."""
-    for _ in range(TRIES):
-        if found := (await client.list_page(Pod, namespace)).items:
-            return found[0]
-        await asyncio.sleep(0.1)
-    pytest.fail("the Job controller made no pod in a minute")
+
+    async def made() -> list[Pod]:
+        return (await client.list_page(Pod, namespace)).items
+
+    return (await patience.eventually(made, 60, poll_s=0.1))[0]
 
 
-async def label_of(client, namespace: str, name: str, value: str) -> str:
-    """The label's value, waiting up to a minute for it to be ``value``."""
-    label = ""
-    for _ in range(TRIES):
+async def labelled(client, namespace: str, name: str, value: str) -> None:
+    """Wait until the label's value is ``value``."""
+
+    async def so() -> bool:
         found = await client.get(Job, namespace, name)
-        label = found.metadata.labels.get("example.com/failed-pods", "")
-        if label == value:
-            break
-        await asyncio.sleep(0.1)
-    return label
+        return found.metadata.labels.get("example.com/failed-pods", "") == value
+
+    await patience.eventually(so, 60, poll_s=0.1)
 
 
 async def test_the_example_counts_failed_pods(client, namespace):
@@ -55,10 +52,10 @@ async def test_the_example_counts_failed_pods(client, namespace):
         group.create_task(manager.run(stop))
         await client.create(Job, namespace, job("counted"))
 
-        assert await label_of(client, namespace, "counted", "0") == "0"
+        await labelled(client, namespace, "counted", "0")
         pod = await pod_of(client, namespace)
         failed = {"status": {"phase": "Failed"}}
         await client.merge_patch(Pod, namespace, pod.metadata.name, failed, subresource="status")
 
-        assert await label_of(client, namespace, "counted", "1") == "1"
+        await labelled(client, namespace, "counted", "1")
         stop.set()

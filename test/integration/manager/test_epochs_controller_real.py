@@ -15,6 +15,7 @@ from jobsetpy.api._wire import to_json
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
+from support import patience
 from support.account import manager_kubeconfig
 from support.manager_process import ManagerProcess
 from support.objects import in_place_jobset
@@ -47,7 +48,7 @@ class Group:
 
     async def until(self, what, check, timeout_s=30.0):
         """Wait until the status fits."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + patience.scaled(timeout_s)
         while True:
             status = (await self.jobset()).status
             if check(status):
@@ -64,7 +65,7 @@ class Group:
 
     async def pods(self, count):
         """The names of the pods that are not going, once there are so many."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience.scaled(30)
         while True:
             page = await self.client.list_page(Pod, self.namespace)
             names = [
@@ -151,7 +152,7 @@ async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
         began = time.monotonic()
         await one.show(names[0], ended(7), restarts=1)
         await one.epochs(1, 1)
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < patience.scaled(2.0)
         status, reason, message = (await conditions(one))["RestartingInPlace"]
         assert ("True", keys.CONTAINER_FAILED_REASON) == (status, reason)
         assert f"pod {names[0]!r}, container 'worker' exited with 7 (Error)" in message
@@ -193,14 +194,15 @@ async def test_the_life_of_a_group(cluster, client, namespace, tmp_path):
         # An unrecoverable failure: nobody restarts in place for it; all Jobs are recreated.
         await one.show(names[0], ended(20), phase="Failed")
         await one.until("a restart of all Jobs", lambda s: s.restarts == 1)
-        for _ in range(100):
+
+        async def recreated():
             attempts = {
                 job.metadata.labels[keys.RESTART_ATTEMPT]
                 for job in (await client.list_page(Job, namespace)).items
             }
-            if attempts == {"1"}:
-                break
-            await asyncio.sleep(0.1)
+            return attempts == {"1"}
+
+        await patience.eventually(recreated, 10, poll_s=0.1)
         await one.come(await one.pods(4), 6)
         assert (3, 4) == await one.uncounted()
 

@@ -5,6 +5,7 @@ for, it has to be allowed to.
 """
 
 import asyncio
+import contextlib
 import ssl
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import aiohttp
 import pytest
 import yaml
 
+from support import patience
 from support.account import token_of
 from support.install import CONFIG, apply_manifest, apply_object, create_namespace
 from support.manager_process import free_port
@@ -88,23 +90,24 @@ async def test_metrics_and_leadership_under_the_manager_s_own_roles(
         )
     try:
         leads = f'leader_election_master_status{{name="{namespace}"}} 1.0'
-        for _ in range(150):
-            try:
-                status, text = await fetch(port, allowed)
-            except aiohttp.ClientError:
-                text = ""
-            if leads in text:
-                break
-            await asyncio.sleep(0.2)
 
-        assert leads in text, log.read_text()[-3000:]
+        async def answered():
+            with contextlib.suppress(aiohttp.ClientError):
+                status, text = await fetch(port, allowed)
+                return status if leads in text else None
+
+        try:
+            status = await patience.eventually(answered, 30, poll_s=0.2)
+        except AssertionError:
+            pytest.fail(log.read_text()[-3000:])
         assert status == 200
         assert (await fetch(port, other))[0] == 403
         assert (await fetch(port, allowed[:-4] + "AAAA"))[0] == 401
         assert (await fetch(port, None))[0] == 401
     finally:
         process.terminate()
-        await asyncio.wait_for(process.wait(), 20)
+        async with patience.timeout(20):
+            await process.wait()
 
     assert process.returncode == 0
     assert "gave the Lease back" in log.read_text()

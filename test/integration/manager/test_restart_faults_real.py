@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from jobsetpy.api.jobset import ChildPod, JobSet
+from support import patience
 from support.account import manager_kubeconfig
 from support.fleet import Fleet
 from support.manager_process import ManagerProcess
@@ -70,15 +71,14 @@ async def gang(cluster, client, namespace, kubeconfig_at, tmp_path):
         try:
             await manager.start()
             await client.create(JobSet, namespace, in_place_jobset("gang", jobs=JOBS, pods=PODS))
-            names: list[str] = []
-            # The Job controller may still be backing off from the API server's last crash.
-            for _ in range(1200):
+
+            async def there() -> list[str] | None:
                 page = await client.list_page(ChildPod, namespace)
                 names = [pod.metadata.name for pod in page.items]
-                if len(names) == TOTAL:
-                    break
-                await asyncio.sleep(0.1)
-            assert len(names) == TOTAL
+                return names if len(names) == TOTAL else None
+
+            # The Job controller may still be backing off from the API server's last crash.
+            names = await patience.eventually(there, 120, poll_s=0.1)
             fleet = Fleet(client, namespace, "gang")
             serving = group.create_task(fleet.run(names))
             one = Gang(fleet, proxy, manager)

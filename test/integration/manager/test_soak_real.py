@@ -1,9 +1,12 @@
 """A short soak: all of it works, and what it may find in half an hour is not there in seconds."""
 
+import math
+
 import pytest
 
 from hack import soak
 from hack.cluster import Cluster
+from support import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -19,7 +22,8 @@ def cluster():
 
 async def test_a_short_soak(cluster, tmp_path):
     """JobSets of all kinds live and go; the leader is killed once; nothing is left or leaks."""
-    settings = soak.Settings(seconds=10, lives=6, pace_s=0.1, seed=7, kills=1, outages=0, lease_s=6)
+    short = {"seconds": patience.scaled(10), "lease_s": math.ceil(patience.scaled(6))}
+    settings = soak.Settings(**short, lives=6, pace_s=0.1, seed=7, kills=1, outages=0)
     outcome = await soak.soak(cluster, tmp_path, settings)
     soak.report(outcome)
 

@@ -15,6 +15,7 @@ from hack.cluster._errors import ClusterError
 from hack.cluster._progress import Progress
 from hack.cluster._state import file_lock
 from hack.cluster._versions import COREDNS, HELM, KUBERNETES, PROMETHEUS, Release
+from support import patience
 
 RELEASE = Release(kubernetes="1.36.3", etcd="3.6.8")
 
@@ -123,7 +124,7 @@ def test_the_second_of_two_runs_is_told_that_it_waits(tmp_path):
     thread = threading.Thread(target=second)
     with file_lock(tmp_path / "lock"):
         thread.start()
-        assert released.wait(10)
+        assert released.wait(patience.scaled(10))
         said.append("out")
     thread.join(10)
     assert said == ["waiting", "out", "in"]

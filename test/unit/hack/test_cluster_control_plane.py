@@ -147,7 +147,9 @@ def test_a_killed_owner_takes_its_cluster_along(state):
     done = subprocess.run([sys.executable, "-c", OWNER], check=False, timeout=patience.scaled(200))
     assert done.returncode == -signal.SIGKILL
     folder = state / "clusters" / "owned"
-    assert wait_until(lambda: not folder.exists() and not processes_of(folder), 20.0)
+    assert wait_until(
+        lambda: not folder.exists() and not processes_of(folder), patience.scaled(20.0)
+    )
 
 
 def test_down_cleans_up_after_a_killed_supervisor(state):
@@ -159,7 +161,7 @@ def test_down_cleans_up_after_a_killed_supervisor(state):
     assert find_child(supervisor.pid) in [row["pid"] for row in rows.values()]
     supervisor.send(signal.SIGKILL)
     components = [ProcessId.from_json(row) for row in rows.values()]
-    assert wait_until(lambda: not any(c.alive() for c in components), 10.0)
+    assert wait_until(lambda: not any(c.alive() for c in components), patience.scaled(10.0))
     assert not cluster.running
     cluster.down()
     assert not folder.exists()

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from hack.cluster._identity import ProcessId, boot_id, find_child, stat_fields, wait_until
+from support import patience
 
 SLEEP = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 
@@ -41,16 +42,16 @@ def test_a_recycled_pid_gets_no_signal(child):
 def test_end_ends_the_process(child):
     """SIGTERM is enough for a process that obeys."""
     ProcessId.of(child.pid).end(grace_s=10.0)
-    assert child.wait(10) == -signal.SIGTERM
+    assert child.wait(patience.scaled(10)) == -signal.SIGTERM
 
 
 def test_no_process_has_no_identity(child):
     """A zombie is ended, and after it was waited for there is nothing."""
     identity = ProcessId.of(child.pid)
     child.kill()
-    assert identity.wait(10.0)
+    assert identity.wait(patience.scaled(10.0))
     assert not identity.alive()
-    child.wait(10)
+    child.wait(patience.scaled(10))
     assert ProcessId.of(child.pid) is None
     assert identity.cpu_seconds() == 0.0
     assert identity.rss_bytes() == 0

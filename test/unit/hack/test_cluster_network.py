@@ -7,6 +7,7 @@ import pytest
 from hack.cluster import Cluster, ClusterError
 from hack.cluster._identity import wait_until
 from hack.images.basic import SHELL
+from support import patience
 
 CORE = "/api/v1/namespaces/default"
 SERVE = "httpd -f -p 8080 -h /www"
@@ -42,7 +43,7 @@ def ends_with(cluster, name):
             "Failed",
         )
 
-    assert wait_until(ended, 60.0, 0.1), f"{name} does not end"
+    assert wait_until(ended, patience.scaled(60.0), 0.1), f"{name} does not end"
     return cluster.api.request("GET", f"{CORE}/pods/{name}/log")[1]
 
 
@@ -50,7 +51,7 @@ def ends_with(cluster, name):
 @pytest.mark.timeout(300)
 def test_pods_reach_each_other_by_name_across_nodes(state):
     """By hostname and subdomain before they are ready, and again after a node was lost."""
-    with Cluster(nodes=2, dns=True, timeout_s=180) as cluster:
+    with Cluster(nodes=2, dns=True, timeout_s=patience.scaled(180)) as cluster:
         headless = {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -83,7 +84,9 @@ def again_after_loss(cluster):
     cluster.stop_node("node-2")
     cluster.start_node("node-2")
     cluster.api.request("DELETE", f"{CORE}/pods/server-2?gracePeriodSeconds=0")
-    assert wait_until(lambda: cluster.api.get(f"{CORE}/pods/server-2") is None, 30.0, 0.1)
+    assert wait_until(
+        lambda: cluster.api.get(f"{CORE}/pods/server-2") is None, patience.scaled(30.0), 0.1
+    )
     pod(cluster, "server-2", "node-2", SERVE, hostname="server-2", subdomain="gang")
     pod(cluster, "again", "node-1", ASK.format(2))
     assert ends_with(cluster, "again") == "ok\n"

@@ -12,6 +12,7 @@ from hack.cluster._config import cgroup_name
 from hack.cluster._identity import wait_until
 from hack.images import project
 from hack.images.basic import SHELL
+from support import patience
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 PODS = "/api/v1/namespaces/default/pods"
@@ -35,7 +36,7 @@ def cluster(tmp_path_factory):
         for name in ("JOBSETPY_KUBECONFIG", "KUBECONFIG"):
             patch.delenv(name, raising=False)
         built = project.build("agent", place)
-        made = Cluster(nodes=1, images=[built.path], timeout_s=180)
+        made = Cluster(nodes=1, images=[built.path], timeout_s=patience.scaled(180))
         with made:
             supervisor = json.loads((made.folder / "supervisor.json").read_text())["pid"]
             yield made
@@ -58,7 +59,7 @@ def phase_becomes(cluster, name, phase, timeout_s=60.0):
     def look():
         return (cluster.api.get(f"{PODS}/{name}") or {}).get("status", {}).get("phase") == phase
 
-    return wait_until(look, timeout_s, 0.1)
+    return wait_until(look, patience.scaled(timeout_s), 0.1)
 
 
 def log_of(cluster, name):
@@ -71,7 +72,9 @@ def test_a_pod_runs_and_its_log_can_be_read(cluster):
     begun = time.monotonic()
     assert phase_becomes(cluster, "hello", "Succeeded")
     assert log_of(cluster, "hello").startswith("hello\n")
-    assert time.monotonic() - begun < 30, "a name look-up has to fail at once, not time out"
+    assert time.monotonic() - begun < patience.scaled(30), (
+        "a name look-up has to fail at once, not time out"
+    )
 
 
 def test_a_pod_reaches_the_api_server_with_its_service_account(cluster):

@@ -10,6 +10,7 @@ from jobsetpy.api.core import ConfigMap, Pod
 from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError, RetryableApiError, StreamBrokenError
 from jobsetpy.testing import FakeApiServer, make_pod
+from support import patience
 from support.patience import eventually
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -24,7 +25,7 @@ async def server():
 
 @pytest.fixture
 async def http(server):
-    timeout = aiohttp.ClientTimeout(total=10)
+    timeout = aiohttp.ClientTimeout(total=patience.scaled(10))
     async with aiohttp.ClientSession(server.url, timeout=timeout) as session:
         yield session
 
@@ -185,7 +186,7 @@ async def test_stall_ends_with_the_server(http, server):
         with pytest.raises(aiohttp.ClientPayloadError):
             await lines(response)
 
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < patience.scaled(5)
 
 
 async def test_duplicated_events(server, http):
@@ -306,7 +307,7 @@ async def test_stop_and_start(server):
 
 async def test_our_client_obeys_retry_after_headers(server):
     """A throttled read is retried by the client and succeeds."""
-    client = server.client(timeout_s=5)
+    client = server.client(timeout_s=patience.scaled(5))
     server.create(ConfigMap, {"metadata": {"name": "a"}})
     server.faults.status(429, retry_after=0, verb="get", count=2)
 
