@@ -18,7 +18,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.app import kinds
 from jobsetpy.app.kinds import BOOLEAN, DURATION, INTEGER, NAMES, NUMBER, SWITCH, TEXT, Kind
-from jobsetpy.client import DEFAULT_BURST, DEFAULT_QPS
+from jobsetpy.client import RateLimiter
 from jobsetpy.domain.coscheduling.backends import BACKENDS
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.name_rules import dns1035_label, dns1123_subdomain
@@ -157,9 +157,10 @@ SETTINGS: Final = (
     Setting("internalCertManagement.webhookSecretName", TEXT, "WebhookSettings.secret_name",
             check=_named_by(dns1123_subdomain)),
     Setting("clientConnection.qps", NUMBER, "", "--kube-api-qps",
-            "requests a second to the API server; default {}, 0: no limit", default=DEFAULT_QPS),
+            "requests a second to the API server; default {}, 0: no limit",
+            default=RateLimiter.DEFAULT_QPS),
     Setting("clientConnection.burst", INTEGER, "", "--kube-api-burst",
-            "maximum requests at once; default {}", default=DEFAULT_BURST),
+            "maximum requests at once; default {}", default=RateLimiter.DEFAULT_BURST),
     Setting("inPlaceRestart.agentImage", _IMAGE, "WebhookSettings.agent_image", "--agent-image",
             "in-place restart agent that the webhooks add to JobSets that ask for it"),
     Setting("inPlaceRestart.stalledAfter", DURATION, "PodEpochsSettings.stalled_after_s",

@@ -17,7 +17,7 @@ from jobsetpy.client._errors import error_from_response, error_from_status
 from jobsetpy.client._fence import WriteFence
 from jobsetpy.client._frames import WatchFrame, WatchStream
 from jobsetpy.client._models import Page
-from jobsetpy.client._ratelimit import DEFAULT_BURST, DEFAULT_QPS, RateLimiter
+from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._send import RequestObserver
 from jobsetpy.client._slim import SlimTransport
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 KubeClient = Client  # a former name
 
 __all__ = [
-    "DEFAULT_BURST",
-    "DEFAULT_QPS",
     "ByteStream",
     "Client",
     "HttpRequest",

@@ -6,9 +6,6 @@ import asyncio
 from collections import deque
 from typing import Final
 
-DEFAULT_QPS: Final = 500.0
-DEFAULT_BURST: Final = 500
-
 _ALMOST_ONE = 1.0 - 1e-6  # a timer may fire a rounding error too early
 
 
@@ -22,6 +19,10 @@ class RateLimiter:
         qps: tokens a second; 0 turns the limit off.
         burst: how many tokens can be saved up; 0 means as many as come in a second, at least 1.
     """
+
+    DEFAULT_QPS: Final = 500.0
+    DEFAULT_BURST: Final = 500
+    """Of a client that ``connect()`` makes."""
 
     __slots__ = ("_burst", "_qps", "_stamp", "_timer", "_tokens", "_waiters")
 
