@@ -172,11 +172,18 @@ class _ContainerStatus:
 
     @property
     def at_barrier(self) -> bool:
-        """Whether it is the barrier of group scheduling, and runs or has been passed."""
+        """Whether it is the barrier of group scheduling, and runs, has been passed, or ran before.
+
+        One that gave up and waits to run again, or whose pod was restarted in place, has started:
+        KEP-498 counts pods that have, and those that fail in turn never run all at once.
+        """
         if self.name != keys.GROUP_INIT_CONTAINER:
             return False
         ended = self.state.terminated
-        return self.state.running is not None or (ended is not None and ended.exit_code == 0)
+        again = self.restart_count > 0 or self.last_state.terminated is not None
+        return (
+            again or self.state.running is not None or (ended is not None and ended.exit_code == 0)
+        )
 
 
 @wire

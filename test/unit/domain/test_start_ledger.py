@@ -18,7 +18,9 @@ RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 PASSED = {"terminated": {"exitCode": 0}}
 
 
-def pod(name="p", state=RUNNING, *, owner="job", attempt="1", phase="Pending", deleting=False):
+def pod(
+    name="p", state=RUNNING, *, owner="job", attempt="1", phase="Pending", deleting=False, **barrier
+):
     """A pod of a Job, its barrier in some state."""
     meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "annotations": {}}
     if attempt is not None:
@@ -29,7 +31,7 @@ def pod(name="p", state=RUNNING, *, owner="job", attempt="1", phase="Pending", d
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     statuses = [{"name": "other", "state": RUNNING}]
     if state is not None:
-        statuses.append({"name": keys.GROUP_INIT_CONTAINER, "state": state})
+        statuses.append({"name": keys.GROUP_INIT_CONTAINER, "state": state, **barrier})
     status = {"phase": phase, "initContainerStatuses": statuses}
     return decoded(ChildPod, {"metadata": meta, "status": status})
 
@@ -59,6 +61,11 @@ def job(uid="job", *, pods=2, attempt="1", restarts="0", finished=None, **status
         (pod(state=PASSED, phase="Running"), 1),
         (pod(state={"terminated": {"exitCode": 1}}), 0),
         (pod(state={"waiting": {}}), 0),
+        # One that gave up, or whose pod was restarted in place, and runs again soon.
+        (pod(state={"waiting": {"reason": "CrashLoopBackOff"}}, restartCount=1), 1),
+        (pod(state={"terminated": {"exitCode": 1}}, restartCount=2), 1),
+        (pod(state={"waiting": {}}, lastState={"terminated": {"exitCode": 0}}), 1),
+        (pod(state={"waiting": {}}, restartCount=1, phase="Failed"), 0),
         (pod(state=None), 0),
         (pod(phase="Failed"), 0),
         (pod(phase="Succeeded"), 0),
@@ -70,7 +77,7 @@ def job(uid="job", *, pods=2, attempt="1", restarts="0", finished=None, **status
     ],
 )
 def test_which_pods_have_started(given, started):
-    """Those whose barrier runs or was passed, of the Job's present attempt."""
+    """Those whose barrier runs, was passed or ran before, of the Job's present attempt."""
     book = StartLedger()
     book.job_changed(None, job())
     book.pod_changed(None, given)

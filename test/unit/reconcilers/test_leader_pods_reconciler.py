@@ -39,9 +39,9 @@ def make_pods(rig):
     return names
 
 
-def start(rig, *names, state="running"):
+def start(rig, *names, state="running", **status):
     """The kubelet runs the barrier of pods."""
-    status = {"name": keys.GROUP_INIT_CONTAINER, "state": {state: {}}}
+    status |= {"name": keys.GROUP_INIT_CONTAINER, "state": {state: {}}}
     for name in names:
         rig.world.set_status("pods", name, initContainerStatuses=[status])
 
@@ -75,6 +75,23 @@ async def test_the_last_start_releases_the_group(rig):
         assert map_writes(rig) == ["started"]
         assert rig.condition(DONE) == ("True", keys.GROUP_STARTED_REASON)
         assert rig.condition(WAITING) is None
+
+
+async def test_pods_that_give_up_in_turn_have_started(rig):
+    """All have run the barrier, but never at the same time: KEP-498 counts those that started."""
+    async with rig.manager(groups=True):
+        begin(rig, config={"timeoutAfterSeconds": 1})
+        await rig.settle(0.5)
+        first, second, *others = make_pods(rig)
+        start(rig, *others, first)
+        await rig.settle()
+        start(rig, first, state="waiting", restartCount=1)
+        await rig.settle()
+        assert value(rig) is None
+        start(rig, second)
+        await rig.settle()
+
+        assert value(rig).endswith(" 1\n")
 
 
 async def test_what_happens_later_writes_nothing(rig):
