@@ -16,7 +16,7 @@ from typing import Any, Final, assert_never
 from jobsetpy import runtime as rt
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import PersistentVolumeClaim, Service
+from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import plan as p
 from jobsetpy.domain.children.suspension import resume_patch
@@ -215,8 +215,17 @@ class ChildWriter:
         await self._patch_job(jobset, name, resume_patch(action, pod_spec))
 
     async def _create_if_missing(self, cls: Any, namespace: str, body: Any) -> None:
-        with suppress(AlreadyExistsError):
+        try:
             await self._client.create(cls, namespace, body)
+        except AlreadyExistsError:
+            # Without our label it is in no cache: pods would wait for it for ever.
+            if cls is ConfigMap and await self._is_foreign(namespace, body["metadata"]["name"]):
+                raise
+
+    async def _is_foreign(self, namespace: str, name: str) -> bool:
+        """Whether a ConfigMap is no JobSet's; what one of that name has left behind goes."""
+        owner = (await self._client.get(ConfigMap, namespace, name)).metadata.controller
+        return owner is None or owner.kind != JobSet.RESOURCE.kind
 
     async def _create_group_object(self, cls: Any, namespace: str, body: Any) -> None:
         """Create it; a RoleBinding is refused until the API server's own cache has its Role."""
@@ -243,6 +252,11 @@ class ChildWriter:
                     texts.setdefault(keys.SERVICE_CREATION_FAILED_REASON, []).append(str(error))
                 case p.CreateClaim():
                     texts.setdefault(keys.PVC_CREATION_FAILED_REASON, []).append(str(error))
+                case p.CreateGroupObject(_, name) if isinstance(error, AlreadyExistsError):
+                    text = (
+                        f"no Job is made: the ConfigMap {name} belongs to something else; delete it"
+                    )
+                    texts.setdefault(keys.GROUP_FOREIGN_REASON, []).append(text)
                 case p.CreateGroupObject():
                     texts.setdefault(keys.GROUP_CREATION_FAILED_REASON, []).append(str(error))
                 case _:

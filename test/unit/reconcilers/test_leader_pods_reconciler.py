@@ -183,6 +183,25 @@ async def test_a_config_map_of_someone_else_is_left_alone(rig):
         assert value(rig).endswith(" 1\n")
 
 
+async def test_a_config_map_of_someone_else_without_our_label(rig):
+    """The cache does not show it; no Job is made that would wait for ever, and the user is told."""
+    async with rig.manager(groups=True):
+        body = {"metadata": {"name": NAME, "namespace": "default"}, "data": {"mine": "x"}}
+        rig.world.create("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", **body})
+        begin(rig)
+        await rig.settle()
+        assert rig.jobs() == {}
+        assert rig.world.get("configmaps", NAME)["data"] == {"mine": "x"}
+        ((_, told, _),) = rig.events(keys.GROUP_FOREIGN_REASON)
+        assert NAME in told
+
+        rig.world.delete("configmaps", NAME)
+        await rig.settle(60)
+        start(rig, *make_pods(rig))
+        await rig.settle()
+        assert value(rig).endswith(" 1\n")
+
+
 async def test_what_a_jobset_of_the_same_name_left_behind(rig):
     """Its value lifts nothing, and nobody is bothered while the garbage collector is on its way."""
     owner = {"apiVersion": f"{keys.GROUP}/{keys.VERSION}", "kind": "JobSet", "name": "test-js",
