@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jobsetpy.api import keys
 from jobsetpy.testing.jobsets import replicated_job
 
 pytestmark = pytest.mark.looptime
@@ -143,3 +144,22 @@ async def test_the_group_goes_on_without_a_job_that_stays_failed(rig, succeeded)
         await come(rig, rest, 2)
         assert rig.epochs() == (2, 1)
         assert pods(rig) == rest
+
+
+@pytest.mark.parametrize("action", ["RestartJob", "RestartReplicatedJob", "RestartJobSet"])
+async def test_restarts_in_place_use_up_the_budget_of_recreations(rig, action):
+    """A Job that fails then ends the JobSet; nothing is restarted, nor counted, on the way."""
+    async with rig.manager():
+        await started(rig, action, max_restarts=2)
+        for epoch in (2, 3):
+            await come(rig, pods(rig), epoch)
+        assert rig.epochs()[0] == 3
+        rig.world.requests.clear()
+        rig.finish(WORKERS[0], "Failed", "PodFailurePolicy")
+        await rig.settle()
+
+        assert rig.condition("Failed") == ("True", "ReachedMaxRestarts")
+        assert (rig.status()["restarts"], own_restarts(rig)) == (0, {})
+        assert rig.writes("create") == []
+        assert len(rig.events("ReachedMaxRestarts")) == 1
+        assert rig.condition(keys.RESTARTING_CONDITION) is None

@@ -23,6 +23,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+from jobsetpy.domain.jobs import budget
 
 NO_RECORD = InPlaceRestartStatus()
 
@@ -68,8 +69,8 @@ def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False)
     uncounted = record.uncounted_epochs
     if renewed and record.last_uncounted_epoch != newest:
         uncounted += 1
-    in_place = max(0, newest - 1 - uncounted)
-    return Account(newest, renewed, in_place + _recreated(jobset))
+    spent = budget.in_place(newest, uncounted) + budget.recreations(status)
+    return Account(newest, renewed, spent)
 
 
 def _renewed(jobset: JobSet, expected: int) -> str:
@@ -120,14 +121,6 @@ def _charge(jobset: JobSet, charged: Account) -> InPlaceRestartStatus:
         record,
         uncounted_epochs=record.uncounted_epochs + 1,
         last_uncounted_epoch=charged.epoch,
-    )
-
-
-def _recreated(jobset: JobSet) -> int:
-    """Restarts of Jobs that count, of all of them or of single ones."""
-    status = jobset.status
-    return status.restarts_count_towards_max + sum(
-        sum(item.job_restarts_count_towards_max) for item in status.replicated_jobs_status
     )
 
 

@@ -23,6 +23,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import FailurePolicy, FailurePolicyRule, JobSet, ReplicatedJobStatus
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.budget import spent
 from jobsetpy.domain.jobs.patterns import found
 from jobsetpy.domain.membership import parse_count, replicated_job_of
 from jobsetpy.domain.plan import EmitEvent
@@ -107,10 +108,10 @@ def _apply(
         match = choose(policy, remaining)
         if match.action not in _SINGLE | _WHOLE:
             _explain_parts(draft, parts)
-            return _apply_to_all(policy, match, draft, features)
+            return _apply_to_all(policy, match, draft)
         if not features.restart_job:
             return f"failure policy action {match.action} needs the feature gate RestartJob"
-        if match.action in _COUNTED and _budget_spent(policy, draft, features):
+        if match.action in _COUNTED and _budget_spent(policy, draft):
             _explain_parts(draft, parts)
             _fail_for_max_restarts(policy, match, draft)
             return ""
@@ -215,9 +216,7 @@ def _failed_first(job: Job) -> tuple[datetime, str]:
     return failed_at(job), job.metadata.name
 
 
-def _apply_to_all(
-    policy: FailurePolicy, match: Match, draft: StatusDraft, features: Features
-) -> str:
+def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft) -> str:
     suffix = _suffix(match.job)
     message = f"applying {match.action} failure policy action{suffix}"
     action = match.action
@@ -228,7 +227,7 @@ def _apply_to_all(
             _explain(draft, [match.job], _chosen(match.rule, action))
             return ""
         case "RestartJobSet":
-            if _budget_spent(policy, draft, features):
+            if _budget_spent(policy, draft):
                 _fail_for_max_restarts(policy, match, draft)
                 return ""
         case "RestartJobSetAndIgnoreMaxRestarts":
@@ -247,13 +246,8 @@ def _apply_to_all(
     return ""
 
 
-def _budget_spent(policy: FailurePolicy, draft: StatusDraft, features: Features) -> bool:
-    spent = draft.status.restarts_count_towards_max
-    if features.restart_job:
-        spent += sum(
-            sum(item.job_restarts_count_towards_max) for item in draft.status.replicated_jobs_status
-        )
-    return spent >= policy.max_restarts
+def _budget_spent(policy: FailurePolicy, draft: StatusDraft) -> bool:
+    return spent(draft.status) >= policy.max_restarts
 
 
 def _fail_for_max_restarts(policy: FailurePolicy, match: Match, draft: StatusDraft) -> None:
@@ -262,8 +256,8 @@ def _fail_for_max_restarts(policy: FailurePolicy, match: Match, draft: StatusDra
         f"jobset failed due to reaching max number of restarts{_suffix(match.job)}",
     )
     draft.decided(REACHED_MAX_RESTARTS)
-    spent = f"not taken, since all {policy.max_restarts} restarts are used up"
-    _explain(draft, [match.job], f"{_chosen(match.rule, match.action)} {spent}")
+    why = f"not taken, since all {policy.max_restarts} restarts are used up"
+    _explain(draft, [match.job], f"{_chosen(match.rule, match.action)} {why}")
 
 
 def _chosen(rule: FailurePolicyRule | None, action: str) -> str:

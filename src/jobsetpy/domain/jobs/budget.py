@@ -1,0 +1,35 @@
+"""The one account of what was restarted, against which ``maxRestarts`` is held.
+
+``maxRestarts`` bounds all restarts of a JobSet together: those of all Jobs, those of single Jobs
+and ReplicatedJobs, and those in place. Both reconcilers that restart something ask here, so that
+none spends what the other has spent already.
+"""
+
+from __future__ import annotations
+
+from jobsetpy.api.jobset import JobSetStatus
+
+
+def spent(status: JobSetStatus) -> int:
+    """How many restarts of all kinds count by now, by what is stored."""
+    opened = max(status.synced_epoch, status.deprecated_epoch + 1)
+    record = status.in_place_restart
+    uncounted = 0 if record is None else record.uncounted_epochs
+    return recreations(status) + in_place(opened, uncounted)
+
+
+def recreations(status: JobSetStatus) -> int:
+    """How many restarts of Jobs count, of all of them or of single ones."""
+    return status.restarts_count_towards_max + sum(
+        sum(item.job_restarts_count_towards_max) for item in status.replicated_jobs_status
+    )
+
+
+def in_place(newest: int, uncounted: int) -> int:
+    """How many restarts in place count: one for each epoch after the first, with exceptions.
+
+    Args:
+        newest: the newest epoch that was opened; 0 or 1 before there was any restart.
+        uncounted: how many epochs were opened otherwise than by a failure.
+    """
+    return max(0, newest - 1 - uncounted)
