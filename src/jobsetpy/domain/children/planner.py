@@ -27,7 +27,11 @@ from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import Buckets, sort_jobs
-from jobsetpy.domain.jobs.counters import all_jobs_ready, replicated_job_statuses
+from jobsetpy.domain.jobs.counters import (
+    all_jobs_ready,
+    replicated_job_statuses,
+    without_suspended,
+)
 from jobsetpy.domain.jobs.elastic import resizes
 from jobsetpy.domain.jobs.failure_policy import (
     FAIL_JOB,
@@ -157,7 +161,7 @@ class _JobsPlanner:
     def plan(self) -> JobsPlan:
         statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
         self.draft.count_replicated_jobs(statuses)
-        self.counters = {item.name: item for item in statuses}
+        self.counters = {item.name: item for item in without_suspended(statuses, self.buckets)}
         if cond.finished(self.jobset.status.conditions) is not None:
             return self._clean_up()
         self._delete(self.buckets.previous)
@@ -165,7 +169,7 @@ class _JobsPlanner:
         self.stay_failed, failed = split(self.spec.failure_policy, self.buckets.failed)
         self._count_what_stays_failed()
         if not self.suspended and all_jobs_ready(
-            self.jobset, statuses, stay_failed=len(self.stay_failed)
+            self.jobset, self.counters.values(), stay_failed=len(self.stay_failed)
         ):
             self.draft.set(cond.RESTART_ENDED_READY)
         if failed:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJobStatus
 from jobsetpy.domain.features import Features
@@ -60,6 +62,23 @@ def replicated_job_statuses(
             )
         )
     return tuple(out)
+
+
+def without_suspended(
+    statuses: tuple[ReplicatedJobStatus, ...], buckets: Buckets
+) -> tuple[ReplicatedJobStatus, ...]:
+    """Counters to decide by: a suspended Job is not ready, however many of its pods succeeded.
+
+    The stored ones count it, as users of JobSet know them.
+    """
+    suspended = Counter(
+        replicated_job_of(job)
+        for job in buckets.active
+        if job.spec.suspend is True and is_ready(job)
+    )
+    if not suspended:
+        return statuses
+    return tuple(evolve(item, ready=item.ready - suspended[item.name]) for item in statuses)
 
 
 def all_jobs_ready(
