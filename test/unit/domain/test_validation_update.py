@@ -100,7 +100,6 @@ def test_anything_else_of_replicated_jobs_is_immutable(path, value):
         (RUNNING, scaled(RUNNING, parallelism=8, completions=8)),
         (SUSPENDED, scaled(SUSPENDED, parallelism=8, completions=8)),
         (jobset(rjob()), scaled(jobset(rjob()), parallelism=4)),
-        (RUNNING, scaled(RUNNING, parallelism=None)),
     ],
 )
 def test_allowed(old, new):
@@ -112,8 +111,13 @@ def test_allowed(old, new):
     ("old", "new", "expected"),
     [
         (RUNNING, scaled(RUNNING, parallelism=0, completions=0), [("parallelism", ">= 1"), ("completions", ">= 1")]),
-        (RUNNING, scaled(RUNNING, parallelism=0, completions=None), [("parallelism", ">= 1")]),
-        (RUNNING, scaled(RUNNING, completions=0, parallelism=None), [("completions", ">= 1")]),
+        (RUNNING, scaled(RUNNING, parallelism=0, completions=None), [("parallelism", ">= 1"), ("completions", "must stay set")]),
+        (RUNNING, scaled(RUNNING, completions=0, parallelism=None), [("parallelism", "must stay set"), ("completions", ">= 1")]),
+        (RUNNING, scaled(RUNNING, parallelism=None), [("parallelism", "must stay set")]),
+        (RUNNING, scaled(RUNNING, completions=None), [("completions", "must stay set")]),
+        (RUNNING, scaled(RUNNING, parallelism=None, completions=None), [("parallelism", "must stay set"), ("completions", "must stay set")]),
+        (RUNNING, scaled(RUNNING, parallelism=None, completions=1), [("parallelism", "must stay set")]),
+        (SUSPENDED, scaled(SUSPENDED, parallelism=None), [("parallelism", "must stay set")]),
         (RUNNING, scaled(RUNNING, parallelism=4, completions=5), [("completions", "must be equal to parallelism for Elastic Indexed Jobs")]),
         (finished("Completed"), scaled(finished("Completed"), parallelism=8, completions=8), [("", "Forbidden")]),
         (finished("Failed"), scaled(finished("Failed"), parallelism=0, completions=3), [("", "Forbidden")]),

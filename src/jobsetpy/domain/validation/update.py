@@ -95,10 +95,16 @@ def _resized(old: Json, before: Json, after: Json, path: str) -> list[FieldError
     if _finished(old):
         return [forbidden(path, "a JobSet in a terminal state cannot be scaled")]
     problems = []
-    if resized and parallelism is not None and parallelism < 1:
-        problems.append(invalid(f"{path}.parallelism", parallelism, "parallelism must be >= 1"))
-    if lengthened and completions is not None and completions < 1:
-        problems.append(invalid(f"{path}.completions", completions, "completions must be >= 1"))
+    for field, changed, value in (
+        ("parallelism", resized, parallelism),
+        ("completions", lengthened, completions),
+    ):
+        if changed and value is None:
+            # Jobs that run keep their size, and their pods would wait for a group of another.
+            why = "must stay set, since running Jobs cannot be resized to nothing"
+            problems.append(invalid(f"{path}.{field}", None, why))
+        elif changed and value is not None and value < 1:
+            problems.append(invalid(f"{path}.{field}", value, f"{field} must be >= 1"))
     if parallelism is not None and completions is not None and parallelism != completions:
         problems.append(
             invalid(
