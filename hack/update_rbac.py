@@ -23,7 +23,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import get_args, get_origin
+from typing import get_args, get_origin, get_type_hints
+
+import attrs
 
 from hack.update_crds import differences
 from jobsetpy.api.meta import ResourceInfo
@@ -191,6 +193,18 @@ def resources_in(annotation: object) -> Iterator[ResourceInfo]:
         yield from resources_in(part)
 
 
+def resources_of_fields(annotation: object) -> Iterator[ResourceInfo]:
+    """Those of all classes that a type speaks of, with the fields of values in it."""
+    if kind := resource_of(annotation):
+        yield kind
+    elif attrs.has(annotation):
+        for part in get_type_hints(annotation).values():
+            yield from resources_of_fields(part)
+    else:
+        for part in get_args(annotation):
+            yield from resources_of_fields(part)
+
+
 class Reader:
     """Reads the requests out of one module's source."""
 
@@ -263,7 +277,23 @@ class Reader:
             for function in reversed(self.inside[call]):
                 if found := self._in_function(argument.id, function):
                     return found
+        elif isinstance(
+            argument, ast.Attribute | ast.Call
+        ):  # of a value: ``type(old)``, ``new.kind``
+            for function in reversed(self.inside[call]):
+                if found := self._in_values(function):
+                    return found
         raise UntoldError(f"{self.where}:{call.lineno}: which kind is {ast.unparse(argument)!r}?")
+
+    def _in_values(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[ResourceInfo]:
+        """The classes that the fields of a function's arguments speak of."""
+        found: set[ResourceInfo] = set()
+        for argument in function.args.args:
+            if isinstance(argument.annotation, ast.Name):
+                cls = getattr(self.module, argument.annotation.id, None)
+                if attrs.has(cls) and resource_of(cls) is None:
+                    found |= set(resources_of_fields(cls))
+        return found
 
     def _in_function(
         self, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef
