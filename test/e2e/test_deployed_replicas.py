@@ -22,6 +22,7 @@ from jobsetpy import aio
 from jobsetpy.api.core import Pod
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
+from support import patience
 from support.deployed import JOBSETS, Replicas, WebhookCalls, kill, process_of
 from support.install import (
     CONFIG,
@@ -196,7 +197,7 @@ async def test_a_leader_killed_in_a_restart_is_followed(client, replicas, gang, 
     print(f"webhook calls: {len(calls.answered)} answered, {len(calls.refused)} refused")
 
     assert not next_image.done() or next_image.exception() is None
-    assert leads - killed < 25  # 15 s, and what a busy machine adds
+    assert leads - killed < 15 + patience.scaled(10)
     assert await replicas.transitions() == transitions + 1
     assert len(answered) > 5  # by the one that stood by
     unharmed(gang, before, 1)
@@ -217,7 +218,7 @@ async def test_a_leader_that_is_deleted_hands_over(client, replicas, gang, calls
     await client.raw(HttpRequest(method="DELETE", path=f"{JOBSETS}/simple"))
     print(f"deleted: the next leads after {leads - began:.2f} s")
 
-    assert leads - began < 5  # 0.3 s on a quiet machine
+    assert leads - began < patience.scaled(5)  # 0.3 s on a quiet machine
     assert calls.refused == []
     assert len(calls.answered) > 5
     unharmed(gang, before, 1)

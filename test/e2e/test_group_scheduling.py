@@ -38,6 +38,8 @@ pytestmark = [
 
 NAMESPACE = "default"
 LIMIT_S = 60.0
+LONG_S = round(patience.scaled(120))
+WATCHED_S = min(patience.scaled(15), 50.0)  # the kubelets' mounts would take a minute
 SCRIPT = "echo started; trap 'exit 143' TERM; while :; do sleep 1 & wait $!; done"
 NO_TOKEN = {"automountServiceAccountToken": False}
 """Pods that cannot ask the API server wait for the mounted ConfigMap."""
@@ -78,7 +80,7 @@ class Stage:
 
     async def create(self, name, *jobs, config=None, **spec):
         """Create a JobSet that starts as a group."""
-        config = {"timeoutAfterSeconds": 120} if config is None else config
+        config = {"timeoutAfterSeconds": LONG_S} if config is None else config
         body = {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
@@ -176,7 +178,7 @@ async def test_a_group_waits_for_a_pod_that_cannot_be_scheduled(stage):
     early = await stage.waits("all", *names[:2])
     assert not any(map(works, early.values()))
     await stage.let_in("test/all")
-    async with patience.timeout(15):
+    async with asyncio.timeout(WATCHED_S):
         first = await stage.runs("all", *names)
     assert {"0"} == {p["metadata"]["labels"][keys.RESTART_ATTEMPT] for p in first.values()}
 
@@ -199,7 +201,7 @@ async def test_a_group_waits_for_a_pod_that_cannot_be_scheduled(stage):
     assert config_map.data["started"].endswith(" 1\n")
     assert not any(map(works, (await stage.pods("all")).values()))
     await stage.let_in("test/all")
-    async with patience.timeout(15):
+    async with asyncio.timeout(WATCHED_S):
         await stage.runs("all", *names)
 
 
@@ -265,13 +267,13 @@ async def test_pods_without_a_token_wait_for_the_mount(stage):
 async def test_supervised_workers_wait_for_their_group_and_restart_without_it(stage, node_cluster):
     """The barrier of the group is in front of the supervisor, which never goes through it again."""
     jobset = supervised_jobset("group-supervised", 2)
-    jobset["spec"]["groupSchedulingConfig"] = {"timeoutAfterSeconds": 60}
+    jobset["spec"]["groupSchedulingConfig"] = {"timeoutAfterSeconds": LONG_S}
     async with run_gang(stage.client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
         restart = await restart_supervised_once(timeline, 2, "worker started")
         pods = await stage.pods("group-supervised")
 
     assert restart.recreated == 0
-    assert restart.seconds < 10
+    assert restart.seconds < patience.scaled(10)
     for pod in pods.values():
         statuses = pod["status"]["initContainerStatuses"] + pod["status"]["containerStatuses"]
         assert keys.GROUP_INIT_CONTAINER in {each["name"] for each in statuses}
@@ -281,13 +283,13 @@ async def test_supervised_workers_wait_for_their_group_and_restart_without_it(st
 async def test_restarts_in_place_pass_the_barrier(stage, node_cluster):
     """All containers run again, the barrier's too, and it is open."""
     jobset = gang_jobset("group-gang", 2)
-    jobset["spec"]["groupSchedulingConfig"] = {"timeoutAfterSeconds": 60}
+    jobset["spec"]["groupSchedulingConfig"] = {"timeoutAfterSeconds": LONG_S}
     async with run_gang(stage.client, jobset, 2, pod_log_folders(node_cluster)) as timeline:
         restart = await restart_once(timeline, 2)
         pods = await stage.pods("group-gang")
 
     assert restart.recreated == 0
-    assert restart.seconds < 30
+    assert restart.seconds < patience.scaled(30)
     for pod in pods.values():
         (status,) = [
             each

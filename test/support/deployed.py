@@ -172,7 +172,7 @@ class WebhookCalls:
             query=(("dryRun", "All"),),
             body=self._body,
             content_type="application/json",
-            timeout_s=30.0,
+            timeout_s=patience.scaled(30),
         )
         try:
             answer = await transport.request(request)

@@ -128,7 +128,9 @@ async def delete_all(client: Client, group: str = "", *, namespace: str = NAMESP
     if group:
         query += (("labelSelector", f"{SET}={group}"),)
     path = f"/api/v1/namespaces/{namespace}/pods"
-    await client.raw(HttpRequest(method="DELETE", path=path, query=query, timeout_s=60))
+    await client.raw(
+        HttpRequest(method="DELETE", path=path, query=query, timeout_s=patience.scaled(60))
+    )
 
 
 class Binds:

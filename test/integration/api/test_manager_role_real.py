@@ -16,6 +16,7 @@ import yaml
 
 from hack import update_crds
 from hack.cluster import Cluster
+from support import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -146,7 +147,7 @@ def manager(audited, tmp_path_factory):
         yield log
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(patience.scaled(20))
         except subprocess.TimeoutExpired:
             process.kill()
 

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from support import patience
 from support.gangs import create_all, pod_body
 from support.gangs_kit import LIMIT_S
 from support.patience import eventually
@@ -71,9 +72,9 @@ async def test_ten_groups_beside_regular_pods(gangs):
             await rig.delete(done)
         assert left == []
         assert rig.in_part() == set()
-        assert rig.longest_partial < 10.0
+        assert rig.longest_partial < patience.scaled(10)
         assert len(waits) == len(groups)
-        assert max(waits) < 20.0
+        assert max(waits) < patience.scaled(20)
 
 
 async def test_room_that_comes_later(gangs):

@@ -28,6 +28,7 @@ from jobsetpy.api import keys
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError
 from jobsetpy.serving import x509
+from support import patience
 from support.fault_kit import attempt_of, requests_of
 from support.install import CONFIG, apply_object
 from support.manager_process import ManagerProcess, free_port
@@ -245,7 +246,7 @@ async def test_certificates_end(cluster, client, namespace, tmp_path):
     first, second = (x509.new_authority(datetime.now(UTC)) for _ in range(2))
     async with front_of(client, namespace, tmp_path) as front:
         front.serve(first)
-        ended = administrator(cluster, tmp_path, timedelta(seconds=12))
+        ended = administrator(cluster, tmp_path, timedelta(seconds=patience.scaled(12)))
         manager = manager_of(front, with_certificate(cluster, tmp_path), tmp_path)
         try:
             await manager.start(wait=False)
@@ -294,7 +295,7 @@ async def test_certificates_end(cluster, client, namespace, tmp_path):
                 await accepted()
 
                 # Nobody renews it.
-                ending = front.serve(second, ends_in=timedelta(seconds=4))
+                ending = front.serve(second, ends_in=timedelta(seconds=patience.scaled(4)))
                 await front.serves(ending)
                 await eventually(lambda: told(manager), 60, poll_s=0.2)
                 log = tmp_path / "log"

@@ -14,7 +14,7 @@ from jobsetpy.client import Client, HttpRequest, KubernetesAsyncioTransport, _ai
 from jobsetpy.errors import ConnectFailedError, UnauthorizedError
 from support import patience
 
-GET = HttpRequest(method="GET", path="/x", timeout_s=20.0)
+GET = HttpRequest(method="GET", path="/x", timeout_s=patience.scaled(20))
 
 
 def kubeconfig(folder, url, user, *, name="config", **cluster):

@@ -9,7 +9,7 @@ from jobsetpy.client import HttpRequest, SlimTransport, _slim
 from jobsetpy.errors import ConnectFailedError
 from support import patience
 
-GET = HttpRequest(method="GET", path="/x", timeout_s=20.0)
+GET = HttpRequest(method="GET", path="/x", timeout_s=patience.scaled(20))
 
 
 async def test_the_token_file_is_looked_at_again(http_server, tmp_path, monkeypatch):

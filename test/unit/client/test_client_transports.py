@@ -19,12 +19,14 @@ from support import patience
 
 def get(path="/x", **options):
     """A GET with a deadline that never matters."""
-    return HttpRequest(method="GET", path=path, **({"timeout_s": 20.0} | options))
+    return HttpRequest(method="GET", path=path, **({"timeout_s": patience.scaled(20)} | options))
 
 
 def send(method, body=b"{}", **options):
     """A write."""
-    return HttpRequest(method=method, path="/x", body=body, **({"timeout_s": 20.0} | options))
+    return HttpRequest(
+        method=method, path="/x", body=body, **({"timeout_s": patience.scaled(20)} | options)
+    )
 
 
 async def read_all(stream):

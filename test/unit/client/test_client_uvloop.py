@@ -7,8 +7,9 @@ import uvloop
 
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import StreamBrokenError
+from support import patience
 
-GET = HttpRequest(method="GET", path="/x", timeout_s=20.0)
+GET = HttpRequest(method="GET", path="/x", timeout_s=patience.scaled(20))
 
 
 @pytest.mark.parametrize("tls", [False, True])
