@@ -81,8 +81,10 @@ class CoschedulingSettings:
 
 
 def _jobset_of_open_pod(pod: ChildPod) -> Iterable[str]:
-    counted = gang_state(pod)
-    return () if counted is None or counted[1].bound else (str(counted[0].jobset),)
+    meta = pod.metadata
+    if pod.spec.node_name or not meta.labels.pod_group or not pod.live:
+        return ()
+    return (f"{meta.namespace}/{meta.labels.jobset_name}",)
 
 
 GANGS: rt.Tally[ChildPod, GangKey, PodState] = rt.Tally("gangs", gang_state)
