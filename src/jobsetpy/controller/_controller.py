@@ -19,7 +19,7 @@ from jobsetpy.aio import Clock, LoopClock, supervise
 from jobsetpy.api.reconcile import Request, Result
 from jobsetpy.controller._reconcile import Reconciler
 from jobsetpy.controller._runnable import Runnable
-from jobsetpy.controller._watch import LIVE_PRIORITY, Watch, WatchHandler
+from jobsetpy.controller._watch import Watch, WatchHandler
 from jobsetpy.errors import (
     AlreadyStartedError,
     ConflictError,
@@ -133,10 +133,6 @@ class Controller(Runnable):
     def __repr__(self) -> str:
         """Name and number of watches."""
         return f"<Controller {self.name!r} with {len(self.watches)} watches>"
-
-    def enqueue(self, request: Request) -> None:
-        """Have ``request`` reconciled for a reason that no watch sees."""
-        self._add(request, priority=LIVE_PRIORITY)
 
     def _add(self, request: Request, *, priority: int) -> None:
         if not self._held:

@@ -629,7 +629,7 @@ class TestLife:
         labels = {"name": "gauges"}
         async with subject.running():
             for name in ("a", "b", "c"):
-                subject.enqueue(request(name))
+                subject.queue.add(request(name))
             await asyncio.sleep(10)
 
             assert sample("workqueue_depth", "gauges", priority="0", **labels) == 2

@@ -11,7 +11,7 @@ from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.controller import Controller, Request, Result, Watch, enqueue_self
+from jobsetpy.controller import Controller, Result, Watch, enqueue_mapped, enqueue_self
 from jobsetpy.errors import LeadershipLostError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings, Runnable
 from jobsetpy.manager._leader import LeaderElector
@@ -438,11 +438,14 @@ async def test_a_standby_queues_nothing_and_then_sees_all():
             RecordingClient(world, qps=0), settings=ManagerSettings(leader_election=election("b"))
         )
         manager._elector._clock = manager._elector.fence._clock = loop_time
-        noting = Noting()
+        noting, extra = Noting(), ObjectKey("default", "extra")
         controller = Controller(
             name="noting",
             reconciler=noting,
-            watches=[Watch(manager.informer(Job), enqueue_self)],
+            watches=[
+                Watch(manager.informer(Job), enqueue_self),
+                Watch(manager.informer(Job), enqueue_mapped(lambda _: [extra]), standby=True),
+            ],
         )
         manager.add(controller)
         stop = asyncio.Event()
@@ -453,7 +456,6 @@ async def test_a_standby_queues_nothing_and_then_sees_all():
                 world.create("jobs", make_job(name).build())
             await asyncio.sleep(1)
             world.delete("jobs", "y")
-            controller.enqueue(Request(ObjectKey("default", "extra")))
             await asyncio.sleep(1)
             waiting = len(controller.queue)
             a.stop.set()
