@@ -26,14 +26,11 @@ if TYPE_CHECKING:
     from jobsetpy.client._aiohttp import KubernetesAsyncioTransport
     from jobsetpy.client._connect import connect
 
-KubeClient = Client  # a former name
-
 __all__ = [
     "ByteStream",
     "Client",
     "HttpRequest",
     "HttpResponse",
-    "KubeClient",
     "KubernetesAsyncioTransport",
     "Page",
     "RateLimiter",
