@@ -34,7 +34,7 @@ so may a request that waits: only the kernel can tell a quiet peer from one that
 
 
 class Connection(asyncio.Protocol):
-    """A connection and the state of HTTP on it. Not for two exchanges at once.
+    """A connection and its HTTP state; one exchange at a time. Also the ``ByteStream`` of it.
 
     Args:
         loop: the running loop.

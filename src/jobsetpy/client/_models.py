@@ -1,4 +1,4 @@
-"""How answers become objects: one cached set of decoders and paths per class.
+"""The decoders and URL paths of each wire class, cached by class.
 
 msgspec decodes straight into the wire classes (and into its own Structs), so a typed answer costs
 one pass over the bytes.
@@ -79,7 +79,7 @@ def _identity(raw: msgspec.Raw) -> dict[str, str]:
 
 
 class Model(Generic[T]):
-    """Everything the client knows of one class."""
+    """Decoders and URL paths of one wire class."""
 
     __slots__ = (
         "_all",

@@ -1,4 +1,4 @@
-"""One call from its first attempt to its last: limit, deadline, credentials, retries, metrics."""
+"""One call with its rate limit, deadline, credentials, retries and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of credentials that are exchanged while they are in use.
+"""Credential files that are replaced while they are in use.
 
 This module is on the agent's start-up path.
 """
@@ -9,7 +9,7 @@ import os
 
 
 class WatchedFile:
-    """Tells whether a file changed since it was last asked; the first time it did.
+    """Detects changes of a file.
 
     Kubernetes swaps a symbolic link to renew mounted files, which shows in the inode.
     """
@@ -21,10 +21,10 @@ class WatchedFile:
         self._seen: tuple[int, int, int] | None = None
 
     def changed(self) -> bool:
-        """Whether it is another one than at the call before.
+        """True if the file changed since the last call, and at the first call.
 
         Raises:
-            OSError: it cannot be looked at.
+            OSError: its status cannot be read.
         """
         found = os.stat(self.path)  # noqa: PTH116 - pathlib costs the agent time and gives nothing
         now = (found.st_mtime_ns, found.st_ino, found.st_size)
@@ -34,10 +34,10 @@ class WatchedFile:
         return True
 
     def forget(self) -> None:
-        """Have the next ``changed`` say yes."""
+        """Make the next ``changed`` return True."""
         self._seen = None
 
     def read(self) -> str:
-        """Its text, which is ASCII."""
+        """The file's text, which is ASCII."""
         with open(self.path, encoding="ascii") as file:  # noqa: PTH123 - as above
             return file.read()
