@@ -50,9 +50,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, connect
-from jobsetpy.informers import WatchOptions
-from jobsetpy.informers._events import ListCompleted, Listed, ListStarted
-from jobsetpy.informers._watcher import Watcher
+from jobsetpy.informers import ListCompleted, Listed, ListStarted, Watcher, WatchOptions
 
 NAMESPACE, NAME, BARE = "bench-agents", "gang", "bare"
 WATCHES, IN_FLIGHT = 16, 64

@@ -19,17 +19,18 @@ from jobsetpy.errors import (
     RetryableApiError,
     StreamBrokenError,
 )
-from jobsetpy.informers import WatchOptions
-from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
-from jobsetpy.informers._events import (
+from jobsetpy.informers import (
     Applied,
     Bookmark,
     Deleted,
     ListCompleted,
     Listed,
     ListStarted,
+    WatchMachine,
+    WatchOptions,
 )
-from jobsetpy.informers._machine import WatchMachine, is_older
+from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
+from jobsetpy.informers._machine import is_older
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel"):

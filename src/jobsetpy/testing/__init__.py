@@ -18,6 +18,7 @@ from jobsetpy.testing._eventually import eventually
 from jobsetpy.testing._faults import Faults, Rule
 from jobsetpy.testing._jobcontroller import FakeJobController
 from jobsetpy.testing._memory import MemoryTransport
+from jobsetpy.testing._patches import json_patch
 from jobsetpy.testing._requests import Request, RequestLog
 from jobsetpy.testing._server import FakeApiServer
 from jobsetpy.testing._stores import decoded, store_of, store_writer_of
@@ -40,6 +41,7 @@ __all__ = [
     "World",
     "decoded",
     "eventually",
+    "json_patch",
     "make_job",
     "make_jobset",
     "make_pod",

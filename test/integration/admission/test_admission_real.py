@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobsetpy import aio
+from jobsetpy.admission import WebhookSettings
 from jobsetpy.admission._certificates import secret_source
 from jobsetpy.admission._kinds import MutatingConfiguration
-from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.client import HttpRequest

@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from jobsetpy import aio
+from jobsetpy.admission import WebhookSettings
 from jobsetpy.admission import _review as review
 from jobsetpy.admission._review import ALLOWED, Answer, ReviewRequest
 from jobsetpy.admission._server import deadline, routes
-from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.domain.field_errors import invalid, plain
 from jobsetpy.errors import NotSyncedError
 from jobsetpy.observability import metrics

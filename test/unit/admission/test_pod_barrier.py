@@ -9,7 +9,7 @@ from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.startup_groups.barrier import Barrier
 from jobsetpy.informers import StoreWriter
-from jobsetpy.testing._patches import json_patch
+from jobsetpy.testing import json_patch
 
 
 def handlers(barrier=None):

@@ -14,7 +14,7 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers
 from jobsetpy.informers import StoreWriter
-from jobsetpy.testing._patches import json_patch
+from jobsetpy.testing import json_patch
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.admission import add_marks, member_problem
 from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers
-from jobsetpy.testing._patches import json_patch
+from jobsetpy.testing import json_patch
 
 ON = PodMarkers(backend="coscheduler")
 FULL = PodMarkers(backend="coscheduler", scheduler_name="gangs", member_resource=True)

@@ -12,7 +12,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.group_signal import MOUNT_PATH
 from jobsetpy.domain.startup_groups.barrier import SCRIPT, Barrier, add_barrier
-from jobsetpy.testing._patches import json_patch
+from jobsetpy.testing import json_patch
 from support import patience
 
 NAME = keys.GROUP_INIT_CONTAINER

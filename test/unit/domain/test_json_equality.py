@@ -13,7 +13,7 @@ from jobsetpy.api import shapes
 from jobsetpy.domain.json_equality import quantity, rewritten, same, with_text_quantities
 from jobsetpy.domain.validation.defaulting import rewrite_jobset
 from jobsetpy.domain.validation.update import validate_update
-from jobsetpy.testing._patches import json_patch as json_patched
+from jobsetpy.testing import json_patch as json_patched
 from support.forms import CONTAINER, FORMS, JOB, SPEC, Form, pair, with_value
 from support.validation_kit import jobset, rjob
 

@@ -18,17 +18,19 @@ from jobsetpy.errors import (
     RetryableApiError,
     StreamBrokenError,
 )
-from jobsetpy.informers import NullObserver, WatchOptions
-from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
-from jobsetpy.informers._events import (
+from jobsetpy.informers import (
     Applied,
     Bookmark,
     Deleted,
     ListCompleted,
     Listed,
     ListStarted,
+    NullObserver,
+    WatchMachine,
+    WatchOptions,
 )
-from jobsetpy.informers._machine import STREAMING_TRIES, STUCK_LIMIT, WatchMachine, is_older
+from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
+from jobsetpy.informers._machine import STREAMING_TRIES, STUCK_LIMIT, is_older
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,6 +1,6 @@
 """The heap of deadlines."""
 
-from jobsetpy.workqueue._delaying import DelayHeap
+from jobsetpy.workqueue import DelayHeap
 
 
 def test_comes_out_in_time_order():
