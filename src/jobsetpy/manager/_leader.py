@@ -14,12 +14,15 @@ Why two can never write at the same time, whatever the network and the processes
 * No two bear the same name: each elector adds a random part to its own. Two managers that were
   given one name by mistake, or one pod's process and the one before it, exclude each other.
 
+* A rival that has seen the Lease and finds it deleted waits as long, from then on, before it makes
+  another: the holder may not know yet.
 * What was sent before the fence closed arrives within the difference of the two times, or never:
   the connection is cut then, and what is in the kernel's hands is discarded (``client/_cut.py``).
 
 What is left to luck is a request that the API server, or a proxy before it, received in time and
-carries out more than ``lease_duration_s - renew_deadline_s`` later, and clocks that run at speeds
-so different.
+carries out more than ``lease_duration_s - renew_deadline_s`` later, clocks that run at speeds so
+different, and a contender that starts between the deletion of the Lease by hand and the holder's
+next renewal.
 """
 
 from __future__ import annotations
@@ -89,10 +92,11 @@ class LeaderElectionSettings:
 
 @attrs.define
 class _Seen:
-    """The record as it was last seen, and when it was first seen so."""
+    """The record as it was last seen, and when it was first seen so, or seen to be deleted."""
 
     lease: Lease
     since: float
+    deleted: bool = False
 
 
 class LeaderElector:
@@ -295,7 +299,7 @@ class LeaderElector:
         try:
             lease = await self._get(limit_s)
         except NotFoundError:
-            return await self._make(limit_s)
+            return self._may_make() and await self._make(limit_s)
         self._observe(lease)
         holder = _holder(lease)
         if holder not in {"", self.identity} and self._lapses_in_s() > 0:
@@ -307,6 +311,15 @@ class LeaderElector:
         except (ConflictError, NotFoundError):
             return False  # a rival was faster; the next look will tell
         return True
+
+    def _may_make(self) -> bool:
+        """Whether nobody else can lead although there is no Lease."""
+        seen = self._seen
+        if self.leading.is_set() or seen is None:
+            return True
+        if not seen.deleted:
+            self._seen = _Seen(seen.lease, self._clock(), deleted=True)
+        return self._lapses_in_s() <= 0
 
     async def _make(self, limit_s: float) -> bool:
         settings, started = self.settings, self._clock()
@@ -374,7 +387,7 @@ class LeaderElector:
 
     def _observe(self, lease: Lease) -> None:
         seen = self._seen
-        if seen is None or seen.lease.spec != lease.spec:
+        if seen is None or seen.deleted or seen.lease.spec != lease.spec:
             # Old news that come late only make the wait longer.
             self._seen = _Seen(lease, self._clock())
         else:
@@ -388,14 +401,18 @@ class LeaderElector:
         seen = self._seen
         if seen is None:
             return 0.0
-        told_s = seen.lease.spec.lease_duration_seconds
-        return seen.since + (told_s or self.settings.lease_duration_s) - self._clock()
+        own_s = self.settings.lease_duration_s
+        told_s = seen.lease.spec.lease_duration_seconds or own_s
+        # Who held a Lease when it was deleted, and for how long, is not known for sure.
+        wait_s = max(told_s, own_s) if seen.deleted else told_s
+        return seen.since + wait_s - self._clock()
 
     def _pause_s(self) -> float:
         """Until the next try: in time for the moment at which the holder's claim lapses."""
         pause_s = self.settings.retry_period_s * (1.0 + 0.2 * self._rand())
         lapses_in_s = self._lapses_in_s()
-        if 0 < lapses_in_s < pause_s and self._holder():
+        deleted = self._seen is not None and self._seen.deleted
+        if 0 < lapses_in_s < pause_s and (deleted or self._holder()):
             pause_s = lapses_in_s + 0.05 * self._rand() * self.settings.retry_period_s
         return max(0.005, pause_s)
 

@@ -319,6 +319,40 @@ async def test_a_lease_that_is_deleted_is_made_again():
         assert record(world)["holderIdentity"] == a.elector.identity
 
 
+@pytest.mark.parametrize("after", [0.1, 0.7, 1.3, 1.9])
+async def test_a_deleted_lease_has_no_second_leader(after):
+    """Who stands by waits until the claim that it saw must have lapsed; the leader goes on."""
+    world = World()
+    async with contenders(world, "a") as (a,):
+        await within(1, lambda: a.leads)
+        async with contenders(world, "b") as (b,):
+            await asyncio.sleep(7 + after)
+            world.delete("leases.coordination.k8s.io", NAME)
+            b.elector.on_delete(None, final_state_known=True)
+            for _ in range(4000):
+                await asyncio.sleep(0.01)
+                assert not (a.elector.fence.remaining_s() > 0 and b.elector.fence.remaining_s() > 0)
+
+            assert a.leads
+            assert record(world)["holderIdentity"] == a.elector.identity
+
+
+async def test_a_deleted_lease_of_a_leader_that_is_gone_is_made_in_time():
+    """Who stands by makes it when the last leader can lead no more, and not much later."""
+    world = World()
+    async with contenders(world, "a") as (a,):
+        await within(1, lambda: a.leads)
+        async with contenders(world, "b") as (b,):
+            await asyncio.sleep(5)
+            a.elector._try = asyncio.Event().wait  # hangs: as good as dead
+            await asyncio.sleep(0.1)
+            world.delete("leases.coordination.k8s.io", NAME)
+            seconds = await within(20, lambda: b.leads)
+
+            assert 15 <= seconds <= 18
+            assert a.elector.fence.remaining_s() <= 0
+
+
 async def test_a_claim_cut_short_is_given_back():
     """Whoever is stopped while its first claim is under way leaves no Lease behind."""
     world = World()
