@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 
 from jobsetpy import runtime
 from jobsetpy.admission._certificates import certificate_manager
@@ -15,17 +15,13 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.startup_groups.barrier import Barrier
-from jobsetpy.manager import Runnable
+from jobsetpy.manager import ServerRunnable
 from jobsetpy.serving.certificates import CertificateManager
-from jobsetpy.serving.http import HttpServer, listening, parse_address, serving
+from jobsetpy.serving.http import Address, HttpServer, listening
 
 
-class Webhooks(Runnable):
-    """The webhook server and its certificates, while ``running()``.
-
-    It accepts connections as soon as there is a certificate; until then, and until the API server
-    was told to trust it, ``problems()`` says why the process is not ready; so it does when the
-    certificate has ended. Every replica serves.
+class Webhooks(ServerRunnable):
+    """The webhook server and its certificate.
 
     Args:
         handlers: by path.
@@ -37,7 +33,7 @@ class Webhooks(Runnable):
     """
 
     name = "webhooks"
-    on_every_replica = True
+    title = "webhook server"
 
     def __init__(
         self,
@@ -45,28 +41,10 @@ class Webhooks(Runnable):
         certificates: CertificateManager,
         settings: WebhookSettings,
     ) -> None:
-        address = parse_address(settings.bind_address)
-        if address is None:
-            msg = "the webhook server needs an address: host:port or :port"
-            raise ValueError(msg)
-        self._address = address
+        super().__init__(settings.bind_address, certificates)
         self._settings = settings
         self._handlers = handlers
-        self._certificates = certificates
         self._draining = False
-        self._server: HttpServer | None = None
-
-    @property
-    def port(self) -> int | None:
-        """What is listened on; ``None`` before there is a certificate."""
-        server = self._server
-        return server.port if server is not None and server.serves else None
-
-    def problems(self) -> Iterable[str]:
-        """Lines for ``/readyz``."""
-        yield from self._certificates.problems()
-        if self.port is None:
-            yield "the webhook server does not listen"
 
     def drain(self) -> float:
         """The process ends soon: callers are sent elsewhere. How long to go on meanwhile, seconds.
@@ -77,24 +55,14 @@ class Webhooks(Runnable):
         self._draining = True
         return self._settings.drain_s
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Serve within the block.
-
-        Raises:
-            OSError: the address cannot be bound.
-        """
+    def listening(self, address: Address) -> AbstractAsyncContextManager[HttpServer]:
+        """See ``ServerRunnable``."""
         made = http_routes(
             self._handlers,
             body_limit=self._settings.body_limit,
             deadline_s=self._settings.deadline_s,
         )
-        async with listening(made, self._address, draining=lambda: self._draining) as self._server:
-            try:
-                async with serving(self._server, self._certificates):
-                    yield
-            finally:
-                self._server = None
+        return listening(made, address, draining=lambda: self._draining)
 
 
 def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> Webhooks:

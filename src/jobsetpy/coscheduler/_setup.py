@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from jobsetpy import aio, runtime
 from jobsetpy.api import keys
@@ -23,10 +23,10 @@ from jobsetpy.coscheduler._server import listening
 from jobsetpy.coscheduler._settings import CoschedulerSettings
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
-from jobsetpy.manager import Runnable
+from jobsetpy.manager import Runnable, ServerRunnable
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.serving.certificates import CertificateManager
-from jobsetpy.serving.http import HttpServer, parse_address, serving
+from jobsetpy.serving.http import Address, HttpServer
 
 CENSUS_S = 2.0
 """How often groups are counted for the metrics."""
@@ -114,11 +114,11 @@ async def _count(engine: Engine) -> None:
         await asyncio.sleep(CENSUS_S)
 
 
-class ExtenderEndpoint(Runnable):
-    """The extender's server and its certificate, on every replica, while ``running()``.
+class ExtenderEndpoint(ServerRunnable):
+    """The extender's server and its certificate.
 
     Args:
-        coscheduler: answers.
+        coscheduler: executes requests.
         certificates: of the server; ``None`` serves plain HTTP.
         settings: see there.
 
@@ -127,7 +127,7 @@ class ExtenderEndpoint(Runnable):
     """
 
     name = "extender"
-    on_every_replica = True
+    title = "extender"
 
     def __init__(
         self,
@@ -135,47 +135,22 @@ class ExtenderEndpoint(Runnable):
         certificates: CertificateManager | None,
         settings: CoschedulerSettings,
     ) -> None:
-        address = parse_address(settings.bind_address)
-        if address is None:
-            msg = "the extender needs an address: host:port or :port"
-            raise ValueError(msg)
-        self._address = address
+        super().__init__(settings.bind_address, certificates)
         self._coscheduler = coscheduler
-        self._certificates = certificates
         self._settings = settings
-        self._server: HttpServer | None = None
 
-    @property
-    def port(self) -> int | None:
-        """What is listened on; ``None`` before there is a certificate."""
-        server = self._server
-        return server.port if server is not None and server.serves else None
-
-    def problems(self) -> Iterable[str]:
-        """Lines for ``/readyz``."""
-        if self._certificates is not None:
-            yield from self._certificates.problems()
-        if self.port is None:
-            yield "the extender does not listen"
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Serve within the block."""
+    def listening(self, address: Address) -> AbstractAsyncContextManager[HttpServer]:
+        """See ``ServerRunnable``."""
         settings = self._settings
-        if self._certificates is None:
+        if settings.plain_http:
             get_logger("coscheduler").warning("plain HTTP: whoever connects can bind pods")
-        async with listening(
+        return listening(
             self._coscheduler,
-            self._address,
+            address,
             prefix=settings.path_prefix.rstrip("/"),
-            names=None if self._certificates is None else settings.client_names,
+            names=None if settings.plain_http else settings.client_names,
             backlog=settings.backlog,
-        ) as self._server:
-            try:
-                async with serving(self._server, self._certificates):
-                    yield
-            finally:
-                self._server = None
+        )
 
 
 def setup(manager: runtime.Manager, settings: CoschedulerSettings | None = None) -> Coscheduler:

@@ -4,6 +4,7 @@ from jobsetpy.controller import Runnable
 from jobsetpy.manager._endpoints import Check
 from jobsetpy.manager._leader import LeaderElectionSettings
 from jobsetpy.manager._manager import Manager, ManagerSettings
+from jobsetpy.manager._server_runnable import ServerRunnable
 
 __all__ = [
     "Check",
@@ -11,4 +12,5 @@ __all__ = [
     "Manager",
     "ManagerSettings",
     "Runnable",
+    "ServerRunnable",
 ]

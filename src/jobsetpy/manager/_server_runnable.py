@@ -1,0 +1,72 @@
+"""A server with its certificate as a part of a manager."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from jobsetpy.controller import Runnable
+from jobsetpy.serving.http import Address, HttpServer, parse_address, serving
+
+if TYPE_CHECKING:
+    from jobsetpy.serving.certificates import CertificateManager
+
+
+class ServerRunnable(Runnable):
+    """Serves on every replica, within ``running()``; a subclass says what, in ``listening``.
+
+    It accepts connections as soon as there is a certificate. Until then, until clients trust the
+    certificate, and once it has ended, ``problems()`` says why the process is not ready.
+
+    Args:
+        bind_address: ``host:port`` or ``:port``.
+        certificates: of the server; ``None`` serves plain HTTP.
+
+    Raises:
+        ValueError: the address cannot be used.
+    """
+
+    on_every_replica = True
+    title: str
+    """What it is called in messages."""
+
+    def __init__(self, bind_address: str, certificates: CertificateManager | None) -> None:
+        address = parse_address(bind_address)
+        if address is None:
+            msg = f"the {self.title} needs an address: host:port or :port"
+            raise ValueError(msg)
+        self._address = address
+        self._certificates = certificates
+        self._server: HttpServer | None = None
+
+    def listening(self, address: Address) -> AbstractAsyncContextManager[HttpServer]:
+        """The server within the block.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        raise NotImplementedError
+
+    @property
+    def port(self) -> int | None:
+        """What is listened on; ``None`` before there is a certificate."""
+        server = self._server
+        return server.port if server is not None and server.serves else None
+
+    def problems(self) -> Iterable[str]:
+        """Lines for ``/readyz``."""
+        if self._certificates is not None:
+            yield from self._certificates.problems()
+        if self.port is None:
+            yield f"the {self.title} does not listen"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve within the block."""
+        async with self.listening(self._address) as self._server:
+            try:
+                async with serving(self._server, self._certificates):
+                    yield
+            finally:
+                self._server = None
