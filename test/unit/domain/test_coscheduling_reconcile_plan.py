@@ -281,4 +281,4 @@ def test_another_jobset_of_the_name_begins_anew():
     plan = gangs.look()
     assert [each.reason for each in plan.notices] == [keys.POD_GROUPS_NOT_SERVED_REASON]
     assert plan.mended == list(ALL)
-    assert GangKey(KEY, plan.memory.gangs.common_name).name in plan.memory.by_name
+    assert GangKey(KEY, plan.memory.gangs.common_name).name in plan.memory.standings

@@ -10,7 +10,7 @@ Not to be confused with ``planner``, which decides when the coscheduler lets gan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 
 import attrs
@@ -27,7 +27,6 @@ from jobsetpy.domain.coscheduling.backends import COSCHEDULER, LABELS
 from jobsetpy.domain.coscheduling.counts import GATED, GangCounts, GangKey
 from jobsetpy.domain.coscheduling.gangs import (
     SCOPES,
-    Gang,
     Gangs,
     gangs_of,
     is_true,
@@ -43,6 +42,7 @@ from jobsetpy.domain.coscheduling.podgroups import (
     resizing,
     workload,
 )
+from jobsetpy.domain.coscheduling.status import GangStanding
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import sort_jobs
 from jobsetpy.domain.membership import is_ours
@@ -93,11 +93,7 @@ class GangMemory:
         uid: of the JobSet.
         stamp: of what its gangs were made of; while it is the same, so are they.
         gangs: ``None`` if it takes no part.
-        by_name: the gangs by their names.
-        left: by name of a gang, for how many pods at the same time it has work left.
-        least: by name of a gang, how many pods it needs now.
-        incomplete: names of the gangs that need more bound pods.
-        mixed: by name of a gang whose pods differ in priority, the priorities.
+        standings: where each gang stood when it was last looked at, by its name.
         backend: who schedules gangs.
         complained: whether it was told of an annotation that means nothing.
         next_tell: when to write where the gangs stand, on the monotonic clock; ``None`` if nothing
@@ -108,11 +104,7 @@ class GangMemory:
     uid: str = ""
     stamp: object = None
     gangs: Gangs | None = None
-    by_name: Mapping[str, Gang] = attrs.field(factory=dict)
-    left: Mapping[str, int] = attrs.field(factory=dict)
-    least: Mapping[str, int] = attrs.field(factory=dict)
-    incomplete: frozenset[str] = frozenset()
-    mixed: Mapping[str, tuple[int, ...]] = attrs.field(factory=dict)
+    standings: Mapping[str, GangStanding] = attrs.field(factory=dict)
     backend: str = LABELS
     complained: bool = False
     next_tell: float | None = None
@@ -176,7 +168,8 @@ def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
         and pod.status.waiting == GATED
         and not spec.node_name
     )
-    least = memory.least.get(gang.name, gang.min_available)
+    standing = memory.standings.get(gang.name)
+    least = gang.min_available if standing is None else standing.minimum
     labelled = meta.labels.pod_group == gang.name and is_true(
         meta.labels.pod_group_minimum, gang, least, bound=bool(spec.node_name)
     )
@@ -190,11 +183,10 @@ def has_turned(
     memory: GangMemory, counts_of: Callable[[GangKey], GangCounts], gang: GangKey
 ) -> bool:
     """Whether a gang has become complete, or has ceased to be, since it was last looked at."""
-    least = memory.least.get(gang.name)
-    if least is None or memory.left.get(gang.name, 0) <= 0:
+    before = memory.standings.get(gang.name)
+    if before is None:
         return False
-    complete = counts_of(gang).bound >= least
-    return complete == (gang.name in memory.incomplete)
+    return attrs.evolve(before, counts=counts_of(gang)).complete != before.complete
 
 
 def job_matters(old: Job | None, new: Job | None) -> bool:
@@ -229,32 +221,20 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Moment) 
         over = told.FINISHED if finished else told.SUSPENDED
         status = condition_change(jobset, over, now)
         return CoschedulingPlan(stages=_removals(observed) if finished else (), status=status)
-    memory = _recall(observed, jobset, gangs, before)
-    stages: tuple[tuple[Action, ...], ...] = ()
-    if observed.pod_groups is not None:
-        stages = _pod_groups(observed, jobset, gangs)
+    memory = attrs.evolve(
+        before,
+        uid=jobset.metadata.uid,
+        stamp=stamp,
+        gangs=gangs,
+        standings=_standings(observed, jobset, gangs, before),
+        backend=observed.backend,
+    )
     mends = _mends(observed, jobset, before, memory)
-    standings = [
-        told.GangStanding(
-            gang,
-            memory.left[name],
-            memory.least[name],
-            observed.counts(GangKey(observed.key, name)),
-        )
-        for name, gang in memory.by_name.items()
-    ]
-    incomplete = frozenset(each.gang.name for each in standings if not each.complete)
-    mixed = {
-        each.gang.name: tuple(sorted(each.counts.priorities))
-        for each in standings
-        if len(each.counts.priorities) > 1
-    }
-    memory = attrs.evolve(memory, incomplete=incomplete, mixed=mixed)
     return attrs.evolve(
-        _tell(jobset, memory, standings, now, mended=len(mends)),
+        _tell(jobset, memory, now, mended=len(mends)),
         interim=memory,
         notices=_notices(observed, before, memory),
-        stages=(*stages, mends),
+        stages=(*_pod_groups(observed, jobset, gangs), mends),
     )
 
 
@@ -285,23 +265,21 @@ def _without_gangs(jobset: JobSet, before: GangMemory, stamp: object) -> Cosched
     )
 
 
-def _recall(
+def _standings(
     observed: ObservedGangs, jobset: JobSet, gangs: Gangs, before: GangMemory
-) -> GangMemory:
-    """What is known of the gangs now; where they stand is that of before."""
-    same = gangs is before.gangs
-    by_name = before.by_name if same else {gang.name: gang for gang in gangs}
+) -> dict[str, GangStanding]:
     left = possible(jobset, gangs, observed.jobs, observed.features)
-    return attrs.evolve(
-        before,
-        uid=jobset.metadata.uid,
-        stamp=_stamp(jobset),
-        gangs=gangs,
-        by_name=by_name,
-        left=left,
-        least={name: minimum(gang, left[name]) for name, gang in by_name.items()},
-        backend=observed.backend,
-    )
+    same = gangs is before.gangs  # their names need not be computed again
+    every = [each.gang for each in before.standings.values()] if same else gangs
+    return {
+        gang.name: GangStanding(
+            gang,
+            left[gang.name],
+            minimum(gang, left[gang.name]),
+            observed.counts(GangKey(observed.key, gang.name)),
+        )
+        for gang in every
+    }
 
 
 def _mends(
@@ -314,11 +292,15 @@ def _mends(
         pods = (pod for pod in observed.pods() if pod.metadata.labels.jobset_name == name)
     else:
         names = set(observed.suspects)
-        if memory.least != before.least:
+        if _minima(memory) != _minima(before):
             names.update(observed.open_pods())
         pods = map(observed.pod, names)
     found = (mending(memory, pod) for pod in pods if pod is not None)
     return tuple(each for each in found if each is not None)
+
+
+def _minima(memory: GangMemory) -> list[int]:
+    return [each.minimum for each in memory.standings.values()]
 
 
 def _pod_groups(
@@ -329,6 +311,8 @@ def _pod_groups(
     A minimum is no more than there are pods that name the group: Jobs that were made for another
     backend have none of these until they are made anew.
     """
+    if observed.pod_groups is None:
+        return ()
     features, jobs = observed.features, observed.jobs
     left = possible(jobset, gangs, jobs, features, lambda job: counts(jobset, job))
     away: set[str] = set()
@@ -343,7 +327,7 @@ def _pod_groups(
     return (
         # A group is refused while the template that it names is not there.
         object_changes(observed.workloads, [] if above is None else [above]),
-        object_changes(observed.pod_groups or (), wanted, gone),
+        object_changes(observed.pod_groups, wanted, gone),
     )
 
 
@@ -352,18 +336,11 @@ def _removals(observed: ObservedGangs) -> tuple[tuple[Action, ...], ...]:
     return (object_changes(observed.pod_groups or (), []), object_changes(observed.workloads, []))
 
 
-def _tell(
-    jobset: JobSet,
-    memory: GangMemory,
-    standings: Sequence[told.GangStanding],
-    now: Moment,
-    *,
-    mended: int,
-) -> CoschedulingPlan:
+def _tell(jobset: JobSet, memory: GangMemory, now: Moment, *, mended: int) -> CoschedulingPlan:
     """Tell that all gangs are bound; or where they stand, after pauses that grow."""
     summary = f"mended labels of {mended}" if mended else ""
-    status = None
-    if not memory.incomplete:
+    status, standings = None, list(memory.standings.values())
+    if all(each.complete for each in standings):
         if standings:
             status = condition_change(jobset, told.bound(len(standings)), now)
         memory = attrs.evolve(memory, next_tell=None, pause=0.0)
@@ -391,11 +368,12 @@ def _notices(
     if before.gangs is None and observed.not_served:
         reason = keys.POD_GROUPS_NOT_SERVED_REASON
         out.append(EmitEvent(cond.WARNING, reason, observed.not_served))
-    for name, priorities in memory.mixed.items():
-        if before.mixed.get(name) != priorities:
+    for name, standing in memory.standings.items():
+        old = before.standings.get(name)
+        if standing.mixed and (old is None or old.mixed != standing.mixed):
             message = (
-                f"pods of {memory.by_name[name].title or 'the group'} have different priorities "
-                f"({', '.join(map(str, priorities))}): they may not be scheduled together"
+                f"pods of {standing.gang.title or 'the group'} have different priorities "
+                f"({', '.join(map(str, standing.mixed))}): they may not be scheduled together"
             )
             out.append(EmitEvent(cond.WARNING, keys.POD_GROUP_PRIORITIES_REASON, message))
     return tuple(out)

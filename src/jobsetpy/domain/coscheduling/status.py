@@ -44,6 +44,12 @@ class GangStanding:
         """Whether as many are bound as it needs."""
         return self.left <= 0 or self.counts.bound >= self.minimum
 
+    @property
+    def mixed(self) -> tuple[int, ...]:
+        """The priorities of its pods, if they differ."""
+        priorities = sorted(self.counts.priorities)
+        return tuple(priorities) if len(priorities) > 1 else ()
+
     def __str__(self) -> str:
         """For people."""
         counts = self.counts
