@@ -1,15 +1,15 @@
-"""Which pods of a JobSet are a group of coscheduling, and what its pods are told.
+"""Which pods of a JobSet are a gang of coscheduling, and what its pods are told.
 
 A JobSet asks for it by annotations, so that its definition is the one that other tools know:
 
-* ``jobset.sigs.k8s.io/coscheduling`` is the scope: ``JobSet`` (one group over all targets),
-  ``ReplicatedJob`` or ``Job`` (one group for each).
+* ``jobset.sigs.k8s.io/coscheduling`` is the scope: ``JobSet`` (one gang over all targets),
+  ``ReplicatedJob`` or ``Job`` (one gang for each).
 * ``…-targets`` names the ReplicatedJobs that take part, with commas; all of them without it.
-* ``…-min-available``: so many pods of a group start together; all of them without it. With the
+* ``…-min-available``: so many pods of a gang start together; all of them without it. With the
   scopes ``ReplicatedJob`` and ``Job`` it may stand on a Job template as well, and wins there.
-* ``…-timeout-seconds``: how long a coscheduler holds reservations of a group that is incomplete.
+* ``…-timeout-seconds``: how long a coscheduler holds reservations of a gang that is incomplete.
 
-Gang names carry the JobSet's UID, so a JobSet made anew never shares a group with the old one.
+Gang names carry the JobSet's UID, so a JobSet made anew never shares a gang with the old one.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ LABELS: Final = (keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE)
 """Labels of pods that take part; the controller's, whatever a template says."""
 
 _READABLE: Final = 46
-"""So much of a JobSet's name is in its groups' names: 63 less a digest of 16 and a dash."""
+"""So much of a JobSet's name is in its gangs' names: 63 less a digest of 16 and a dash."""
 
 
 @attrs.frozen
 class Gang:
-    """One group.
+    """One gang.
 
     Args:
         name: value of its pods' label.
@@ -67,7 +67,7 @@ class Gang:
 
 
 class Gangs:
-    """The groups of one JobSet, as its spec has them. Use :func:`gangs_of`."""
+    """The gangs of one JobSet, as its spec has them. Use :func:`gangs_of`."""
 
     def __init__(self, jobset: JobSet, scope: str, targets: frozenset[str]) -> None:
         meta = jobset.metadata
@@ -83,10 +83,10 @@ class Gangs:
         self._whole: Gang | None = None
         if scope == JOBSET:
             size = sum(item.replicas * pods_of_template(item) for item in self._targets.values())
-            self._whole = self._group("", size, self._minimum)
+            self._whole = self._gang("", size, self._minimum)
         elif scope == REPLICATED_JOB:
             self._of_replicated_job = {
-                name: self._group(name, item.replicas * pods_of_template(item), self._own(item))
+                name: self._gang(name, item.replicas * pods_of_template(item), self._own(item))
                 for name, item in self._targets.items()
             }
         else:
@@ -96,7 +96,7 @@ class Gangs:
             }
 
     def of(self, replicated_job: str, index: int | str) -> Gang | None:
-        """The group of a Job's pods; ``None`` if they are in none."""
+        """The gang of a Job's pods; ``None`` if they are in none."""
         if replicated_job not in self._targets:
             return None
         if self._whole is not None:
@@ -104,30 +104,30 @@ class Gangs:
         if self.scope == REPLICATED_JOB:
             return self._of_replicated_job[replicated_job]
         size, minimum = self._of_jobs[replicated_job]
-        return self._group(f"{replicated_job}-{index}", size, minimum)
+        return self._gang(f"{replicated_job}-{index}", size, minimum)
 
     def __iter__(self) -> Iterator[Gang]:
-        """All groups that have pods, in the order of the spec."""
+        """All gangs that have pods, in the order of the spec."""
         if self._whole is not None:
             every: Iterable[Gang] = (self._whole,)
         elif self.scope == REPLICATED_JOB:
             every = self._of_replicated_job.values()
         else:
             every = (
-                self._group(f"{name}-{index}", *self._of_jobs[name])
+                self._gang(f"{name}-{index}", *self._of_jobs[name])
                 for name, item in self._targets.items()
                 for index in range(item.replicas)
             )
-        return (group for group in every if group.size)
+        return (gang for gang in every if gang.size)
 
     @property
     def per_job(self) -> bool:
-        """Whether Jobs of one ReplicatedJob are groups of their own."""
+        """Whether Jobs of one ReplicatedJob are gangs of their own."""
         return self.scope == JOB
 
     @property
     def common_name(self) -> str:
-        """A name for what all groups have in common."""
+        """A name for what all gangs have in common."""
         return self._name("")
 
     @property
@@ -140,7 +140,7 @@ class Gangs:
         own = positive(note) if isinstance(note, str) else None
         return self._minimum if own is None else own
 
-    def _group(self, title: str, size: int, minimum: int | None) -> Gang:
+    def _gang(self, title: str, size: int, minimum: int | None) -> Gang:
         least = size if minimum is None else min(minimum, size)
         return Gang(self._name(title), title, size, max(1, least))
 
@@ -150,7 +150,7 @@ class Gangs:
 
 
 def gangs_of(jobset: JobSet) -> Gangs | None:
-    """The groups a JobSet asks for; ``None`` if it does not, or not in a valid way."""
+    """The gangs a JobSet asks for; ``None`` if it does not, or not in a valid way."""
     scope = jobset.metadata.annotations.get(keys.COSCHEDULING_ANNOTATION)
     if scope is None or scope not in SCOPES:
         return None
@@ -159,7 +159,7 @@ def gangs_of(jobset: JobSet) -> Gangs | None:
 
 
 def pod_annotations(jobset: JobSet) -> dict[str, str]:
-    """What pods of groups are told beside the labels."""
+    """What pods of gangs are told beside the labels."""
     meta = jobset.metadata
     out = {}
     if meta.creation_timestamp is not None:
@@ -173,24 +173,24 @@ def pod_annotations(jobset: JobSet) -> dict[str, str]:
 
 def possible(
     jobset: JobSet,
-    groups: Gangs,
+    gangs: Gangs,
     jobs: Iterable[Job],
     features: Features,
     counts: Callable[[Job], bool] = lambda _: True,
 ) -> dict[str, int]:
-    """By name of a group, for how many pods at the same time it has work left; O(Jobs).
+    """By name of a gang, for how many pods at the same time it has work left; O(Jobs).
 
     Pods that have succeeded do not come again, nor do those of Jobs that are complete or stay
-    failed. A group must not wait for them.
+    failed. A gang must not wait for them.
 
     Args:
         jobset: as the cache has it.
-        groups: of it.
+        gangs: of it.
         jobs: of it.
         features: the feature gates.
         counts: whether a Job's pods count at all. Those of Jobs that are yet to be made do.
     """
-    left = {group.name: group.size for group in groups}
+    left = {gang.name: gang.size for gang in gangs}
     mine = list(jobs)
     buckets = sort_jobs(jobset, mine, features)
     stay_failed, _ = split(jobset.spec.failure_policy, buckets.failed)
@@ -198,44 +198,44 @@ def possible(
     over |= {match.job.metadata.uid for match in stay_failed}
     active = {job.metadata.uid for job in buckets.active}
     by_name = {job.metadata.name: job for job in mine}
-    for item in groups.targets:
+    for item in gangs.targets:
         job_spec: Mapping[str, Any] = item.template.get("spec") or {}
         full = pods_of_template(item)
         for index in range(item.replicas):
             job = by_name.get(job_name(jobset.metadata.name, item.name, index))
-            group = groups.of(item.name, index)
-            if job is None or group is None or group.name not in left:
+            gang = gangs.of(item.name, index)
+            if job is None or gang is None or gang.name not in left:
                 continue
             if job.metadata.uid in over or not counts(job):
-                left[group.name] -= full
+                left[gang.name] -= full
             elif job.metadata.uid in active and job.status.succeeded:
-                left[group.name] -= full - pods_at_once(
+                left[gang.name] -= full - pods_at_once(
                     job_spec.get("parallelism"), job_spec.get("completions"), job.status.succeeded
                 )
     return left
 
 
-def is_true(label: str, group: Gang, least: int, *, bound: bool) -> bool:
-    """Whether a pod's label tells its group's minimum.
+def is_true(label: str, gang: Gang, least: int, *, bound: bool) -> bool:
+    """Whether a pod's label tells its gang's minimum.
 
-    A pod that has a node is no longer scheduled, so its label need not follow each pod of its group
-    that succeeds: else the end of a large group would cost a write for each pair of its pods.
+    A pod that has a node is no longer scheduled, so its label need not follow each pod of its gang
+    that succeeds: else the end of a large gang would cost a write for each pair of its pods.
 
     Args:
         label: its value.
-        group: the pod's.
-        least: the minimum, given what the group has left to do; see :func:`minimum`.
+        gang: the pod's.
+        least: the minimum, given what the gang has left to do; see :func:`minimum`.
         bound: whether the pod has a node.
     """
     if label == str(least):
         return True
     value = positive(label)
-    return bound and value is not None and least <= value <= group.min_available
+    return bound and value is not None and least <= value <= gang.min_available
 
 
-def minimum(group: Gang, left: int) -> int:
-    """The group's minimum, if so many pods are left to be there at the same time."""
-    return max(1, min(group.min_available, left))
+def minimum(gang: Gang, left: int) -> int:
+    """The gang's minimum, if so many pods are left to be there at the same time."""
+    return max(1, min(gang.min_available, left))
 
 
 def target_names(value: str) -> list[str]:

@@ -93,14 +93,14 @@ def object_changes(
     return tuple(changes)
 
 
-def pod_group_name(group: str, attempt: int) -> str:
+def pod_group_name(gang: str, attempt: int) -> str:
     """Name of the ``PodGroup`` of a group's pods.
 
     Args:
-        group: value of the pods' label.
+        gang: value of the pods' label.
         attempt: how often the whole JobSet has been restarted.
     """
-    return f"{group}-{attempt}"
+    return f"{gang}-{attempt}"
 
 
 def refers(job: Job) -> bool:
@@ -122,31 +122,31 @@ def counts(jobset: JobSet, job: Job) -> bool:
     return refers(job) or not stays
 
 
-def resizing(jobset: JobSet, groups: Gangs, jobs: Iterable[Job]) -> set[str]:
+def resizing(jobset: JobSet, gangs: Gangs, jobs: Iterable[Job]) -> set[str]:
     """Names of the groups that have to be away for a moment, as Jobs of theirs are resized.
 
     Args:
         jobset: as the cache has it.
-        groups: of it.
+        gangs: of it.
         jobs: of it, those only that are at work.
     """
     mine = {job.metadata.name: job for job in jobs if refers(job)}
     out = set()
     for resize in resizes(jobset.spec, mine.values()):
         job = mine[resize.name]
-        group = groups.of(replicated_job_of(job), job.metadata.labels.get(keys.JOB_INDEX, ""))
-        if group is not None:
-            out.add(group.name)
+        gang = gangs.of(replicated_job_of(job), job.metadata.labels.get(keys.JOB_INDEX, ""))
+        if gang is not None:
+            out.add(gang.name)
     return out
 
 
-def workload(jobset: JobSet, groups: Gangs) -> DesiredObject | None:
+def workload(jobset: JobSet, gangs: Gangs) -> DesiredObject | None:
     """The ``Workload`` of a JobSet; ``None`` if it would have too many templates."""
     minima: dict[str, tuple[int, ReplicatedJob]] = {}
-    for item in groups.targets:
-        group = groups.of(item.name, 0)
-        if item.replicas and group is not None and group.size:
-            minima.setdefault(_template_name(groups, item), (group.min_available, item))
+    for item in gangs.targets:
+        gang = gangs.of(item.name, 0)
+        if item.replicas and gang is not None and gang.size:
+            minima.setdefault(_template_name(gangs, item), (gang.min_available, item))
     if not 0 < len(minima) <= MAX_TEMPLATES:
         return None
     spec = {
@@ -159,49 +159,49 @@ def workload(jobset: JobSet, groups: Gangs) -> DesiredObject | None:
             {"name": name, **_policy(least, item)} for name, (least, item) in minima.items()
         ],
     }
-    name = groups.common_name
+    name = gangs.common_name
     return DesiredObject(SchedulingWorkload, name, spec, _body(jobset, "Workload", name, spec))
 
 
 def pod_groups(
-    jobset: JobSet, groups: Gangs, minima: Mapping[str, int], template_of: DesiredObject | None
+    jobset: JobSet, gangs: Gangs, minima: Mapping[str, int], template_of: DesiredObject | None
 ) -> list[DesiredObject]:
     """The ``PodGroup`` of each group.
 
     Args:
         jobset: their owner.
-        groups: of it.
+        gangs: of it.
         minima: by name of a group, how many pods it has to have together; 0 if it is to be away.
         template_of: the ``Workload``, if there is one.
     """
     out: dict[str, DesiredObject] = {}
-    for item, group in _each(groups):
-        if group.name in out or not minima.get(group.name):
+    for item, gang in _each(gangs):
+        if gang.name in out or not minima.get(gang.name):
             continue
-        spec: dict[str, Any] = _policy(minima[group.name], item)
+        spec: dict[str, Any] = _policy(minima[gang.name], item)
         if template_of is not None:
             reference = {
                 "workloadName": template_of.name,
-                "podGroupTemplateName": _template_name(groups, item),
+                "podGroupTemplateName": _template_name(gangs, item),
             }
             spec["podGroupTemplateRef"] = {"workload": reference}
-        name = pod_group_name(group.name, jobset.status.restarts)
+        name = pod_group_name(gang.name, jobset.status.restarts)
         body = _body(jobset, "PodGroup", name, spec)
-        body["metadata"]["labels"][keys.POD_GROUP_NAME] = group.name
-        out[group.name] = DesiredObject(SchedulingPodGroup, name, spec, body)
+        body["metadata"]["labels"][keys.POD_GROUP_NAME] = gang.name
+        out[gang.name] = DesiredObject(SchedulingPodGroup, name, spec, body)
     return list(out.values())
 
 
-def _each(groups: Gangs) -> Iterable[tuple[ReplicatedJob, Gang]]:
-    for item in groups.targets:
-        for index in range(item.replicas if groups.per_job else min(item.replicas, 1)):
-            group = groups.of(item.name, index)
-            if group is not None and group.size:
-                yield item, group
+def _each(gangs: Gangs) -> Iterable[tuple[ReplicatedJob, Gang]]:
+    for item in gangs.targets:
+        for index in range(item.replicas if gangs.per_job else min(item.replicas, 1)):
+            gang = gangs.of(item.name, index)
+            if gang is not None and gang.size:
+                yield item, gang
 
 
-def _template_name(groups: Gangs, item: ReplicatedJob) -> str:
-    return _WHOLE if groups.scope == JOBSET else item.name
+def _template_name(gangs: Gangs, item: ReplicatedJob) -> str:
+    return _WHOLE if gangs.scope == JOBSET else item.name
 
 
 def _policy(least: int, item: ReplicatedJob) -> dict[str, Any]:
