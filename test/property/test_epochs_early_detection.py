@@ -112,8 +112,7 @@ class Manager:
         """An epoch is seen or written."""
         self.ledger.note_status(
             AttemptKey.of(self.jobset),
-            status.synced_epoch,
-            status.deprecated_epoch,
+            status,
             self.ledger.newest_version,
             self.clock.monotonic(),
         )

@@ -8,23 +8,31 @@ import os
 import pytest
 
 from support import epoch_steps
-from support.epoch_explorer import Explorer, Violation
+from support.epoch_explorer import BUDGET, Explorer, Violation
 
+HARMLESS = ("quit", "stranger", "succeed", "takeover")
 ALL = ("fail", "crash", "delete", "write", "takeover")
 LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))
 
-# mode, pods, faults, which faults, how many pod changes the manager's watch may hold back
+# mode, pods, faults, which faults, how many pod changes the manager's watch may hold back, and
+# maxRestarts, if it is so small that restarts of single containers might spend it
 CASES = {
     "supervisor, two pods, two faults": ("supervisor", 2, 2, ("fail", "delete", "takeover"), 2),
     "supervisor, three pods, any fault": ("supervisor", 3, 1, ALL, 2),
     "sidecar, two pods, any fault": ("sidecar", 2, 1, ALL, 2),
     "sidecar, two pods, two failures": ("sidecar", 2, 2, ("fail", "crash"), 1),
+    "sidecar, strangers and probes, no budget": ("sidecar", 2, 1, HARMLESS, 1, 0),
+    "supervisor, strangers and probes, no budget": ("supervisor", 2, 1, HARMLESS, 2, 0),
+    "sidecar, one pod, failures and probes": ("sidecar", 1, 2, ("quit", "fail", "takeover"), 1, 1),
 }
 LARGE_CASES = {
     "supervisor, two pods, two of any": ("supervisor", 2, 2, ALL, 3),
     "supervisor, three pods, two failures": ("supervisor", 3, 2, ("fail", "crash", "delete"), 2),
     "sidecar, two pods, two faults": ("sidecar", 2, 2, ("fail", "crash", "delete"), 2),
     "sidecar, three pods, any fault": ("sidecar", 3, 1, ALL, 1),
+    "supervisor, two strangers and probes": ("supervisor", 2, 2, HARMLESS, 1, 0),
+    "sidecar, a failure after probes": ("sidecar", 2, 2, ("quit", "fail"), 1, 1),
+    "sidecar, a failure after two of anything": ("sidecar", 2, 3, (*HARMLESS, "fail"), 1, 1),
 }
 
 # The large ones take minutes each.
@@ -33,15 +41,21 @@ BOUNDS = {**CASES, **LARGE_CASES} if LARGE else CASES
 # A case of two faults is explored in slices, by the first of them.
 SLICES = [
     pytest.param(case, first, id=f"{case}, first {first or 'any'}")
-    for case, (_, _, faults, kinds, _) in BOUNDS.items()
+    for case, (_, _, faults, kinds, *_) in BOUNDS.items()
     for first in (kinds if faults > 1 else [""])
 ]
 
 
-def explore(mode, pods, faults, kinds, lag, first=""):
+def explore(mode, pods, faults, kinds, lag, budget=BUDGET, first=""):
     """Explore all of it; an explorer that has seen every state."""
     explorer = Explorer(
-        mode, pods=pods, faults=faults, kinds=frozenset(kinds), first=first, lag=lag
+        mode,
+        pods=pods,
+        faults=faults,
+        kinds=frozenset(kinds),
+        first=first,
+        lag=lag,
+        budget=budget,
     )
 
     assert explorer.run()
@@ -52,7 +66,7 @@ def explore(mode, pods, faults, kinds, lag, first=""):
 @pytest.mark.parametrize(("case", "first"), SLICES)
 def test_every_order_is_safe_and_can_go_on(case, first, record_property):
     """No worker runs ahead, the status never goes back, and every state leads to a running group."""
-    explorer = explore(*BOUNDS[case], first)
+    explorer = explore(*BOUNDS[case], first=first)
     explorer.check_liveness()
     record_property("states", len(explorer.states))
     record_property("events", explorer.events)
@@ -64,7 +78,7 @@ def test_every_order_is_safe_and_can_go_on(case, first, record_property):
 def test_slices_are_the_whole():
     """What all slices have seen is what is seen without them, state by state."""
     case = ("supervisor", 2, 2, ("write", "takeover"), 1)
-    slices = [explore(*case, first) for first in case[3]]
+    slices = [explore(*case, first=first) for first in case[3]]
 
     assert set(explore(*case).ids) == set().union(*(each.ids for each in slices))
 

@@ -116,8 +116,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 if pod.status.phase == "Succeeded":
                     succeeded += 1
                     continue
-                if pod.status.restarts:
-                    restarts[pod.status.restarts] = restarts.get(pod.status.restarts, 0) + 1
+                for one in pod.status.restarts:
+                    restarts[one.times] = restarts.get(one.times, 0) + 1
                 epoch = parse_epoch(pod.metadata.annotations.epoch)
                 if epoch > 0:
                     epochs[epoch] = epochs.get(epoch, 0) + 1

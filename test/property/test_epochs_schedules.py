@@ -18,14 +18,14 @@ SCHEDULES = int(os.environ.get("JOBSETPY_SCHEDULES", "1200"))
 SHAPES = [("sidecar", 2, 2), ("sidecar", 1, 3), ("supervisor", 2, 2), ("supervisor", 1, 3)]
 
 
-def play(world, seed, steps, share):
+def play(world, seed, steps, share, faults=World.faults):
     """A schedule: one of the possible next events each time, and now and then a fault."""
     rand = random.Random(seed)
     try:
         for _ in range(steps):
             moves = world.moves()
             if not moves or (world.made > 1 and rand.random() < share):
-                moves = world.faults()
+                moves = faults(world)
             world.do(rand.choice(moves))
         world.trace.append("--- no more faults")
         world.settle()
@@ -87,3 +87,58 @@ def test_a_manager_that_counts_wrongly_is_found(monkeypatch):
 
 def _starts_pod_1(name):
     return "w-0-1-" in name and name.endswith("agent starts")
+
+
+@settings(max_examples=SCHEDULES // 10, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    mode=st.sampled_from(["sidecar", "supervisor"]),
+    max_restarts=st.integers(0, 2),
+)
+def test_strangers_end_nobody(seed, mode, max_restarts):
+    """A group in which nobody but strangers crashed is never failed, nor does it restart."""
+    world = World(mode, jobs=1, pods=3, max_restarts=max_restarts)
+    play(world, seed, 150, 0.3, faults=World.harmless)
+
+    status = world.jobset.status
+    ended = finished(status.conditions)
+    assert ended is None or ended.type == "Completed"
+    assert status.synced_epoch <= 1
+
+
+@settings(max_examples=SCHEDULES // 10, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    mode=st.sampled_from(["sidecar", "supervisor"]),
+    max_restarts=st.integers(0, 2),
+)
+def test_agents_that_their_probes_end_are_not_charged(seed, mode, max_restarts):
+    """However often they start again, unless the barrier lifts while one is away."""
+    world = World(mode, jobs=1, pods=3, max_restarts=max_restarts)
+    play(world, seed, 150, 0.5, faults=World.probes)
+
+
+@settings(max_examples=SCHEDULES // 10, deadline=None)
+@given(seed=st.integers(0, 2**32), mode=st.sampled_from(["sidecar", "supervisor"]))
+def test_strangers_are_not_charged_for_with_others_failures(seed, mode):
+    """With some restarts allowed, only as many failures end the JobSet."""
+    play(World(mode, jobs=1, pods=3, max_restarts=4), seed, 150, 0.3)
+
+
+@pytest.mark.parametrize("moves", [World.harmless, World.probes], ids=["strangers", "probes"])
+def test_a_manager_that_charges_everybody_is_found(monkeypatch, moves):
+    """The checks see a manager that charges strangers, or restarts that ended with 0."""
+    if moves is World.harmless:
+        everybody = frozenset({"worker", "agent", "mesh"})
+        monkeypatch.setattr(
+            "jobsetpy.domain.epochs.decision.charged_containers", lambda *_: everybody
+        )
+    else:
+        monkeypatch.setattr(
+            "jobsetpy.domain.epochs.ledger._failed_since",
+            lambda old, new: new.status.restarts,
+        )
+
+    with pytest.raises(AssertionError, match="failed after 0 failures"):
+        for seed in range(40):
+            play(World("sidecar", jobs=1, pods=3, max_restarts=0), seed, 150, 0.5, moves)

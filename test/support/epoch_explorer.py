@@ -44,7 +44,10 @@ class Pod(NamedTuple):
     ``agent`` is its barrier's state, ``()`` without a process. ``seen`` is how many of the state's
     versions of the JobSet the agent has seen. ``worker``: for a sidecar "none", "probed" (about to
     start), "running" or "failed"; for a supervisor a ``Phase``. ``runs`` is the epoch of the worker's
-    process, 0 if there is none. ``late`` is the patch of an agent that has ended.
+    process, 0 if there is none. ``late`` is the patch of an agent that has ended. ``starts`` is how
+    often the agent has started, ``code`` how it has ended, ``cause`` how it had when it started
+    latest, ``strange`` how often a container that
+    the JobSet does not name has crashed, and ``told`` what the kubelet has reported of these.
     """
 
     epoch: int = 0
@@ -56,6 +59,11 @@ class Pod(NamedTuple):
     runs: int = 0
     reported: str = "n"
     deleting: bool = False
+    starts: int = 0
+    code: int = 0
+    cause: int = 0
+    strange: int = 0
+    told: tuple[int, bool, int] = (0, False, 0)
 
 
 class Manager(NamedTuple):
@@ -90,7 +98,10 @@ class Explorer:
         mode: "sidecar" or "supervisor".
         pods: how many.
         faults: how many may happen on one way.
-        kinds: which: "fail", "crash", "delete", "write", "takeover".
+        kinds: which: "fail", "crash", "delete", "write", "takeover", and, which are nobody's fault,
+            "quit" (a probe ends an agent), "stranger" (one crashes), "succeed" (a worker does).
+        budget: ``maxRestarts``. If it is small, restarts of containers are counted, and pods are
+            not alike any more, since a crash is noted with its pod's name.
         first: which the first one on a way is; any if empty. The slices of all kinds together are
             the whole.
         lag: how many pod changes a manager's watch may hold back.
@@ -98,7 +109,7 @@ class Explorer:
         late: whether patches of agents that have ended may be stored later.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - bounds, each of its own
         self,
         mode: str,
         *,
@@ -109,6 +120,7 @@ class Explorer:
         lag: int = 3,
         early: bool = True,
         late: bool = True,
+        budget: int = BUDGET,
     ) -> None:
         self.mode = mode
         self.size = pods
@@ -118,6 +130,8 @@ class Explorer:
         self.lag = lag
         self.early = early and mode == "sidecar"
         self.late = late
+        self.budget = budget
+        self.counts = budget < BUDGET
         self.ids: dict[State, int] = {}
         self.came: list[tuple[int, str]] = []
         self.back: list[list[int]] = []
@@ -130,7 +144,7 @@ class Explorer:
     def start(self) -> State:
         """A JobSet whose pods have just been created."""
         pods = tuple(Pod(worker=self._no_worker) for _ in range(self.size))
-        cached = tuple((0, "n", False) for _ in pods)
+        cached = tuple(_cached(pod) for pod in pods)
         view = View(cached, (True,) * self.size)
         return State((Version(),), pods, Manager(view, 1))
 
@@ -214,7 +228,7 @@ class Explorer:
             )
             for i in range(len(pods))
         ]  # fmt: skip
-        order = [row[-1] for row in sorted(rows)]
+        order = [row[-1] for row in rows] if self.counts else [row[-1] for row in sorted(rows)]
         if order != sorted(order):
             place_of = {slot: place for place, slot in enumerate(order)}
             pods = tuple(pods[i] for i in order)
@@ -238,8 +252,11 @@ class Explorer:
 
     def _is_goal(self, state: State) -> bool:
         newest = state.versions[-1]
+        if newest.failed:
+            return True  # rightly: that was looked at when it was written
         return newest.deprecated < newest.synced and all(
-            pod and pod.worker == "running" and pod.runs == newest.synced and not pod.deleting
+            (pod and pod.worker == "running" and pod.runs == newest.synced and not pod.deleting)
+            or (pod and pod.worker == "done")
             for pod in state.pods
         )
 
@@ -262,7 +279,9 @@ class Explorer:
                         self._put(state, slot, Pod(worker=self._no_worker)),
                     )
                 continue
-            if self.mode == "sidecar":
+            if pod.worker == "done":
+                pass
+            elif self.mode == "sidecar":
                 yield from self._sidecar(state, slot, pod, name)
             else:
                 yield from self._supervisor(state, slot, pod, name)
@@ -284,25 +303,39 @@ class Explorer:
             stored = pod._replace(epoch=max(pod.late, pod.epoch), late=0)
             yield f"{name} patched late", False, self._put(state, slot, stored)
         actual = {"running": "r", "failed": "f"}.get(pod.worker, "n")
-        if self.early and actual != pod.reported:
-            after = pod._replace(reported=actual)
-            yield f"{name} reported {actual}", False, self._put(state, slot, after)
+        if not self.early or pod.worker == "done":
+            actual = pod.reported
+        restarts = max(0, pod.starts - 1)
+        told = (restarts, restarts > 0 and pod.cause != 0, pod.strange)
+        if (actual, told) != (pod.reported, pod.told):
+            after = pod._replace(reported=actual, told=told)
+            yield f"{name} reported {actual} {told}", False, self._put(state, slot, after)
         if pod.deleting:
             yield f"{name} gone", False, self._put(state, slot, ())
 
-    def _agent_starts(self, state: State, pod: Pod) -> Pod:
+    def _agent_starts(self, state: State, slot: int, pod: Pod) -> State:
         newest = state.versions[-1]
         seen = observe((), newest.synced, newest.deprecated)
-        return pod._replace(agent=seen.barrier, seen=len(state.versions), patch=seen.patch)
+        if pod.starts and not pod.code and seen.barrier[2] > max(pod.epoch, pod.late) > 0:
+            # The barrier lifted while it was away: it must not join late, and opens an epoch.
+            state = state._replace(failures=state.failures + 1)
+        after = pod._replace(agent=seen.barrier, seen=len(state.versions), patch=seen.patch)
+        if self.counts:
+            after = after._replace(starts=pod.starts + 1, cause=pod.code)
+        return self._local(state, slot, after)
 
-    def _agent_ends(self, pod: Pod) -> Pod:
+    def _agent_ends(self, pod: Pod, code: int = 137) -> Pod:
         late = max(pod.late, pod.patch) if self.late else 0
-        return pod._replace(agent=(), seen=0, patch=0, late=late)
+        if not self.counts:
+            code = 0
+        return pod._replace(agent=(), seen=0, patch=0, late=late, code=code)
 
     def _runs(self, state: State, slot: int, epoch: int) -> None:
         """A worker starts; the protocol's safety."""
         for other, pod in enumerate(state.pods):
             if not pod or other == slot:
+                continue
+            if pod.worker == "done":
                 continue
             if 0 < pod.runs < epoch:
                 raise Violation(f"p{slot} starts {epoch} while p{other} runs {pod.runs}")
@@ -316,7 +349,7 @@ class Explorer:
             yield (
                 f"{name} agent starts",
                 False,
-                self._local(state, slot, self._agent_starts(state, pod)),
+                self._agent_starts(state, slot, pod),
             )
         if pod.agent and pod.seen < len(state.versions):
             version = state.versions[pod.seen]
@@ -341,6 +374,8 @@ class Explorer:
             )
         if pod.worker != "none" and (not pod.agent or pod.worker == "failed"):
             after = self._agent_ends(pod)._replace(worker="none", runs=0)
+            if self.counts:
+                after = after._replace(strange=pod.strange + 1)
             yield f"{name} containers end", False, self._local(state, slot, after)
 
     def _supervisor(
@@ -351,7 +386,7 @@ class Explorer:
                 yield (
                     f"{name} agent starts",
                     False,
-                    self._local(state, slot, self._agent_starts(state, pod)),
+                    self._agent_starts(state, slot, pod),
                 )
             return
         if pod.seen < len(state.versions):
@@ -390,7 +425,7 @@ class Explorer:
         if manager.queue:
             (slot, pod), *rest = manager.queue
             cached = state.versions[manager.seen - 1]
-            view, asked = see_pod(manager.view, cached, slot, pod, BUDGET)
+            view, asked = see_pod(manager.view, cached, slot, pod, self.budget)
             after = manager._replace(view=view, asked=manager.asked or asked, queue=tuple(rest))
             yield f"manager sees p{slot} {pod}", False, state._replace(manager=after)
         if manager.seen < len(state.versions):
@@ -407,7 +442,7 @@ class Explorer:
     def _pass(self, state: State, manager: Manager) -> tuple[State, Manager]:
         cached, stored = state.versions[manager.seen - 1], state.versions[-1]
         did = reconcile(
-            manager.view, cached, stored, BUDGET,
+            manager.view, cached, stored, self.budget,
             behind=manager.seen < len(state.versions), waiting=manager.wrote > manager.seen,
         )  # fmt: skip
         manager = manager._replace(view=did.view, asked=False)
@@ -420,8 +455,8 @@ class Explorer:
             raise Violation(f"the status becomes {new} after {stored}")
         if new.synced > 1 + state.failures:
             raise Violation(f"epoch {new.synced} after {state.failures} failures")
-        if new.failed:
-            raise Violation("the JobSet fails")
+        if new.failed and state.failures <= self.budget:
+            raise Violation(f"the JobSet fails after {state.failures} failures")
         versions = (*state.versions, new)
         return state._replace(versions=versions), manager._replace(wrote=len(versions))
 
@@ -431,7 +466,7 @@ class Explorer:
         one = state._replace(faults=state.faults + 1)
         bad = one._replace(failures=state.failures + 1)
         for slot, pod in enumerate(state.pods):
-            if not pod:
+            if not pod or pod.worker == "done":
                 continue
             name = f"p{slot}"
             if "fail" in kinds and pod.worker == "running":
@@ -450,6 +485,18 @@ class Explorer:
                     after = pod._replace(deleting=True)
                     yield f"{name} IS DELETED", True, self._put(bad, slot, after)
                 yield f"{name} NODE LOST", True, self._put(bad, slot, ())
+            idle = pod.worker in {"none", "waiting"} and not pod.deleting
+            if "quit" in kinds and pod.agent and idle:
+                # Several times by now: that many restarts would spend any budget.
+                after = self._agent_ends(pod, code=0)._replace(starts=pod.starts + 2)
+                yield f"{name} AGENT ENDS WITH 0", True, self._local(one, slot, after)
+            if "stranger" in kinds:
+                after = pod._replace(strange=pod.strange + 1)
+                yield f"{name} STRANGER CRASHES", True, self._local(one, slot, after)
+            running = pod.worker == "running" and pod.agent and not pod.deleting
+            if "succeed" in kinds and running and not full:
+                after = self._agent_ends(pod)._replace(worker="done", runs=0, reported="s")
+                yield f"{name} WORKER SUCCEEDS", True, self._put(one, slot, after)
         if "write" in kinds:
             yield "OTHER WRITE", True, one._replace(versions=(*one.versions, one.versions[-1]))
         if "takeover" in kinds and not state.old:
@@ -475,7 +522,7 @@ class Explorer:
 
 
 def _cached(pod: Pod | tuple[()]) -> tuple[Any, ...]:
-    return (pod.epoch, pod.reported, pod.deleting) if pod else ()
+    return (pod.epoch, pod.reported, pod.deleting, pod.told) if pod else ()
 
 
 def _reordered(manager: Manager, order: list[int], place_of: dict[int, int]) -> Manager:

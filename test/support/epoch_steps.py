@@ -4,8 +4,10 @@ For tests that try many orders of events. What the manager and an agent do at on
 by the real handlers, reconciler, barrier and worker rules, built from a small value and taken apart
 into one again. Equal values give equal results, so each is computed once.
 
-A pod, as a cache holds it, is ``()`` if there is none, or ``(epoch, worker, deleting)`` with the
-worker as its kubelet reports it: "n" (none), "r" (runs) or "f" (has failed).
+A pod, as a cache holds it, is ``()`` if there is none, or ``(epoch, worker, deleting, restarts)``
+with the worker as its kubelet reports it: "n" (none), "r" (runs), "f" (has failed) or "s" (has
+succeeded, as has the pod), and with the restarts of its agent, whether the latest was for a failure,
+and those of a container that the JobSet does not name, which always are.
 """
 
 from __future__ import annotations
@@ -52,6 +54,9 @@ class View(NamedTuple):
     ``fresh`` says of each cached pod whether it changed since the synced epoch was seen. ``cause``
     is an early failure: epoch and sign. ``synced`` and ``deprecated`` are the epochs that the ledger
     knows. ``failures`` are those that are not judged yet: the pod's slot, before and after.
+    ``crashes`` is what the ledger holds of containers that fail before the barrier lifts: whether
+    it has noted a status, up to which count a restart is the group's, how often each container of a
+    pod has failed, and the worst of them.
     """
 
     pods: tuple[tuple[Any, ...], ...]
@@ -60,6 +65,7 @@ class View(NamedTuple):
     synced: int = 0
     deprecated: int = 0
     failures: tuple[tuple[int, tuple[Any, ...], tuple[Any, ...]], ...] = ()
+    crashes: tuple[Any, ...] = (False, 0, (), ())
 
 
 class Pass(NamedTuple):
@@ -82,11 +88,12 @@ def jobset_of(version: Version, size: int, number: int, max_restarts: int) -> Jo
     if version.failed:
         status["conditions"] = [{"type": "Failed", "status": "True"}]
     container = {"name": "worker", "image": "w", "restartPolicyRules": RULES}
+    agent = {"name": "agent", "restartPolicy": "Always", "restartPolicyRules": RULES}
     data = jobset_json(
         replicated_job(
             "w",
             parallelism=size,
-            pod_spec={"containers": [container]},
+            pod_spec={"containers": [container], "initContainers": [agent]},
             job_spec={"backoffLimit": keys.INT32_MAX},
         ),
         failurePolicy={"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
@@ -119,7 +126,7 @@ def pod_of(slot: int, pod: tuple[Any, ...], number: int) -> ChildPod | None:
     """A pod with a resourceVersion; ``None`` for ``()``."""
     if not pod:
         return None
-    epoch, worker, deleting = pod
+    epoch, worker, deleting, (restarts, failed, strange) = pod
     state: dict[str, Any] = {}
     if worker == "r":
         state = {"running": {}}
@@ -141,9 +148,14 @@ def pod_of(slot: int, pod: tuple[Any, ...], number: int) -> ChildPod | None:
     }  # fmt: skip
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    ends = {"agent": (restarts, 137 if failed else 0), "mesh": (strange, 1)}
     status = {
-        "phase": "Running",
+        "phase": "Succeeded" if worker == "s" else "Running",
         "containerStatuses": [{"name": "worker", "state": state}],
+        "initContainerStatuses": [
+            {"name": name, "restartCount": count, "lastState": {"terminated": {"exitCode": code}}}
+            for name, (count, code) in ends.items()
+        ],
     }
     return decoded(ChildPod, {"metadata": meta, "status": status})
 
@@ -224,6 +236,8 @@ class _Manager:
         if view.synced:
             group.mark = SyncedMark(view.synced, MARK, self.clock.monotonic())
         group.deprecated = view.deprecated
+        group.noted, group.excused, crashed, crashes = view.crashes
+        group.crashed, group.crashes = dict(crashed), dict(crashes)
         self.failures = {_failure(*seen): seen for seen in view.failures}
         group.failures = list(self.failures)
         cause = Cause(view.cause[0], Sign(view.cause[1]), "p") if view.cause else None
@@ -246,6 +260,10 @@ class _Manager:
         return View(
             pods, fresh, cause, mark.epoch, self.group.deprecated,
             tuple(seen for seen in failures if seen is not None),
+            (
+                self.group.noted, self.group.excused, tuple(sorted(self.group.crashed.items())),
+                tuple(sorted(self.group.crashes.items())),
+            ),
         )  # fmt: skip
 
 

@@ -52,7 +52,11 @@ class Pod:
         self.index = index
         self.epoch = 0
         self.phase = "Running"
-        self.reported = "n"
+        self.reported: tuple[Any, ...] = ("n", 0, False, 0)
+        self.starts = 0
+        self.restarts = 0
+        self.code = self.cause = 0
+        self.strange = 0
         self.deleting = False
         self.barrier: Barrier | None = None
         self.seen = 0
@@ -67,6 +71,10 @@ class Pod:
     def alive(self) -> bool:
         """Whether it counts."""
         return self.phase == "Running"
+
+    def status(self, worker: str) -> tuple[Any, ...]:
+        """What the kubelet will report: the worker, restarts of the agent and of a stranger."""
+        return worker, self.restarts, self.restarts > 0 and self.cause != 0, self.strange
 
     @property
     def slot(self) -> tuple[str, int]:
@@ -85,7 +93,8 @@ class Pod:
         return evolve(pod, metadata=evolve(pod.metadata, resource_version=str(number)))
 
     def _json(self) -> dict[str, Any]:
-        state = {"r": {"running": {}}, "f": {"terminated": {"exitCode": 1}}, "n": {}}
+        states = {"r": {"running": {}}, "f": {"terminated": {"exitCode": 1}}, "n": {}}
+        worker, restarts, failed, strange = self.reported
         annotations = {keys.COMPLETION_INDEX_ANNOTATION: str(self.index)}
         if self.epoch:
             annotations[keys.EPOCH_ANNOTATION] = str(self.epoch)
@@ -99,10 +108,23 @@ class Pod:
         }  # fmt: skip
         if self.deleting:
             meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        container = {"name": "worker", "state": state[self.reported]}
+        container = {"name": "worker", "state": states[worker]}
+        agent = {
+            "name": "agent", "restartCount": restarts,
+            "lastState": {"terminated": {"exitCode": 137 if failed else 0}},
+        }  # fmt: skip
+        mesh = {
+            "name": "mesh",
+            "restartCount": strange,
+            "lastState": {"terminated": {"exitCode": 1}},
+        }
         return {
             "metadata": meta,
-            "status": {"phase": self.phase, "containerStatuses": [container]},
+            "status": {
+                "phase": self.phase,
+                "containerStatuses": [container],
+                "initContainerStatuses": [agent, mesh],
+            },
         }
 
 
@@ -122,9 +144,12 @@ class World:
         self.sidecar = mode == "sidecar"
         self.number = 1
         container = {"name": "worker", "image": "w", "restartPolicyRules": RULES}
+        agent = {"name": "agent", "restartPolicy": "Always", "restartPolicyRules": RULES}
+        self.max_restarts = max_restarts
         self.object = jobset_json(
             replicated_job(
-                "w", jobs, parallelism=pods, pod_spec={"containers": [container]},
+                "w", jobs, parallelism=pods,
+                pod_spec={"containers": [container], "initContainers": [agent]},
                 job_spec={"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"},
             ),
             failurePolicy={"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
@@ -142,6 +167,7 @@ class World:
         self.changes = 0
         self.hasty = False
         self.reached: dict[tuple[str, int], int] = {}
+        self.done: dict[str, set[int]] = {}
         self.trace: list[str] = []
         self.jobset: JobSet
         self.store_jobset()
@@ -162,6 +188,10 @@ class World:
             assert now[1] >= before[1], f"status goes back from {before} to {now}"
             assert now[0] <= before[0] + 1, f"an epoch is left out from {before} to {now}"
         assert now[1] <= now[0], f"an epoch is deprecated before it was synced: {now}"
+        end = finished(status.conditions)
+        if end is not None and end.type == "Failed":
+            paid = self.failures + (self.changes if self.hasty else 0)
+            assert paid > self.max_restarts, f"failed after {paid} failures: {end.message}"
         if not self.history or self.history[-1] != now:
             self.history.append(now)
         for manager in self.managers:
@@ -239,11 +269,12 @@ class World:
                 yield f"{name} worker starts", lambda: self._runs(pod, self._epoch_of(pod))
             if (pod.runs or pod.failed or pod.probed) and (pod.barrier is None or pod.failed):
                 yield f"{name} containers end", lambda: self._containers_end(pod)
-            actual = "f" if pod.failed else "r" if pod.runs else "n"
-            if actual != pod.reported:
-                yield f"{name} reported {actual}", lambda: self._report(pod, actual)
         elif pod.worker.phase in {Phase.STOPPING, Phase.CLEARING}:
             yield f"{name} worker gone", lambda: self._worker_gone(pod)
+        worker = "n" if not self.sidecar else "f" if pod.failed else "r" if pod.runs else "n"
+        actual = pod.status(worker)
+        if actual != pod.reported:
+            yield f"{name} reported {actual}", lambda: self._report(pod, actual)
         if pod.deleting:
             yield f"{name} gone", lambda: self.store_pod(pod, gone=True)
 
@@ -266,11 +297,12 @@ class World:
             return f"{name} ends {unwanted[0].name}", lambda: self._delete(unwanted[0])
         if idle:
             return None
-        taken = {pod.index for pod in pods if pod.phase != "Failed"}
+        finished = self.done.get(job["metadata"]["uid"], set())
+        taken = {pod.index for pod in pods if pod.phase != "Failed"} | finished
         missing = [index for index in range(size) if index not in taken]
         if missing:
             return f"{name} makes a pod", lambda: self._make(job, missing[0])
-        done = sum(pod.phase == "Succeeded" and pod.index < size for pod in pods)
+        done = sum(index < size for index in finished)
         if done != status.get("succeeded", 0):
             return f"{name} counts", lambda: self._count(name, done, size)
         return None
@@ -281,10 +313,14 @@ class World:
             ("OTHER WRITE", self.store_jobset),
             ("TAKEOVER", self._take_over),
             ("SUSPEND/RESUME", self._suspend),
-            ("RESIZE", self._resize),
             ("SUSPEND/RESUME AT REST", lambda: self._at_rest(self._suspend)),
-            ("RESIZE AT REST", lambda: self._at_rest(self._resize)),
         ]
+        if not self.done:  # a finished Job has its size for ever
+            out += [
+                ("RESIZE", self._resize),
+                ("RESIZE AT REST", lambda: self._at_rest(self._resize)),
+            ]
+        out += self.probes()
         for pod in self.pods.values():
             if not pod.alive:
                 continue
@@ -304,7 +340,43 @@ class World:
             out.append(("NODE LOST", self._node_lost))
         return out
 
+    def harmless(self) -> list[Move]:
+        """What happens without anybody's fault: strangers crash, workers succeed."""
+        out: list[Move] = [("OTHER WRITE", self.store_jobset), ("TAKEOVER", self._take_over)]
+        for pod in self.pods.values():
+            if not pod.alive:
+                continue
+            name = pod.name
+            out.append((f"{name} STRANGER CRASHES", lambda pod=pod: self._stranger(pod)))
+            works = pod.barrier is not None and pod.runs and not pod.failed
+            if works and not pod.deleting and not self.resizing:
+                out.append((f"{name} WORKER SUCCEEDS", lambda pod=pod: self._succeed(pod)))
+        return out
+
+    def probes(self) -> list[Move]:
+        """The same, and agents that their startup probes end."""
+        out = self.harmless()
+        for pod in self.pods.values():
+            idle = not (pod.runs or pod.probed or pod.failed or pod.deleting)
+            if pod.alive and pod.barrier is not None and idle:
+                out.append((f"{pod.name} AGENT ENDS WITH 0", lambda pod=pod: self._quit(pod)))
+        return out
+
     # ---- pods ------------------------------------------------------------------------------------
+
+    def _stranger(self, pod: Pod) -> None:
+        pod.strange += 1
+
+    def _quit(self, pod: Pod) -> None:
+        """The agent is ended by its probe before anything runs, and starts again alone."""
+        self._agent_ends(pod)
+        pod.code, pod.worker = 0, Worker(Rules())
+
+    def _succeed(self, pod: Pod) -> None:
+        self._agent_ends(pod)
+        pod.runs, pod.phase = 0, "Succeeded"
+        self.done.setdefault(pod.job_uid, set()).add(pod.index)
+        self.store_pod(pod)
 
     def _make(self, job: Mapping[str, Any], index: int) -> None:
         self.made += 1
@@ -313,9 +385,12 @@ class World:
         self.store_pod(pod)
 
     def _agent_starts(self, pod: Pod) -> None:
+        pod.restarts, pod.starts, pod.cause = pod.starts, pod.starts + 1, pod.code
         pod.barrier = Barrier(uid="js-uid")
         pod.seen = len(self.history)
         self._obey(pod, pod.barrier.observe("js-uid", *self.history[-1]))
+        if pod.starts > 1 and pod.code == 0 and pod.barrier.epoch > max(pod.epoch, pod.late) > 0:
+            self.failures += 1  # the barrier lifted while it was away: it must not join late
 
     def _agent_sees(self, pod: Pod) -> None:
         assert pod.barrier is not None
@@ -388,9 +463,12 @@ class World:
             assert not 0 < other.epoch < epoch, f"{other.name} is only at {other.epoch}"
         if self.resizing:
             return  # who belongs to the group is being changed
-        for name in self.jobs:
+        for name, current in self.jobs.items():
+            done = self.done.get(current["metadata"]["uid"], set())
             for index in range(item["template"]["spec"]["parallelism"]):
                 slot = (name, index)
+                if index in done:
+                    continue
                 assert self.reached.get(slot, 0) >= epoch, f"{slot} never came to {epoch}"
 
     def _report(self, pod: Pod, actual: str) -> None:
@@ -400,10 +478,12 @@ class World:
     def _agent_ends(self, pod: Pod) -> None:
         pod.late, pod.patch = max(pod.late, pod.patch), 0
         pod.barrier = None
+        pod.code = 137
 
     def _containers_end(self, pod: Pod) -> None:
         self._agent_ends(pod)
         pod.runs, pod.failed, pod.probed = 0, False, False
+        pod.strange += 1
 
     def _fail(self, pod: Pod) -> None:
         self.failures += 1
@@ -435,6 +515,8 @@ class World:
     def _node_lost(self) -> None:
         """Half of the pods, at once."""
         for pod in list(self.pods.values())[::2]:
+            if pod.phase == "Succeeded":
+                continue  # its Job's finalizer keeps it until it is counted
             if pod.alive:
                 self.failures += 1
             self.store_pod(pod, gone=True)
@@ -551,9 +633,10 @@ class World:
             return
         pods = [pod for pod in self.pods.values() if pod.alive]
         expected = expected_pods(self.jobset)
+        done = sum(len(self.done.get(job["metadata"]["uid"], ())) for job in self.jobs.values())
 
-        assert len(pods) == expected
-        assert {pod.runs for pod in pods} == {status.synced_epoch}
+        assert len(pods) == expected - done
+        assert {pod.runs for pod in pods} <= {status.synced_epoch}
         assert status.deprecated_epoch < status.synced_epoch
         spent = account(self.jobset, status.synced_epoch, expected).spent
         # Who suspends or resizes before the last change is carried out may pay for it.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
@@ -202,6 +202,22 @@ class FailedContainer:
     reason: str = ""
 
 
+class ContainerRestarts(NamedTuple):
+    """That a container was restarted, so many ``times``.
+
+    ``failed`` says whether the latest restart was for a failure; one that ended with 0 had none.
+    """
+
+    name: str
+    times: int
+    failed: bool
+
+
+@lru_cache(maxsize=1024)
+def _shared_restarts(restarts: tuple[ContainerRestarts, ...]) -> tuple[ContainerRestarts, ...]:
+    return restarts
+
+
 @wire
 class ChildPodStatus:
     """The pod's phase, and a digest of its containers' statuses, which are not kept themselves.
@@ -217,9 +233,8 @@ class ChildPodStatus:
             again yet, the first to end in front.
         waiting: why the pod does not run: that of the first container that waits, or why it is not
             scheduled.
-        restarts: highest restart count of a container, init containers included, whose latest end
-            was a failure; one that ended with 0 was not at fault.
-        restarts_of: that container.
+        restarts: containers that were restarted, init containers included; shared by the pods that
+            have the same.
         group_started: whether the pod counts as started for group scheduling (KEP-498).
         conditions: empty once decoded, as are the two that follow.
     """
@@ -229,8 +244,7 @@ class ChildPodStatus:
     running: str = ""
     failed: tuple[FailedContainer, ...] = ()
     waiting: str = ""
-    restarts: int = 0
-    restarts_of: str = ""
+    restarts: tuple[ContainerRestarts, ...] = ()
     group_started: bool = False
     conditions: tuple[_PodCondition, ...] = ()
     init_container_statuses: tuple[_ContainerStatus, ...] = ()
@@ -248,7 +262,7 @@ class ChildPodStatus:
                 if condition.type == "PodScheduled" and condition.status == "False":
                     put(self, "waiting", condition.reason)
             put(self, "conditions", ())
-        _intern(self, "phase", "reason", "running", "waiting", "restarts_of")
+        _intern(self, "phase", "reason", "running", "waiting")
 
     def _digest(self) -> None:
         put = object.__setattr__
@@ -265,15 +279,19 @@ class ChildPodStatus:
         if ended:
             ended.sort(key=_moment)
             put(self, "failed", tuple([failed for _, failed in ended]))
+        restarts = []
         for status in (*self.init_container_statuses, *ordinary):
             state = status.state
             if state.waiting is not None and not self.waiting:
                 put(self, "waiting", state.waiting.reason)
-            if status.restart_count > self.restarts and (state.failed or status.last_state.failed):
-                put(self, "restarts", status.restart_count)
-                put(self, "restarts_of", status.name)
+            if status.restart_count:
+                # The end before the latest start is the last state's, if the kubelet knows it.
+                before = state if status.last_state.terminated is None else status.last_state
+                restarts.append(ContainerRestarts(status.name, status.restart_count, before.failed))
             if status.at_barrier:
                 put(self, "group_started", True)
+        if restarts:
+            put(self, "restarts", _shared_restarts(tuple(restarts)))
 
 
 def _moment(item: tuple[str, FailedContainer]) -> str:

@@ -412,10 +412,19 @@ class InPlaceRestartStatus:
     container_restarts: int = field(
         default=0,
         description=(
-            "Highest restart count of a container when deprecatedEpoch was written; what comes on "
-            "top before the barrier lifts is bounded by maxRestarts."
+            "Highest restart count of a container when deprecatedEpoch was written: the next "
+            "restart of each container belongs to that of the group."
         ),
     )
+    crashes: int = field(
+        default=0,
+        description=(
+            "How often the container that failed most has done so since then, with the barrier "
+            "still closed; bounded by maxRestarts."
+        ),
+    )
+    crashing_pod: str = field(default="", description="The pod of that container.")
+    crashing_container: str = field(default="", description="The name of that container.")
 
 
 @wire

@@ -184,4 +184,7 @@ def _in_place_restart_json(record: InPlaceRestartStatus) -> dict[str, Any]:
         "jobRestarts": record.job_restarts,
         "resumeTime": None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "containerRestarts": record.container_restarts,
+        "crashes": record.crashes,
+        "crashingPod": record.crashing_pod,
+        "crashingContainer": record.crashing_container,
     }

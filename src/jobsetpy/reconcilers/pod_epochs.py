@@ -175,13 +175,8 @@ class PodEpochsReconciler:
     def _note_status(
         self, group: AttemptKey, status: JobSetStatus, version: int | None = None
     ) -> None:
-        self.ledger.note_status(
-            group,
-            status.synced_epoch,
-            status.deprecated_epoch,
-            self.ledger.newest_version if version is None else version,
-            self._clock.monotonic(),
-        )
+        known = self.ledger.newest_version if version is None else version
+        self.ledger.note_status(group, status, known, self._clock.monotonic())
 
     def _keep(self, key: rt.ObjectKey, memory: EpochMemory | None) -> None:
         old, new = self._memories.of(key), memory or _NOTHING

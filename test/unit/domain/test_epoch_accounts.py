@@ -8,10 +8,11 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.epochs.accounts import account
-from jobsetpy.domain.epochs.decision import Histogram, decide_epochs, needs_decision
+from jobsetpy.domain.epochs.decision import Crash, Histogram, decide_epochs, needs_decision
 from jobsetpy.domain.epochs.failures import Cause, Sign
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
+AGENT_ENV = [{"name": name, "value": "x"} for name in ("POD_NAME", "JOBSET_NAME")]
 T1, T2 = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"
 
 
@@ -27,7 +28,15 @@ def jobset(synced=1, deprecated=0, *, record=None, pods=4, max_restarts=10, **st
     status = {
         "syncedEpoch": synced, "deprecatedEpoch": deprecated, "inPlaceRestart": stored, **status
     }  # fmt: skip
-    item = replicated_job("a", 1, parallelism=pods)
+    pod_spec = {
+        "containers": [{"name": "worker"}],
+        "initContainers": [
+            {"name": "fetch"},
+            {"name": "logs", "restartPolicy": "Always"},
+            {"name": "agent", "restartPolicy": "Always", "env": AGENT_ENV},
+        ],
+    }
+    item = replicated_job("a", 1, parallelism=pods, pod_spec=pod_spec)
     return decoded(JobSet, jobset_json(item, failurePolicy=policy, status=status))
 
 
@@ -208,39 +217,65 @@ class TestEarly:
         assert 0 == account(whole, 2, 4).spent
 
 
-# status, epochs, restart counts, whether the JobSet fails, with at most two restarts
+# status, epochs, worst crashes by container, whether the JobSet fails, with at most two restarts
 CRASHES = {
     "none": (jobset(0, 0, max_restarts=2), {}, {}, False),
-    "as many as are allowed": (jobset(0, 0, max_restarts=2), {1: 1}, {2: 3}, False),
-    "before the first barrier": (jobset(0, 0, max_restarts=2), {1: 1}, {1: 2, 3: 1}, True),
-    "before any agent reported": (jobset(0, 0, max_restarts=2), {}, {3: 1}, True),
-    "workers run": (jobset(2, 1, max_restarts=2), {2: 4}, {9: 1}, False),
-    "the restart's own": (
-        jobset(2, 2, max_restarts=2, record={"containerRestarts": 7}),
-        {3: 2, 2: 2},
-        {10: 1, 8: 1},
+    "as many as are allowed": (jobset(0, 0, max_restarts=2), {1: 1}, {"worker": 2}, False),
+    "before the first barrier": (jobset(0, 0, max_restarts=2), {1: 1}, {"worker": 3}, True),
+    "before any agent reported": (jobset(0, 0, max_restarts=2), {}, {"worker": 3}, True),
+    "an agent": (jobset(0, 0, max_restarts=2), {}, {"agent": 3, "worker": 1}, True),
+    "what runs before the workers": (jobset(0, 0, max_restarts=2), {}, {"fetch": 3}, True),
+    "a container that the JobSet does not name": (
+        jobset(0, 0, max_restarts=2),
+        {1: 1},
+        {"istio-proxy": 99},
         False,
     ),
-    "too many on top": (
-        jobset(2, 2, max_restarts=2, record={"containerRestarts": 7}),
+    "a sidecar beside the agent": (jobset(0, 0, max_restarts=2), {1: 1}, {"logs": 99}, False),
+    "workers run": (jobset(2, 1, max_restarts=2), {2: 4}, {"worker": 9}, False),
+    "during a restart": (jobset(2, 2, max_restarts=2), {3: 2, 2: 2}, {"worker": 3}, True),
+    "counted by another manager": (
+        jobset(2, 2, max_restarts=2, record={"crashes": 3, "crashingPod": "p"}),
         {3: 2, 2: 2},
-        {11: 1},
+        {},
         True,
     ),
-    "Jobs were recreated": (jobset(2, 1, max_restarts=2), {}, {3: 1}, True),
+    "Jobs were recreated": (jobset(2, 1, max_restarts=2), {}, {"worker": 3}, True),
 }
+
+
+def crashes(counts):
+    """Worst crashes, as the ledger has them."""
+    return {("a", name): Crash(count, "p", name) for name, count in counts.items()}
 
 
 @pytest.mark.parametrize("case", CRASHES)
 def test_restarts_before_the_barrier(case):
     """A container that keeps failing does not hold its group for ever."""
-    observed, epochs, restarts, expected = CRASHES[case]
-    pods = Histogram(epochs, restarts=restarts)
+    observed, epochs, counts, expected = CRASHES[case]
+    pods = Histogram(epochs, crashes=crashes(counts))
     decision = decide_epochs(observed, pods)
 
     assert expected is (decision.failed is not None)
-    assert (max(restarts) if expected else 0) == decision.crashed
     assert needs_decision(observed, pods) is (not decision.empty)
+
+
+def test_crashes_are_noted_for_the_next_manager():
+    """Once for each that is worse than those before, and not beyond the barrier."""
+    observed = jobset(2, 2, max_restarts=5)
+    decision = decide_epochs(observed, Histogram({3: 2, 2: 2}, crashes=crashes({"worker": 2})))
+    noted = stored(observed, decision)
+    record = noted.status.in_place_restart
+
+    assert (2, "p", "worker") == (record.crashes, record.crashing_pod, record.crashing_container)
+    again = Histogram({3: 2, 2: 2}, crashes=crashes({"worker": 2}))
+    assert decide_epochs(noted, again).empty
+    assert not needs_decision(noted, again)
+    synced = stored(noted, decide_epochs(noted, Histogram({3: 4})))
+    assert (0, "") == (
+        synced.status.in_place_restart.crashes,
+        synced.status.in_place_restart.crashing_pod,
+    )
 
 
 def test_the_first_write_of_a_restart_notes_the_restart_counts():

@@ -311,7 +311,9 @@ class TestDigest:
 
         assert 1 == len(self.status(init=[one], ordinary=[one]).failed)
 
-    @pytest.mark.parametrize(("last", "expected"), [(1, 4), (137, 4), (0, 0), (None, 0)])
+    @pytest.mark.parametrize(
+        ("last", "expected"), [(1, True), (137, True), (0, False), (None, False)]
+    )
     def test_restarts_count_after_failures(self, last, expected):
         """A container whose latest end was no failure was not restarted for one."""
         one = container("agent", running=True, restarts=4)
@@ -319,8 +321,13 @@ class TestDigest:
             one["lastState"] = {"terminated": {"exitCode": last}}
         status = self.status(init=[one])
 
-        assert expected == status.restarts
-        assert ("agent" if expected else "") == status.restarts_of
+        assert (("agent", 4, expected),) == status.restarts
+
+    def test_restarts_are_shared(self):
+        """Pods that went through the same restarts hold the same value."""
+        one = container("agent", running=True, restarts=4)
+
+        assert self.status(init=[one]).restarts is self.status(init=[one]).restarts
 
     def test_why_it_waits(self):
         """What the first container waits for, or why the pod is not scheduled."""

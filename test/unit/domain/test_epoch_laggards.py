@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
@@ -9,18 +11,22 @@ from jobsetpy.domain.epochs.laggards import MAX_NAMED, laggards
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 
-def jobset(replicas=2, parallelism=4):
+def jobset(replicas=2, parallelism=4, rules=()):
     """A JobSet of eight pods."""
     item = replicated_job("w", replicas, parallelism=parallelism)
-    return decoded(JobSet, jobset_json(item))
+    policy = {"restartStrategy": "InPlaceRestart", "rules": [*rules]}
+    return decoded(JobSet, jobset_json(item, failurePolicy=policy))
 
 
-def job(index=0, *, parallelism=4, suspend=None, succeeded=0):
+def job(index=0, *, parallelism=4, suspend=None, succeeded=0, failed=False):
     """One of its Jobs."""
     meta = {"name": f"js-w-{index}", "uid": f"j{index}",
             "labels": {keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: str(index)}}  # fmt: skip
     spec = {"parallelism": parallelism, "suspend": suspend}
-    return decoded(Job, {"metadata": meta, "spec": spec, "status": {"succeeded": succeeded}})
+    status = {"succeeded": succeeded}
+    if failed:
+        status["conditions"] = [{"type": "Failed", "status": "True"}]
+    return decoded(Job, {"metadata": meta, "spec": spec, "status": status})
 
 
 def pod(name, epoch=2, *, owner=0, node="n1", waiting="", deleting=False, phase="Running"):
@@ -100,6 +106,23 @@ def test_succeeded_and_failed_pods():
     assert found.message == (
         "1 of 6 pods has not come to epoch 2 for more than 60 s: job 'js-w-0' lacks 1 pod"
     )
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_job_that_failed(stays):
+    """Nobody waits for its pods if the failure policy leaves it failed; else it is made anew."""
+    rules = [{"name": "r", "action": "FailJob"}] if stays else []
+    of = jobset(rules=rules)
+    pods = group(pod("p", 1), first=3, second=0)
+    found = laggards(of, [job(), job(1, succeeded=1, failed=True)], pods, 2, 60.0)
+
+    if stays:
+        assert found.message.startswith("1 of 4 pods has not come to epoch 2")
+        assert "lacks" not in found.message
+    else:
+        assert found.message.startswith("4 of 7 pods have not come to epoch 2")
+        assert found.message.endswith("job 'js-w-1' lacks 3 pods")
+    assert (1 if stays else 4) == found.missing
 
 
 def test_pods_too_many():

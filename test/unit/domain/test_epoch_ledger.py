@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.jobset import ChildPod, InPlaceRestartStatus, JobSetStatus
 from jobsetpy.domain.epochs.ledger import MAX_FAILURES, EpochLedger, Notes
 from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded
@@ -15,7 +16,7 @@ from jobsetpy.testing.jobsets import decoded
 GROUP = AttemptKey("ns", "js-name", "js", 0)
 
 
-def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False, restarts=0):
+def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False, restarts=0, code=1):
     """A pod of a Job."""
     meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": {}}
     if epoch is not None:
@@ -26,7 +27,7 @@ def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False, r
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     status = {"phase": phase}
     if restarts:
-        ended = {"terminated": {"exitCode": 1}}
+        ended = {"terminated": {"exitCode": code}}
         one = {"name": "c", "restartCount": restarts, "lastState": ended}
         status["containerStatuses"] = [one]
     return decoded(ChildPod, {"metadata": meta, "status": status})
@@ -324,6 +325,87 @@ def test_nothing_is_left_when_all_is_gone():
     assert 0 == len(book)
 
 
+def status(synced, deprecated, **record):
+    """A JobSet's status."""
+    return JobSetStatus(
+        synced_epoch=synced,
+        deprecated_epoch=deprecated,
+        in_place_restart=InPlaceRestartStatus(**record),
+    )
+
+
+class TestCrashes:
+    """A container that fails again and again while the barrier is closed."""
+
+    def book(self, synced=0, deprecated=0, **record):
+        """A ledger that knows where the group stands."""
+        out = ledger()
+        out.note_status(GROUP, status(synced, deprecated, **record), 0, 0.0)
+        return out
+
+    def crash(self, book, *counts, name="p", code=1, epoch=1):
+        """A container is restarted, so often after each other; the worst crash of the group."""
+        for before, after in pairwise(counts):
+            old = pod(name, epoch, restarts=before, code=code)
+            book.pod_changed(old, pod(name, epoch, restarts=after, code=code))
+        return [tuple(crash) for crash in book.histogram(GROUP).crashes.values()]
+
+    def test_each_failure_counts(self):
+        """Before the first start every one does, and the worst pod is named."""
+        book = self.book()
+
+        assert [(3, "p", "c")] == self.crash(book, 0, 1, 2, 3)
+        assert [(3, "p", "c")] == self.crash(book, 0, 1, 2, name="q")
+
+    def test_restarts_that_ended_with_0_do_not(self):
+        """Neither then nor when the container fails at last."""
+        book = self.book()
+
+        assert [] == self.crash(book, *range(21), code=0)
+        assert [(1, "p", "c")] == self.crash(book, 20, 21)
+
+    def test_several_at_once_are_one(self):
+        """Only the latest of them is known to be a failure."""
+        assert [(1, "p", "c")] == self.crash(self.book(), 0, 9)
+
+    def test_the_restart_of_the_group_is_not_counted(self):
+        """It restarts each container once; a manager that has not seen it knows by the count."""
+        book = self.book(1, 1, container_restarts=4)
+
+        assert [] == self.crash(book, 4, 5)
+        assert [(2, "p", "c")] == self.crash(book, 5, 6, 7)
+        assert [(2, "p", "c")] == self.crash(book, 1, 2, 3, name="q")
+        assert [(1, "r", "c")] == self.crash(self.book(1, 1, container_restarts=4), 5, 6, name="r")
+
+    def test_while_workers_run_nothing_counts(self):
+        """Whatever fails then opens an epoch or is nobody's business."""
+        book = self.book(1, 0)
+        book.pod_changed(None, pod("other", 1))
+
+        assert [] == self.crash(book, 0, 1, 2, 3)
+
+    def test_a_new_epoch_begins_anew(self):
+        """Each restart of the group has its own count."""
+        book = self.book()
+        self.crash(book, 0, 1, 2)
+        book.note_status(GROUP, status(1, 0), 0, 0.0)
+
+        assert {} == book.histogram(GROUP).crashes
+
+    def test_another_manager_goes_on_counting(self):
+        """What the one before counted is in the JobSet's status."""
+        record = {"crashes": 2, "crashing_pod": "p", "crashing_container": "c"}
+        book = self.book(1, 1, container_restarts=1, **record)
+
+        assert [(3, "p", "c")] == self.crash(book, 3, 4)
+
+    def test_a_pod_of_others(self):
+        """Crashes of pods whose Job is not known are nobody's."""
+        old = pod(restarts=1, owner="other")
+
+        assert self.book().pod_changed(old, pod(restarts=2, owner="other")) is None
+
+
 class TestNotes:
     def failed(self, name="p", epoch=1):
         """A pod before and after its failure."""
@@ -334,7 +416,7 @@ class TestNotes:
         book = ledger()
         assert GROUP == book.pod_changed(*self.failed("a"), 3.0)
         seen = book.notes(GROUP)
-        book.note_status(GROUP, 1, 0, 0, 0.0)
+        book.note_status(GROUP, status(1, 0), 0, 0.0)
         book.pod_changed(*self.failed("b"), 4.0)
         book.forget_notes(GROUP, seen)
 
@@ -355,19 +437,19 @@ class TestNotes:
     def test_failures_newer_than_the_known_epoch_are_kept(self):
         """They are judged when the JobSet's cache has come so far."""
         book = ledger()
-        book.note_status(GROUP, 1, 0, 0, 0.0)
+        book.note_status(GROUP, status(1, 0), 0, 0.0)
         book.pod_changed(*self.failed("a", 2))
         book.forget_notes(GROUP, book.notes(GROUP))
         assert 1 == len(book.notes(GROUP).failures)
 
-        book.note_status(GROUP, 2, 1, 0, 0.0)
+        book.note_status(GROUP, status(2, 1), 0, 0.0)
         book.forget_notes(GROUP, book.notes(GROUP))
         assert () == book.notes(GROUP).failures
 
     def test_an_epoch_that_is_over_has_no_failures(self):
         """All its pods end, one after the other."""
         book = ledger()
-        book.note_status(GROUP, 1, 1, 0, 0.0)
+        book.note_status(GROUP, status(1, 1), 0, 0.0)
 
         book.pod_changed(*self.failed("a", 1))
         assert () == book.notes(GROUP).failures

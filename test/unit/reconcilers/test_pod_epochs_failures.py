@@ -349,6 +349,90 @@ async def test_it_is_bounded_over_several_managers(rig):
     assert ("True", keys.REACHED_MAX_RESTARTS_REASON) == rig.condition("Failed")
 
 
+def show_all(rig, name, agent=(0, None), worker=(0, None), mesh=(0, None)):
+    """The kubelet tells how often the containers of a pod were restarted, and of their last ends."""
+
+    def one(container, restarts, last):
+        found = {"name": container, "state": WAITING, "restartCount": restarts}
+        if last is not None:
+            found["lastState"] = {"terminated": {"exitCode": last, "finishedAt": None}}
+        return found
+
+    sidecars = [one("jobset-agent", *agent), one("istio-proxy", *mesh)]
+    rig.world.set_status(
+        "pods", name, initContainerStatuses=sidecars, containerStatuses=[one("worker", *worker)]
+    )
+
+
+def with_agent(jobs=2, pods=2):
+    """A ReplicatedJob whose pods have an agent as a sidecar."""
+    out = item(jobs, pods)
+    rules = [RULE]
+    agent = {"name": "jobset-agent", "restartPolicy": "Always", "restartPolicyRules": rules}
+    out["template"]["spec"]["template"]["spec"]["initContainers"] = [agent]
+    return out
+
+
+async def test_restarts_without_a_failure_are_not_charged_later(rig):
+    """An agent that its probe ended often is killed once, with its group: that is one restart."""
+    async with rig.manager():
+        rig.create(with_agent(), failurePolicy=policy(max_restarts=10))
+        await rig.settle()
+        names = rig.run_pods(2)
+        for count in range(1, 21):
+            show_all(rig, names[0], agent=(count, 0))
+            await rig.settle(0.1)
+        await come(rig, names, 1)
+        show(rig, names[1], ended(1))
+        await rig.settle()
+        assert (1, 1) == rig.epochs()
+
+        show_all(rig, names[0], agent=(21, 137), worker=(1, 137))
+        await rig.settle()
+        assert rig.condition("Failed") is None
+        await come(rig, names, 2)
+
+
+async def test_a_stranger_that_crashes_is_not_charged(rig):
+    """A mesh's sidecar, which the JobSet does not name, may crash while others wait for a node."""
+    async with rig.manager():
+        rig.create(with_agent(), failurePolicy=policy(max_restarts=2))
+        await rig.settle()
+        names = rig.run_pods(2)
+        for count in range(1, 9):
+            show_all(rig, names[0], mesh=(count, 1))
+            await rig.settle(0.1)
+
+        assert rig.condition("Failed") is None
+        assert [] == rig.status_writes()[1:]
+        await come(rig, names, 1)
+
+
+async def test_each_pod_has_its_own_count(rig):
+    """What one pod went through before a restart hides nothing of another's crashes."""
+    async with rig.manager():
+        rig.create(with_agent(), failurePolicy=policy(max_restarts=3))
+        await rig.settle()
+        names = rig.run_pods(2)
+        for count in range(1, 21):
+            show_all(rig, names[0], agent=(count, 0))
+        await come(rig, names, 1)
+        show(rig, names[1], ended(1))
+        await rig.settle()
+        for count in range(1, 5):
+            assert rig.condition("Failed") is None
+            show_all(rig, names[1], agent=(count, 137))
+            await rig.settle()
+        show_all(rig, names[1], agent=(5, 137))
+        await rig.settle()
+
+        assert ("True", keys.REACHED_MAX_RESTARTS_REASON) == rig.condition("Failed")
+        assert (
+            "jobset failed due to reaching max number of restarts: container 'jobset-agent' of pod "
+            f"{names[1]!r} was restarted 4 times before all pods had come to epoch 2"
+        ) == message(rig, "Failed")
+
+
 async def test_a_barrier_that_stays_closed(rig):
     """After a minute the pods that hold it are named; when it lifts, that is over."""
     async with rig.manager():

@@ -16,7 +16,9 @@ each epoch is charged once, whatever crashes in between.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any, Final
 
 import attrs
 
@@ -25,7 +27,13 @@ from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.domain.jobs import budget
 
-NO_RECORD = InPlaceRestartStatus()
+NO_RECORD: Final = InPlaceRestartStatus()
+
+NO_CRASH: Final[Mapping[str, Any]] = {
+    "crashes": 0,
+    "crashing_pod": "",
+    "crashing_container": "",
+}
 
 
 def record_of(jobset: JobSet) -> InPlaceRestartStatus:
@@ -93,7 +101,21 @@ def on_deprecate(jobset: JobSet, charged: Account, container_restarts: int) -> I
         charged: the epoch that is opened.
         container_restarts: highest restart count of a container now.
     """
-    return evolve(_charge(jobset, charged), container_restarts=container_restarts)
+    return evolve(_charge(jobset, charged), container_restarts=container_restarts, **NO_CRASH)
+
+
+def on_crash(jobset: JobSet, crashes: int, pod: str, container: str) -> InPlaceRestartStatus:
+    """The record to store when a container has crashed before the barrier lifted.
+
+    Args:
+        jobset: with the record so far.
+        crashes: how often.
+        pod: its pod.
+        container: its name.
+    """
+    return evolve(
+        record_of(jobset), crashes=crashes, crashing_pod=pod, crashing_container=container
+    )
 
 
 def on_sync(jobset: JobSet, charged: Account, expected: int) -> InPlaceRestartStatus:
@@ -110,6 +132,7 @@ def on_sync(jobset: JobSet, charged: Account, expected: int) -> InPlaceRestartSt
         restarts=jobset.status.restarts,
         job_restarts=_job_restarts(jobset),
         resume_time=_resumed_at(jobset),
+        **NO_CRASH,
     )
 
 

@@ -12,7 +12,7 @@ Epochs start at 1. Both numbers only ever grow. What restarts cost is in ``epoch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -20,7 +20,15 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.domain import conditions as cond
-from jobsetpy.domain.epochs.accounts import Account, account, on_deprecate, on_sync, record_of
+from jobsetpy.domain.epochs.accounts import (
+    Account,
+    account,
+    on_crash,
+    on_deprecate,
+    on_sync,
+    record_of,
+)
+from jobsetpy.domain.epochs.containers import charged_containers
 from jobsetpy.domain.epochs.failures import Cause
 from jobsetpy.domain.jobs.failure_policy import FAIL_JOB
 from jobsetpy.domain.membership import is_ours
@@ -55,6 +63,17 @@ class InvalidEpoch:
     text: str
 
 
+class Crash(NamedTuple):
+    """A container of a pod that failed so often before the barrier lifted.
+
+    The one restart of every container that belongs to a restart of the group is not counted.
+    """
+
+    times: int
+    pod: str
+    container: str
+
+
 @attrs.frozen
 class Histogram:
     """The pods of a JobSet's current Jobs, counted.
@@ -63,10 +82,12 @@ class Histogram:
         epochs: how many live pods are at each epoch; no zero counts.
         succeeded: how many pods have left the group by succeeding.
         first: a pod that was seen early at each epoch, as far as that is known.
-        restarts: how many live pods have had a container restarted so often after a failure, for
+        restarts: how many live pods have had a container restarted so often, whatever for, for
             each number above 0.
         lost: how many pods failed Jobs have taken with them, besides those that succeeded.
         leaving: how many of those that are at an epoch are being deleted.
+        crashes: the worst crash since the barrier closed, by ReplicatedJob and container; those of
+            containers that the JobSet does not name as well.
     """
 
     epochs: Mapping[int, int] = attrs.field(factory=dict)
@@ -75,6 +96,7 @@ class Histogram:
     restarts: Mapping[int, int] = attrs.field(factory=dict)
     lost: int = 0
     leaving: int = 0
+    crashes: Mapping[tuple[str, str], Crash] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -88,7 +110,6 @@ class EpochDecision:
         conditions: to be set, by the update rule of conditions, without events.
         failed: the condition that ends the JobSet: its budget of restarts is spent. Setting it
             has an event of its own.
-        crashed: that is because a container was restarted so often before the barrier lifted.
         restart: a restart in place begins or ends with this, rather than a gathering of new pods.
         events: what else to tell once the change is stored.
     """
@@ -98,7 +119,6 @@ class EpochDecision:
     record: InPlaceRestartStatus | None = None
     conditions: tuple[cond.DesiredCondition, ...] = ()
     failed: cond.DesiredCondition | None = None
-    crashed: int = 0
     restart: bool = False
     events: tuple[EmitEvent, ...] = ()
 
@@ -146,10 +166,15 @@ def group_size(jobset: JobSet, pods: Histogram) -> int:
     A failed Job is recreated as a rule, and the group waits for its new pods. Only where a rule of
     the failure policy may leave Jobs failed, the group goes on without their pods.
     """
-    policy = jobset.spec.failure_policy
-    if pods.lost and policy is not None and any(r.action == FAIL_JOB for r in policy.rules):
+    if pods.lost and leaves_jobs_failed(jobset):
         return expected_pods(jobset) - pods.lost
     return expected_pods(jobset)
+
+
+def leaves_jobs_failed(jobset: JobSet) -> bool:
+    """Whether a rule of the failure policy may leave Jobs failed, instead of making them anew."""
+    policy = jobset.spec.failure_policy
+    return policy is not None and any(rule.action == FAIL_JOB for rule in policy.rules)
 
 
 def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> bool:
@@ -163,7 +188,12 @@ def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) 
     synced, deprecated = _move(jobset, pods, cause, expected)
     if synced is not None or deprecated is not None:
         return True
-    return _crashes(jobset, pods) > 0 or _has_shrunk(jobset, pods, expected)
+    known, policy = record_of(jobset).crashes, jobset.spec.failure_policy
+    if pods.crashes or known:
+        allowed = 0 if policy is None else policy.max_restarts
+        if _worst_crash(jobset, pods).times > min(known, allowed):
+            return True
+    return _has_shrunk(jobset, pods, expected)
 
 
 def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> EpochDecision:
@@ -196,31 +226,28 @@ def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -
             # Ending the JobSet is not a matter of tenths of a second: its agent will tell.
             return NOTHING
         return EpochDecision(failed=_OVER_BUDGET)
-    crashes = _crashes(jobset, pods)
-    if crashes:
-        return EpochDecision(failed=_OVER_BUDGET, crashed=crashes)
+    crash = _worst_crash(jobset, pods)
+    if crash.times > policy.max_restarts:
+        return EpochDecision(failed=_crash_loop(crash, next_epoch(jobset, pods)))
     if synced is not None:
         return _sync(jobset, charged, expected, pods.epochs[synced])
     if deprecated is not None:
         return _deprecate(jobset, charged, deprecated, pods, cause)
+    record = record_of(jobset)
+    if crash.times > record.crashes:
+        # The next manager must not begin to count anew.
+        return EpochDecision(record=on_crash(jobset, *crash))
     if _has_shrunk(jobset, pods, expected):
-        return EpochDecision(record=evolve(record_of(jobset), pods=expected))
+        return EpochDecision(record=evolve(record, pods=expected))
     return NOTHING
 
 
-def crash_loop(pod: str, container: str, restarts: int, epoch: int) -> cond.DesiredCondition:
-    """The end of a JobSet that a container keeps from starting.
-
-    Args:
-        pod: its name.
-        container: its name.
-        restarts: how often it was restarted.
-        epoch: that the group did not reach.
-    """
+def _crash_loop(crash: Crash, epoch: int) -> cond.DesiredCondition:
+    """The end of a JobSet that a container keeps from coming to an epoch."""
     return cond.failed(
         keys.REACHED_MAX_RESTARTS_REASON,
-        f"{_OVER_BUDGET.message}: container {container!r} of pod {pod!r} was restarted {restarts} "
-        f"times before all pods had come to epoch {epoch}",
+        f"{_OVER_BUDGET.message}: container {crash.container!r} of pod {crash.pod!r} was "
+        f"restarted {crash.times} times before all pods had come to epoch {epoch}",
     )
 
 
@@ -285,25 +312,21 @@ def _move(
     return None, over if over > status.deprecated_epoch else None
 
 
-def _crashes(jobset: JobSet, pods: Histogram) -> int:
-    """How often a container was restarted before the barrier lifted, if that is too often, or 0.
+def _worst_crash(jobset: JobSet, pods: Histogram) -> Crash:
+    """The container that has crashed most since the barrier closed, of those that are charged."""
+    record = record_of(jobset)
+    worst = Crash(record.crashes, record.crashing_pod, record.crashing_container)
+    if not is_gathering(jobset, pods):
+        return Crash(0, "", "")
+    for (replicated_job, container), crash in pods.crashes.items():
+        if crash.times > worst.times and container in charged_containers(jobset, replicated_job):
+            worst = crash
+    return worst
 
-    An approximation that never ends a JobSet too soon: of the restart count, only what goes beyond
-    the highest one of the whole group when the present restart began is charged, and beyond the one
-    restart of every container that belongs to it.
-    """
-    policy = jobset.spec.failure_policy
-    if not pods.restarts or policy is None:
-        return 0
-    status = jobset.status
-    most = max(pods.restarts)
-    if status.synced_epoch == 0 or not pods.epochs:
-        allowed = 0
-    elif status.deprecated_epoch >= status.synced_epoch:
-        allowed = record_of(jobset).container_restarts + 1
-    else:
-        return 0  # workers run
-    return most if most - allowed > policy.max_restarts else 0
+
+def is_gathering(jobset: JobSet, pods: Histogram) -> bool:
+    """Whether no worker runs: the group comes together, at first or after a restart has begun."""
+    return not pods.epochs or jobset.status.deprecated_epoch >= jobset.status.synced_epoch
 
 
 def _has_shrunk(jobset: JobSet, pods: Histogram, expected: int) -> bool:

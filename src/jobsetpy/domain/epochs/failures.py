@@ -23,14 +23,12 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain.epochs.containers import RESTART_ACTIONS
 from jobsetpy.domain.json_tree import Json, child, items, objects, text
 from jobsetpy.domain.membership import parse_count, replicated_job_of
 
 STATUS_LAG_S: Final = 30.0
 """By then a pod's status is not older any more than the synced epoch that was seen before it."""
-
-RESTART_ACTIONS: Final = frozenset({"RestartAllContainers", "RestartPod"})
-"""The kubelet's action that restarts a pod in place: as released, and as the KEP calls it."""
 
 _ENDING: Final = frozenset({"FailureTarget", "SuccessCriteriaMet"})
 """Job conditions after which the Job controller removes what is left of the pods."""

@@ -10,7 +10,7 @@ import attrs
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.domain.epochs.decision import expected_pods, parse_epoch
+from jobsetpy.domain.epochs.decision import expected_pods, leaves_jobs_failed, parse_epoch
 from jobsetpy.domain.membership import replicated_job_of
 
 MAX_NAMED: Final = 10
@@ -63,11 +63,13 @@ def laggards(
             behind.append(f"pod {pod.metadata.name!r} {_state(pod)}")
     lacking: list[str] = []
     made: dict[str, int] = {}
-    expected = expected_pods(jobset)
+    expected, without_failed = expected_pods(jobset), leaves_jobs_failed(jobset)
     for job in sorted(jobs, key=lambda job: job.metadata.name):
         name, uid = replicated_job_of(job), job.metadata.uid
         made[name] = made.get(name, 0) + 1
         left = max(job.status.succeeded, succeeded.get(uid, 0))
+        if without_failed and job.status.failed_condition is not None:
+            left = max(left, 1 if job.spec.parallelism is None else job.spec.parallelism)
         expected -= left
         lack = (job.spec.parallelism or 0) - left - present.get(uid, 0)
         if lack > 0:

@@ -1,8 +1,9 @@
 """Epochs of all JobSets' pods, counted as they change; see :mod:`domain.membership_ledger`.
 
 Beside counts it notes, in O(1) and without judging any of it, what a plan could not read from the
-present state: failures as they showed for a moment, a Job that goes to be made anew, and when the
-newest epoch and the latest single one came up.
+present state: failures as they showed for a moment, containers that crash while the barrier is
+closed, a Job that goes to be made anew, and when the newest epoch and the latest single one came
+up.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
+from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.meta import version_number
-from jobsetpy.domain.epochs.decision import INVALID, Histogram, InvalidEpoch, parse_epoch
+from jobsetpy.domain.epochs.accounts import NO_RECORD
+from jobsetpy.domain.epochs.decision import INVALID, Crash, Histogram, InvalidEpoch, parse_epoch
 from jobsetpy.domain.epochs.failures import Failure, Sign, SyncedMark, sign_of
-from jobsetpy.domain.membership import AttemptKey, attempt_of
+from jobsetpy.domain.membership import AttemptKey, attempt_of, replicated_job_of
 from jobsetpy.domain.membership_ledger import MembershipLedger
 
 MAX_FAILURES: Final = 16
@@ -54,6 +57,7 @@ class _Job(NamedTuple):
 
     succeeded: int = 0
     lost: int = 0
+    replicated_job: str = ""
 
 
 class _Counts:
@@ -120,8 +124,8 @@ class _Attempt(_Counts):
     """Pods of all Jobs of an attempt, what those Jobs' status says, and what is noted of them."""
 
     __slots__ = (
-        *("deprecated", "failures", "invalid_seen", "jobs", "lost", "mark", "opened"),
-        *("remade", "single", "succeeded_by_jobs"),
+        *("crashed", "crashes", "deprecated", "excused", "failures", "invalid_seen", "jobs"),
+        *("lost", "mark", "noted", "opened", "remade", "single", "succeeded_by_jobs"),
     )
 
     def __init__(self) -> None:
@@ -129,8 +133,12 @@ class _Attempt(_Counts):
         self.jobs = 0
         self.succeeded_by_jobs = 0
         self.lost = 0
+        self.noted = False
         self.mark = SyncedMark()
         self.deprecated = 0
+        self.excused = 0
+        self.crashed: dict[tuple[str, str], int] = {}  # by pod and container
+        self.crashes: dict[tuple[str, str], Crash] = {}
         self.failures: list[Failure] = []
         self.remade = ""
         self.invalid_seen = 0
@@ -151,6 +159,39 @@ class _Attempt(_Counts):
             known.clear()
         if len(known) < MAX_FAILURES:
             known.append(failure)
+
+    def note_status(self, status: JobSetStatus, version: int, now: float) -> None:
+        """Take the JobSet's epochs into account; crashes count anew when they change."""
+        synced, deprecated = status.synced_epoch, status.deprecated_epoch
+        if self.noted and (synced, deprecated) == (self.mark.epoch, self.deprecated):
+            return
+        record = status.in_place_restart or NO_RECORD
+        if self.noted or synced:
+            self.crashed.clear()
+            self.crashes.clear()
+        if record.crashes:
+            self.crashed[record.crashing_pod, record.crashing_container] = record.crashes
+        self.excused = record.container_restarts + 1 if deprecated >= synced > 0 else 0
+        if not self.noted or synced != self.mark.epoch:
+            self.mark = SyncedMark(synced, version, now)
+        self.deprecated, self.noted = deprecated, True
+
+    def note_crash(self, replicated_job: str, pod: str, one: ContainerRestarts) -> None:
+        """A container has failed and was restarted; while workers run that is no matter.
+
+        The first time after a restart has begun may be that restart's own. Whether it is, is told
+        by the highest restart count of that moment.
+        """
+        if self.epochs and self.deprecated < self.mark.epoch:
+            return
+        key = (pod, one.name)
+        if key not in self.crashed and one.times <= self.excused:
+            self.crashed[key] = 0
+            return
+        times = self.crashed[key] = self.crashed.get(key, 0) + 1
+        worst = self.crashes.get((replicated_job, one.name))
+        if worst is None or times > worst.times:
+            self.crashes[replicated_job, one.name] = Crash(times, pod, one.name)
 
     def note_epochs(self, now: float) -> None:
         """Note which epochs are new, after a change of a pod."""
@@ -173,10 +214,11 @@ class _Attempt(_Counts):
         was, now = before or _Job(), after or _Job()
         self.succeeded_by_jobs += now.succeeded - was.succeeded
         self.lost += now.lost - was.lost
+        changed = (was.succeeded, was.lost) != (now.succeeded, now.lost)
         if before is not None and after is not None:
-            return was != now
+            return changed
         self.merge(counts, 1 if before is None else -1)
-        return not counts.empty or was != now
+        return changed or not counts.empty
 
 
 class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
@@ -211,7 +253,21 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         changed = super().pod_changed(old, new)
         if changed is not None and changed in self._attempts:
             self._attempts[changed].note_epochs(now)
-        return (None if old is None else self._note_failure(old, new, now)) or changed
+        if old is None or new is None or new.status.restarts is old.status.restarts:
+            crashed = None
+        else:
+            crashed = self._note_crashes(old, new)
+        failed = None if old is None else self._note_failure(old, new, now)
+        return failed or crashed or changed
+
+    def _note_crashes(self, old: ChildPod, new: ChildPod) -> AttemptKey | None:
+        job = self._jobs.get(new.metadata.controller_uid)
+        if job is None:
+            return None
+        failed = _failed_since(old, new)
+        for one in failed:
+            self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one)
+        return job[0] if failed else None
 
     def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
         sign = sign_of(old, new)
@@ -271,22 +327,19 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             known.remade = ""
 
     def note_status(
-        self, group: AttemptKey, synced: int, deprecated: int, version: int, now: float
+        self, group: AttemptKey, status: JobSetStatus, version: int, now: float
     ) -> None:
         """Take the JobSet's epochs into account, as they were seen or written.
 
         Args:
             group: the JobSet's present attempt.
-            synced: its synced epoch.
-            deprecated: its deprecated epoch.
-            version: ``newest_version`` before the synced epoch was seen or written.
+            status: with both epochs.
+            version: ``newest_version`` before the status was seen or written.
             now: on the monotonic clock.
         """
         known = self._attempts.get(group)
         if known is not None:
-            known.deprecated = deprecated
-            if synced != known.mark.epoch:
-                known.mark = SyncedMark(synced, version, now)
+            known.note_status(status, version, now)
 
     def histogram(self, group: AttemptKey) -> Histogram:
         """The pods of the Jobs of one attempt; a live view, to be used at once.
@@ -298,7 +351,13 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             return Histogram()
         succeeded = max(counts.succeeded, counts.succeeded_by_jobs)
         return Histogram(
-            counts.epochs, succeeded, counts.first, counts.restarts, counts.lost, counts.leaving
+            counts.epochs,
+            succeeded,
+            counts.first,
+            counts.restarts,
+            counts.lost,
+            counts.leaving,
+            counts.crashes,
         )
 
     def invalid(self, group: AttemptKey) -> Mapping[str, InvalidEpoch]:
@@ -325,7 +384,8 @@ def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
         return None
     if phase == "Succeeded":
         return owner, ()
-    text, restarts = meta.annotations.epoch, status.restarts
+    text = meta.annotations.epoch
+    restarts = max([one.times for one in status.restarts]) if status.restarts else 0
     if text is None and not restarts:
         return None
     return owner, (text, restarts, meta.deletion_timestamp is not None, meta.name, meta.uid)
@@ -333,7 +393,19 @@ def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
 
 def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:
     key = attempt_of(job)
-    return None if key is None else (key, _Job(job.status.succeeded, _lost(job)))
+    return (
+        None
+        if key is None
+        else (key, _Job(job.status.succeeded, _lost(job), replicated_job_of(job)))
+    )
+
+
+def _failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:
+    """Containers that were restarted for a failure; of several times at once, the latest counts."""
+    before = {one.name: one.times for one in old.status.restarts}
+    return [
+        one for one in new.status.restarts if one.failed and one.times > before.get(one.name, 0)
+    ]
 
 
 def _goes_to_be_remade(old: Job, new: Job | None) -> bool:

@@ -24,7 +24,6 @@ from jobsetpy.domain.epochs.decision import (
     EpochDecision,
     Histogram,
     InvalidEpoch,
-    crash_loop,
     decide_epochs,
     group_size,
     is_waiting,
@@ -252,8 +251,6 @@ def _change(
     memory: EpochMemory,
     now: Moment,
 ) -> EpochPlan:
-    if decision.crashed:
-        decision = _name_crash(jobset, observed, decision)
     memory, measures = _measure(jobset, observed, decision, memory, now)
     again = Result.done(summary=_summary(decision))
     if decision.deprecated is not None:
@@ -282,19 +279,6 @@ def _status(jobset: JobSet, decision: EpochDecision, now: Moment) -> StatusChang
     draft.evolve(**{name: value for name, value in changes.items() if value is not None})
     draft.tell(*decision.events)
     return draft.change()
-
-
-def _name_crash(jobset: JobSet, observed: ObservedEpochs, decision: EpochDecision) -> EpochDecision:
-    for pod in observed.members()[1]:
-        if pod.status.restarts == decision.crashed:
-            failed = crash_loop(
-                pod.metadata.name,
-                pod.status.restarts_of,
-                decision.crashed,
-                next_epoch(jobset, observed.pods),
-            )
-            return attrs.evolve(decision, failed=failed)
-    return decision
 
 
 def _measure(
@@ -343,7 +327,7 @@ def _summary(decision: EpochDecision) -> str:
         return f"synced {decision.synced}"
     if decision.deprecated is not None:
         return f"deprecated {decision.deprecated}"
-    return "noted the group's size"
+    return "noted the group's size or crashes"
 
 
 # ---- barriers that stay closed -------------------------------------------------------------------

@@ -43,7 +43,8 @@ def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldErro
         features: which gates are on.
     """
     problems: list[FieldError] = []
-    in_place = _restarts_in_place(spec, features)
+    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
+    in_place = features.in_place_restart and strategy == keys.IN_PLACE_RESTART
     seen: set[str] = set()
     for at, job in objects(spec, "replicatedJobs"):
         path = f"spec.replicatedJobs[{at}]"
@@ -55,19 +56,6 @@ def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldErro
         if in_place:
             problems += _in_place(job, path)
     return problems
-
-
-def in_place_jobs(spec: Json, features: Features) -> list[FieldError]:
-    """What is wrong with the ReplicatedJobs for a restart in place, if that is asked for."""
-    if not _restarts_in_place(spec, features):
-        return []
-    jobs = objects(spec, "replicatedJobs")
-    return [each for at, job in jobs for each in _in_place(job, f"spec.replicatedJobs[{at}]")]
-
-
-def _restarts_in_place(spec: Json, features: Features) -> bool:
-    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
-    return features.in_place_restart and strategy == keys.IN_PLACE_RESTART
 
 
 def _pods_product(job: Json) -> list[FieldError]:
