@@ -306,6 +306,15 @@ async def test_files_that_cannot_be_used_change_nothing(site):
         assert list(keeper.problems()) == []
 
 
+async def test_a_file_without_authorities_lets_nobody_in(site):
+    """It is refused as a whole: a server without authorities would not ask for certificates."""
+    site.trust()
+    material = await files(site.folder).current()
+
+    with pytest.raises((ssl.SSLError, ValueError)):
+        POLICY.new_context(material)
+
+
 async def test_a_certificate_that_has_ended_is_told(site):
     """By readiness: no scheduler would accept it."""
     clock = ManualClock(site.now)
