@@ -33,10 +33,7 @@ from jobsetpy.reconcilers._kinds import (
     RoleBinding,
     TemplatedJob,
 )
-from jobsetpy.reconcilers._parallel import in_parallel
-
-NAMED_FAILURES: Final = 10
-"""So many of many failures are told in full."""
+from jobsetpy.reconcilers._parallel import NAMED_FAILURES, in_parallel
 
 _ROLE_LOOKS: Final = 20
 _ROLE_LOOK_S: Final = 0.02

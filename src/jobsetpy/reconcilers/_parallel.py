@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from jobsetpy import aio
 from jobsetpy.errors import JobSetPyError
 
 T = TypeVar("T")
+
+NAMED_FAILURES: Final = 10
+"""So many of many failures are told in full."""
 
 
 async def in_parallel(
@@ -44,3 +47,14 @@ async def in_parallel(
         for worker in workers:
             await worker
     return failures
+
+
+def raise_failures(failures: Sequence[tuple[Any, JobSetPyError]], what: str) -> None:
+    """Raise what :func:`in_parallel` returned as one exception, unless nothing failed.
+
+    Raises:
+        ExceptionGroup: of the first of them; its message begins with how many there are.
+    """
+    if failures:
+        errors = [error for _, error in failures[:NAMED_FAILURES]]
+        raise ExceptionGroup(f"{len(failures)} {what}: {errors[0]}", errors)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
@@ -46,7 +46,7 @@ from jobsetpy.errors import NotFoundError
 from jobsetpy.reconcilers._caches import SharedCaches
 from jobsetpy.reconcilers._gates import take_gate_off
 from jobsetpy.reconcilers._memory import Memories
-from jobsetpy.reconcilers._parallel import in_parallel
+from jobsetpy.reconcilers._parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers._pod_groups import PodGroupCaches, replace_object, wire_pod_groups
 from jobsetpy.reconcilers._pod_groups import are_served as pod_groups_are_served
 from jobsetpy.reconcilers._status import StatusWriter, decide_again_on_conflict, moment
@@ -57,8 +57,6 @@ __all__ = [
     "pod_groups_are_served",
     "setup",
 ]
-
-_SHOWN_ERRORS: Final = 5
 
 
 @attrs.frozen(kw_only=True)
@@ -224,9 +222,7 @@ class CoschedulingReconciler:
                 await self._mend(action)
 
         failed = await in_parallel(self._settings.parallel_writes, stage, act)
-        if failed:
-            msg = f"{len(failed)} of {len(stage)} objects could not be written: {failed[0][1]}"
-            raise ExceptionGroup(msg, [error for _, error in failed[:_SHOWN_ERRORS]])
+        raise_failures(failed, f"of {len(stage)} objects could not be written")
 
     async def _mend(self, action: MendPod) -> None:
         meta = action.pod.metadata

@@ -30,8 +30,9 @@ from jobsetpy.domain.names import subdomain
 from jobsetpy.errors import ConflictError, TerminalError
 from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._caches import CHILD_SELECTOR, SharedCaches
-from jobsetpy.reconcilers._child_writer import NAMED_FAILURES, ChildWriter
+from jobsetpy.reconcilers._child_writer import ChildWriter
 from jobsetpy.reconcilers._memory import Memories
+from jobsetpy.reconcilers._parallel import raise_failures
 from jobsetpy.reconcilers._status import StatusWriter, moment
 from jobsetpy.reconcilers.feature_gate_warnings import feature_gate_warnings
 
@@ -175,9 +176,7 @@ class JobsReconciler:
             await self._store(jobset, change)
         if failures:
             self._remember_failures(observed.key, plan)
-            errors = [error for _, error in failures]
-            msg = f"{len(errors)} of {len(plan.actions)} writes failed: {errors[0]}"
-            raise ExceptionGroup(msg, errors[:NAMED_FAILURES])
+            raise_failures(failures, f"of {len(plan.actions)} writes failed")
         if plan.problem:
             raise TerminalError(plan.problem)
 

@@ -44,13 +44,11 @@ from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._caches import SharedCaches
 from jobsetpy.reconcilers._kinds import ListedPod
 from jobsetpy.reconcilers._memory import Memories
-from jobsetpy.reconcilers._parallel import in_parallel
+from jobsetpy.reconcilers._parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers._status import moment
 
 FIELD_MANAGER: Final = "jobset-placement"
 """Owner of the condition on pods that are evicted."""
-
-_SHOWN_ERRORS: Final = 10
 
 
 @attrs.frozen(kw_only=True)
@@ -206,9 +204,7 @@ class PodPlacementReconciler:
             acted = {uid: at for uid, at in memory.acted.items() if uid not in failed}
             memory = attrs.evolve(memory, acted=acted)
         self._memory.keep(job, memory)
-        if failures:
-            msg = f"{len(failures)} pods could not be placed: {failures[0][1]}"
-            raise ExceptionGroup(msg, [error for _, error in failures[:_SHOWN_ERRORS]])
+        raise_failures(failures, "pods could not be placed")
         return plan
 
     async def _list(self, incarnation: Incarnation) -> Incarnation:
