@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from jobsetpy.api import keys
@@ -9,10 +11,30 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import ObjectKey
 
+MAX_JOBS: Final = 100_000
+"""How many Jobs a JobSet may have, over all its ReplicatedJobs.
+
+More cannot be carried out: etcd holds some gigabytes, and each reconcile looks at all Jobs.
+"""
+
 
 def is_ours(jobset: JobSet) -> bool:
-    """Whether ``managedBy`` leaves the JobSet to this controller; others are not even looked at."""
+    """Whether this controller handles a JobSet; others are not even looked at.
+
+    ``managedBy`` may leave it to another one, and it may be too large (stored before admission
+    refused that).
+    """
+    return is_left_to_us(jobset) and jobs_of(jobset) <= MAX_JOBS
+
+
+def is_left_to_us(jobset: JobSet) -> bool:
+    """Whether ``managedBy`` leaves a JobSet to this controller."""
     return jobset.spec.managed_by in {None, "", keys.JOBSET_CONTROLLER_NAME}
+
+
+def jobs_of(jobset: JobSet) -> int:
+    """How many Jobs a JobSet asks for."""
+    return sum(item.replicas for item in jobset.spec.replicated_jobs)
 
 
 @attrs.frozen(cache_hash=True)

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.membership import MAX_JOBS
 from jobsetpy.domain.name_rules import effective_name
 from jobsetpy.domain.validation.create import LookupFailed, claims_to_look_up, validate_create
 from support.validation_kit import MAX, jobset, rjob, rules
@@ -169,7 +170,7 @@ ACCEPTED = {
     "nothing": {"metadata": {"name": "js"}},
     "no-replicas": jobset(rjob(replicas=None)),
     "zero": jobset(rjob(replicas=0)),
-    "many": jobset(rjob(replicas=MAX)),
+    "many": jobset(rjob(replicas=MAX_JOBS)),
     "subdomain": jobset(network={"subdomain": "sub-1"}),
     "reserved-manager": jobset(managedBy="jobset.sigs.k8s.io/jobset-controller"),
     "manager": jobset(managedBy="acme.io/foo_Bar"),

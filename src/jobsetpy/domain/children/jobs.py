@@ -19,7 +19,7 @@ from jobsetpy.domain.coscheduling import backends
 from jobsetpy.domain.coscheduling import gangs as coscheduling_groups
 from jobsetpy.domain.coscheduling.podgroups import pod_group_name
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.jobs.buckets import job_restart_targets
+from jobsetpy.domain.jobs.buckets import OwnAttempts, job_restart_targets
 from jobsetpy.domain.names import coordinator_endpoint, job_key, job_name, namespaced_job, subdomain
 from jobsetpy.domain.startup_groups import spec as group_scheduling
 
@@ -81,7 +81,7 @@ class Blueprint:
         first_in_group: int,
         global_replicas: int,
         group_replicas: int,
-        own_attempts: tuple[int, ...] | None,
+        own_attempts: OwnAttempts | None,
         pod_groups: coscheduling_groups.Gangs | None = None,
         marks: backends.PodMarkers = _NO_MARKS,
     ) -> None:
@@ -168,7 +168,7 @@ class Blueprint:
             keys.JOB_GROUP_INDEX: str(self._first_in_group + index),
         }
         if self._own_attempts is not None:
-            own[keys.JOB_RESTART_ATTEMPT] = str(self._own_attempts[index])
+            own[keys.JOB_RESTART_ATTEMPT] = str(self._own_attempts.of(index))
         group = (
             None if self._pod_groups is None else self._pod_groups.of(self.replicated.name, index)
         )

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -50,7 +51,13 @@ from jobsetpy.domain.jobs.startup_policy import (
 )
 from jobsetpy.domain.jobs.success_policy import is_out_of_reach, is_satisfied
 from jobsetpy.domain.jobs.ttl import remaining
-from jobsetpy.domain.membership import is_ours, replicated_job_of
+from jobsetpy.domain.membership import (
+    MAX_JOBS,
+    is_left_to_us,
+    is_ours,
+    jobs_of,
+    replicated_job_of,
+)
 from jobsetpy.domain.names import job_name, subdomain
 from jobsetpy.domain.plan import (
     CREATIONS,
@@ -73,6 +80,9 @@ SOON_S: Final = 0.001
 """Waits shorter than this are over: timers are not that exact, and would only be set again."""
 
 _COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts"})
+
+CREATED_AT_ONCE: Final = 2000
+"""How many Jobs one plan creates: bounds its memory and the time that planning takes."""
 
 _RECREATE_MAX_S: Final = 60.0
 _RECREATIONS_END_S: Final = 600.0
@@ -131,8 +141,24 @@ def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Moment) -> Jobs
         wait = timedelta(seconds=observed.wait_s)
         return JobsPlan(memory=memory, result=Result.requeue_after(wait))
     if not is_ours(jobset) or jobset.metadata.deletion_timestamp is not None:
-        return JobsPlan(memory=attrs.evolve(memory, told=frozenset()), begun=now.monotonic)
+        return _leave_alone(jobset, memory, now)
     return _JobsPlanner(observed, jobset, memory, now).plan()
+
+
+def _leave_alone(jobset: JobSet, memory: JobsMemory, now: Moment) -> JobsPlan:
+    notices: tuple[EmitEvent, ...] = ()
+    count = jobs_of(jobset)
+    if count > MAX_JOBS and is_left_to_us(jobset):
+        message = (
+            f"the JobSet is left alone: its replicas ask for {count} Jobs together, and there may "
+            f"be {MAX_JOBS}"
+        )
+        notices = (EmitEvent(cond.WARNING, keys.TOO_MANY_JOBS_REASON, message),)
+    return JobsPlan(
+        memory=attrs.evolve(memory, told=frozenset(notices)),
+        notices=tuple(notice for notice in notices if notice not in memory.told),
+        begun=now.monotonic,
+    )
 
 
 class _JobsPlanner:
@@ -366,6 +392,7 @@ class _JobsPlanner:
             self.waits.append(WAITING_FOR_DELETION)
         blocked = blocked or bool(self.held)  # pods without what they need would only fail
         plans: dict[str, Blueprint] | None = None
+        room = CREATED_AT_ONCE
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
                 self._wait_for_dependencies()
@@ -373,11 +400,10 @@ class _JobsPlanner:
             if ordered and has_started(item, self.counters.get(item.name)):
                 continue
             stem = job_name(self.jobset.metadata.name, item.name, "")
-            taken = self.buckets.names
-            missing = [index for index in range(item.replicas) if f"{stem}{index}" not in taken]
-            if missing and not blocked:
-                missing = [index for index in missing if self._may_create(f"{stem}{index}")]
-            if missing and not blocked:
+            missing = [] if blocked else self._missing(item, stem, room)
+            room -= len(missing)
+            missing = [index for index in missing if self._may_create(f"{stem}{index}")]
+            if missing:
                 # Blueprints are worth their cost only when something has to be built.
                 plans = plans or blueprints(self.jobset, self.features, self.observed.marks)
                 plan = plans[item.name]
@@ -387,6 +413,12 @@ class _JobsPlanner:
                 return
         if ordered:
             self.draft.set(cond.STARTUP_COMPLETED)
+
+    def _missing(self, item: ReplicatedJob, stem: str, limit: int) -> list[int]:
+        """The first indexes that have no Job; the next reconcile sees to the others."""
+        taken = self.buckets.names
+        absent = (index for index in range(item.replicas) if f"{stem}{index}" not in taken)
+        return list(islice(absent, limit))
 
     def _wait_for_dependencies(self) -> None:
         if all(each.reason != keys.WAITING_FOR_DEPENDENCIES_REASON for each in self.waits):

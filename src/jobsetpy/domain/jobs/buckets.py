@@ -110,33 +110,46 @@ def sort_jobs(jobset: JobSet, jobs: Iterable[Job], features: Features) -> Bucket
     )
 
 
-def job_restart_targets(jobset: JobSet) -> Mapping[str, tuple[int, ...]]:
-    """For each ReplicatedJob, the own attempt its Jobs should be at, by index."""
+@attrs.frozen
+class OwnAttempts:
+    """The own attempt that each Job of a ReplicatedJob should be at.
+
+    Args:
+        replicas: how many Jobs there are.
+        stored: by index; 0 for those that are not in it.
+    """
+
+    replicas: int
+    stored: tuple[int, ...] = ()
+
+    def of(self, index: int) -> int:
+        """That of the Job at an index."""
+        return self.stored[index] if index < len(self.stored) else 0
+
+
+def job_restart_targets(jobset: JobSet) -> Mapping[str, OwnAttempts]:
+    """Own attempts by name of the ReplicatedJob."""
     stored = {item.name: item.job_restarts for item in jobset.status.replicated_jobs_status}
     return {
-        replicated.name: _padded(stored.get(replicated.name, ()), replicated.replicas)
+        replicated.name: OwnAttempts(replicated.replicas, stored.get(replicated.name, ()))
         for replicated in jobset.spec.replicated_jobs
     }
 
 
-def _padded(values: tuple[int, ...], length: int) -> tuple[int, ...]:
-    return values if len(values) >= length else values + (0,) * (length - len(values))
-
-
-def _own_attempt_is_current(job: Job, targets: Mapping[str, tuple[int, ...]]) -> bool | Invalid:
+def _own_attempt_is_current(job: Job, targets: Mapping[str, OwnAttempts]) -> bool | Invalid:
     labels = job.metadata.labels
     name = labels.get(keys.REPLICATED_JOB_NAME)
     index = parse_count(labels.get(keys.JOB_INDEX))
     if name is None or name not in targets:
         return _invalid(job, keys.REPLICATED_JOB_NAME)
-    if index is None or index >= len(targets[name]):
+    if index is None or index >= targets[name].replicas:
         return _invalid(job, keys.JOB_INDEX)
     # A Job that was made while the gate was off has no such label: none of its own restarts has
     # been carried out, so one that was decided since makes it outdated.
     attempt = parse_count(labels.get(keys.JOB_RESTART_ATTEMPT, "0"))
     if attempt is None:
         return _invalid(job, keys.JOB_RESTART_ATTEMPT)
-    return attempt >= targets[name][index]
+    return attempt >= targets[name].of(index)
 
 
 def _invalid(job: Job, key: str) -> Invalid:

@@ -8,6 +8,7 @@ happens about once for each attempt.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -161,12 +162,9 @@ def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[Missing]:
     out = [Missing(p.metadata.name, _why(p)) for p in present if not p.status.group_started]
     if job.spec.completion_mode == "Indexed":
         there = {pod.metadata.annotations.completion_index for pod in present}
-        absent = [index for index in range(wanted) if str(index) not in there]
+        absent = islice((index for index in range(wanted) if str(index) not in there), NAMED)
         if not job.status.succeeded:  # else it is not known which indexes have no pod any more
-            out += [
-                Missing(f"{job.metadata.name}-{i}", "its pod does not exist")
-                for i in absent[:NAMED]
-            ]
+            out += [Missing(f"{job.metadata.name}-{i}", "its pod does not exist") for i in absent]
     elif len(present) < wanted:
         lack = wanted - len(present)
         why = "1 pod does not exist" if lack == 1 else f"{lack} pods do not exist"

@@ -20,6 +20,7 @@ from jobsetpy.domain.json_tree import (
     pod_spec,
     text,
 )
+from jobsetpy.domain.membership import MAX_JOBS
 from jobsetpy.domain.name_rules import POD_SUFFIX, TOO_LONG_LABEL, dns1035_label
 from jobsetpy.domain.names import job_name
 
@@ -55,7 +56,24 @@ def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldErro
         problems += _depends_on(job, seen)
         if in_place:
             problems += _in_place(job, path)
-    return problems
+    return problems or _too_many_jobs(spec)
+
+
+def _too_many_jobs(spec: Json) -> list[FieldError]:
+    """The first ReplicatedJob with which there are more Jobs than can be carried out."""
+    total = 0
+    for at, job in objects(spec, "replicatedJobs"):
+        total += max(0, replicas_of(job))
+        if total > MAX_JOBS:
+            return [
+                invalid(
+                    f"spec.replicatedJobs[{at}].replicas",
+                    replicas_of(job),
+                    f"with it the JobSet would have {total} Jobs; all replicas together must not "
+                    f"exceed {MAX_JOBS}",
+                )
+            ]
+    return []
 
 
 def _pods_product(job: Json) -> list[FieldError]:
