@@ -106,7 +106,7 @@ def test_the_sidecar():
     }
     exit_code = {"RESTART_POD_IN_PLACE_EXIT_CODE": "42", "BARRIER_PORT": "8080"}
     assert fields_of(agent["env"]) == IDENTITY | exit_code
-    assert agent["resources"] == {"requests": {"cpu": "10m", "memory": "32Mi"}}
+    assert "resources" not in agent
     assert worker == WORKER | {
         "restartPolicy": "Never",
         "restartPolicyRules": [
@@ -379,9 +379,29 @@ def test_the_class_of_the_pod_stays(resources, limited):
     """Beside containers with limits equal to their requests the agent has such limits too."""
     worker = {**WORKER, "resources": resources}
     (agent,) = pod_of(injected(jobset(job(containers=[worker]))))["initContainers"]
-    own = agent["resources"]
+    own = agent.get("resources", {})
 
-    assert (own.get("limits") == own["requests"]) is limited
+    assert ("limits" in own) is limited
+    assert own.get("limits", own.get("requests")) == own.get("requests")
+
+
+@pytest.mark.parametrize(
+    ("resources", "requests"),
+    [
+        ({}, None),
+        ({"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}, None),
+        ({"requests": {"cpu": "1"}}, {"cpu": "10m"}),
+        ({"limits": {"cpu": "1"}}, {"cpu": "10m"}),
+        ({"requests": {"cpu": "1", "memory": "1Gi"}}, {"cpu": "10m", "memory": "32Mi"}),
+    ],
+)
+@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
+def test_the_agent_asks_for_what_the_pod_asks_for(mode, resources, requests):
+    """A ClusterQueue without memory would never admit a pod whose agent alone asks for it."""
+    worker = {**WORKER, "resources": resources}
+    (agent,) = pod_of(injected(jobset(job(containers=[worker]), mode=mode)))["initContainers"]
+
+    assert agent.get("resources", {}).get("requests") == requests
 
 
 POD = "spec.replicatedJobs[0].template.spec.template.spec"

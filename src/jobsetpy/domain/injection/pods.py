@@ -22,6 +22,7 @@ PROBE_WAIT_S = 25
 """So long the agent keeps a probe of the closed barrier waiting: its lift then reaches the kubelet
 at once, and the kubelet does not tell of a failed probe each second."""
 _VOLUME_LIMIT = "128Mi"
+_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 
 _SECURITY: dict[str, Any] = {
     "allowPrivilegeEscalation": False,
@@ -116,7 +117,7 @@ def _container(pod: Json, image: str) -> dict[str, Any]:
     return {
         "name": keys.AGENT_NAME,
         "image": image,
-        "resources": _resources(pod),
+        **_resources(pod),
         "securityContext": dict(_SECURITY),
     }
 
@@ -125,12 +126,20 @@ def _resources(pod: Json) -> dict[str, Any]:
     """Little; with limits only where all others have them, so that the pod's QoS class stays.
 
     A pod of class Guaranteed may have processors of its own, which one container without limits
-    would cost it.
+    would cost it. What no other container asks for is not asked for: a queue without a quota for it
+    would never admit the JobSet.
     """
     if all(_guaranteed(child(each, "resources")) for each in containers(pod)):
         amounts = {"cpu": "250m", "memory": "64Mi"}
-        return {"limits": amounts, "requests": dict(amounts)}
-    return {"requests": {"cpu": "10m", "memory": "32Mi"}}
+        return {"resources": {"limits": amounts, "requests": dict(amounts)}}
+    asked = {
+        name
+        for each in containers(pod)
+        for kind in ("requests", "limits")
+        for name in child(each, "resources", kind)
+    }
+    requests = {name: size for name, size in _REQUESTS.items() if name in asked}
+    return {"resources": {"requests": requests}} if requests else {}
 
 
 def _guaranteed(resources: Json) -> bool:
