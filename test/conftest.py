@@ -1,6 +1,7 @@
 """What every test needs of its surroundings."""
 
 import asyncio
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +11,14 @@ from support import patience
 # Examples may take as long as they take: a busy machine is no finding.
 settings.register_profile("jobsetpy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("jobsetpy")
+
+
+def pytest_configure() -> None:
+    """Take SIGINT as from a terminal.
+
+    A job in the background of a shell ignores it, and so would all that tests start.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionstart() -> None:
