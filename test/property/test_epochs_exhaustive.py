@@ -11,6 +11,7 @@ from support import epoch_steps
 from support.epoch_explorer import BUDGET, Explorer, Violation
 
 HARMLESS = ("quit", "stranger", "succeed", "takeover")
+MISSED = ("delete", "takeover", "succeed", "late")
 ALL = ("fail", "crash", "delete", "write", "takeover")
 LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))
 
@@ -23,6 +24,8 @@ CASES = {
     "sidecar, two pods, two failures": ("sidecar", 2, 2, ("fail", "crash"), 1),
     "sidecar, strangers and probes, no budget": ("sidecar", 2, 1, HARMLESS, 1, 0),
     "supervisor, strangers and probes, no budget": ("supervisor", 2, 1, HARMLESS, 2, 0),
+    "supervisor, two pods, a member is missed": ("supervisor", 2, 1, MISSED, 2, 1),
+    "sidecar, two pods, a member is missed": ("sidecar", 2, 1, MISSED, 2),
     "sidecar, one pod, failures and probes": ("sidecar", 1, 2, ("quit", "fail", "takeover"), 1, 1),
 }
 LARGE_CASES = {

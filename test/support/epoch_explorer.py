@@ -99,7 +99,8 @@ class Explorer:
         pods: how many.
         faults: how many may happen on one way.
         kinds: which: "fail", "crash", "delete", "write", "takeover", and, which are nobody's fault,
-            "quit" (a probe ends an agent), "stranger" (one crashes), "succeed" (a worker does).
+            "quit" (a probe ends an agent), "stranger" (one crashes), "succeed" (a worker does). With
+            "late", a manager may look for missing members, once its caches are up to date.
         budget: ``maxRestarts``. If it is small, restarts of containers are counted, and pods are
             not alike any more, since a crash is noted with its pod's name.
         first: which the first one on a way is; any if empty. The slices of all kinds together are
@@ -434,16 +435,21 @@ class Explorer:
         if manager.asked:
             after_state, after = self._pass(state, manager)
             yield "manager passes", False, after_state._replace(manager=after)
+        known = not manager.queue and manager.seen == len(state.versions)
+        if "late" in self.kinds and known:
+            after_state, after = self._pass(state, manager, late=True)
+            yield "manager passes late", False, after_state._replace(manager=after)
         if state.old:
             after_state, _ = self._pass(state, state.old)
             yield "old manager passes", False, after_state._replace(old=())
             yield "old manager ends", False, state._replace(old=())
 
-    def _pass(self, state: State, manager: Manager) -> tuple[State, Manager]:
+    def _pass(self, state: State, manager: Manager, *, late: bool = False) -> tuple[State, Manager]:
         cached, stored = state.versions[manager.seen - 1], state.versions[-1]
         did = reconcile(
             manager.view, cached, stored, self.budget,
             behind=manager.seen < len(state.versions), waiting=manager.wrote > manager.seen,
+            late=late,
         )  # fmt: skip
         manager = manager._replace(view=did.view, asked=False)
         if did.written is None:

@@ -16,6 +16,8 @@ from collections.abc import Coroutine
 from functools import cache
 from typing import Any, NamedTuple
 
+from attrs import evolve
+
 from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
 from jobsetpy.agent.worker_rules import Phase, Rules, Worker
 from jobsetpy.aio import ManualClock
@@ -293,7 +295,14 @@ def see_pod(
 
 @cache
 def reconcile(
-    view: View, cached: Version, stored: Version, max_restarts: int, *, behind: bool, waiting: bool
+    view: View,
+    cached: Version,
+    stored: Version,
+    max_restarts: int,
+    *,
+    behind: bool,
+    waiting: bool,
+    late: bool = False,
 ) -> Pass:
     """One pass of the reconciler.
 
@@ -304,10 +313,14 @@ def reconcile(
         max_restarts: of the JobSet.
         behind: whether the two are different versions, equal or not.
         waiting: whether the cache does not show the manager's own last write yet.
+        late: whether the group has lacked a pod for a while, if it lacks one.
     """
     size = len(view.pods)
     server = _Server(stored, size, 7 if behind else 5, max_restarts)
     manager = _Manager(view, cached, 5, server=server, max_restarts=max_restarts)
+    if late:
+        memories = manager.reconciler._memories
+        memories.keep(KEY, evolve(memories.of(KEY), lacking_since=-20.0, look_at=-10.0))
     if waiting:
         manager.reconciler.expectations.expect_version(KEY, "js-uid", "6", cached="5")
     run(manager.reconciler.reconcile(Request(KEY)))

@@ -271,8 +271,7 @@ class World:
                 yield f"{name} containers end", lambda: self._containers_end(pod)
         elif pod.worker.phase in {Phase.STOPPING, Phase.CLEARING}:
             yield f"{name} worker gone", lambda: self._worker_gone(pod)
-        worker = "n" if not self.sidecar else "f" if pod.failed else "r" if pod.runs else "n"
-        actual = pod.status(worker)
+        actual = pod.status(self._worker_of(pod))
         if actual != pod.reported:
             yield f"{name} reported {actual}", lambda: self._report(pod, actual)
         if pod.deleting:
@@ -343,6 +342,7 @@ class World:
     def harmless(self) -> list[Move]:
         """What happens without anybody's fault: strangers crash, workers succeed."""
         out: list[Move] = [("OTHER WRITE", self.store_jobset), ("TAKEOVER", self._take_over)]
+        out.append(("TIME PASSES", self._time_passes))
         for pod in self.pods.values():
             if not pod.alive:
                 continue
@@ -363,6 +363,22 @@ class World:
         return out
 
     # ---- pods ------------------------------------------------------------------------------------
+
+    def _time_passes(self) -> None:
+        """So much that no cache and no kubelet lags behind by then."""
+        for pod in list(self.pods.values()):
+            if pod.alive and pod.status(self._worker_of(pod)) != pod.reported:
+                self._report(pod, pod.status(self._worker_of(pod)))
+        for manager in self.managers:
+            manager.catch_up()
+        self.clock.advance(40)
+        for manager in self.managers:
+            manager.asked_epochs = True
+
+    def _worker_of(self, pod: Pod) -> str:
+        if not self.sidecar:
+            return "n"
+        return "f" if pod.failed else "r" if pod.runs else "n"
 
     def _stranger(self, pod: Pod) -> None:
         pod.strange += 1
@@ -685,6 +701,15 @@ class Manager:
         caught_up = self.seen_jobset >= self.wrote_jobset and self.seen_jobs >= self.wrote_jobs
         if self.asked_jobs and caught_up:
             yield "jobs pass", self.pass_jobs
+
+    def catch_up(self) -> None:
+        """See everything that has happened."""
+        while self.jobset_events:
+            self.see_jobset()
+        while self.job_events:
+            self.see_job()
+        while self.pod_events:
+            self.see_pod()
 
     def see_jobset(self) -> None:
         self.seen_jobset, new = self.jobset_events.popleft()

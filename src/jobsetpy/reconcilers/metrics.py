@@ -19,7 +19,9 @@ REGISTRY: Final = MetricRegistry()
 RestartKind = Literal["recreate", "replicated_job", "job", "in_place"]
 RestartPhase = Literal["detect", "deprecate", "gather", "lift"]
 
-RestartCause = Literal["container_failed", "pod_failed", "pod_deleted", "pod_restarted"]
+RestartCause = Literal[
+    "container_failed", "pod_failed", "pod_deleted", "pods_missing", "pod_restarted"
+]
 
 _PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "lift")
 
@@ -57,8 +59,9 @@ _in_place_restarts = REGISTRY.counter(
 )
 _in_place_causes = REGISTRY.counter(
     "jobset_in_place_restart_causes_total",
-    "In-place restarts by what was seen first: container_failed, pod_failed, pod_deleted, or "
-    "pod_restarted (a pod at a new epoch); with the exit code of the container, where it is known",
+    "In-place restarts by what was seen first: container_failed, pod_failed, pod_deleted, "
+    "pods_missing (for some seconds), or pod_restarted (a pod at a new epoch); with the exit code "
+    "of the container, where it is known",
     "cause",
     "exit_code",
 )

@@ -49,11 +49,14 @@ class PodEpochsSettings:
         workers: maximum concurrent reconciles.
         stalled_after_s: a barrier that is closed for longer is said to be stalled, with the names
             of the pods that hold it.
+        missing_after_s: a pod of a running group that is away for longer has failed; less would be
+            shorter than caches may lag behind each other.
         own_writes_ttl_s: how long to wait for the cache to show own writes.
     """
 
     workers: int = 8
     stalled_after_s: float = 60.0
+    missing_after_s: float = 10.0
     own_writes_ttl_s: float = 30.0
 
 
@@ -153,6 +156,7 @@ class PodEpochsReconciler:
             members=lambda: self._members(jobset),
             wait_s=0.0 if own.is_satisfied(key) else own.seconds_left(key),
             stalled_after_s=self._settings.stalled_after_s,
+            missing_after_s=self._settings.missing_after_s,
         )
 
     async def _execute(self, key: rt.ObjectKey, observed: ObservedEpochs, plan: EpochPlan) -> None:

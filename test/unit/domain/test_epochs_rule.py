@@ -39,7 +39,7 @@ CASES = {
     "all just came in sync": ((1, 1), {2: 4}, 0, (2, None)),
     "one restarted into a new epoch": ((1, 0), {1: 3, 2: 1}, 0, (None, 1)),
     "a second one follows": ((1, 1), {1: 2, 2: 2}, 0, (None, None)),
-    "one pod is being replaced": ((1, 0), {1: 3}, 0, (None, None)),
+    "one pod is being replaced, which the plan looks after": ((1, 0), {1: 3}, 0, (None, None)),
     "a further failure during a restart": ((1, 1), {1: 1, 2: 2, 3: 1}, 0, (None, 2)),
     "a pod too many": ((1, 0), {1: 5}, 0, (None, None)),
     "a pod too many at a new epoch": ((1, 0), {2: 5}, 0, (None, 1)),

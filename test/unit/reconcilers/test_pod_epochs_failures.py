@@ -466,6 +466,111 @@ async def test_a_barrier_that_stays_closed(rig):
         assert 0 == metrics.REGISTRY.get_sample_value("jobset_in_place_restarts_stalled")
 
 
+async def lost_unseen(rig, max_restarts):
+    """A running group that loses a pod while no manager is there; the names of its pods."""
+    async with rig.manager():
+        names = await started(rig, failurePolicy=policy(max_restarts=max_restarts))
+    rig.world.delete("pods", names[0])
+    rig.world.requests.clear()
+    return names
+
+
+async def test_a_member_that_vanished_unseen(rig):
+    """A manager that finds the group without it restarts the others, after some seconds."""
+    names = await lost_unseen(rig, 10)
+    async with rig.manager():
+        await rig.settle(9)
+        assert (1, 0) == rig.epochs()
+        await rig.settle(2)
+
+        assert (1, 1) == rig.epochs()
+        assert ("True", keys.PODS_MISSING_REASON) == rig.condition("RestartingInPlace")
+        assert (
+            "1 of 4 pods has been missing for more than 10 s: job 'test-js-w-0' lacks 1 pod: "
+            "restarting in place from epoch 1 to 2, 3 pods to follow"
+        ) == message(rig, "RestartingInPlace")
+        rig.run_pods(2)
+        await come(rig, names, 2)
+        assert [{"deprecatedEpoch": 1}, {"syncedEpoch": 2}] == epoch_writes(rig)
+
+
+async def test_a_member_that_comes_back_in_time(rig):
+    """The new pod's agent opens the epoch as always."""
+    names = await lost_unseen(rig, 10)
+    async with rig.manager():
+        await rig.settle(5)
+        rig.run_pods(2)
+        await come(rig, names, 2)
+        await rig.settle(100)
+
+        assert (2, 1) == rig.epochs()
+        assert rig.condition("BarrierStalled") is None
+
+
+async def test_a_member_that_is_missing_when_the_restarts_are_spent(rig):
+    """That is said, with who, since when and why nothing is done; and later it is a failure."""
+    await lost_unseen(rig, 0)
+    async with rig.manager():
+        await rig.settle(11)
+        assert ("True", keys.NO_RESTARTS_LEFT_REASON) == rig.condition("BarrierStalled")
+        assert message(rig, "BarrierStalled").startswith(
+            "1 of 4 pods has been missing since 2026-01-01T00:00:"
+        )
+        assert message(rig, "BarrierStalled").endswith(
+            ": job 'test-js-w-0' lacks 1 pod; no restarts are left, so the jobset fails if it is not "
+            "complete 60 s later"
+        )
+        assert 1 == len(rig.events(keys.BARRIER_STALLED_CONDITION))
+        assert rig.condition("Failed") is None
+
+        await rig.settle(65)
+        assert ("True", keys.REACHED_MAX_RESTARTS_REASON) == rig.condition("Failed")
+        assert (
+            "jobset failed due to reaching max number of restarts: 1 of 4 pods has been missing for "
+            "more than 70 s: job 'test-js-w-0' lacks 1 pod"
+        ) == message(rig, "Failed")
+
+
+async def test_a_group_that_is_complete_again_says_so(rig):
+    """A smaller group lacks nobody: what was said is taken back."""
+    await lost_unseen(rig, 0)
+    async with rig.manager():
+        await rig.settle(11)
+        assert ("True", keys.NO_RESTARTS_LEFT_REASON) == rig.condition("BarrierStalled")
+        rig.change(replicatedJobs=[item(1, 2)])
+        await rig.settle(100)
+
+        assert rig.condition("Failed") is None
+        assert ("False", keys.BARRIER_LIFTED_REASON) == rig.condition("BarrierStalled")
+
+
+async def test_a_group_that_grows_lacks_nobody(rig):
+    """Its workers run on until the new pods have come, however long that takes."""
+    async with rig.manager():
+        await started(rig)
+        rig.change(replicatedJobs=[item(3, 2)])
+        await rig.settle(200)
+
+        assert (1, 0) == rig.epochs()
+        assert rig.condition("BarrierStalled") is None
+
+
+async def test_pods_of_a_job_that_ends_are_not_missing(rig):
+    """What becomes of the group is the failure policy's to say."""
+    async with rig.manager():
+        names = await started(rig)
+        rig.world.set_status(
+            "jobs", "test-js-w-0", conditions=[{"type": "FailureTarget", "status": "True"}]
+        )
+        await rig.settle(1)
+        for name in names[:2]:
+            rig.world.delete("pods", name)
+        await rig.settle(200)
+
+        assert (1, 0) == rig.epochs()
+        assert rig.condition("BarrierStalled") is None
+
+
 async def test_an_open_barrier_is_not_watched(rig):
     """While workers run nothing is asked again, and nothing is written."""
     async with rig.manager():

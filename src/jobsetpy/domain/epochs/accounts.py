@@ -69,19 +69,24 @@ def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False)
     status = jobset.status
     record = record_of(jobset)
     opened = newest > status.synced_epoch > 0
-    renewed = ""
+    cause = ""
     if opened:
-        renewed = "remade" if remade else _renewed(jobset, expected)
-        if not renewed and record.last_uncounted_epoch == newest:
-            renewed = "remade"  # decided earlier; what decided it may be over
+        cause = "remade" if remade else renewed(jobset, expected)
+        if not cause and record.last_uncounted_epoch == newest:
+            cause = "remade"  # decided earlier; what decided it may be over
     uncounted = record.uncounted_epochs
-    if renewed and record.last_uncounted_epoch != newest:
+    if cause and record.last_uncounted_epoch != newest:
         uncounted += 1
     spent = budget.in_place(newest, uncounted) + budget.recreations(status)
-    return Account(newest, renewed, spent)
+    return Account(newest, cause, spent)
 
 
-def _renewed(jobset: JobSet, expected: int) -> str:
+def renewed(jobset: JobSet, expected: int) -> str:
+    """What has happened since the latest synced epoch, by which pods come anew that did not fail.
+
+    Returns:
+        "recreated", "resumed" or "resized"; "" if none of these has.
+    """
     status = jobset.status
     record = record_of(jobset)
     if status.restarts != record.restarts or _job_restarts(jobset) != record.job_restarts:

@@ -27,6 +27,7 @@ from jobsetpy.domain.epochs.accounts import (
     on_deprecate,
     on_sync,
     record_of,
+    renewed,
 )
 from jobsetpy.domain.epochs.containers import charged_containers
 from jobsetpy.domain.epochs.failures import Cause
@@ -242,6 +243,11 @@ def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -
     return NOTHING
 
 
+def members_lost(missing: str) -> cond.DesiredCondition:
+    """The end of a JobSet that lacks pods and has no restarts left to go on with others."""
+    return cond.failed(keys.REACHED_MAX_RESTARTS_REASON, f"{_OVER_BUDGET.message}: {missing}")
+
+
 def _crash_loop(crash: Crash, epoch: int) -> cond.DesiredCondition:
     """The end of a JobSet that a container keeps from coming to an epoch."""
     return cond.failed(
@@ -264,6 +270,15 @@ def is_waiting(jobset: JobSet, pods: Histogram) -> bool:
         or not pods.epochs
         or max(pods.epochs) > status.synced_epoch
     )
+
+
+def lacks_members(jobset: JobSet, pods: Histogram) -> bool:
+    """Whether workers run without all of their group, though nobody asked for another group."""
+    if is_waiting(jobset, pods):
+        return False
+    expected = group_size(jobset, pods)
+    present = pods.epochs.get(jobset.status.synced_epoch, 0) - pods.leaving
+    return present < expected - pods.succeeded and not renewed(jobset, expected)
 
 
 def next_epoch(jobset: JobSet, pods: Histogram) -> int:

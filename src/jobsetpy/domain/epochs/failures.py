@@ -40,12 +40,14 @@ class Sign(enum.Enum):
     CONTAINER_FAILED = "container_failed"
     POD_FAILED = "pod_failed"
     POD_DELETED = "pod_deleted"
+    PODS_MISSING = "pods_missing"
 
 
 _REASONS: Final[Mapping[Sign | None, str]] = {
     Sign.CONTAINER_FAILED: keys.CONTAINER_FAILED_REASON,
     Sign.POD_FAILED: keys.POD_FAILED_REASON,
     Sign.POD_DELETED: keys.POD_DELETED_REASON,
+    Sign.PODS_MISSING: keys.PODS_MISSING_REASON,
     None: keys.JOB_REMADE_REASON,
 }
 
@@ -59,6 +61,7 @@ class Cause:
         sign: what was seen, ``None`` if a Job is made anew on request.
         name: of the pod, or of the Job.
         container: that failed, if that is known.
+        reason: of the pod's phase; of missing pods, who they are.
         counted: whether the restart counts towards ``maxRestarts``.
     """
 
@@ -80,6 +83,8 @@ class Cause:
             return f"job {self.name!r} is made anew"
         if self.sign is Sign.POD_DELETED:
             return f"pod {self.name!r} is being deleted"
+        if self.sign is Sign.PODS_MISSING:
+            return self.reason
         exited = ""
         if self.container is not None:
             one = self.container
@@ -182,7 +187,7 @@ def judge(jobset: JobSet, job: Job, failure: Failure) -> Cause | None:
     """
     sign, epoch, old, new = failure.sign, failure.epoch, failure.old, failure.new
     template = _template(jobset, job, old)
-    if template is None or _is_ending(job):
+    if template is None or is_ending(job):
         return None
     pod = child(child(template, "template"), "spec")
     name = old.metadata.name
@@ -212,7 +217,7 @@ def _newly_failed(old: ChildPod, new: ChildPod) -> FailedContainer | None:
     return next((failed for failed in new.status.failed if failed.name in ran), None)
 
 
-def _is_ending(job: Job) -> bool:
+def is_ending(job: Job) -> bool:
     """Whether the Job is about to lose its pods anyway."""
     return (
         job.metadata.deletion_timestamp is not None

@@ -1,4 +1,4 @@
-"""Who holds a barrier: the pods that have not come to its epoch, and why, as far as can be seen."""
+"""Who holds a barrier, or is missing of a group that runs, and why, as far as can be seen."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.epochs.decision import expected_pods, leaves_jobs_failed, parse_epoch
+from jobsetpy.domain.epochs.failures import is_ending
 from jobsetpy.domain.membership import replicated_job_of
 
 MAX_NAMED: Final = 10
@@ -19,7 +20,7 @@ MAX_NAMED: Final = 10
 
 @attrs.frozen
 class Laggards:
-    """What a barrier waits for.
+    """What a group waits for, or lacks.
 
     Args:
         missing: how many pods, those that do not exist included.
@@ -42,13 +43,56 @@ def laggards(
         epoch: that all have to come to.
         after_s: how long the barrier has been closed at least.
     """
+    excused = [job for job in jobs if _stays_failed(jobset, job)]
+    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused)
+    message = (
+        f"{missing} of {_plural(expected, 'pod')} {_have(missing)} not come to epoch {epoch} for "
+        f"more than {after_s:g} s"
+    )
+    return Laggards(missing, f"{message}: {details}" if details else message)
+
+
+def absentees(
+    jobset: JobSet, jobs: Iterable[Job], pods: Iterable[ChildPod], since: str
+) -> Laggards:
+    """Describe who is missing of a group whose workers run; O(Jobs + pods).
+
+    Nobody misses the pods of a Job that is about to end: what becomes of the group then is the
+    failure policy's to say.
+
+    Args:
+        jobset: whose group it is.
+        jobs: of its current attempt.
+        pods: of those Jobs.
+        since: "since" or "for more than" when.
+    """
+    excused = [job for job in jobs if _stays_failed(jobset, job) or is_ending(job)]
+    epoch = jobset.status.synced_epoch
+    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused)
+    message = f"{missing} of {_plural(expected, 'pod')} {_have(missing)} been missing {since}"
+    return Laggards(missing, f"{message}: {details}")
+
+
+def _stays_failed(jobset: JobSet, job: Job) -> bool:
+    return job.status.failed_condition is not None and leaves_jobs_failed(jobset)
+
+
+def _lacking(
+    jobset: JobSet,
+    jobs: Iterable[Job],
+    pods: Iterable[ChildPod],
+    epoch: int,
+    excused: list[Job],
+) -> tuple[int, int, str]:
+    """How many pods are missing, of how many, and which; those of excused Jobs are not expected."""
+    away = {job.metadata.uid for job in excused}
     behind: list[str] = []
     late = arrived = 0
     present: dict[str, int] = {}
     succeeded: dict[str, int] = {}
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         owner = pod.metadata.controller_uid
-        if pod.status.phase == "Failed":
+        if pod.status.phase == "Failed" or owner in away:
             continue
         if pod.status.phase == "Succeeded":
             succeeded[owner] = succeeded.get(owner, 0) + 1
@@ -63,13 +107,14 @@ def laggards(
             behind.append(f"pod {pod.metadata.name!r} {_state(pod)}")
     lacking: list[str] = []
     made: dict[str, int] = {}
-    expected, without_failed = expected_pods(jobset), leaves_jobs_failed(jobset)
+    expected = expected_pods(jobset)
     for job in sorted(jobs, key=lambda job: job.metadata.name):
         name, uid = replicated_job_of(job), job.metadata.uid
         made[name] = made.get(name, 0) + 1
+        if uid in away:
+            expected -= 1 if job.spec.parallelism is None else job.spec.parallelism
+            continue
         left = max(job.status.succeeded, succeeded.get(uid, 0))
-        if without_failed and job.status.failed_condition is not None:
-            left = max(left, 1 if job.spec.parallelism is None else job.spec.parallelism)
         expected -= left
         lack = (job.spec.parallelism or 0) - left - present.get(uid, 0)
         if lack > 0:
@@ -84,13 +129,11 @@ def laggards(
         parts.append(f"and {more} more")
     if arrived > expected:
         parts.append(f"{_plural(arrived - expected, 'pod')} too many")
-    missing = max(expected - arrived, 0)
-    have = "has" if missing == 1 else "have"
-    message = (
-        f"{missing} of {_plural(expected, 'pod')} {have} not come to epoch {epoch} for more than "
-        f"{after_s:g} s"
-    )
-    return Laggards(missing, f"{message}: {', '.join(parts)}" if parts else message)
+    return max(expected - arrived, 0), expected, ", ".join(parts)
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
 
 
 def _why(job: Job) -> str:

@@ -27,13 +27,15 @@ from jobsetpy.domain.epochs.decision import (
     decide_epochs,
     group_size,
     is_waiting,
+    lacks_members,
     left_over,
+    members_lost,
     needs_decision,
     next_epoch,
     takes_part,
 )
-from jobsetpy.domain.epochs.failures import Cause, Failure, judge
-from jobsetpy.domain.epochs.laggards import laggards
+from jobsetpy.domain.epochs.failures import Cause, Failure, Sign, judge
+from jobsetpy.domain.epochs.laggards import absentees, laggards
 from jobsetpy.domain.epochs.ledger import Notes
 from jobsetpy.domain.membership import is_ours
 from jobsetpy.domain.plan import EmitEvent, Moment, Plan, StatusChange
@@ -63,6 +65,7 @@ class ObservedEpochs:
             to name some of them.
         wait_s: until when the cache may not show own writes, in seconds from now; 0 if it does.
         stalled_after_s: a barrier that is closed for longer is said to be stalled.
+        missing_after_s: a pod of a running group that is away for longer has failed.
     """
 
     jobset: JobSet | None
@@ -73,6 +76,7 @@ class ObservedEpochs:
     members: Callable[[], tuple[list[Job], list[ChildPod]]] = lambda: ([], [])
     wait_s: float = 0.0
     stalled_after_s: float = 60.0
+    missing_after_s: float = 10.0
 
 
 @attrs.frozen(kw_only=True)
@@ -92,7 +96,8 @@ class EpochMemory:
         deprecated: its old epoch, 0 if no restart is measured.
         deprecated_at: since when that is deprecated.
         waiting_since: when the barrier was first seen closed.
-        look_at: when to see who holds it.
+        lacking_since: since when workers run without all of their group.
+        look_at: when to see who holds the barrier, or is missing.
         stall_told: the epoch whose stalled barrier an event has told of.
         missing: how many pods the barrier waited for at the last look.
         stalled: whether the barrier is held for so long that it was looked who holds it.
@@ -107,6 +112,7 @@ class EpochMemory:
     deprecated: int = 0
     deprecated_at: float = 0.0
     waiting_since: float | None = None
+    lacking_since: float | None = None
     look_at: float = 0.0
     stall_told: int = 0
     missing: int = 0
@@ -157,7 +163,12 @@ def needs_plan(jobset: JobSet, pods: Histogram, notes: Notes, memory: EpochMemor
         notes.remade or (notes.failures and notes.failures[0].epoch == status.synced_epoch)
     ):
         return True
-    return notes.invalid != memory.invalid or needs_decision(jobset, pods, memory.cause)
+    if notes.invalid != memory.invalid:
+        return True
+    lacking = lacks_members(jobset, pods)
+    if lacking is not (memory.lacking_since is not None):
+        return True
+    return needs_decision(jobset, pods, memory.cause)
 
 
 def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> EpochPlan:
@@ -192,10 +203,14 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
         told=frozenset(observed.invalid.values()),
         invalid=observed.notes.invalid,
     )
-    if decision.empty:
+    if not lacks_members(jobset, observed.pods):
+        memory = attrs.evolve(memory, lacking_since=None)
+    if not decision.empty:
+        plan = _change(jobset, observed, decision, memory, now)
+    elif is_waiting(jobset, observed.pods):
         plan = _wait(jobset, observed, memory, now)
     else:
-        plan = _change(jobset, observed, decision, memory, now)
+        plan = _run(jobset, observed, memory, now)
     return attrs.evolve(plan, notices=notices, judged=True)
 
 
@@ -334,14 +349,11 @@ def _summary(decision: EpochDecision) -> str:
 
 
 def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> EpochPlan:
-    """Nothing is to be decided. If the barrier is closed, see for how long it has been."""
+    """The barrier is closed, and nothing is to be decided: see for how long that has been."""
     pods, at = observed.pods, now.monotonic
     expected = group_size(jobset, pods) - pods.succeeded
-    if not is_waiting(jobset, pods) or (expected <= 0 and not pods.epochs):
-        memory = attrs.evolve(
-            memory, deprecated=0, waiting_since=None, stall_told=0, missing=0, stalled=False
-        )
-        return EpochPlan(memory=memory)
+    if expected <= 0 and not pods.epochs:
+        return EpochPlan(memory=_at_rest(memory))
     epoch = next_epoch(jobset, pods)
     missing = max(0, expected - pods.epochs.get(epoch, 0))
     memory = attrs.evolve(memory, missing=missing, stalled=memory.stalled and missing > 0)
@@ -352,6 +364,70 @@ def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mo
         memory, change = _look(jobset, observed, memory, epoch, now)
     wait = timedelta(seconds=memory.look_at - at)
     return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait))
+
+
+def _at_rest(memory: EpochMemory) -> EpochMemory:
+    return attrs.evolve(
+        memory, deprecated=0, waiting_since=None, stall_told=0, missing=0, stalled=False
+    )
+
+
+def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> EpochPlan:
+    """Workers run, and nothing is to be decided: see whether all are there."""
+    at, grace = now.monotonic, observed.missing_after_s
+    if not lacks_members(jobset, observed.pods):
+        return _complete(jobset, memory, now)
+    if memory.lacking_since is None:
+        memory = attrs.evolve(_at_rest(memory), lacking_since=at, look_at=at + grace)
+    if at < memory.look_at:
+        wait = timedelta(seconds=memory.look_at - at)
+        return EpochPlan(memory=memory, result=Result.requeue_after(wait))
+    lacking_since = at if memory.lacking_since is None else memory.lacking_since
+    lacking_s = at - lacking_since
+    jobs, pods = observed.members()
+    found = absentees(jobset, jobs, pods, f"for more than {grace:g} s")
+    if not found.missing:
+        # They are of Jobs that are about to end: see later whether those did.
+        pause = max(grace, min(lacking_s, LOOK_AGAIN_MAX_S))
+        memory = attrs.evolve(memory, look_at=at + pause)
+        return EpochPlan(memory=memory, result=Result.requeue_after(timedelta(seconds=pause)))
+    epoch = jobset.status.synced_epoch
+    cause = Cause(epoch, Sign.PODS_MISSING, "", reason=found.message)
+    decision = decide_epochs(jobset, observed.pods, cause)
+    if not decision.empty:
+        memory = attrs.evolve(memory, cause=cause, lacking_since=None)
+        return _change(jobset, observed, decision, memory, now)
+    # No restarts are left. With a new pod the JobSet would fail; without one, it must not hang.
+    patience = grace + observed.stalled_after_s
+    if lacking_s >= patience:
+        found = absentees(jobset, jobs, pods, f"for more than {patience:g} s")
+        failed = EpochDecision(failed=members_lost(found.message))
+        return _change(jobset, observed, failed, memory, now)
+    since = (now.wall - timedelta(seconds=lacking_s)).strftime("since %Y-%m-%dT%H:%M:%SZ")
+    who = absentees(jobset, jobs, pods, since).message
+    message = (
+        f"{who}; no restarts are left, so the jobset fails if it is not complete "
+        f"{observed.stalled_after_s:g} s later"
+    )
+    memory = attrs.evolve(
+        memory, missing=found.missing, stalled=True, look_at=lacking_since + patience
+    )
+    memory, change = _tell_stalled(
+        jobset, memory, epoch, now, reason=keys.NO_RESTARTS_LEFT_REASON, message=message
+    )
+    wait = timedelta(seconds=memory.look_at - at)
+    return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait))
+
+
+def _complete(jobset: JobSet, memory: EpochMemory, now: Moment) -> EpochPlan:
+    """Workers run, and all are there, or will be: nothing is stalled."""
+    memory, kind = _at_rest(memory), keys.BARRIER_STALLED_CONDITION
+    if not cond.is_true(jobset.status.conditions, kind):
+        return EpochPlan(memory=memory)
+    draft = StatusDraft(jobset.status, now.wall)
+    lifted = cond.DesiredCondition(kind, False, keys.BARRIER_LIFTED_REASON, "no pod is waited for")
+    draft.set(lifted, announce=False)
+    return EpochPlan(memory=memory, status=draft.change())
 
 
 def _look(
@@ -368,14 +444,22 @@ def _look(
         stalled=found.missing > 0,
         look_at=at + max(observed.stalled_after_s, min(waited, LOOK_AGAIN_MAX_S)),
     )
+    return _tell_stalled(
+        jobset, memory, epoch, now, reason=keys.PODS_MISSING_REASON, message=found.message
+    )
+
+
+def _tell_stalled(
+    jobset: JobSet, memory: EpochMemory, epoch: int, now: Moment, *, reason: str, message: str
+) -> tuple[EpochMemory, StatusChange | None]:
+    """Set the condition if it is not so already, with one event per epoch."""
     draft = StatusDraft(jobset.status, now.wall)
     kind = keys.BARRIER_STALLED_CONDITION
-    wanted = cond.DesiredCondition(kind, True, keys.PODS_MISSING_REASON, found.message)
-    if not draft.set(wanted, announce=False):
+    if not draft.set(cond.DesiredCondition(kind, True, reason, message), announce=False):
         return memory, None
     if memory.stall_told != epoch:
         memory = attrs.evolve(memory, stall_told=epoch)
-        draft.tell(EmitEvent(cond.WARNING, kind, found.message))
+        draft.tell(EmitEvent(cond.WARNING, kind, message))
     return memory, draft.change()
 
 
