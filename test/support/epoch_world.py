@@ -479,7 +479,12 @@ class World:
             assert not 0 < other.epoch < epoch, f"{other.name} is only at {other.epoch}"
         if self.resizing:
             return  # who belongs to the group is being changed
+        attempts = {
+            name: job["metadata"]["labels"][keys.RESTART_ATTEMPT] for name, job in self.jobs.items()
+        }
         for name, current in self.jobs.items():
+            if attempts[name] != attempts.get(pod.job):
+                continue  # the two Jobs are of different groups, one of which is going
             done = self.done.get(current["metadata"]["uid"], set())
             for index in range(item["template"]["spec"]["parallelism"]):
                 slot = (name, index)
