@@ -17,7 +17,7 @@ from jobsetpy.client import Client
 from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.membership import AttemptKey, attempt_of
 from jobsetpy.domain.membership_ledger import MembershipLedger
-from jobsetpy.informers import SharedInformer
+from jobsetpy.informers import SharedInformer, WatchOptions
 from jobsetpy.testing import World
 from jobsetpy.testing.jobsets import decoded
 
@@ -172,7 +172,8 @@ async def test_skipped_states_leave_nothing_behind(changes):
     """A pod changes its epoch in a way that is not told, and then goes: nothing is counted of it."""
     world, ledger, group = World(), EpochLedger(), GROUPS[0]
     ledger.job_changed(None, make_job("job-a", 0))
-    informer = SharedInformer(Client(world.transport()), ChildPod, label_selector=keys.JOBSET_NAME)
+    options = WatchOptions(label_selector=keys.JOBSET_NAME)
+    informer = SharedInformer(Client(world.transport()), ChildPod, options)
     informer.add_handler(Feed(ledger))
     pod = make_pod("p", "job-a", "1")
     del pod["metadata"]["uid"], pod["metadata"]["namespace"]
