@@ -25,6 +25,8 @@ from jobsetpy.domain.startup_groups.ledger import StartLedger
 from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
 
 PODS = 1
+OUTSIDE = "0"
+"""In place of the attempt of a Job that was made before the JobSet had a group."""
 RULES = [
     {"name": "one", "action": "RestartJob", "onJobFailureReasons": ["One"]},
     {"name": "part", "action": "RestartReplicatedJob", "onJobFailureReasons": ["Part"]},
@@ -34,11 +36,11 @@ RULES = [
 class Truth:
     """The cluster as it is, and the streams of what happened in it."""
 
-    def __init__(self):
+    def __init__(self, *, grouped=True):
         body = jobset_json(
             replicated_job("a", 2, parallelism=PODS),
             replicated_job("b", parallelism=PODS),
-            groupSchedulingConfig={},
+            **({"groupSchedulingConfig": {}} if grouped else {}),
             failurePolicy={"maxRestarts": 1000, "rules": RULES},
         )
         body["metadata"]["generation"] = 1
@@ -63,7 +65,7 @@ class Truth:
         """Jobs that were made or resumed since this was asked last: their attempts."""
         runs = {(job["metadata"]["uid"], attempt_of(job)) for job in self.cluster.jobs.values()}
         new, self.runs = runs - self.runs, self.runs | runs
-        return [int(attempt) for _, attempt in new]
+        return [int(attempt) for _, attempt in new if attempt != OUTSIDE]
 
     def publish(self):
         """Put what changed into the streams; pods follow their Jobs."""
@@ -100,7 +102,9 @@ class Truth:
 
     def start(self, at):
         """The barrier of some pod runs."""
-        waiting = sorted(pod for pod, started in self.pods.items() if not started)
+        waiting = sorted(
+            pod for pod, started in self.pods.items() if not started and pod[1] != OUTSIDE
+        )
         if waiting:
             pod = waiting[at % len(waiting)]
             self.pods[pod] = True
@@ -124,6 +128,13 @@ class Truth:
             self.cluster.fail(names[at % len(names)], reason)
             self.publish()
 
+    def group(self):
+        """The user adds the configuration; Jobs that are there have no barrier."""
+        if "groupSchedulingConfig" not in self.cluster.object["spec"]:
+            self.cluster.change_spec(groupSchedulingConfig={})
+            self.cluster.object["metadata"]["generation"] += 1
+            self.publish()
+
     def suspend(self, on):
         """The user suspends or resumes."""
         if self.cluster.object["spec"].get("suspend", False) != on:
@@ -145,7 +156,7 @@ class Truth:
 
 def attempt_of(job):
     """As its annotation says."""
-    return job["metadata"]["annotations"][keys.GROUP_ATTEMPT]
+    return job["metadata"]["annotations"].get(keys.GROUP_ATTEMPT, OUTSIDE)
 
 
 class View:
@@ -187,6 +198,8 @@ class View:
         """Release if the view says so, and check that against the truth."""
         if self.jobset is None or self.jobset.spec.suspend:
             return
+        if self.jobset.spec.group_scheduling_config is None:
+            return
         attempt = released_attempt(self.jobset, self.jobs.values(), self.ledger, Features())
         if attempt <= self.released:
             return
@@ -194,7 +207,7 @@ class View:
         value = started_value("js-uid", attempt)
         for job in self.truth.cluster.jobs.values():
             own = int(attempt_of(job))
-            if lifted_attempt(value, "js-uid") < own:
+            if attempt_of(job) == OUTSIDE or lifted_attempt(value, "js-uid") < own:
                 continue
             started = self.truth.ever.get((job["metadata"]["uid"], attempt_of(job)), set())
             assert started == set(range(PODS)), (attempt, job["metadata"]["name"])
@@ -204,7 +217,7 @@ def make_pod(key, started):
     """A pod of a Job's attempt."""
     owner, attempt, index = key
     meta = {"name": f"{owner}-{attempt}-{index}", "namespace": "default", "uid": str(key),
-            "annotations": {keys.GROUP_ATTEMPT: attempt},
+            "annotations": {} if attempt == OUTSIDE else {keys.GROUP_ATTEMPT: attempt},
             "ownerReferences": [{"kind": "Job", "uid": owner, "controller": True}]}  # fmt: skip
     state = {"running": {}} if started else {"waiting": {}}
     statuses = [{"name": keys.GROUP_INIT_CONTAINER, "state": state}]
@@ -217,6 +230,7 @@ moves = st.one_of(
     st.tuples(st.just("start"), small),
     st.tuples(st.just("start_all")),
     st.tuples(st.just("fail"), small, st.sampled_from(["One", "Part", "All"])),
+    st.tuples(st.just("group")),
     st.tuples(st.just("suspend"), st.booleans()),
     st.tuples(st.just("collect"), small),
     st.tuples(st.just("step"), st.integers(0, 3)),
@@ -246,17 +260,21 @@ HALF_RECREATED = [
     ("start_all",),
 ]
 HALF_RESUMED = [("suspend", True), ("step", 0), ("suspend", False), ("step", 1), ("start_all",)]
+ADDED = [("suspend", True), ("step", 0), ("group",), *ALL, ("suspend", False), ("step", 2)]
+ADDED_LATE = [("group",), ("fail", 0, "One"), ("step", 0), ("collect", 0), ("step", 0)]
 IN_THE_END = [("step", 0), ("collect", 0), ("step", 0)]
 
 
-@example([*HALF_RECREATED, *ALL, *IN_THE_END])
-@example([*HALF_RECREATED, *seen("job", "pod"), *IN_THE_END])
-@example([("start_all",), *HALF_RESUMED, *ALL, *IN_THE_END])
+@example(history=[*HALF_RECREATED, *ALL, *IN_THE_END], grouped=True)
+@example(history=[*HALF_RECREATED, *seen("job", "pod"), *IN_THE_END], grouped=True)
+@example(history=[("start_all",), *HALF_RESUMED, *ALL, *IN_THE_END], grouped=True)
+@example(history=[*ADDED, ("start_all",), *ALL, *IN_THE_END], grouped=False)
+@example(history=[*ADDED_LATE, *ALL, ("start_all",), *ALL, *IN_THE_END], grouped=False)
 @settings(max_examples=150)
-@given(st.lists(moves, max_size=60))
-def test_nobody_goes_on_too_early_and_everybody_in_the_end(history):
+@given(history=st.lists(moves, max_size=60), grouped=st.booleans())
+def test_nobody_goes_on_too_early_and_everybody_in_the_end(history, grouped):
     """Safe at every view, and live once the views have caught up."""
-    truth = Truth()
+    truth = Truth(grouped=grouped)
     view = View(truth)
     for name, *arguments in history:
         getattr(view if name == "see" else truth, name)(*arguments)
