@@ -6,9 +6,12 @@ exist, a value of another type and a key given twice are errors, each told with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
 
 from jobsetpy.app import _tls_names as tls_names
 from jobsetpy.app.kinds import BOOLEAN, TEXT, ConfigurationError, expected
@@ -19,11 +22,15 @@ from jobsetpy.app.settings import (
     SETTINGS,
     Command,
     Configuration,
+    Setting,
     snake_case,
 )
 from jobsetpy.domain.coscheduling.backends import COSCHEDULER
 from jobsetpy.domain.features import gate_problems
 from jobsetpy.observability.logging import get_logger
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 API_VERSION: Final = "config.jobset.x-k8s.io/v1alpha1"
 KIND: Final = "Configuration"
@@ -154,46 +161,96 @@ def _paths(content: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
 
 def _decoded(content: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
     """Values that are given, by path, and feature gates."""
-    values: dict[str, Any] = {}
-    gates: dict[str, bool] = {}
-    problems: list[str] = []
-    for section in _SECTIONS:
-        fields = _mapping(section, content, problems)
-        for setting in SETTINGS:
-            name = setting.path.partition(".")[2]
-            if setting.section != section or name not in fields:
-                continue
-            try:
-                value = setting.kind.decode(setting.path, fields.pop(name))
-            except ConfigurationError as error:
-                problems += error.problems
-            else:
-                if value or value is False or section not in _EMPTY_IS_ABSENT:
-                    values[setting.path] = value
-        problems += _unknown(fields, f"{section}.")
-    for name, on in _mapping("featureGates", content, problems).items():
-        try:
-            path = f"featureGates[{name!r}]"
-            gates[TEXT.decode(path, name)] = BOOLEAN.decode(path, on)
-        except ConfigurationError as error:
-            problems += error.problems
-    problems += _unknown(content.keys() - {*_SECTIONS, "featureGates"})
-    if problems:
-        raise ConfigurationError(problems)
-    return values, gates
+    # Imported here: a manager without a file need not carry it.
+    from cattrs import ClassValidationError, Converter
+    from cattrs.gen import make_dict_structure_fn, override
+
+    converter = Converter()
+
+    def strict(name: str, fields: Mapping[str, Callable[[Any, Any], Any]]) -> type:
+        """A class of optional fields, and how it is made of a mapping that has no others."""
+        cls = attrs.make_class(name, {each: attrs.field(default=None) for each in fields})
+        hooks: dict[str, Any] = {each: override(struct_hook=hook) for each, hook in fields.items()}
+        structure: Callable[..., Any] = make_dict_structure_fn(
+            cls, converter, _cattrs_forbid_extra_keys=True, **hooks
+        )
+
+        def of_mapping(value: Any, _: type) -> Any:
+            if not isinstance(value, dict):
+                raise expected("a mapping", name, value)
+            return structure(value, cls)
+
+        converter.register_structure_hook(cls, of_mapping)
+        return cls
+
+    sections = {
+        section: strict(
+            section,
+            {
+                each.path.partition(".")[2]: functools.partial(_decode, each)
+                for each in SETTINGS
+                if each.section == section
+            },
+        )
+        for section in _SECTIONS
+    }
+    whole = strict(
+        "",
+        {
+            "featureGates": _gates,
+            **{
+                name: functools.partial(_structure, converter, cls)
+                for name, cls in sections.items()
+            },
+        },
+    )
+    try:
+        found = attrs.asdict(converter.structure(content, whole))
+    except ClassValidationError as error:
+        raise ConfigurationError(list(_problems(error))) from None
+    values = {
+        f"{section}.{name}": value
+        for section in _SECTIONS
+        for name, value in (found[section] or {}).items()
+        if value is not None and (value or value is False or section not in _EMPTY_IS_ABSENT)
+    }
+    return values, found["featureGates"] or {}
 
 
-def _mapping(name: str, content: Mapping[Any, Any], problems: list[str]) -> dict[Any, Any]:
-    found = content.get(name, {})
-    if isinstance(found, dict):
-        return dict(found)
-    problems += expected("a mapping", name, found).problems
-    return {}
+def _decode(setting: Setting, value: Any, _: Any) -> Any:
+    return setting.kind.decode(setting.path, value)
 
 
-def _unknown(names: Iterable[Any], prefix: str = "") -> list[str]:
-    told = ", ".join(f'unknown field "{prefix}{name}"' for name in sorted(map(str, names)))
-    return [told] if told else []
+def _structure(converter: Converter, cls: type, value: Any, _: Any) -> Any:
+    return converter.structure(value, cls)
+
+
+def _gates(value: Any, _: Any) -> dict[str, bool]:
+    if not isinstance(value, dict):
+        raise expected("a mapping", "featureGates", value)
+    return {
+        TEXT.decode(path, name): BOOLEAN.decode(path, on)
+        for name, on in value.items()
+        for path in (f"featureGates[{name!r}]",)
+    }
+
+
+def _problems(error: BaseException) -> Iterator[str]:
+    """A line for each thing that is wrong, with its path."""
+    from cattrs import ForbiddenExtraKeysError
+
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _problems(each)
+    elif isinstance(error, ForbiddenExtraKeysError):
+        prefix = f"{error.cl.__name__}." if error.cl.__name__ else ""
+        yield ", ".join(
+            f'unknown field "{prefix}{name}"' for name in sorted(map(str, error.extra_fields))
+        )
+    elif isinstance(error, ConfigurationError):
+        yield from error.problems
+    else:
+        yield str(error)
 
 
 # -- what is in effect ----------------------------------------------------------------------------

@@ -289,6 +289,18 @@ def test_missing_pods_are_named():
     assert told.message.endswith(" and 13 more")
 
 
+def test_jobs_that_were_made_before_the_group_lack_nothing():
+    """Their pods run without the barrier, and nobody waits for them."""
+    cluster = ModelCluster(jobset(replicated_job("a", 2, parallelism=3), replicated_job("b")))
+    cluster.reconcile()
+    del cluster.jobs["test-js-a-1"]["metadata"]["annotations"][ATTEMPT]
+    jobs = [cluster.job(name) for name in cluster.jobs]
+
+    assert decision.pods_to_start(cluster.jobset, jobs) == 4
+    missing = map(str, decision.missing_pods(cluster.jobset, jobs, []))
+    assert all("test-js-a-1" not in each for each in missing)
+
+
 def alike(job, index, **changed):
     """A pod of a Job that has started, unless it is said otherwise."""
     return pod(job, index, **{"node": "n", "started": True, **changed})

@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.validation.create import validate_create
 from jobsetpy.domain.validation.update import validate_update
 from support.validation_kit import jobset, rjob
 
@@ -105,6 +106,49 @@ def test_anything_else_of_replicated_jobs_is_immutable(path, value):
 def test_allowed(old, new):
     """Changes that break no rule."""
     assert validate_update(old, new) == []
+
+
+RESERVED = jobset(rjob(pod={"initContainers": [{"name": "group-scheduling-init"}]}), rjob("v"))
+ORDERED = jobset(rjob(), rjob("v"), startupPolicy={"startupPolicyOrder": "InOrder"})
+GROUP, POLICY = ("spec", "groupSchedulingConfig"), ("spec", "failurePolicy")
+IN_PLACE = {"restartStrategy": "InPlaceRestart"}
+RULE = {"name": "r", "action": "RestartJob", "targetReplicatedJobs": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("old", "path", "value"),
+    [
+        (RUNNING, GROUP, {"targetReplicatedJobs": ["x"]}),
+        (RESERVED, GROUP, {}),
+        (ORDERED, GROUP, {"timeoutAfterSeconds": 5}),
+        (RUNNING, POLICY, {"rules": [RULE]}),
+        (ORDERED, POLICY, IN_PLACE),
+    ],
+)
+def test_what_is_added_is_judged_as_at_creation(old, path, value):
+    """The definition only compares policies that were there before."""
+    new = put(old, value, *path)
+    problems = validate_update(old, new)
+    assert problems
+    assert problems == [each for each in validate_create(new) if each not in validate_create(old)]
+    # What is stored stays changeable: nothing is judged twice.
+    assert validate_update(new, put(new, 5, "spec", "ttlSecondsAfterFinished")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(GROUP, {"targetReplicatedJobs": ["w"]}), (POLICY, {"rules": [{**RULE, "targetReplicatedJobs": ["w"]}]})],
+)  # fmt: skip
+def test_what_is_right_may_be_added(path, value):
+    """Neither a group nor a failure policy has to be there from the beginning."""
+    assert validate_update(RUNNING, put(RUNNING, value, *path)) == []
+
+
+def test_gates_count_for_what_is_added():
+    """As at creation."""
+    new = put(RUNNING, IN_PLACE, *POLICY)
+    (problem,) = validate_update(RUNNING, new, features=Features(in_place_restart=False))
+    assert "InPlaceRestart is disabled" in problem.message
 
 
 @pytest.mark.parametrize(

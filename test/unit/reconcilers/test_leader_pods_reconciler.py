@@ -305,6 +305,30 @@ async def test_a_group_that_is_no_group_any_more_goes_on(rig):
         assert value(rig).endswith(" 2\n")
 
 
+async def test_jobs_that_were_made_before_the_group_do_not_count(rig):
+    """Their pods have no barrier and run: a single Job that is made anew waits for its own pods."""
+    policy = {"maxRestarts": 3, "rules": [{"name": "r", "action": "RestartJob"}]}
+    async with rig.manager(groups=True):
+        rig.create(replicated_job("w", 2, parallelism=2), failurePolicy=policy)
+        await rig.settle(0.5)
+        rig.run_pods(2)
+        rig.change(groupSchedulingConfig={})
+        await rig.settle()
+        for pod in ("test-js-w-0-0", "test-js-w-0-1"):
+            rig.world.delete("pods", pod)
+        rig.finish("test-js-w-0", "Failed")
+        await rig.settle()
+        first, last = make_pods(rig)
+        start(rig, first)
+        await rig.settle()
+        assert value(rig) is None
+
+        start(rig, last)
+        await rig.settle()
+        assert value(rig).endswith(" 3\n")
+        assert rig.condition(DONE) == ("True", keys.GROUP_STARTED_REASON)
+
+
 async def test_a_group_of_some_waits_for_those_alone(rig):
     """The other ReplicatedJob has nothing to do with it."""
     async with rig.manager(groups=True):

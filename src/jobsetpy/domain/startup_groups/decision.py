@@ -20,10 +20,17 @@ from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import sort_jobs
 from jobsetpy.domain.jobs.failure_policy import split
-from jobsetpy.domain.membership import parse_count, pods_at_once, pods_of_template
+from jobsetpy.domain.membership import (
+    AttemptKey,
+    attempt_of,
+    parse_count,
+    pods_at_once,
+    pods_of_template,
+    replicated_job_of,
+)
 from jobsetpy.domain.names import job_name
 from jobsetpy.domain.startup_groups.ledger import StartLedger
-from jobsetpy.domain.startup_groups.spec import attempt, targets
+from jobsetpy.domain.startup_groups.spec import attempt, startup_group_size, targets
 
 TELL_AFTER_S: Final = 1.0
 """A group that gathers faster than this is only told of when it has."""
@@ -35,6 +42,29 @@ NAMED: Final = 5
 """So many missing pods are named."""
 
 _BEFORE_TIMEOUT_S: Final = 2.0
+
+
+def pods_to_start(jobset: JobSet, jobs: Iterable[Job]) -> int:
+    """How many pods have to start; O(Jobs).
+
+    Pods of Jobs that were made before the JobSet had a group have no barrier, and do not count.
+
+    Args:
+        jobset: with its group.
+        jobs: all Jobs that it controls.
+    """
+    group = AttemptKey.of(jobset)
+    pods = {item.name: pods_of_template(item) for item in targets(jobset)}
+    return startup_group_size(jobset) - sum(
+        pods.get(replicated_job_of(job), 0)
+        for job in jobs
+        if _is_outside(job) and attempt_of(job) == group and job.metadata.deletion_timestamp is None
+    )
+
+
+def _is_outside(job: Job) -> bool:
+    """Whether it was made before the JobSet had a group."""
+    return keys.GROUP_ATTEMPT not in job.metadata.annotations
 
 
 def released_attempt(
@@ -64,6 +94,8 @@ def released_attempt(
             job = by_name.get(job_name(jobset.metadata.name, item.name, index))
             if job is None or job.metadata.uid not in current:
                 return 0
+            if _is_outside(job):
+                continue
             own = parse_count(job.metadata.annotations.get(keys.GROUP_ATTEMPT))
             # A Job of an attempt that the cached JobSet does not know yet: wait for the JobSet.
             if own is None or own > now:
@@ -146,7 +178,7 @@ def missing_pods(
             job = by_name.get(name)
             if job is None:
                 out.append(Missing(name, "its job does not exist"))
-            elif job.status.finished is None:
+            elif job.status.finished is None and not _is_outside(job):
                 out += _missing_of(job, by_job.get(job.metadata.uid, ()))
             if len(out) >= limit:
                 return out[:limit]

@@ -214,7 +214,7 @@ def _recall(
     if config_map is None or config_map.metadata.resource_version != memory.lagging:
         memory = attrs.evolve(memory, released=lifted(jobset, config_map))
     if memory.generation != meta.generation or not meta.generation:
-        size = startup_group_size(jobset)
+        size = decision.pods_to_start(jobset, observed.jobs())
         memory = attrs.evolve(memory, generation=meta.generation, size=size)
     return memory
 

@@ -30,7 +30,7 @@ from jobsetpy.domain.validation import jobs as validation_jobs
 from jobsetpy.domain.validation import volumes as validation_volumes
 from jobsetpy.domain.validation.volumes import Claim, LookupFailed
 
-__all__ = ["Claim", "LookupFailed", "claims_to_look_up", "validate_create"]
+__all__ = ["Claim", "LookupFailed", "claims_to_look_up", "in_place_restart", "validate_create"]
 
 
 def claims_to_look_up(jobset: Json) -> list[str]:
@@ -63,8 +63,7 @@ def validate_create(
     jobs = [job for _, job in objects(spec, "replicatedJobs")]
     names = {text(job, "name") for job in jobs}
     return [
-        *_in_place_gate(spec, features),
-        *_in_place_order(spec, features),
+        *in_place_restart(spec, features),
         *_first_depends_on(jobs),
         *_subdomain(spec),
         *_managed_by(spec),
@@ -76,6 +75,11 @@ def validate_create(
         *validation_groups.group_scheduling(spec, names),
         *validation_coscheduling.coscheduling(jobset, features),
     ]
+
+
+def in_place_restart(spec: Json, features: Features) -> list[FieldError]:
+    """What is wrong with the restart strategy ``InPlaceRestart``."""
+    return [*_in_place_gate(spec, features), *_in_place_order(spec, features)]
 
 
 def _in_place_gate(spec: Json, features: Features) -> list[FieldError]:

@@ -44,8 +44,7 @@ def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldErro
         features: which gates are on.
     """
     problems: list[FieldError] = []
-    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
-    in_place = features.in_place_restart and strategy == keys.IN_PLACE_RESTART
+    in_place = _restarts_in_place(spec, features)
     seen: set[str] = set()
     for at, job in objects(spec, "replicatedJobs"):
         path = f"spec.replicatedJobs[{at}]"
@@ -74,6 +73,19 @@ def _too_many_jobs(spec: Json) -> list[FieldError]:
                 )
             ]
     return []
+
+
+def in_place_jobs(spec: Json, features: Features) -> list[FieldError]:
+    """What is wrong with the ReplicatedJobs for a restart in place, if that is asked for."""
+    if not _restarts_in_place(spec, features):
+        return []
+    jobs = objects(spec, "replicatedJobs")
+    return [each for at, job in jobs for each in _in_place(job, f"spec.replicatedJobs[{at}]")]
+
+
+def _restarts_in_place(spec: Json, features: Features) -> bool:
+    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
+    return features.in_place_restart and strategy == keys.IN_PLACE_RESTART
 
 
 def _pods_product(job: Json) -> list[FieldError]:

@@ -1,6 +1,7 @@
 """Whether a change of a JobSet is accepted: what is immutable, and the two ways around it.
 
-None of the rules for creation run again. ReplicatedJobs may not change, except for the numbers of
+Of the rules for creation only those run again that judge a policy which is added: the definition
+compares policies that were there before. ReplicatedJobs may not change, except for the numbers of
 pods of Indexed Jobs (elastic JobSets), and, around a suspension, for five fields of the pod
 template that say where pods go (as for a suspended Job of Kubernetes). Those fields are given
 their old values and then everything is compared.
@@ -20,6 +21,10 @@ from jobsetpy.domain.injection.options import note_field
 from jobsetpy.domain.json_equality import same
 from jobsetpy.domain.json_tree import Json, child, items, job_spec, number, objects, text
 from jobsetpy.domain.validation.coscheduling import coscheduling_update
+from jobsetpy.domain.validation.create import in_place_restart
+from jobsetpy.domain.validation.failure_policy import failure_policy
+from jobsetpy.domain.validation.groups import group_scheduling
+from jobsetpy.domain.validation.jobs import in_place_jobs
 
 IMMUTABLE = "field is immutable"
 COUNTS = ("parallelism", "completions")
@@ -62,10 +67,24 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
     jobs, _ = shapes.jobset_spec().fields["replicatedJobs"]
     if not same(masked, list(items(old_spec, "replicatedJobs")), jobs):
         problems.append(invalid("spec.replicatedJobs", new_spec.get("replicatedJobs"), IMMUTABLE))
+    problems += _added(old_spec, new_spec, features)
     problems += _agent_notes(old, new)
     problems += coscheduling_update(old, new)
     if old_spec.get("managedBy") != new_spec.get("managedBy"):
         problems.append(invalid("spec.managedBy", new_spec.get("managedBy"), IMMUTABLE))
+    return problems
+
+
+def _added(old: Json, new: Json, features: Features) -> list[FieldError]:
+    """What is wrong with a failure policy or a group that was not there before."""
+    names = {text(job, "name") for _, job in objects(new, "replicatedJobs")}
+    problems = []
+    if old.get("failurePolicy") is None:
+        problems += in_place_restart(new, features)
+        problems += in_place_jobs(new, features)
+        problems += failure_policy(new, names, features)
+    if old.get("groupSchedulingConfig") is None:
+        problems += group_scheduling(new, names)
     return problems
 
 
