@@ -47,7 +47,8 @@ _BEFORE_TIMEOUT_S: Final = 2.0
 def pods_to_start(jobset: JobSet, jobs: Iterable[Job]) -> int:
     """How many pods have to start; O(Jobs).
 
-    Pods of Jobs that were made before the JobSet had a group have no barrier, and do not count.
+    Pods of Jobs that were made before the JobSet had a group have no barrier, and do not count;
+    unless the Job is suspended, since it becomes a part of the group when it is resumed.
 
     Args:
         jobset: with its group.
@@ -58,7 +59,10 @@ def pods_to_start(jobset: JobSet, jobs: Iterable[Job]) -> int:
     return startup_group_size(jobset) - sum(
         pods.get(replicated_job_of(job), 0)
         for job in jobs
-        if _is_outside(job) and attempt_of(job) == group and job.metadata.deletion_timestamp is None
+        if _is_outside(job)
+        and attempt_of(job) == group
+        and job.metadata.deletion_timestamp is None
+        and job.spec.suspend is not True
     )
 
 
@@ -94,9 +98,7 @@ def released_attempt(
             job = by_name.get(job_name(jobset.metadata.name, item.name, index))
             if job is None or job.metadata.uid not in current:
                 return 0
-            if _is_outside(job):
-                continue
-            own = parse_count(job.metadata.annotations.get(keys.GROUP_ATTEMPT))
+            own = parse_count(job.metadata.annotations.get(keys.GROUP_ATTEMPT, "0"))
             # A Job of an attempt that the cached JobSet does not know yet: wait for the JobSet.
             if own is None or own > now:
                 return 0
@@ -111,6 +113,8 @@ def _all_started(job: Job, wanted: int, ledger: StartLedger) -> bool:
         return False
     if pods_at_once(job.spec.parallelism, job.spec.completions) < wanted:
         return False  # it grows
+    if _is_outside(job):
+        return True
     return ledger.missing(job.metadata.uid) == 0
 
 
