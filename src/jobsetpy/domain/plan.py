@@ -9,6 +9,7 @@ that an action decided on a stale cache never hits a newer object of the same na
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
@@ -211,8 +212,9 @@ class JobsMemory:
         told: notices that were told.
         counters_at: when the status was last stored, on the monotonic clock.
         not_before: until then the JobSet is not looked at again, on the monotonic clock.
-        children: names of children that were there or were created, without those that this
-            reconciler deletes: what of it is missing was deleted by somebody else.
+        children: names of the Jobs that were there and of all that was created, without those that
+            this reconciler deletes: what of it is missing was deleted by somebody else.
+        surroundings: likewise, names of Service, claims and ConfigMaps that were there.
         recreations: how often such children were created anew, in a row.
         recreated_at: when that was last, on the monotonic clock.
     """
@@ -222,6 +224,7 @@ class JobsMemory:
     counters_at: float = float("-inf")
     not_before: float = float("-inf")
     children: frozenset[str] = frozenset()
+    surroundings: AbstractSet[str] = frozenset()
     recreations: int = 0
     recreated_at: float = float("-inf")
 

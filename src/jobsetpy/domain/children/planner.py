@@ -181,6 +181,7 @@ class _JobsPlanner:
         self.counters: dict[str, ReplicatedJobStatus] = {}
         self.stay_failed: list[Match] = []
         self.waits: list[EmitEvent] = []
+        self.surroundings = observed.services | observed.claims | observed.config_maps
         self.held: set[str] = set()
         self.recreates = False
 
@@ -258,6 +259,7 @@ class _JobsPlanner:
             told=frozenset(notices),
             counters_at=self.now.monotonic if writes else self.memory.counters_at,
             children=self._children(),
+            surroundings=self.surroundings,
         )
         if self.recreates:
             calm = self.now.monotonic - memory.recreated_at > _RECREATIONS_END_S
@@ -339,10 +341,10 @@ class _JobsPlanner:
         """What should be there at the next reconcile, unless somebody else deletes it."""
         deleted = [job.metadata.name for job in (*self.buckets.previous, *self.buckets.marked)]
         made = [action.name for action in self.actions if isinstance(action, CREATIONS)]
-        observed = self.observed
-        return self.buckets.names.difference(deleted).union(
-            observed.services, observed.claims, observed.config_maps, made, self.held
-        )
+        names = self.buckets.names
+        if deleted:
+            names = names.difference(deleted)
+        return names.union(made, self.held) if made or self.held else names
 
     def _recreate_wait_s(self) -> float:
         """How long children that somebody else deleted are not created, in seconds."""
@@ -353,7 +355,7 @@ class _JobsPlanner:
 
     def _may_create(self, name: str) -> bool:
         """Whether a child that is missing may be created now."""
-        if name not in self.memory.children:
+        if name not in self.memory.children and name not in self.memory.surroundings:
             return True
         if self._recreate_wait_s() > SOON_S:
             self.held.add(name)
@@ -402,7 +404,8 @@ class _JobsPlanner:
             stem = job_name(self.jobset.metadata.name, item.name, "")
             missing = [] if blocked else self._missing(item, stem, room)
             room -= len(missing)
-            missing = [index for index in missing if self._may_create(f"{stem}{index}")]
+            if missing and self.memory.children:
+                missing = [index for index in missing if self._may_create(f"{stem}{index}")]
             if missing:
                 # Blueprints are worth their cost only when something has to be built.
                 plans = plans or blueprints(self.jobset, self.features, self.observed.marks)

@@ -71,13 +71,13 @@ def without_suspended(
 
     The stored ones count it, as users of JobSet know them.
     """
+    if not any(item.suspended and item.ready for item in statuses):
+        return statuses
     suspended = Counter(
         replicated_job_of(job)
         for job in buckets.active
         if job.spec.suspend is True and is_ready(job)
     )
-    if not suspended:
-        return statuses
     return tuple(evolve(item, ready=item.ready - suspended[item.name]) for item in statuses)
 
 
