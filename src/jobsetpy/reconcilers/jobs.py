@@ -20,7 +20,8 @@ from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import plan as p
-from jobsetpy.domain.children.planner import SOON_S, ObservedJobSet, plan_jobs
+from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
+from jobsetpy.domain.children.recreation import SOON_S
 from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features

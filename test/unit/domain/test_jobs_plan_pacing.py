@@ -104,3 +104,31 @@ def test_a_notice_is_told_once_while_it_holds(cluster):
 
     cluster.object["metadata"]["uid"] = "another"
     assert (notice,) == plan(cluster, again.memory).notices
+
+
+def test_pauses_between_recreations_grow_and_end():
+    """1, 2, 4 ... 60 seconds, for ever if need be; after ten quiet minutes it begins again."""
+    cluster = ModelCluster(jobset_json())
+    cluster.reconcile()
+    at = 1000.0
+    memory = plan(cluster, JobsMemory(), at).memory
+    pauses = []
+    for _ in range(1100):
+        cluster.jobs.pop(A, None)
+        held = plan(cluster, memory, at)
+        if held.result.delay is not None:
+            assert (held.empty, held.confirm) == (True, False)
+            pauses.append(held.result.delay.total_seconds())
+            at += pauses[-1]
+            memory = held.memory
+        made = plan(cluster, memory, at)
+        assert (made.confirm, made.result.delay) == (True, None)
+        cluster.carry_out(made)
+        memory = made.memory
+
+    assert [1, 2, 4, 8, 16, 32, 60, 60] == pytest.approx(pauses[:8])
+    assert {60.0} == set(pauses[8:])
+
+    del cluster.jobs[A]
+    assert plan(cluster, memory, at + 601).confirm
+    assert 1 == plan(cluster, memory, at + 601).memory.recreations

@@ -23,6 +23,7 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.children.jobs import Blueprint, blueprints
 from jobsetpy.domain.children.network import dns_hostnames, service_body
+from jobsetpy.domain.children.recreation import SOON_S, Recreation
 from jobsetpy.domain.children.suspension import resumptions, suspensions
 from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
@@ -76,16 +77,10 @@ from jobsetpy.domain.plan import (
 from jobsetpy.domain.startup_groups import spec as group_scheduling
 from jobsetpy.domain.status import StatusDraft
 
-SOON_S: Final = 0.001
-"""Waits shorter than this are over: timers are not that exact, and would only be set again."""
-
 _COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts"})
 
 CREATED_AT_ONCE: Final = 2000
 """How many Jobs one plan creates: bounds its memory and the time that planning takes."""
-
-_RECREATE_MAX_S: Final = 60.0
-_RECREATIONS_END_S: Final = 600.0
 
 
 @attrs.frozen(kw_only=True)
@@ -181,9 +176,7 @@ class _JobsPlanner:
         self.counters: dict[str, ReplicatedJobStatus] = {}
         self.stay_failed: list[Match] = []
         self.waits: list[EmitEvent] = []
-        self.surroundings = observed.services | observed.claims | observed.config_maps
-        self.held: set[str] = set()
-        self.recreates = False
+        self.recreation = Recreation(memory, now)
 
     def plan(self) -> JobsPlan:
         statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
@@ -249,35 +242,35 @@ class _JobsPlanner:
             change = None
             wait = timedelta(seconds=wait_s)
             delay = wait if delay is None else min(delay, wait)
-        if self.held:
-            wait = timedelta(seconds=self._recreate_wait_s())
+        if self.recreation.held:
+            wait = timedelta(seconds=self.recreation.wait_s)
             delay = wait if delay is None else min(delay, wait)
         writes = change is not None and bool(change.patch)
         notices = self._notices(problem)
         memory = attrs.evolve(
-            self.memory,
+            self._remembered(),
             told=frozenset(notices),
             counters_at=self.now.monotonic if writes else self.memory.counters_at,
-            children=self._children(),
-            surroundings=self.surroundings,
         )
-        if self.recreates:
-            calm = self.now.monotonic - memory.recreated_at > _RECREATIONS_END_S
-            memory = attrs.evolve(
-                memory,
-                recreations=1 if calm else memory.recreations + 1,
-                recreated_at=self.now.monotonic,
-            )
         return JobsPlan(
             actions=tuple(self.actions),
             status=change,
             partial_status=partial,
             notices=tuple(notice for notice in notices if notice not in self.memory.told),
             problem=problem,
-            confirm=self.recreates,
+            confirm=self.recreation.confirm,
             memory=memory,
             begun=self.now.monotonic,
             result=Result(delay, _summary(self.actions, writes=writes)),
+        )
+
+    def _remembered(self) -> JobsMemory:
+        observed = self.observed
+        deleted = [job.metadata.name for job in (*self.buckets.previous, *self.buckets.marked)]
+        return self.recreation.remember(
+            self.buckets.names.difference(deleted) if deleted else self.buckets.names,
+            [action.name for action in self.actions if isinstance(action, CREATIONS)],
+            observed.services | observed.claims | observed.config_maps,
         )
 
     def _counters_wait_s(self, change: StatusChange | None) -> float:
@@ -334,35 +327,6 @@ class _JobsPlanner:
             if job.metadata.deletion_timestamp is None
         ]
 
-    # Children that somebody else deleted are created anew, but never in a busy loop: the garbage
-    # collector deletes those of a JobSet that is gone although the cache does not say so yet.
-
-    def _children(self) -> frozenset[str]:
-        """What should be there at the next reconcile, unless somebody else deletes it."""
-        deleted = [job.metadata.name for job in (*self.buckets.previous, *self.buckets.marked)]
-        made = [action.name for action in self.actions if isinstance(action, CREATIONS)]
-        names = self.buckets.names
-        if deleted:
-            names = names.difference(deleted)
-        return names.union(made, self.held) if made or self.held else names
-
-    def _recreate_wait_s(self) -> float:
-        """How long children that somebody else deleted are not created, in seconds."""
-        if not self.memory.recreations:
-            return 0.0
-        pause_s = min(_RECREATE_MAX_S, 2.0 ** (self.memory.recreations - 1))
-        return self.memory.recreated_at + pause_s - self.now.monotonic
-
-    def _may_create(self, name: str) -> bool:
-        """Whether a child that is missing may be created now."""
-        if name not in self.memory.children and name not in self.memory.surroundings:
-            return True
-        if self._recreate_wait_s() > SOON_S:
-            self.held.add(name)
-            return False
-        self.recreates = True
-        return True
-
     def _create_what_pods_need(self) -> None:
         wanted: list[Action] = []
         if dns_hostnames(self.jobset):
@@ -380,7 +344,7 @@ class _JobsPlanner:
             wanted += group_scheduling.objects(
                 self.jobset, observed.config_maps, rbac=observed.group_rbac
             )
-        self.actions += [action for action in wanted if self._may_create(action.name)]
+        self.actions += [action for action in wanted if self.recreation.may_create(action.name)]
 
     def _create_jobs(self) -> None:
         policy = self.spec.failure_policy
@@ -392,7 +356,9 @@ class _JobsPlanner:
         ordered = self.in_order and not self.suspended
         if blocked:
             self.waits.append(WAITING_FOR_DELETION)
-        blocked = blocked or bool(self.held)  # pods without what they need would only fail
+        blocked = blocked or bool(
+            self.recreation.held
+        )  # pods without what they need would only fail
         plans: dict[str, Blueprint] | None = None
         room = CREATED_AT_ONCE
         for item in self.spec.replicated_jobs:
@@ -405,7 +371,7 @@ class _JobsPlanner:
             missing = [] if blocked else self._missing(item, stem, room)
             room -= len(missing)
             if missing and self.memory.children:
-                missing = [index for index in missing if self._may_create(f"{stem}{index}")]
+                missing = [i for i in missing if self.recreation.may_create(f"{stem}{i}")]
             if missing:
                 # Blueprints are worth their cost only when something has to be built.
                 plans = plans or blueprints(self.jobset, self.features, self.observed.marks)
