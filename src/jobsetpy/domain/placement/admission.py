@@ -2,7 +2,7 @@
 
 The first pod of a Job, its *leader*, gets affinity terms by which at most one Job of its priority
 is in a domain; the others, *followers*, are sent to the domain where the leader landed. One that is
-created before the leader has landed is held by a scheduling gate, which ``follower_placement``
+created before the leader has landed is held by a scheduling gate, which ``followers``
 lifts; without gates it is refused, and the Job controller tries again and again. Only leaders cost
 the scheduler the search among all pods.
 

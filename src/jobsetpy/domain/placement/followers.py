@@ -1,6 +1,6 @@
 """What becomes of the followers of one Job, now that its leader is where it is.
 
-``pod_placement`` decides for a pod that is being created, once. This decides for the pods that are
+``admission`` decides for a pod that is being created, once. This decides for the pods that are
 there, each time something about them changes: held followers are released into the leader's
 domain, and if one is anywhere else, all that are loose start anew (JobSet's rule for violations).
 
