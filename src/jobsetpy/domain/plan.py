@@ -74,16 +74,15 @@ class SuspendJob:
 
 @attrs.frozen
 class ResumeJob:
-    """Take the present pod template over into a suspended Job, and start it.
+    """Give a suspended Job what the JobSet's template says about where pods go, and start it.
 
     Args:
         name: of the Job.
         uid: of the Job.
         clear_start_time: whether ``status.startTime`` has to be removed first; Kubernetes allows
             no change of a template otherwise.
-        template: the merge patch of the pod template; {} for none.
-        lists: lists of the pod spec to be joined with what the Job has (``tolerations``,
-            ``schedulingGates``); a merge patch would replace them, so the Job is read first.
+        template: of the pod template, what can change: ``labels``, ``annotations``,
+            ``nodeSelector``, ``tolerations``, ``schedulingGates``.
         annotations: for the Job and its pods, over all others.
     """
 
@@ -91,7 +90,6 @@ class ResumeJob:
     uid: str
     clear_start_time: bool = False
     template: Mapping[str, Any] = attrs.field(factory=dict)
-    lists: Mapping[str, tuple[Any, ...]] = attrs.field(factory=dict)
     annotations: Mapping[str, str] = attrs.field(factory=dict)
 
 

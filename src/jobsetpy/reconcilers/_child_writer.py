@@ -203,13 +203,10 @@ class ChildWriter:
             if action.clear_start_time:
                 body = {"metadata": {"uid": action.uid}, "status": {"startTime": None}}
                 await self._client.merge_patch(Job, namespace, name, body, subresource="status")
-            pod_spec = None
-            if action.lists:
-                job = await self._client.get(TemplatedJob, namespace, name)
-                pod_spec = job.spec.template.spec
+            job = await self._client.get(TemplatedJob, namespace, name)
         except NotFoundError:
             return
-        await self._patch_job(jobset, name, resume_patch(action, pod_spec))
+        await self._patch_job(jobset, name, resume_patch(action, job.spec.template))
 
     async def _create_if_missing(self, cls: Any, namespace: str, body: Any) -> None:
         try:

@@ -34,23 +34,16 @@ GROUP_KINDS: Final = {"ConfigMap": ConfigMap, "Role": Role, "RoleBinding": RoleB
 
 
 @wire
-class PodTemplate:
-    """A Job's pod template; the pod spec as the JSON it is."""
-
-    spec: Mapping[str, Any] = field(factory=dict)
-
-
-@wire
 class TemplatedJobSpec:
-    """A Job's spec: its template."""
+    """A Job's spec: its pod template as the JSON it is."""
 
-    template: PodTemplate = PodTemplate()
+    template: Mapping[str, Any] = field(factory=dict)
 
 
 @resource("batch", "v1", "Job", "jobs")
 @wire
 class TemplatedJob:
-    """A Job with its pod spec, which the cached slice leaves out."""
+    """A Job with its pod template, which the cached slice leaves out."""
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()

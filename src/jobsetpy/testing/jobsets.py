@@ -250,8 +250,7 @@ class ModelCluster:
             case p.ResumeJob(name, _):
                 if action.clear_start_time:
                     self.jobs[name]["status"].pop("startTime")
-                pod_spec = self.jobs[name]["spec"]["template"]["spec"]
-                patch = resume_patch(action, pod_spec)
+                patch = resume_patch(action, self.jobs[name]["spec"]["template"])
                 self.jobs[name] = merge(self.jobs[name], patch)
             case p.ResizeJob(name, _, parallelism, completions):
                 size = {"parallelism": parallelism, "completions": completions}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import timedelta
 from typing import ClassVar
 
@@ -696,6 +697,72 @@ class TestSuspension:
 
         pod_spec = cluster.jobs["test-js-a-0"]["spec"]["template"]["spec"]
         assert [{"key": "t"}] == pod_spec["tolerations"]
+
+    def test_readmission_into_another_queue(self):
+        """What an earlier resumption brought and the template no longer has leaves the Jobs."""
+        cluster = ModelCluster(jobset_json(suspend=True))
+        for name in ("one", "two"):
+            cluster.reconcile()
+            for item in cluster.object["spec"]["replicatedJobs"]:
+                pod = item["template"]["spec"]["template"]
+                pod["metadata"] = {"labels": {name: "l"}, "annotations": {name: "a"}}
+                pod["spec"]["nodeSelector"] = {f"{name}.test/flavor": "x"}
+                pod["spec"]["tolerations"] = [{"key": name}]
+                pod["spec"]["schedulingGates"] = [{"name": name}]
+            cluster.change_spec(suspend=False)
+            cluster.reconcile()
+            assert {False} == {job["spec"]["suspend"] for job in cluster.jobs.values()}
+            cluster.change_spec(suspend=True)
+        fresh = ModelCluster(copy.deepcopy(cluster.object))
+        fresh.object.pop("status")
+        fresh.reconcile()
+
+        assert fresh.jobs.keys() == cluster.jobs.keys()
+        for name, job in cluster.jobs.items():
+            assert job["spec"]["template"] == fresh.jobs[name]["spec"]["template"]
+
+    def test_a_template_without_directives(self):
+        """A JobSet whose last queue is gone runs anywhere again."""
+        cluster = ModelCluster(
+            jobset_json(replicated_job("a", pod_spec={"nodeSelector": {"z": "1"}}), suspend=True)
+        )
+        cluster.reconcile()
+        del cluster.object["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"][
+            "nodeSelector"
+        ]
+        cluster.change_spec(suspend=False)
+        cluster.reconcile()
+
+        assert not cluster.jobs["test-js-a-0"]["spec"]["template"]["spec"].get("nodeSelector")
+
+    def test_resuming_keeps_what_others_add_to_the_template(self):
+        """The Job API's labels, the placement's selector and toleration, the coscheduler's gate."""
+        cluster = ModelCluster(jobset_json(replicated_job("a"), suspend=True))
+        cluster.reconcile()
+        template = cluster.jobs["test-js-a-0"]["spec"]["template"]
+        template["metadata"]["labels"] |= {
+            "controller-uid": "u",
+            "job-name": "test-js-a-0",
+            "batch.kubernetes.io/controller-uid": "u",
+            "batch.kubernetes.io/job-name": "test-js-a-0",
+            keys.POD_GROUP_NAME: "g",
+        }
+        template["spec"] |= {
+            "nodeSelector": {keys.NAMESPACED_JOB_LABEL: "x"},
+            "tolerations": [{"key": keys.NO_SCHEDULE_TAINT, "operator": "Exists"}],
+            "schedulingGates": [{"name": keys.COSCHEDULING_GATE}],
+        }
+        before = copy.deepcopy(template)
+        pod = cluster.object["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        pod |= {"schedulingGates": [{"name": "n"}], "tolerations": [{"key": "t"}]}
+        cluster.change_spec(suspend=False)
+        cluster.reconcile()
+
+        after = cluster.jobs["test-js-a-0"]["spec"]["template"]
+        assert after["metadata"] == before["metadata"]
+        assert after["spec"]["nodeSelector"] == before["spec"]["nodeSelector"]
+        assert after["spec"]["tolerations"] == [{"key": "t"}, *before["spec"]["tolerations"]]
+        assert after["spec"]["schedulingGates"] == [{"name": "n"}, {"name": keys.COSCHEDULING_GATE}]
 
     def test_a_suspension_whose_write_was_refused(self, started):
         """It is written down when it is over, if all Jobs were stopped by it."""

@@ -7,7 +7,7 @@ can change while Jobs exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from jobsetpy.api.batch import Job
@@ -15,7 +15,20 @@ from jobsetpy.api.jobset import ReplicatedJob
 from jobsetpy.domain.children.jobs import GENERATED_KEYS
 from jobsetpy.domain.plan import ResumeJob, SuspendJob
 
-_LISTS: Final = ("tolerations", "schedulingGates")
+_MAPS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
+_LISTS: Final = (("tolerations", "key"), ("schedulingGates", "name"))
+"""Of the pod spec, each with the field that an item is known by."""
+
+_KEPT_DOMAINS: Final = frozenset(
+    {
+        "jobset.sigs.k8s.io",
+        "alpha.jobset.sigs.k8s.io",
+        "pod-group.scheduling.x-k8s.io",
+        "batch.kubernetes.io",
+    }
+)
+_KEPT_NAMES: Final = frozenset({"controller-uid", "job-name"})
+"""What this controller and the API server add to a Job's template stays through a resumption."""
 
 
 def suspensions(active: Iterable[Job]) -> Iterator[SuspendJob]:
@@ -28,13 +41,12 @@ def suspensions(active: Iterable[Job]) -> Iterator[SuspendJob]:
 def resumptions(
     replicated: ReplicatedJob, jobs: Iterable[Job], annotations: Mapping[str, str] | None = None
 ) -> Iterator[ResumeJob]:
-    """The suspended Jobs of a ReplicatedJob, with what their templates take over.
+    """The suspended Jobs of a ReplicatedJob, with what their templates are to be.
 
-    Maps are merged, keys of the template winning and keys gone from it staying. The keys that the
-    controller generates keep their value, except for ``annotations``: those that are new with each
-    resumption.
+    The keys that the controller generates keep their value, except for ``annotations``: those that
+    are new with each resumption.
     """
-    template, lists = _scheduling_directives(replicated)
+    template = _scheduling_directives(replicated)
     for job in jobs:
         if job.spec.suspend is True:
             yield ResumeJob(
@@ -42,62 +54,70 @@ def resumptions(
                 job.metadata.uid,
                 clear_start_time=job.status.start_time is not None,
                 template=template,
-                lists=lists,
                 annotations=annotations or {},
             )
 
 
-def joined(present: Sequence[Any] | None, added: Iterable[Any]) -> list[Any]:
-    """All items of both lists, each value once: those present first, in their order."""
-    out = list(present or ())
-    out.extend(item for item in added if item not in out)
-    return out
-
-
-def resume_patch(action: ResumeJob, pod_spec: Mapping[str, Any] | None) -> dict[str, Any]:
+def resume_patch(action: ResumeJob, present: Mapping[str, Any]) -> dict[str, Any]:
     """The merge patch that resumes a Job.
 
+    What an earlier resumption took over and the JobSet's template no longer has is removed: node
+    selectors of two queues would leave no node that fits.
+
     Args:
-        action: what to take over.
-        pod_spec: the Job's pod spec as it is, needed only if ``action.lists`` is not empty.
+        action: what the Job's template is to say.
+        present: the Job's pod template as it is.
     """
-    template = dict(action.template)
-    if action.lists:
-        present = pod_spec or {}
-        spec = dict(template.get("spec", {}))
-        for name, added in action.lists.items():
-            spec[name] = joined(present.get(name), added)
-        template["spec"] = spec
+    template: dict[str, dict[str, Any]] = {}
+    for parent, name in _MAPS:
+        wanted = _part(_part(action.template, parent), name)
+        if (parent, name) == ("metadata", "annotations"):
+            wanted = {**wanted, **action.annotations}
+        if change := _map_patch(_part(_part(present, parent), name), wanted):
+            template.setdefault(parent, {})[name] = change
+    for name, known_by in _LISTS:
+        before = list(_part(present, "spec").get(name) or ())
+        wanted_items = list(_part(action.template, "spec").get(name) or ())
+        kept = [
+            item for item in before if _is_kept(item.get(known_by)) and item not in wanted_items
+        ]
+        if before != wanted_items + kept:
+            template.setdefault("spec", {})[name] = wanted_items + kept
     metadata: dict[str, Any] = {"uid": action.uid}
     if action.annotations:
         metadata["annotations"] = dict(action.annotations)
-        pods = dict(template.get("metadata", {}))
-        pods["annotations"] = {**pods.get("annotations", {}), **action.annotations}
-        template["metadata"] = pods
     spec_patch: dict[str, Any] = {"suspend": False}
     if template:
         spec_patch["template"] = template
     return {"metadata": metadata, "spec": spec_patch}
 
 
-def _scheduling_directives(
-    replicated: ReplicatedJob,
-) -> tuple[Mapping[str, Any], Mapping[str, tuple[Any, ...]]]:
-    pod_template = (replicated.template.get("spec") or {}).get("template") or {}
-    source = pod_template.get("metadata") or {}
-    metadata = {
-        name: chosen
-        for name in ("labels", "annotations")
-        if (chosen := _without_generated(source.get(name) or {}))
+def _map_patch(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    gone = {key: None for key in present if key not in wanted and not _is_kept(key)}
+    return gone | {key: value for key, value in wanted.items() if present.get(key) != value}
+
+
+def _is_kept(key: str | None) -> bool:
+    domain = (key or "").rpartition("/")[0]
+    return domain in _KEPT_DOMAINS or key in _KEPT_NAMES
+
+
+def _scheduling_directives(replicated: ReplicatedJob) -> Mapping[str, Any]:
+    pod_template = _part(_part(replicated.template, "spec"), "template")
+    metadata, spec = _part(pod_template, "metadata"), _part(pod_template, "spec")
+    return {
+        "metadata": {
+            name: _without_generated(_part(metadata, name)) for name in ("labels", "annotations")
+        },
+        "spec": {
+            "nodeSelector": _part(spec, "nodeSelector"),
+            **{name: tuple(spec.get(name) or ()) for name, _ in _LISTS},
+        },
     }
-    pod_spec = pod_template.get("spec") or {}
-    template: dict[str, Any] = {}
-    if metadata:
-        template["metadata"] = metadata
-    if pod_spec.get("nodeSelector"):
-        template["spec"] = {"nodeSelector": dict(pod_spec["nodeSelector"])}
-    lists = {name: tuple(pod_spec[name]) for name in _LISTS if pod_spec.get(name)}
-    return template, lists
+
+
+def _part(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return mapping.get(name) or {}
 
 
 def _without_generated(values: Mapping[str, str]) -> dict[str, str]:
