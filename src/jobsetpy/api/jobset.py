@@ -388,13 +388,16 @@ class ReplicatedJobStatus:
 
 @wire
 class InPlaceRestartStatus:
-    """How epochs are charged to ``maxRestarts``: what an epoch was opened by, and by what not.
+    """Restarts in place, and how epochs are charged to ``maxRestarts``.
 
     An epoch after the first stands for one restart, unless the pods that opened it only came anew:
     the group was resumed or resized, or Jobs were recreated, which is counted elsewhere. Whether
     that is so is told by comparing the group with what it was at the latest synced epoch.
     """
 
+    restarts: int = field(
+        default=0, description="How many restarts in place have counted towards maxRestarts."
+    )
     uncounted_epochs: int = field(
         default=0, description="Epochs that were opened otherwise than by a failure."
     )
@@ -404,8 +407,12 @@ class InPlaceRestartStatus:
     pods: int = field(
         default=0, description="How many pods the group had to have when syncedEpoch was written."
     )
-    restarts: int = field(default=0, description="The value of restarts at that time.")
-    job_restarts: int = field(default=0, description="The sum of all jobRestarts at that time.")
+    all_jobs_restarts_at_sync: int = field(
+        default=0, description="The value of the status's restarts at that time."
+    )
+    job_restarts_at_sync: int = field(
+        default=0, description="The sum of all jobRestarts at that time."
+    )
     resume_time: datetime | None = field(
         default=None, description="When the JobSet had last been resumed by then."
     )

@@ -107,6 +107,12 @@ _COLUMNS: Final = (
         "jsonPath": ".metadata.creationTimestamp",
         "description": "Since when the JobSet exists.",
     },
+    {
+        "name": "InPlace",
+        "type": "integer",
+        "jsonPath": ".status.inPlaceRestart.restarts",
+        "description": "How many restarts in place have counted towards maxRestarts.",
+    },
 )
 
 

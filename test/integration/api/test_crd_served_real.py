@@ -37,6 +37,7 @@ def test_printer_columns(jobsets):
         ("Completed", "string", 0),
         ("Suspended", "string", 0),
         ("Age", "date", 0),
+        ("InPlace", "integer", 0),
     ]
     cells = table["rows"][0]["cells"]
     assert cells[1:5] == ["Completed", "3", "True", "true"]

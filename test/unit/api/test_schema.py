@@ -253,6 +253,7 @@ def test_printer_columns():
         ("Completed", "string", '.status.conditions[?(@.type=="Completed")].status'),
         ("Suspended", "string", ".spec.suspend"),
         ("Age", "date", ".metadata.creationTimestamp"),
+        ("InPlace", "integer", ".status.inPlaceRestart.restarts"),
     ]
 
 

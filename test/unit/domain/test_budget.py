@@ -68,8 +68,8 @@ def test_what_is_spent(name):
     opened = max(jobset.status.synced_epoch, jobset.status.deprecated_epoch + 1)
 
     assert expected == spent(jobset.status)
-    settled = {"resumeTime": None, "restarts": jobset.status.restarts}
-    settled["jobRestarts"] = 0
+    settled = {"resumeTime": None, "allJobsRestartsAtSync": jobset.status.restarts}
+    settled["jobRestartsAtSync"] = 0
     settled |= status.get("inPlaceRestart", {"pods": 4})
     again = cluster({**status, "inPlaceRestart": settled}, 9).jobset
     assert expected == account(again, opened, expected_pods(again)).spent

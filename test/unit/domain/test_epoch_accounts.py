@@ -54,7 +54,7 @@ ACCOUNTS = {
     ),
     "by a rule that ignores the maximum": (jobset(3, 2, restarts=1), 4, 4, "recreated", 2),
     "they were recreated before": (
-        jobset(3, 2, restarts=1, record={"restarts": 1, "uncountedEpochs": 1}),
+        jobset(3, 2, restarts=1, record={"allJobsRestartsAtSync": 1, "uncountedEpochs": 1}),
         4,
         4,
         "",

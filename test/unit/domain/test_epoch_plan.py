@@ -367,7 +367,7 @@ class TestMissingMembers:
         "of",
         [
             jobset(status={"inPlaceRestart": {"pods": 2}}),
-            jobset(status={"inPlaceRestart": {"pods": 4, "jobRestarts": 1}}),
+            jobset(status={"inPlaceRestart": {"pods": 4, "jobRestartsAtSync": 1}}),
             jobset(status={"inPlaceRestart": {"pods": 4, "resumeTime": "2026-01-01T00:00:00Z"}}),
         ],
         ids=["resized", "recreated", "resumed"],

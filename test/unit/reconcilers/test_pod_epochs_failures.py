@@ -122,6 +122,30 @@ async def test_a_failure_is_told_before_its_pod_is_back(rig):
         assert before + 1 == causes("container_failed", "7")
 
 
+async def test_restarts_in_place_are_shown(rig):
+    """The status says how many have counted, however they began; a resume is none."""
+    async with rig.manager():
+        names = await started(rig)
+        assert 0 == rig.status()["inPlaceRestart"]["restarts"]
+        show(rig, names[0], ended(7))
+        await rig.settle()
+        assert 1 == rig.status()["inPlaceRestart"]["restarts"]
+        await come(rig, names, 2)
+        await come(rig, names, 3)
+        assert 2 == rig.status()["inPlaceRestart"]["restarts"]
+
+        rig.change(suspend=True)
+        await rig.settle()
+        for name in names:
+            rig.world.delete("pods", name)
+        rig.change(suspend=False)
+        await rig.settle()
+        rig.run_pods(2)
+        await come(rig, names, 4)
+        assert 2 == rig.status()["inPlaceRestart"]["restarts"]
+        assert 0 == rig.status()["restarts"]
+
+
 async def test_many_failures_are_one_restart(rig):
     """Whatever else fails of the same epoch belongs to the same restart."""
     async with rig.manager():

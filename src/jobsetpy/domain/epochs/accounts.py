@@ -89,7 +89,10 @@ def renewed(jobset: JobSet, expected: int) -> str:
     """
     status = jobset.status
     record = record_of(jobset)
-    if status.restarts != record.restarts or _job_restarts(jobset) != record.job_restarts:
+    if (status.restarts, _job_restarts(jobset)) != (
+        record.all_jobs_restarts_at_sync,
+        record.job_restarts_at_sync,
+    ):
         return "recreated"
     if _resumed_at(jobset) != record.resume_time:
         return "resumed"
@@ -134,8 +137,8 @@ def on_sync(jobset: JobSet, charged: Account, expected: int) -> InPlaceRestartSt
     return evolve(
         _charge(jobset, charged),
         pods=expected,
-        restarts=jobset.status.restarts,
-        job_restarts=_job_restarts(jobset),
+        all_jobs_restarts_at_sync=jobset.status.restarts,
+        job_restarts_at_sync=_job_restarts(jobset),
         resume_time=_resumed_at(jobset),
         **NO_CRASH,
     )
@@ -143,13 +146,13 @@ def on_sync(jobset: JobSet, charged: Account, expected: int) -> InPlaceRestartSt
 
 def _charge(jobset: JobSet, charged: Account) -> InPlaceRestartStatus:
     record = record_of(jobset)
-    if not charged.renewed or record.last_uncounted_epoch == charged.epoch:
-        return record
-    return evolve(
-        record,
-        uncounted_epochs=record.uncounted_epochs + 1,
-        last_uncounted_epoch=charged.epoch,
-    )
+    if charged.renewed and record.last_uncounted_epoch != charged.epoch:
+        record = evolve(
+            record,
+            uncounted_epochs=record.uncounted_epochs + 1,
+            last_uncounted_epoch=charged.epoch,
+        )
+    return evolve(record, restarts=budget.in_place(charged.epoch, record.uncounted_epochs))
 
 
 def _job_restarts(jobset: JobSet) -> int:
