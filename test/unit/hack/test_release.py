@@ -64,7 +64,8 @@ def make(folder, out, *words, umask=0o022, **env):
     """Run the release script of a checkout."""
     clean = {k: v for k, v in os.environ.items() if k not in {"ALLOW_DIRTY", "IMAGE_PREFIX"}}
     return subprocess.run(
-        [sys.executable, str(folder / "hack/release.py"), "--out", str(out), *words],
+        [sys.executable, "-m", "hack.release", "--out", str(out), *words],
+        cwd=folder,  # so that it is the checkout's own
         capture_output=True,
         text=True,
         check=False,
