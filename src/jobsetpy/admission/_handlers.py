@@ -30,6 +30,7 @@ from jobsetpy.domain.json_tree import Json, child, text
 from jobsetpy.domain.placement import admission as pod_placement
 from jobsetpy.domain.placement.admission import PodPlace, base_name
 from jobsetpy.domain.startup_groups.barrier import Barrier, add_barrier
+from jobsetpy.domain.validation.agents import warnings
 from jobsetpy.domain.validation.create import (
     Claim,
     LookupFailed,
@@ -117,7 +118,7 @@ class JobSetHandlers:
         return Answer(patch=[*patch, *default_jobset(jobset)])
 
     async def validate(self, request: ReviewRequest) -> Answer:
-        """Whether a new or changed JobSet is accepted."""
+        """Whether a new or changed JobSet is accepted; warnings about a new one."""
         if request.operation not in {"CREATE", "UPDATE"}:
             return ALLOWED
         changing = request.operation == "UPDATE"
@@ -131,9 +132,10 @@ class JobSetHandlers:
         else:
             claims = await self._claims(request.namespace, claims_to_look_up(jobset))
             problems = validate_create(jobset, features=self._features, claims=claims)
-        if not problems:
-            return ALLOWED
-        return review.invalid_jobset(text(child(jobset, "metadata"), "name"), problems)
+        if problems:
+            return review.invalid_jobset(text(child(jobset, "metadata"), "name"), problems)
+        told = [] if changing else [str(each) for each in warnings(jobset, self._features)]
+        return Answer(warnings=told) if told else ALLOWED
 
     async def _claims(self, namespace: str, names: Iterable[str]) -> dict[str, Claim]:
         found: dict[str, Claim] = {}

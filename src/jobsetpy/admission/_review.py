@@ -43,10 +43,13 @@ class Answer:
     Args:
         patch: JSON patch for the object; only with an allowed request.
         status: ``metav1.Status`` that refuses the request; ``None`` allows it.
+        warnings: what the user is told of an allowed request; the API server may cut each after
+            256 characters.
     """
 
     patch: Sequence[Mapping[str, Any]] = ()
     status: Mapping[str, Any] | None = None
+    warnings: Sequence[str] = ()
 
 
 ALLOWED = Answer()
@@ -79,6 +82,8 @@ def encode(uid: str, answer: Answer) -> bytes:
     elif answer.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(answer.patch)).decode()
+    if answer.warnings:
+        response["warnings"] = answer.warnings
     review = {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
     return msgspec.json.encode(review)
 

@@ -35,6 +35,23 @@ class FieldError:
         return f"{self.field}: {self.message}"
 
 
+@attrs.frozen
+class FieldWarning:
+    """What a user should know of an object that is accepted.
+
+    Args:
+        field: path of the field.
+        message: the text without the field.
+    """
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        """``field: message``."""
+        return f"{self.field}: {self.message}"
+
+
 def invalid(field: str, value: Any, detail: str) -> FieldError:
     """The value is not allowed."""
     return FieldError(INVALID, field, f"Invalid value: {_shown(value)}: {detail}")

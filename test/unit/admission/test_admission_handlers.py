@@ -170,6 +170,49 @@ async def test_what_cannot_be_injected_is_refused():
     assert cause["field"].endswith("containers[0].command")
 
 
+def killed_alone(**fields) -> dict:
+    """A JobSet whose agent has a rule for its own exit code only."""
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+    agent = {
+        "name": "jobset-agent",
+        "restartPolicy": "Always",
+        "restartPolicyRules": [{**rule, **fields}],
+        "startupProbe": {"httpGet": {"path": "/barrier-is-lifted", "port": 8080}},
+        "env": [{"name": "RESTART_POD_IN_PLACE_EXIT_CODE", "value": "42"}],
+    }
+    pod = {"initContainers": [agent], "containers": [{"name": "c", "image": "i"}]}
+    job = {
+        "backoffLimit": keys.INT32_MAX,
+        "podReplacementPolicy": "Failed",
+        "completions": 1,
+        "parallelism": 1,
+        "template": {"spec": pod},
+    }
+    spec = {"replicatedJobs": [{"name": "w", "template": {"spec": job}}]}
+    policy = {"failurePolicy": {"restartStrategy": "InPlaceRestart"}}
+    return {"metadata": {"name": "js"}, "spec": {**policy, **spec}}
+
+
+async def test_warnings_come_with_a_new_jobset():
+    """Each has its field path; a JobSet that is refused, or only changed, has none."""
+    handlers = JobSetHandlers(FakeApiServer().client())
+    good = killed_alone()
+    answer = await handlers.validate(create(good))
+    (warning,) = answer.warnings
+
+    assert answer.status is None
+    assert warning.startswith(
+        "spec.replicatedJobs[0].template.spec.template.spec.initContainers[0].restartPolicyRules: "
+    )
+    assert "use RestartAllContainers, NotIn [0, 1, 2]" in warning
+    update = ReviewRequest("u", "UPDATE", "ns", "js", good, good)
+    assert await handlers.validate(update) is ALLOWED
+    refused = await handlers.validate(create(killed_alone(action="Terminate")))
+    assert (refused.status["code"], refused.warnings) == (422, ())
+    off = JobSetHandlers(FakeApiServer().client(), features=Features(in_place_restart=False))
+    assert not (await off.validate(create(good))).warnings
+
+
 async def test_injection_needs_its_gate():
     """With the gate off nothing is added; validation refuses the strategy."""
     off = Features(in_place_restart=False)

@@ -86,6 +86,13 @@ def test_encode_patch():
     assert json.loads(review.encode("u1", ALLOWED))["response"] == {"uid": "u1", "allowed": True}
 
 
+def test_encode_warnings():
+    """They go with an allowed request, as the API server passes them on."""
+    response = json.loads(review.encode("u1", Answer(warnings=["a: b"])))["response"]
+
+    assert response == {"uid": "u1", "allowed": True, "warnings": ["a: b"]}
+
+
 def test_invalid_form():
     """One problem stands alone, several in brackets, each text once; causes are all there."""
     problem, other = invalid("spec.a", "x", "bad"), plain("wrong")

@@ -218,12 +218,14 @@ def test_what_the_user_wrote_is_refused_and_not_replaced(field, value):
 
 def test_an_agent_that_is_there_stays():
     """A ReplicatedJob written out by hand only gets its Job's fields; the other gets an agent."""
+    env = [{"name": name, "value": "x"} for name in ("NAMESPACE", "POD_NAME", "JOBSET_NAME")]
     by_hand = {
         "initContainers": [
             {
                 "name": "mine",
                 "restartPolicy": "Always",
                 "restartPolicyRules": [{"action": "RestartPod"}],
+                "env": env,
             }
         ]
     }
@@ -234,6 +236,23 @@ def test_an_agent_that_is_there_stays():
     assert "initContainers" not in pod_of(obj, 1)
     assert [each["name"] for each in pod_of(obj, 2)["initContainers"]] == ["jobset-agent"]
     assert {job_of(obj, at)["backoffLimit"] for at in range(3)} == {keys.INT32_MAX}
+
+
+@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
+def test_a_sidecar_with_a_restart_rule_is_no_agent(mode):
+    """A user's proxy that has everything restarted when it fails does not keep the agent away."""
+    codes = {"operator": "NotIn", "values": [0]}
+    proxy = {
+        "name": "proxy",
+        "image": "test.invalid/proxy:1",
+        "restartPolicy": "Always",
+        "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": codes}],
+        "env": [{"name": "POD_NAME", "value": "x"}, {"name": "NAMESPACE", "value": "x"}],
+    }
+    obj = injected(jobset(job(pod={"initContainers": [proxy]}), mode=mode))
+
+    assert [each["name"] for each in pod_of(obj)["initContainers"]] == ["proxy", "jobset-agent"]
+    assert validate_create(applied(obj, default_jobset(obj))) == []
 
 
 def test_a_worker_that_knows_its_pod_is_no_agent():

@@ -210,3 +210,20 @@ def test_odd_objects():
     assert restore(odd, odd).patch == []
     assert inject(odd | {"spec": odd["spec"] | IN_PLACE}, image="i").patch == []
     assert json_tree.EMPTY == {}
+
+
+def test_a_sidecar_that_was_once_taken_for_the_agent():
+    """What was stored without an agent, by an older rule, can be applied again all the same."""
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}
+    proxy = {"name": "proxy", "restartPolicy": "Always", "restartPolicyRules": [rule]}
+    manifest = written("sidecar")
+    for job in manifest["spec"]["replicatedJobs"]:
+        job["template"]["spec"]["template"]["spec"]["initContainers"] = [proxy]
+    old = copy.deepcopy(manifest)
+    for job in old["spec"]["replicatedJobs"]:
+        filled = {"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"}
+        job["template"]["spec"] |= {**filled, "completions": 4}
+    restored = restore(old, copy.deepcopy(manifest)).jobset
+
+    assert restored["spec"] == old["spec"]
+    assert validate_update(old, restored) == []

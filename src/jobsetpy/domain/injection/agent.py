@@ -20,8 +20,9 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid, required
-from jobsetpy.domain.injection.options import RESTART_ALL_ACTIONS, Options, note_field, read_options
+from jobsetpy.domain.injection.options import Options, note_field, read_options
 from jobsetpy.domain.injection.pods import add_sidecar, add_supervisor
+from jobsetpy.domain.injection.recognition import runs_agent
 from jobsetpy.domain.json_tree import Json, Patch, child, copied, items, objects, text
 
 __all__ = ["MODES", "Injection", "inject"]
@@ -113,29 +114,6 @@ def fill_job_fields(template: dict[str, Any]) -> None:
         template["parallelism"] = 1 if completions is None else completions
     if completions is None:
         template["completions"] = template["parallelism"]
-
-
-def runs_agent(pod: Json) -> bool:
-    """Whether an agent is in this pod spec already, written out by the user or by a manager.
-
-    Stricter than validation, for which two variables are enough: many workers have a ``POD_NAME``.
-    """
-    for _, container in objects(pod, "initContainers"):
-        if text(container, "restartPolicy") == "Always" and any(
-            text(rule, "action") in RESTART_ALL_ACTIONS
-            for _, rule in objects(container, "restartPolicyRules")
-        ):
-            return True
-    return any(
-        _program(container).rpartition("/")[2] == "supervise"
-        or "jobsetpy.agent" in items(container, "command")
-        for _, container in objects(pod, "containers")
-    )
-
-
-def _program(container: Json) -> str:
-    command = items(container, "command")
-    return command[0] if command and isinstance(command[0], str) else ""
 
 
 def _mode(mode: object) -> list[FieldError]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from jobsetpy.api import keys
-from jobsetpy.domain.injection.agent import Injection, fill_job_fields, runs_agent, templates
+from jobsetpy.domain.injection.agent import Injection, fill_job_fields, templates
+from jobsetpy.domain.injection.recognition import restarting_sidecars, runs_agent
 from jobsetpy.domain.json_tree import (
     Json,
     Patch,
@@ -56,7 +57,8 @@ def restore(old: Json, new: Json) -> Injection:
     patch: Patch = []
     for at, template, pod in templates(jobs):
         stored = olds.get(text(jobs[at], "name"), {})
-        if not runs_agent(pod_spec(stored)):
+        # A sidecar with such a rule was once taken for an agent: its Job's fields were filled in.
+        if not (runs_agent(pod_spec(stored)) or restarting_sidecars(pod_spec(stored))):
             continue
         _fill(template, job_spec(stored), _JOB_FIELDS)
         fill_job_fields(template)

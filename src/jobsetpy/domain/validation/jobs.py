@@ -9,11 +9,9 @@ from __future__ import annotations
 from jobsetpy.api import keys
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldError, invalid, plain
-from jobsetpy.domain.injection.options import RESTART_ALL_ACTIONS
 from jobsetpy.domain.json_tree import (
     Json,
     child,
-    containers,
     job_spec,
     number,
     objects,
@@ -23,10 +21,7 @@ from jobsetpy.domain.json_tree import (
 from jobsetpy.domain.membership import MAX_JOBS
 from jobsetpy.domain.name_rules import POD_SUFFIX, TOO_LONG_LABEL, dns1035_label
 from jobsetpy.domain.names import job_name
-
-AGENT_VARIABLES = frozenset({"JOBSET_NAME", "POD_NAME"})
-"""Without these no agent starts; a container that has both, or both with the prefix of injected
-supervisors, runs one."""
+from jobsetpy.domain.validation.agents import agent_problems
 
 
 def replicas_of(replicated_job: Json) -> int:
@@ -196,37 +191,4 @@ def _in_place(job: Json, path: str) -> list[FieldError]:
                 f"restartStrategy is {keys.IN_PLACE_RESTART}",
             )
         )
-    if not has_agent(pod_spec(job)):
-        problems.append(
-            invalid(
-                f"{where}.template.spec.initContainers",
-                None,
-                f"{prefix} no agent: restartStrategy {keys.IN_PLACE_RESTART} needs an init "
-                "container with restartPolicy Always and a RestartAllContainers rule, or a "
-                "container that runs the agent as its supervisor (with the variables "
-                f"{' and '.join(sorted(AGENT_VARIABLES))})",
-            )
-        )
-    return problems
-
-
-def has_agent(spec: Json) -> bool:
-    """Whether pods of this spec run an agent for restarts in place.
-
-    Either as a sidecar, which is known by the kubelet rule that it triggers, or as the supervisor
-    of a worker, known by the variables that the agent cannot do without.
-    """
-    for _, container in objects(spec, "initContainers"):
-        if text(container, "restartPolicy") == "Always" and any(
-            text(rule, "action") in RESTART_ALL_ACTIONS
-            for _, rule in objects(container, "restartPolicyRules")
-        ):
-            return True
-    for container in containers(spec):
-        names = {
-            text(variable, "name").removeprefix(keys.AGENT_VARIABLE_PREFIX)
-            for _, variable in objects(container, "env")
-        }
-        if names >= AGENT_VARIABLES:
-            return True
-    return False
+    return problems + agent_problems(pod_spec(job), f"{where}.template.spec", prefix)

@@ -1,0 +1,100 @@
+"""Which containers of a pod spec are agents of restarts in place.
+
+A rule ``RestartAllContainers`` alone says nothing: any sidecar may have one. An agent is known by
+the variables that it cannot do without, beside such a rule; by its startup probe, which asks for
+the barrier; by its image; or by the name that injection gives it.
+"""
+
+from __future__ import annotations
+
+from jobsetpy.api import keys
+from jobsetpy.domain.injection.options import RESTART_ALL_ACTIONS
+from jobsetpy.domain.json_tree import Json, child, objects, text, texts
+
+VARIABLES = frozenset({"NAMESPACE", "POD_NAME", "JOBSET_NAME"})
+"""Without these no agent starts. A flag takes the place of a variable: ``--pod-name``."""
+
+BARRIER_PATH = "/barrier-is-lifted"
+IMAGE = "jobsetpy-agent"
+"""The last part of the agent image's name."""
+
+Container = tuple[int, Json]
+"""A container and its index."""
+
+
+def sidecars(pod: Json) -> list[Container]:
+    """The init containers that stay and are agents."""
+    return [each for each in _staying(pod) if _is_agent(each[1])]
+
+
+def restarting_sidecars(pod: Json) -> list[Container]:
+    """The init containers that stay and may have all containers restarted, agents or not."""
+    return [each for each in _staying(pod) if _has_restart_rule(each[1])]
+
+
+def supervised(pod: Json) -> list[Container]:
+    """The containers whose first process is an agent that runs the worker's command."""
+    return [
+        (at, container) for at, container in objects(pod, "containers") if _starts_agent(container)
+    ]
+
+
+def named_like_supervised(pod: Json) -> list[Container]:
+    """The containers that have a supervisor's variables, which a worker may have as well.
+
+    All the same an agent may be behind them: started by a script, or by the image's entry point.
+    """
+    return [
+        (at, container)
+        for at, container in objects(pod, "containers")
+        if _variables(container) >= VARIABLES - {"NAMESPACE"}
+    ]
+
+
+def runs_agent(pod: Json) -> bool:
+    """Whether an agent is in this pod spec for certain, written out by a user or by a manager."""
+    return bool(sidecars(pod) or supervised(pod))
+
+
+def _staying(pod: Json) -> list[Container]:
+    inits = objects(pod, "initContainers")
+    return [each for each in inits if text(each[1], "restartPolicy") == "Always"]
+
+
+def _has_restart_rule(container: Json) -> bool:
+    return any(
+        text(rule, "action") in RESTART_ALL_ACTIONS
+        for _, rule in objects(container, "restartPolicyRules")
+    )
+
+
+def _is_agent(container: Json) -> bool:
+    image = text(container, "image").partition("@")[0].rpartition("/")[2].partition(":")[0]
+    barrier = text(child(container, "startupProbe", "httpGet"), "path").partition("?")[0]
+    return (
+        text(container, "name") == keys.AGENT_NAME
+        or image == IMAGE
+        or barrier == BARRIER_PATH
+        or (_variables(container) >= VARIABLES and _has_restart_rule(container))
+    )
+
+
+def _variables(container: Json) -> set[str]:
+    """Names of the variables, and of those that a flag stands for."""
+    words = [*texts(container, "command"), *texts(container, "args")]
+    flags = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
+    names = {text(variable, "name") for _, variable in objects(container, "env")}
+    return {name.removeprefix(keys.AGENT_VARIABLE_PREFIX) for name in names} | {
+        flag.replace("-", "_").upper() for flag in flags
+    }
+
+
+def _starts_agent(container: Json) -> bool:
+    """By the launcher, by the module, or by anything in the folder where the agent is installed."""
+    command, arguments = texts(container, "command"), texts(container, "args")
+    program = [*command, *arguments][:1]
+    return (
+        any(word.rpartition("/")[2] == "supervise" for word in program)
+        or "jobsetpy.agent" in command
+        or any(f"{keys.AGENT_FOLDER}/" in word for word in (*command, *arguments))
+    )
