@@ -10,12 +10,15 @@
  *
  * Variables that steer dynamic linkers (LD_PRELOAD is common in images for machine learning) are
  * meant for the worker and its C library. They are renamed here and given back to the worker.
+ *
+ * The process asks for the orphans among its descendants, which a container's first process gets in
+ * any case, and another one (with shareProcessNamespace) only so. It stays asked for after execve.
  */
 
 typedef unsigned long size;
 
 #if defined(__x86_64__)
-enum { WRITE = 1, EXECVE = 59, EXIT = 60 };
+enum { WRITE = 1, EXECVE = 59, EXIT = 60, PRCTL = 157 };
 static long call(long number, long a, long b, long c)
 {
     long result;
@@ -25,7 +28,7 @@ static long call(long number, long a, long b, long c)
 }
 __asm__(".globl _start\n_start:\n mov %rsp, %rdi\n and $-16, %rsp\n call begin\n");
 #elif defined(__aarch64__)
-enum { WRITE = 64, EXECVE = 221, EXIT = 93 };
+enum { WRITE = 64, EXECVE = 221, EXIT = 93, PRCTL = 167 };
 static long call(long number, long a, long b, long c)
 {
     register long x8 __asm__("x8") = number, x0 __asm__("x0") = a;
@@ -38,7 +41,7 @@ __asm__(".globl _start\n_start:\n mov x0, sp\n bl begin\n");
 #error "no system calls for this architecture"
 #endif
 
-enum { SPACE = 1 << 20, FIXED = 14 };
+enum { SPACE = 1 << 20, FIXED = 14, SET_CHILD_SUBREAPER = 36 };
 
 static char text[4 * SPACE]; /* paths, renamed variables; the kernel's own limit is of this order */
 static size used;
@@ -113,6 +116,7 @@ __attribute__((used, noreturn)) void begin(long *stack)
             each = joined(aside, sizeof aside - 1, each);
         variables[v++] = each;
     }
+    call(PRCTL, SET_CHILD_SUBREAPER, 1, 0);
     call(EXECVE, (long)words[0], (long)words, (long)variables);
     fail("supervise: cannot start ld.so in the agent's folder\n");
     __builtin_unreachable();

@@ -4,6 +4,10 @@ The agent is the container's first process, to which the kernel gives every orph
 reaped in one place, by ``waitpid(-1)`` at each SIGCHLD; ``asyncio.subprocess`` and its watcher are
 not used, because two reapers steal each other's results.
 
+In a pod with ``shareProcessNamespace`` the agent is not the first process. There it asks the kernel
+for the orphans (as a "child subreaper"; the launcher has done so, where it is used), and kills its
+own descendants only: the namespace has other containers' processes.
+
 The worker has a process group of its own, so that what a shell started on its behalf gets the same
 signals: a shell that is not the first process dies of SIGTERM at once and passes nothing on.
 """
@@ -29,6 +33,8 @@ POLL_S: Final = 0.02
 UNKILLABLE_AFTER_S: Final = 1.0
 """Between killing everything and asking whether what is left can be killed at all: a process of
 another user may be about to end by itself, since its parent has gone."""
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
 
 FORWARDED: Final = tuple(
     number
@@ -82,6 +88,8 @@ class Processes:
             on_signal: called with the number of each signal that is to be forwarded.
         """
         # What the loop's add_signal_handler() does, without the inspect module that it imports.
+        if not self._first:
+            _adopt_orphans()
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, *FORWARDED):
@@ -139,14 +147,17 @@ class Processes:
                 os.killpg(self._group, number)
 
     def kill_all(self) -> None:
-        """SIGKILL the group and, as a container's first process, every process but ourselves."""
+        """SIGKILL the group and all descendants; as a container's first process, all others."""
         self._killing = True
         self._killed_at = asyncio.get_running_loop().time()
         self.send(signal.SIGKILL)
-        if self._first:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(-1, signal.SIGKILL)
+        self._kill_others()
         asyncio.get_running_loop().call_soon(self._reap)
+
+    def _kill_others(self) -> None:
+        for pid in (-1,) if self._first else _descendants():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
         """Collect every child that has ended; tell of the worker's end and of an empty group."""
@@ -186,19 +197,14 @@ class Processes:
                 return False  # still there, as another user
             else:
                 return False
-        return childless if self._killing and self._first else True
+        return childless if self._killing else True
 
     def _is_unkillable(self) -> bool:
         """Whether a process that was to be killed belongs to another user by now."""
         if asyncio.get_running_loop().time() < self._killed_at + UNKILLABLE_AFTER_S:
             return False
         left = [-self._group] if self._group else []
-        if self._first:
-            left += [
-                int(name)
-                for name in os.listdir("/proc")  # noqa: PTH208 - start-up
-                if name.isdigit() and name != "1"
-            ]
+        left += [pid for pid in _parents() if pid != 1] if self._first else _descendants()
         for pid in left:
             try:
                 os.kill(pid, 0)
@@ -210,6 +216,8 @@ class Processes:
 
     def _look_again(self) -> None:
         self._poll = None
+        if self._killing and not self._first:
+            self._kill_others()  # those that were started meanwhile
         self._reap()
 
     def _cancel_poll(self) -> None:
@@ -220,6 +228,38 @@ class Processes:
 
 def _wake(_number: int, _frame: FrameType | None) -> None:
     """Nothing: the interpreter has written the number to the wake-up pipe."""
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parents end, if this Python can ask for it."""
+    try:
+        import ctypes  # only here: it costs start-up time, and the agent's image has none
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (ImportError, OSError, AttributeError):
+        return
+
+
+def _parents() -> dict[int, int]:
+    """The parent of each process that can be seen."""
+    parents = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - start-up
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                # The name of the program, in parentheses, may hold anything.
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    return parents
+
+
+def _descendants() -> list[int]:
+    """Our children, their children, and so on."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _parents().items():
+        children.setdefault(parent, []).append(pid)
+    found = [os.getpid()]
+    for pid in found:
+        found += children.get(pid, ())
+    return found[1:]
 
 
 def exit_code_of(error: OSError) -> int:

@@ -112,6 +112,22 @@ def test_the_launcher(tree: Path, tmp_path: Path) -> None:
     assert sorted(filter(None, variables)) == sorted(expected)
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+def test_the_launcher_asks_for_orphans(tree: Path, tmp_path: Path) -> None:
+    """Also where it is not the first process, what it starts gets descendants without a parent."""
+    shown = tmp_path / "agent"
+    shutil.copytree(tree, shown)
+    (shown / "app" / "__main__.py").write_text(
+        "import os\nif not os.fork():\n    os.fork()\n    os._exit(0)\n"
+        "os.wait()\nos.wait()\nprint('both')\n"
+    )
+    subprocess.run(["gcc", *FREESTANDING, "-o", shown / "supervise", SOURCE], check=True)
+    command = [shown / "supervise", "x"]
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("both\n", "")
+
+
 def test_variables_set_aside_are_given_back(tree: Path) -> None:
     """What the launcher renamed has its own name again for the worker."""
     code = "from jobsetpy.agent.processes import original_environ as o; print(sorted(o().items()))"

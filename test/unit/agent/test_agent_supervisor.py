@@ -1,4 +1,4 @@
-"""The supervisor as a process with real workers, over TLS, against the fake API server."""
+"""The agent as a process, with real workers to supervise, over TLS, against the fake API server."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from support.patience import eventually
 EPOCH = "jobset.sigs.k8s.io/epoch"
 JOBSETS = ResourceInfo("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 FIRST_PROCESS = ["unshare", "--pid", "--mount-proc", "--kill-child", "--fork"]
+SHARED_NAMESPACE = [*FIRST_PROCESS, "sh", "-c", 'sleep 299 & "$@"; exit $?', "pause"]
+"""As with ``shareProcessNamespace``: the first process and its other child are not the agent's."""
 WITHOUT_RIGHT_TO_KILL = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill"]
 CAN_UNSHARE = (
     shutil.which("unshare") is not None
@@ -99,10 +101,11 @@ class Pod:
     async def run(
         self, *command: str, first: Sequence[str] = (), cwd: str = "/", **environ: str
     ) -> AsyncIterator[Process]:
-        """Run the supervisor with a command."""
+        """Run the supervisor with a command, or without one the sidecar."""
         process = await asyncio.create_subprocess_exec(
             *first,
-            *(sys.executable, "-I", "-m", "jobsetpy.agent", "supervise", "--", *command),
+            *(sys.executable, "-I", "-m", "jobsetpy.agent"),
+            *(("supervise", "--", *command) if command else ()),
             env={**self.environ, **environ},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -391,8 +394,16 @@ def test_no_command() -> None:
     assert "COMMAND" in json.loads(done.stderr)["error"]
 
 
+FIRST_OR_NOT = pytest.mark.parametrize(
+    "first", [FIRST_PROCESS, SHARED_NAMESPACE], ids=["first process", "shared namespace"]
+)
+
+
 @pytest.mark.skipif(not CAN_UNSHARE, reason="needs a PID namespace")
-async def test_the_first_process_reaps_orphans_and_leaves_none(pod: Pod, tmp_path: Path) -> None:
+@FIRST_OR_NOT
+async def test_orphans_are_reaped_and_none_is_left(
+    pod: Pod, tmp_path: Path, first: list[str]
+) -> None:
     """Orphans become no zombies; those in a session of their own do not outlive the epoch."""
     ready = tmp_path / "ready"
     # What is counted is in another session: the shell's own children look like it for a moment.
@@ -402,24 +413,52 @@ async def test_the_first_process_reaps_orphans_and_leaves_none(pod: Pod, tmp_pat
         f"while [ ! -e {ready} ] || ps -eo stat= | grep -q Z; do sleep 0.05; done; rm {ready}; "
         "own=$(ps -o sid= -p $$ | tr -d ' '); "
         "echo started $(ps -eo sid=,args= | grep '[w]hile :' | grep -vc \"^ *$own \"); "
+        "echo others $(ps -eo args= | grep -c '^sleep 299'); "
         "exec sleep 60"
     )
-    async with pod.run("sh", "-c", script, first=FIRST_PROCESS) as agent:
+    async with pod.run("sh", "-c", script, first=first) as agent:
         await pod.lift(1)
-        await agent.printed("started")
+        await agent.printed("others")
         pod.status(deprecatedEpoch=1)
         await pod.lift(2)
-        await agent.printed("started", 2)
+        await agent.printed("others", 2)
 
-    assert agent.out == ["started 1", "started 1"]
+    others = "others 1" if first is SHARED_NAMESPACE else "others 0"
+    assert agent.out == ["started 1", others] * 2
+
+
+@pytest.mark.skipif(not CAN_UNSHARE, reason="needs a PID namespace")
+@pytest.mark.parametrize("script", ["", "exit 7"], ids=["asked to stop", "failed"])
+async def test_what_is_started_while_it_is_killed(pod: Pod, tmp_path: Path, script: str) -> None:
+    """Processes that leave the worker's session and start others meanwhile are all ended."""
+    loop = "while :; do setsid sleep 298 & sleep 0.01; done"
+    script = (
+        f"setsid sh -c '{loop}' & setsid sh -c '{loop}' & "
+        "echo started; sleep 0.3; "
+        f"{script or 'exec sleep 60'}"
+    )
+    counted = f"n=$(ps -eo args= | grep -c '^sleep 298'); echo left $n; {script}"
+    async with pod.run("sh", "-c", counted, first=SHARED_NAMESPACE) as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        if "exit 7" not in script:
+            pod.status(deprecatedEpoch=1)
+        await pod.lift(2)
+        await agent.printed("left", 2)
+
+    assert [line for line in agent.out if line.startswith("left")][:2] == ["left 0", "left 0"]
 
 
 @pytest.mark.skipif(not CAN_UNSHARE, reason="needs a PID namespace")
 @pytest.mark.parametrize("apart", ["", "setsid"], ids=["in the group", "in a session of its own"])
-async def test_what_cannot_be_killed_ends_with_the_container(pod: Pod, apart: str) -> None:
+@FIRST_OR_NOT
+async def test_what_cannot_be_killed_ends_with_the_container(
+    pod: Pod, apart: str, first: list[str]
+) -> None:
     """A process of another user ends the container; the next epoch is never joined beside it."""
     script = f"{apart} setpriv --reuid 65534 --clear-groups sleep 300 & sleep 0.3; exit 7"
-    first = [*FIRST_PROCESS, *WITHOUT_RIGHT_TO_KILL]
+    outer, inner = first[: len(FIRST_PROCESS)], first[len(FIRST_PROCESS) :]
+    first = [*outer, *WITHOUT_RIGHT_TO_KILL, *inner]
     async with pod.run("sh", "-c", script, first=first) as agent:
         await pod.lift(1)
         assert await agent.exit_code() == 137
