@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
-from itertools import islice
 from typing import Final
 
 import attrs
@@ -368,7 +367,9 @@ class _JobsPlanner:
             if ordered and has_started(item, self.counters.get(item.name)):
                 continue
             stem = job_name(self.jobset.metadata.name, item.name, "")
-            missing = [] if blocked else self._missing(item, stem, room)
+            taken = self.buckets.names
+            missing = [index for index in range(item.replicas) if f"{stem}{index}" not in taken]
+            missing = [] if blocked else missing[:room]  # the next plan sees to the others
             room -= len(missing)
             if missing and self.memory.children:
                 missing = [i for i in missing if self.recreation.may_create(f"{stem}{i}")]
@@ -382,12 +383,6 @@ class _JobsPlanner:
                 return
         if ordered:
             self.draft.set(cond.STARTUP_COMPLETED)
-
-    def _missing(self, item: ReplicatedJob, stem: str, limit: int) -> list[int]:
-        """The first indexes that have no Job; the next reconcile sees to the others."""
-        taken = self.buckets.names
-        absent = (index for index in range(item.replicas) if f"{stem}{index}" not in taken)
-        return list(islice(absent, limit))
 
     def _wait_for_dependencies(self) -> None:
         if all(each.reason != keys.WAITING_FOR_DEPENDENCIES_REASON for each in self.waits):
