@@ -106,6 +106,7 @@ class Engine:
         self._pods: dict[str, GroupPod] = {}
         self._held: dict[int, _Held] = {}
         self._releasing: set[int] = set()
+        self._binding: dict[str, BindRequest] = {}
         self._tickets = 0
         self._work: asyncio.PriorityQueue[tuple[int, int, _Work]] = asyncio.PriorityQueue()
         self._works = 0
@@ -271,7 +272,11 @@ class Engine:
             self._capacity.reserve(request.uid, request.node)
 
     def _release(self, uid: str) -> None:
-        if self._capacity is not None:
+        """Give up the room of a request, but not that of a bind under way for the same pod."""
+        binding = self._binding.get(uid)
+        if binding is not None:
+            self._reserve(binding)
+        elif self._capacity is not None:
             self._capacity.release(uid)
 
     def preempt(
@@ -354,8 +359,11 @@ class Engine:
             match action:
                 case Lift():
                     self._put(_Timed(action, self._now()))
-                case Bind(ticket, _):
+                case Bind(ticket, uid):
                     self._releasing.add(ticket)
+                    held = self._held.get(ticket)
+                    if held is not None:
+                        self._binding[uid] = held.request
                     self._put(action)
                 case Refuse(ticket, _, reason):
                     self._answer(ticket, reason)
@@ -395,6 +403,9 @@ class Engine:
                         self._report.bind_over(self._group_of(uid))
                     done = self._planner.bind_done(uid, ok=not error, now=self._now())
                     self._releasing.discard(ticket)
+                    self._binding.pop(uid, None)
+                    if error:
+                        self._release(uid)
                     self._answer(ticket, error)
                     self._act(done)
                     self._check_idle()

@@ -9,6 +9,7 @@ import pytest
 
 from jobsetpy import aio
 from jobsetpy.api import keys
+from jobsetpy.coscheduler._capacity import CapacityNode
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod
 from jobsetpy.coscheduler._writes import BindRequest
@@ -219,6 +220,49 @@ async def test_a_refused_bind_is_told_and_tried_again():
         await asyncio.sleep(5)
         assert rule.hits == 1
         assert rig.bound("a") == 3
+
+
+async def test_a_second_request_for_a_pod_that_is_being_bound():
+    """It is refused, and the room of the first stays taken: no other group is let in for it."""
+    world = World(clock=VirtualClock())
+    world._dispatcher.bookmark_s = 1e6
+    rule = world.faults.latency(5, resource="pods/binding")
+    amounts = {"cpu": "1", "pods": "10"}
+    world.create("nodes", {"metadata": {"name": "n"}, "status": {"allocatable": amounts}})
+    client = RecordingClient(world, qps=0)
+    engine = Engine(client, clock=VirtualClock(), capacity=True)
+    manager = Manager(client, clock=VirtualClock())
+    stop = asyncio.Event()
+
+    def create(name):
+        pod = make_pod(name).labels({keys.POD_GROUP_NAME: name, keys.POD_GROUP_MIN_AVAILABLE: "1"})
+        containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
+        gates = [{"name": keys.COSCHEDULING_GATE}]
+        spec = pod.spec(schedulingGates=gates, containers=containers).phase("Pending").build()
+        return world.create("pods", spec)["metadata"]["uid"]
+
+    pods, nodes = manager.informer(GroupPod), manager.informer(CapacityNode)
+    async with aio.supervise() as tasks:
+        running = tasks.start(manager.run(stop), name="manager")
+        await manager.ready.wait()
+        engine.listen(pods, nodes)
+        writing = tasks.start(engine.run(), name="engine")
+        request = BindRequest(namespace="default", name="a", uid=create("a"), node="n")
+        await asyncio.sleep(1)
+        first = tasks.start(engine.bind(request), name="first")
+        await asyncio.sleep(0.1)
+        assert "binding" in await engine.bind(request)
+        create("b")
+        await asyncio.sleep(2)
+
+        assert not first.done()
+        assert world.get("pods", "b")["spec"].get("schedulingGates")
+        rule.lift()
+        assert await first == ""
+        assert world.get("pods", "a")["spec"]["nodeName"] == "n"
+        writing.cancel()
+        stop.set()
+        await running
 
 
 async def test_preemption_frees_reserved_room_without_deleting():
