@@ -95,7 +95,6 @@ def test_anything_else_of_replicated_jobs_is_immutable(path, value):
         (SUSPENDED, put(SUSPENDED, None, "spec", "suspend")),
         (RUNNING, put(RUNNING, {"a": "b"}, "metadata", "labels")),
         (RUNNING, put(RUNNING, 5, "spec", "ttlSecondsAfterFinished")),
-        (RUNNING, put(RUNNING, {"replicatedJob": "nope"}, "spec", "coordinator")),
         (RUNNING, put(RUNNING, {"maxRestarts": 1}, "spec", "failurePolicy")),
         (RUNNING, put(RUNNING, [], *POD, "spec", "tolerations")),
         (RUNNING, scaled(RUNNING, parallelism=8, completions=8)),
@@ -234,3 +233,24 @@ def test_order_of_problems():
     fields = [problem.field for problem in validate_update(RUNNING, new)]
     assert fields == [f"{JOBS}[0].template.spec.completions", JOBS, "spec.managedBy"]
     assert (RUNNING, new) == kept
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        (None, {"replicatedJob": "w"}, None),
+        (None, {"replicatedJob": "nope"}, "does not exist"),
+        ({"replicatedJob": "w"}, {"replicatedJob": "w", "podIndex": 2}, "pod index 2"),
+        ({"replicatedJob": "w"}, {"replicatedJob": "w", "jobIndex": 1}, "job index 1"),
+        ({"replicatedJob": "nope"}, {"replicatedJob": "nope"}, None),
+        ({"replicatedJob": "nope"}, None, None),
+    ],
+)
+def test_a_coordinator_that_is_changed(before, after, problem):
+    """It is judged as at creation; one that stays is left as it is."""
+    running = jobset(rjob(job={**TWO, "completionMode": "Indexed"}))
+    old, new = (put(running, each, "spec", "coordinator") for each in (before, after))
+    problems = [str(each) for each in validate_update(old, new)]
+
+    assert len(problems) == (problem is not None)
+    assert problem is None or problem in problems[0]

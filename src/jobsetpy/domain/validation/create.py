@@ -30,7 +30,7 @@ from jobsetpy.domain.validation import jobs as validation_jobs
 from jobsetpy.domain.validation import volumes as validation_volumes
 from jobsetpy.domain.validation.volumes import Claim, LookupFailed
 
-__all__ = ["Claim", "LookupFailed", "claims_to_look_up", "in_place_restart", "validate_create"]
+__all__ = ["Claim", "LookupFailed", "claims_to_look_up", "coordinator", "in_place_restart", "validate_create"]
 
 
 def claims_to_look_up(jobset: Json) -> list[str]:
@@ -70,7 +70,7 @@ def validate_create(
         *validation_jobs.replicated_jobs(spec, name, features),
         *_success_policy(spec, names),
         *validation_failure.failure_policy(spec, names, features),
-        *_coordinator(spec, name),
+        *coordinator(spec, name),
         *validation_volumes.volume_claims(spec, name, claims or {}),
         *validation_groups.group_scheduling(spec, names),
         *validation_coscheduling.coscheduling(jobset, features),
@@ -167,12 +167,13 @@ def _success_policy(spec: Json, names: set[str]) -> list[FieldError]:
     ]
 
 
-def _coordinator(spec: Json, name: str) -> list[FieldError]:
-    coordinator = spec.get("coordinator")
-    if not isinstance(coordinator, Mapping):
+def coordinator(spec: Json, name: str) -> list[FieldError]:
+    """What is wrong with the coordinator of a JobSet of that name."""
+    pod = spec.get("coordinator")
+    if not isinstance(pod, Mapping):
         return []
-    refusal = _coordinator_refusal(spec, coordinator)
-    job, job_index, pod_index = _coordinates(coordinator)
+    refusal = _coordinator_refusal(spec, pod)
+    job, job_index, pod_index = _coordinates(pod)
     subdomain = text(child(spec, "network"), "subdomain") or name
     endpoint = f"{name}-{job}-{job_index}-{pod_index}.{subdomain}"
     return [

@@ -1,7 +1,7 @@
 """Whether a change of a JobSet is accepted: what is immutable, and the two ways around it.
 
-Of the rules for creation only those run again that judge a policy which is added: the definition
-compares policies that were there before. ReplicatedJobs may not change, except for the numbers of
+Of the rules for creation only those run again that judge a policy which is added (the definition
+compares policies that were there before) and a coordinator that is changed. ReplicatedJobs may not change, except for the numbers of
 pods of Indexed Jobs (elastic JobSets), and, around a suspension, for five fields of the pod
 template that say where pods go (as for a suspended Job of Kubernetes). Those fields are given
 their old values and then everything is compared.
@@ -20,8 +20,9 @@ from jobsetpy.domain.injection.options import SETTINGS as INJECTION_SETTINGS
 from jobsetpy.domain.injection.options import note_field
 from jobsetpy.domain.json_equality import same
 from jobsetpy.domain.json_tree import Json, child, items, job_spec, number, objects, text
+from jobsetpy.domain.name_rules import effective_name
 from jobsetpy.domain.validation.coscheduling import coscheduling_update
-from jobsetpy.domain.validation.create import in_place_restart
+from jobsetpy.domain.validation.create import coordinator, in_place_restart
 from jobsetpy.domain.validation.failure_policy import failure_policy
 from jobsetpy.domain.validation.groups import group_scheduling
 from jobsetpy.domain.validation.jobs import in_place_jobs
@@ -68,6 +69,8 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
     if not same(masked, list(items(old_spec, "replicatedJobs")), jobs):
         problems.append(invalid("spec.replicatedJobs", new_spec.get("replicatedJobs"), IMMUTABLE))
     problems += _added(old_spec, new_spec, features)
+    if old_spec.get("coordinator") != new_spec.get("coordinator"):
+        problems += coordinator(new_spec, effective_name(child(new, "metadata")))
     problems += _agent_notes(old, new)
     problems += coscheduling_update(old, new)
     if old_spec.get("managedBy") != new_spec.get("managedBy"):
