@@ -156,13 +156,25 @@ class ChildWriter:
             raise
 
     async def _is_own_job(self, jobset: JobSet, name: str) -> bool:
-        """Whether the Job of that name is this JobSet's after all: then the cache is only late."""
+        """Whether the Job of that name is this JobSet's after all.
+
+        Then the cache is only late, or the Job has lost the label by which the cache chooses. It
+        gets that back: without it nothing of it would be seen, and nothing be made in its place.
+        """
         try:
             job = await self._client.get(Job, jobset.metadata.namespace, name)
         except NotFoundError:
             return True  # it was going; its event makes the next reconcile create it
         owner = job.metadata.controller
-        return owner is not None and owner.uid == jobset.metadata.uid
+        if owner is None or owner.uid != jobset.metadata.uid:
+            return False
+        labels = {keys.JOBSET_NAME: jobset.metadata.name}
+        if job.metadata.labels.get(keys.JOBSET_NAME) != jobset.metadata.name:
+            metadata = {"uid": job.metadata.uid, "labels": labels}
+            await self._patch_job(jobset, name, {"metadata": metadata})
+            text = f"job {name!r} had lost its label {keys.JOBSET_NAME}: it was put back"
+            self._events.event(jobset, WARNING, keys.INVALID_JOB_REASON, text)
+        return True
 
     async def _delete_job(self, jobset: JobSet, action: p.DeleteJob) -> None:
         key = jobset.metadata.key

@@ -78,6 +78,24 @@ async def test_a_lost_answer_creates_nothing_twice(rig):
         assert "already exists" not in "".join(note for _, note, _ in rig.events())
 
 
+async def test_a_job_that_loses_its_label(rig):
+    """It is in no cache without it; it gets the label back, with an event, and is counted again."""
+    async with rig.manager(epochs=False):
+        rig.create()
+        await rig.settle()
+        rig.world.patch("jobs", A, {"metadata": {"labels": {keys.JOBSET_NAME: None}}})
+        await rig.settle(60)
+
+        labels = rig.world.get("jobs", A)["metadata"]["labels"]
+        assert labels[keys.JOBSET_NAME] == "test-js"
+        assert [keys.JOBSET_NAME in note for _, note, _ in rig.events("InvalidChildJob")] == [True]
+
+        for name in ALL:
+            rig.finish(name)
+        await rig.settle()
+        assert rig.condition("Completed") is not None
+
+
 async def test_a_foreign_job_of_the_name_is_reported_and_blocks_no_other(rig):
     """The others are created; the event names the one that could not be, again and again."""
     rig.world.create("jobs", {"metadata": {"name": B[1]}, "spec": {}})
