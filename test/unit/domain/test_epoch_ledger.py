@@ -343,6 +343,15 @@ class TestCrashes:
         out.note_status(GROUP, status(synced, deprecated, **record), 0, 0.0)
         return out
 
+    def test_pods_that_are_gone(self):
+        """Their crashes are forgotten, whoever leads: pods of new names come for ever."""
+        book = self.book()
+        for number in range(100):
+            self.crash(book, 0, 1, 2, name=f"p-{number}")
+            book.pod_changed(pod(f"p-{number}", 1, restarts=2, code=1), None)
+
+        assert not book._attempts[GROUP].crashed
+
     def crash(self, book, *counts, name="p", code=1, epoch=1):
         """A container is restarted, so often after each other; the worst crash of the group."""
         for before, after in pairwise(counts):

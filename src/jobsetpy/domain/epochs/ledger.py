@@ -257,6 +257,8 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             crashed = None
         else:
             crashed = self._note_crashes(old, new)
+        if old is not None and new is None:
+            self._forget_crashes(old)
         failed = None if old is None else self._note_failure(old, new, now)
         return failed or crashed or changed
 
@@ -268,6 +270,14 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         for one in failed:
             self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one)
         return job[0] if failed else None
+
+    def _forget_crashes(self, gone: ChildPod) -> None:
+        """Nothing more comes of a pod that is gone; its worst is kept."""
+        key = self.group_of_pod(gone)
+        if key is None:
+            return
+        for one in gone.status.restarts:
+            self._attempts[key].crashed.pop((gone.metadata.name, one.name), None)
 
     def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
         sign = sign_of(old, new)
