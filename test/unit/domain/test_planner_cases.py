@@ -622,6 +622,18 @@ class TestRestartJob:
         assert "RestartJob" in cluster.plan().problem
         assert keys.JOB_RESTART_ATTEMPT not in cluster.jobs[A]["metadata"]["labels"]
 
+    def test_more_replicas_than_can_be_counted(self):
+        """A status that the API server refuses would be tried for ever; instead it is told."""
+        item = replicated_job("a", 1025)
+        cluster = ModelCluster(
+            jobset_json(item, failurePolicy={"maxRestarts": 1, "rules": [rule("RestartJob")]})
+        )
+        cluster.reconcile()
+        cluster.fail("test-js-a-3")
+
+        assert "'a' has 1025" in cluster.plan().problem
+        assert "jobRestarts" not in str(cluster.plan().status.patch)
+
     def test_a_job_from_before_the_gate_is_current(self):
         """A Job without the label of its own attempt is not outdated."""
         cluster = with_policy(rule("RestartJob"), features=GATE_OFF)
@@ -697,6 +709,15 @@ class TestSuspension:
 
         pod_spec = cluster.jobs["test-js-a-0"]["spec"]["template"]["spec"]
         assert [{"key": "t"}] == pod_spec["tolerations"]
+
+    def test_a_job_template_with_a_time_to_live(self):
+        """The Job stays as long as its JobSet: one that is deleted would run a second time."""
+        item = replicated_job("a")
+        item["template"]["spec"]["ttlSecondsAfterFinished"] = 0
+        cluster = ModelCluster(jobset_json(item))
+        cluster.reconcile()
+
+        assert "ttlSecondsAfterFinished" not in cluster.jobs["test-js-a-0"]["spec"]
 
     def test_readmission_into_another_queue(self):
         """What an earlier resumption brought and the template no longer has leaves the Jobs."""

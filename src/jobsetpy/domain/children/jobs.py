@@ -148,6 +148,8 @@ class Blueprint:
         self._pod_meta = pod_meta
         self._pod_template = pod_template
         self._spec = {**job_spec, "suspend": jobset.spec.suspend is True}
+        # A finished Job that is deleted would be missing, be made again and run again.
+        self._spec.pop("ttlSecondsAfterFinished", None)
 
     def name(self, index: int) -> str:
         """Name of the Job at that index."""

@@ -51,6 +51,8 @@ _COUNTED: Final = frozenset({RESTART_JOB, RESTART_REPLICATED_JOB})
 _SINGLE: Final = frozenset({RESTART_JOB, RESTART_JOB_UNCOUNTED})
 _WHOLE: Final = frozenset({RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED})
 """Actions that recreate all Jobs of a ReplicatedJob."""
+MAX_REPLICAS_OF_PARTIAL_RESTARTS: Final = 1024
+"""Restarts of single Jobs are counted in a list of the status that has this many places."""
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -303,6 +305,12 @@ def _restart_part(jobset: JobSet, match: Match, draft: StatusDraft) -> str:
     replicas = {item.name: item.replicas for item in jobset.spec.replicated_jobs}.get(name)
     if replicas is None or index is None or index >= replicas:
         return f"job {match.job.metadata.name!r} cannot be restarted: its labels do not place it"
+    if replicas > MAX_REPLICAS_OF_PARTIAL_RESTARTS:
+        return (
+            f"failure policy action {match.action} needs a replicated job of at most "
+            f"{MAX_REPLICAS_OF_PARTIAL_RESTARTS} replicas, since each Job's restarts are counted: "
+            f"{name!r} has {replicas}"
+        )
     whole = match.action in _WHOLE
     draft.restart_part(
         tuple(

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldError, invalid, plain
+from jobsetpy.domain.jobs.failure_policy import MAX_REPLICAS_OF_PARTIAL_RESTARTS
 from jobsetpy.domain.json_tree import Json, child, items, objects, text
 from jobsetpy.domain.validation.jobs import replicas_of
 
 RULE_NAME_MAX = 128
-MAX_REPLICAS_OF_SINGLE_RESTARTS = 1024
-"""Restarts of single Jobs are counted in a list of the status that has this many places."""
 SINGLE_RESTARTS = frozenset({"RestartJob", "RestartJobAndIgnoreMaxRestarts"})
 REPLICATED_JOB_RESTARTS = frozenset(
     {"RestartReplicatedJob", "RestartReplicatedJobAndIgnoreMaxRestarts"}
@@ -56,13 +55,13 @@ def failure_policy(spec: Json, names: set[str], features: Features) -> list[Fiel
                 )
             ]
         if any(
-            replicas_of(job) > MAX_REPLICAS_OF_SINGLE_RESTARTS
+            replicas_of(job) > MAX_REPLICAS_OF_PARTIAL_RESTARTS
             for _, job in objects(spec, "replicatedJobs")
         ):
             problems.append(
                 plain(
                     f"failure policy actions {actions} are only supported if every replicatedJob "
-                    f"has at most {MAX_REPLICAS_OF_SINGLE_RESTARTS} replicas"
+                    f"has at most {MAX_REPLICAS_OF_PARTIAL_RESTARTS} replicas"
                 )
             )
     for at, rule in rules:
