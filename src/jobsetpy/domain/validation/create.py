@@ -30,7 +30,14 @@ from jobsetpy.domain.validation import jobs as validation_jobs
 from jobsetpy.domain.validation import volumes as validation_volumes
 from jobsetpy.domain.validation.volumes import Claim, LookupFailed
 
-__all__ = ["Claim", "LookupFailed", "claims_to_look_up", "coordinator", "in_place_restart", "validate_create"]
+__all__ = [
+    "Claim",
+    "LookupFailed",
+    "claims_to_look_up",
+    "coordinator",
+    "in_place_restart",
+    "validate_create",
+]
 
 
 def claims_to_look_up(jobset: Json) -> list[str]:

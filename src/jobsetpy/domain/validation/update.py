@@ -1,10 +1,10 @@
 """Whether a change of a JobSet is accepted: what is immutable, and the two ways around it.
 
 Of the rules for creation only those run again that judge a policy which is added (the definition
-compares policies that were there before) and a coordinator that is changed. ReplicatedJobs may not change, except for the numbers of
-pods of Indexed Jobs (elastic JobSets), and, around a suspension, for five fields of the pod
-template that say where pods go (as for a suspended Job of Kubernetes). Those fields are given
-their old values and then everything is compared.
+compares policies that were there before) and a coordinator that is changed. ReplicatedJobs may not
+change, except for the numbers of pods of Indexed Jobs (elastic JobSets), and, around a suspension,
+for five fields of the pod template that say where pods go (as for a suspended Job of Kubernetes).
+Those fields are given their old values and then everything is compared.
 """
 
 from __future__ import annotations
