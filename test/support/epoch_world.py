@@ -563,7 +563,12 @@ class World:
         self.store_job(name)
 
     def _at_rest(self, change: Callable[[], None]) -> None:
-        """Change something when nothing else is going on: that never costs a restart."""
+        """Change something when nothing else is going on: that never costs a restart.
+
+        By then a manager of before knows that it does not lead any more. One that does not might
+        carry out the state before once more, and suspend Jobs that have just been resumed.
+        """
+        self.managers = self.managers[-1:]
         self._come_to_rest()
         hasty = self.hasty
         change()
