@@ -12,16 +12,21 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.children.jobs import blueprints
+from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.coscheduling.gangs import LABELS, Gang, gangs_of, is_true, minimum, possible
+from jobsetpy.domain.coscheduling.planner import GangPlanner
+from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
+from jobsetpy.domain.coscheduling.state import SeenPod
 from jobsetpy.domain.features import Features
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 NAME, MIN = LABELS
 
 
-def make(scope, *jobs, minimum=None, targets=None, uid="uid-1", name="test-js", **more):
+def make(scope, *jobs, minimum=None, targets=None, uid="uid-1", name="test-js", restarts=0, **more):
     """A JobSet that asks for coscheduling, as JSON."""
     body = jobset_json(*(jobs or (replicated_job("w", 2, parallelism=3),)), **more)
+    body["status"] = {"restarts": restarts}
     body["metadata"] |= {"uid": uid, "name": name, "creationTimestamp": "2026-01-01T00:00:05Z"}
     notes = {
         keys.COSCHEDULING_ANNOTATION: scope,
@@ -77,10 +82,47 @@ def test_a_jobset_made_anew_has_other_groups():
     assert {g.name for g in old}.isdisjoint({g.name for g in new})
 
 
-@given(st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True))
-def test_names_are_labels(name):
+@pytest.mark.parametrize("scope", ["JobSet", "ReplicatedJob", "Job"])
+def test_each_attempt_has_groups_of_its_own(scope):
+    """The first one those of versions that knew no attempts; what they have in common stays."""
+    first, second, third = (groups(scope, restarts=restarts) for restarts in range(3))
+    names = [{g.name for g in found} for found in (first, second, third)]
+    assert len(set.union(*names)) == sum(map(len, names))
+    assert [g.stem for g in first] == [g.stem for g in second] == [g.name for g in first]
+    assert first.common_name == third.common_name
+    assert {g.name for g in groups("JobSet")} == {"test-js-95ca075d036f5d5e"}
+
+
+def test_a_restart_starts_no_part_of_the_group():
+    """1,000 pods that are deleted slowly do not count for those that come in their place."""
+    planner = GangPlanner()
+    old, new = (
+        decoded(JobSet, make("JobSet", replicated_job("w", 1000), restarts=n)) for n in (0, 1)
+    )
+    before, after = (
+        PodGroupKey("default", plan.body(0)["spec"]["template"]["metadata"]["labels"][NAME])
+        for jobset in (old, new)
+        for plan in blueprints(jobset, Features(), PodMarkers(backend="coscheduler")).values()
+    )
+
+    def show(key, index, *, bound):
+        member = Member(uid=f"{key}/{index}", created=0.0, min_available=1000, bound=bound)
+        return planner.seen(SeenPod(group=key, name="p", member=member, gated=not bound), 0.0)
+
+    for index in range(1000):
+        show(before, index, bound=True)
+    lifts = []
+    for index in range(1000):
+        assert lifts == []
+        planner.gone(f"{before}/{index}", 0.0)
+        lifts = show(after, index, bound=False)
+    assert len(lifts) == 1000
+
+
+@given(st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True), st.integers(0, 10**9))
+def test_names_are_labels(name, restarts):
     """However long the JobSet's name, and wherever it is cut."""
-    for group in groups("Job", name=name):
+    for group in groups("Job", name=name, restarts=restarts):
         assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", group.name)
 
 

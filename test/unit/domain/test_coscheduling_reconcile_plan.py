@@ -167,6 +167,29 @@ def test_a_status_that_is_not_stored_is_decided_again():
     assert (told(again), labels_of(again)) == ([WAITING], {})
 
 
+def test_pods_of_an_attempt_that_goes_stay_in_its_gang():
+    """They are given no label of the next attempt's, and do not count for it."""
+    gangs = Gangs()
+    attempt = {"metadata": {"labels": {keys.RESTART_ATTEMPT: "0"}}}
+    for name in ALL:
+        gangs.set_pod(name, node="n", **attempt)
+    gangs.look()
+    assert [each.counts.bound for each in gangs.memory.standings.values()] == [4]
+    gangs.cluster.object = merge(gangs.cluster.object, {"status": {"restarts": 1}})
+    assert labels_of(gangs.look(1)) == {}
+    assert [each.counts.members for each in gangs.memory.standings.values()] == [0]
+
+
+def test_pods_with_names_of_before_get_their_attempts():
+    """A manager of a version whose names had no attempt has made them."""
+    gangs = Gangs()
+    old = gangs_of(gangs.cluster.jobset).of("w", 0)
+    gangs.cluster.object = merge(gangs.cluster.object, {"status": {"restarts": 1}})
+    labels = {keys.POD_GROUP_NAME: old.name, keys.RESTART_ATTEMPT: "1"}
+    gangs.set_pod("0-0", node="n", metadata={"labels": labels})
+    assert labels_of(gangs.look()) == {"0-0": "4"}
+
+
 def test_a_gang_turns_once():
     """A pod's event asks for a reconcile when it makes its gang complete, or no longer complete."""
     gangs = Gangs(notes={keys.COSCHEDULING_MIN_ANNOTATION: "2"})

@@ -177,7 +177,7 @@ class Blueprint:
         in_group = {} if group is None else group.labels
         pod_spec: Mapping[str, Any] = self._pod_spec
         if group is not None:
-            own_group = pod_group_name(group.name, self._attempt)
+            own_group = pod_group_name(group, self._attempt)
             pod_spec = backends.marked(pod_spec, self._marks, own_group)
         if self._reserves_nodes:
             pod_spec = {

@@ -9,7 +9,9 @@ A JobSet asks for it by annotations, so that its definition is the one that othe
   scopes ``ReplicatedJob`` and ``Job`` it may stand on a Job template as well, and wins there.
 * ``…-timeout-seconds``: how long a coscheduler holds reservations of a gang that is incomplete.
 
-Gang names carry the JobSet's UID, so a JobSet made anew never shares a gang with the old one.
+Gang names carry the JobSet's UID, so a JobSet made anew never shares a gang with the old one, and
+the attempt: pods of the attempt before that are yet to be deleted do not count for the next. The
+first attempt's names are those of versions without attempts, whose pods need no new labels.
 """
 
 from __future__ import annotations
@@ -50,12 +52,14 @@ class Gang:
         title: for people: the ReplicatedJob or Job it is made of, "" for all of the JobSet.
         size: how many pods it has by the JobSet's spec.
         min_available: so many of them have to be there together; at most ``size``, at least 1.
+        stem: what the names of all attempts have in common.
     """
 
     name: str
     title: str
     size: int
     min_available: int
+    stem: str = ""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -72,6 +76,7 @@ class Gangs:
     def __init__(self, jobset: JobSet, scope: str, targets: frozenset[str]) -> None:
         meta = jobset.metadata
         self.scope = scope
+        self.attempt = jobset.status.restarts
         self._stem = meta.name[:_READABLE]
         self._uid = meta.uid
         self._minimum = positive(meta.annotations.get(keys.COSCHEDULING_MIN_ANNOTATION))
@@ -128,7 +133,7 @@ class Gangs:
     @property
     def common_name(self) -> str:
         """A name for what all gangs have in common."""
-        return self._name("")
+        return self._name("", 0)
 
     @property
     def targets(self) -> tuple[ReplicatedJob, ...]:
@@ -142,10 +147,13 @@ class Gangs:
 
     def _gang(self, title: str, size: int, minimum: int | None) -> Gang:
         least = size if minimum is None else min(minimum, size)
-        return Gang(self._name(title), title, size, max(1, least))
+        stem = self._name(title, 0)
+        name = self._name(title, self.attempt) if self.attempt else stem
+        return Gang(name, title, size, max(1, least), stem)
 
-    def _name(self, title: str) -> str:
-        digest = hashlib.sha256(f"{self._uid}/{title}".encode()).hexdigest()[:16]
+    def _name(self, title: str, attempt: int) -> str:
+        identity = f"{self._uid}/{title}/{attempt}" if attempt else f"{self._uid}/{title}"
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
         return f"{self._stem}-{digest}"
 
 

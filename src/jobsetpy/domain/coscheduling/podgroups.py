@@ -93,14 +93,14 @@ def object_changes(
     return tuple(changes)
 
 
-def pod_group_name(gang: str, attempt: int) -> str:
+def pod_group_name(gang: Gang, attempt: int) -> str:
     """Name of the ``PodGroup`` of a group's pods.
 
     Args:
-        gang: value of the pods' label.
+        gang: the group.
         attempt: how often the whole JobSet has been restarted.
     """
-    return f"{gang}-{attempt}"
+    return f"{gang.stem}-{attempt}"
 
 
 def refers(job: Job) -> bool:
@@ -185,7 +185,7 @@ def pod_groups(
                 "podGroupTemplateName": _template_name(gangs, item),
             }
             spec["podGroupTemplateRef"] = {"workload": reference}
-        name = pod_group_name(gang.name, jobset.status.restarts)
+        name = pod_group_name(gang, jobset.status.restarts)
         body = _body(jobset, "PodGroup", name, spec)
         body["metadata"]["labels"][keys.POD_GROUP_NAME] = gang.name
         out[gang.name] = DesiredObject(SchedulingPodGroup, name, spec, body)

@@ -45,7 +45,7 @@ from jobsetpy.domain.coscheduling.podgroups import (
 from jobsetpy.domain.coscheduling.status import GangStanding
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import sort_jobs
-from jobsetpy.domain.membership import is_ours
+from jobsetpy.domain.membership import is_ours, parse_count
 from jobsetpy.domain.plan import EmitEvent, Moment, Plan
 from jobsetpy.domain.status import condition_change
 
@@ -173,7 +173,10 @@ def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
     labelled = meta.labels.pod_group == gang.name and is_true(
         meta.labels.pod_group_minimum, gang, least, bound=bool(spec.node_name)
     )
-    if labelled or meta.annotations.jobset_uid not in {"", memory.uid}:
+    # Pods of another attempt are in its gang, and go.
+    attempt = parse_count(meta.labels.restart_attempt)
+    other = attempt is not None and attempt != memory.gangs.attempt
+    if labelled or other or meta.annotations.jobset_uid not in {"", memory.uid}:
         return MendPod(pod, None, gate=True) if stranded else None
     labels = {keys.POD_GROUP_NAME: gang.name, keys.POD_GROUP_MIN_AVAILABLE: str(least)}
     return MendPod(pod, labels, stranded)
@@ -246,7 +249,7 @@ def _stamp(jobset: JobSet) -> object:
         keys.COSCHEDULING_TARGETS_ANNOTATION,
         keys.COSCHEDULING_MIN_ANNOTATION,
     )
-    return meta.uid, meta.generation, *map(meta.annotations.get, names)
+    return meta.uid, meta.generation, jobset.status.restarts, *map(meta.annotations.get, names)
 
 
 def _without_gangs(jobset: JobSet, before: GangMemory, stamp: object) -> CoschedulingPlan:
@@ -323,7 +326,7 @@ def _pod_groups(
     }
     above = workload(jobset, gangs)
     wanted = pod_groups(jobset, gangs, minima, above)
-    gone = {pod_group_name(name, jobset.status.restarts) for name in away}
+    gone = {pod_group_name(gang, gangs.attempt) for gang in gangs if gang.name in away}
     return (
         # A group is refused while the template that it names is not there.
         object_changes(observed.workloads, [] if above is None else [above]),
