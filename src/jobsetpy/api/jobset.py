@@ -151,8 +151,10 @@ class FailurePolicyRule:
 
     name: str = field(
         default="",
-        required=True,
-        description="Unique within the policy; named in conditions and events.",
+        description=(
+            "Unique within the policy; named in conditions and events. Without one it is "
+            "failurePolicyRule and the rule's index."
+        ),
     )
     action: str = field(
         default="",

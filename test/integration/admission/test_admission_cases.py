@@ -113,7 +113,6 @@ ACCEPTED = {
     "rule without a name": rules({"action": "FailJobSet"}, rule()),
     "no rules": jobset(failurePolicy={"maxRestarts": -1}),
     "all reasons": rules(rule(onJobFailureReasons=["BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"])),
-    "a bad pattern": rules(rule(onJobFailureMessagePatterns=["("])),
     "every action": rules(*(rule(action, f"r{at}") for at, action in enumerate(("FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts", "RestartJob", "RestartJobAndIgnoreMaxRestarts", "RestartReplicatedJob", "RestartReplicatedJobAndIgnoreMaxRestarts", "FailJob")))),
     "single restarts at their limit": rules(rule("RestartJob"), jobs=[job(replicas=1024)]),
     # coordinator
@@ -164,6 +163,7 @@ REFUSED = {
     "rule name ends": (rules(rule(name="r:")), "must end with an alphanumeric character or '_'"),
     "same rule names": (rules(rule(), rule("RestartJob")), "rule names are not unique: the rules with the indices [0, 1] all have the name 'r'"),
     "default rule name": (rules(rule(name="failurePolicyRule1"), {"action": "FailJobSet"}), "rule names are not unique"),
+    "a bad pattern": (rules(rule(onJobFailureMessagePatterns=["("])), "missing )"),
     "action": (rules(rule("Explode")), "spec.failurePolicy.rules[0].action: Unsupported value"),
     "strategy": (jobset(failurePolicy={"restartStrategy": "Never"}), "spec.failurePolicy.restartStrategy: Unsupported value"),
     "single restarts": (rules(rule("RestartJob"), jobs=[job(replicas=1025)]), "at most 1024 replicas"),

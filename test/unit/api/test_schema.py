@@ -134,7 +134,7 @@ def test_failure_policy_actions():
         ("spec.replicatedJobs[].template.spec", ["template"]),
         ("spec.replicatedJobs[].template.spec.template.spec", ["containers"]),
         ("spec.successPolicy", ["operator"]),
-        ("spec.failurePolicy.rules[]", ["action", "name"]),
+        ("spec.failurePolicy.rules[]", ["action"]),
         ("spec.startupPolicy", ["startupPolicyOrder"]),
         ("spec.coordinator", ["replicatedJob"]),
         (

@@ -472,6 +472,30 @@ class TestFailurePolicy:
 
         assert (1, 1) == restarts(cluster)
 
+    def test_rules_without_names(self):
+        """They have the names that admission would have given them."""
+        cluster = with_policy({"action": "FailJobSet", "onJobFailureReasons": ["Other"]},
+                              {"action": "RestartJobSet"})  # fmt: skip
+        cluster.fail(A)
+        cluster.reconcile()
+
+        assert ("True", "FailurePolicy_failurePolicyRule1") == cluster.condition("RestartingJobSet")
+
+    def test_stored_rules_that_can_never_apply(self):
+        """They are told once, by an event that says what would be right."""
+        cluster = with_policy(rule("FailJobSet") | {
+            "onJobFailureReasons": ["BackOffLimitExceeded"],
+            "onJobFailureMessagePatterns": ["("],
+        })  # fmt: skip
+        cluster.reconcile()
+        cluster.reconcile()
+
+        (event,) = [each for each in cluster.notices if each.type_ == "Warning"]
+        assert event.reason == "FailurePolicyNeverApplies"
+        assert "rules[0].onJobFailureReasons[0]" in event.message
+        assert "is BackoffLimitExceeded" in event.message
+        assert "rules[0].onJobFailureMessagePatterns[0]" in event.message
+
     def test_an_unknown_action_is_a_problem(self):
         """An action this controller does not know is reported, not guessed."""
         cluster = with_policy(rule("Dance"))

@@ -101,6 +101,12 @@ REFUSED = [
     # --- failure policy
     ("long-reason", jobset(failurePolicy=rules({"name": "r", "onJobFailureReasons": ["x" * 1025]})), f"{RULES}[0].onJobFailureReasons[0]", "invalid job failure reason"),
     ("reason", jobset(failurePolicy=rules({"name": "r", "onJobFailureReasons": ["PodFailurePolicy", "no reason"]})), f"{RULES}[0].onJobFailureReasons[1]", "no reason"),
+    ("pattern", jobset(failurePolicy=rules({"name": "r", "onJobFailureMessagePatterns": ["a", "(["]})), f"{RULES}[0].onJobFailureMessagePatterns[1]", "missing ]"),
+    ("long-pattern", jobset(failurePolicy=rules({"name": "r", "onJobFailureMessagePatterns": ["x" * 4097]})), f"{RULES}[0].onJobFailureMessagePatterns[0]", "4096"),
+    ("reason-case", jobset(failurePolicy=rules({"name": "r", "onJobFailureReasons": ["BackOffLimitExceeded"]})), f"{RULES}[0].onJobFailureReasons[0]", "BackoffLimitExceeded"),
+    ("reason-letter", jobset(failurePolicy=rules({"name": "r", "onJobFailureReasons": ["PodFailurePolicies", "DeadlineExceded"]})), f"{RULES}[0].onJobFailureReasons[1]", "DeadlineExceeded"),
+    ("reason-twice", jobset(failurePolicy=rules({"name": "r", "onJobFailureReasons": ["Other", "Other"]})), f"{RULES}[0].onJobFailureReasons[1]", "listed twice"),
+    ("target-twice", jobset(failurePolicy=rules({"name": "r", "targetReplicatedJobs": ["w", "w"]})), f"{RULES}[0].targetReplicatedJobs[1]", "listed twice"),
     ("rule-target", jobset(failurePolicy=rules({"name": "r", "targetReplicatedJobs": ["w", "nope"]})), f"{RULES}[0].targetReplicatedJobs[1]", "'nope'"),
     ("rule-name-empty", jobset(failurePolicy=rules({"name": ""})), f"{RULES}[0].name", "length 0"),
     ("rule-name-long", jobset(failurePolicy=rules({"name": "a" * 129})), f"{RULES}[0].name", "length 129"),
@@ -191,7 +197,12 @@ ACCEPTED = {
         )
     ),
     "any-pattern": jobset(
-        failurePolicy=rules({"name": "a", "onJobFailureMessagePatterns": ["(["]})
+        failurePolicy=rules({"name": "a", "onJobFailureMessagePatterns": ["(a|b)+$", ""]})
+    ),
+    "reasons-of-their-own": jobset(
+        failurePolicy=rules(
+            {"name": "a", "onJobFailureReasons": ["PodFailurePolicy2", "Deadline", "a:b"]}
+        )
     ),
     "1024": jobset(rjob(replicas=1024), failurePolicy=rules({"name": "a", "action": "RestartJob"})),
     "depend-1": chain([], ["rj-1"], ["rj-1"]),

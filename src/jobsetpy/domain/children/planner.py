@@ -42,6 +42,7 @@ from jobsetpy.domain.jobs.failure_policy import (
     split,
     stays_failed_notice,
 )
+from jobsetpy.domain.jobs.rule_problems import stored_rules_notice
 from jobsetpy.domain.jobs.startup_policy import (
     WAITING_FOR_DELETION,
     dependencies_reached,
@@ -285,6 +286,7 @@ class _JobsPlanner:
             EmitEvent(cond.WARNING, keys.INVALID_JOB_REASON, item.why, item.job.metadata.name)
             for item in sorted(self.buckets.invalid, key=lambda item: item.job.metadata.name)
         ]
+        notices += stored_rules_notice(self.spec.failure_policy)
         notices += [stays_failed_notice(match) for match in self.stay_failed]
         notices += [
             EmitEvent(

@@ -81,7 +81,7 @@ def apply_failure_policy(
         Why nothing could be decided (the spec asks for what this controller may not do), or "".
     """
     remaining = sorted(failed, key=_failed_first)
-    policy = jobset.spec.failure_policy
+    policy = _named(jobset.spec.failure_policy)
     if policy is None:
         draft.fail(
             keys.FAILED_JOBS_REASON,
@@ -127,6 +127,17 @@ def _apply(
     return ""
 
 
+def _named(policy: FailurePolicy | None) -> FailurePolicy | None:
+    """A policy whose rules all have names: those that admission gives where it is asked."""
+    if policy is None or all(rule.name for rule in policy.rules):
+        return policy
+    rules = tuple(
+        rule if rule.name else evolve(rule, name=f"failurePolicyRule{at}")
+        for at, rule in enumerate(policy.rules)
+    )
+    return evolve(policy, rules=rules)
+
+
 def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Match], list[Job]]:
     """Tell failed Jobs that stay as they are from those that something has to be decided about.
 
@@ -142,6 +153,7 @@ def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Mat
     """
     if policy is None or all(rule.action != FAIL_JOB for rule in policy.rules):
         return [], list(failed)
+    policy = _named(policy) or policy
     stay: list[Match] = []
     others: list[Job] = []
     for job in sorted(failed, key=_failed_first):

@@ -25,17 +25,28 @@ def _options() -> Any:
 
 
 @lru_cache(maxsize=_CACHE)
+def _compiled(pattern: str) -> tuple[Any | None, str]:
+    if len(pattern) > MAX_PATTERN:
+        return None, f"must not be longer than {MAX_PATTERN} characters"
+    try:
+        return re2.compile(pattern, _options()), ""
+    except re2.error as error:
+        why = error.args[0] if error.args else ""
+        why = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        return None, f"is no regular expression of RE2's syntax: {why}"
+
+
 def compiled(pattern: str) -> Any | None:
     """The pattern ready for ``search``, or ``None`` if it is no valid RE2 pattern.
 
     Compiled once, and kept for as long as it is among the last 1,024 that were used.
     """
-    if len(pattern) > MAX_PATTERN:
-        return None
-    try:
-        return re2.compile(pattern, _options())
-    except re2.error:
-        return None
+    return _compiled(pattern)[0]
+
+
+def pattern_problem(pattern: str) -> str:
+    """Why a pattern matches nothing, ever; "" if it may match."""
+    return _compiled(pattern)[1]
 
 
 def found(pattern: str, text: str) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldError, invalid, plain
 from jobsetpy.domain.jobs.failure_policy import MAX_REPLICAS_OF_PARTIAL_RESTARTS
+from jobsetpy.domain.jobs.patterns import pattern_problem
+from jobsetpy.domain.jobs.rule_problems import reason_problem
 from jobsetpy.domain.json_tree import Json, child, items, objects, text
 from jobsetpy.domain.validation.jobs import replicas_of
 
@@ -16,18 +18,8 @@ SINGLE_RESTARTS = frozenset({"RestartJob", "RestartJobAndIgnoreMaxRestarts"})
 REPLICATED_JOB_RESTARTS = frozenset(
     {"RestartReplicatedJob", "RestartReplicatedJobAndIgnoreMaxRestarts"}
 )
-JOB_FAILURE_REASONS = (
-    "BackoffLimitExceeded",
-    "DeadlineExceeded",
-    "FailedIndexes",
-    "MaxFailedIndexesExceeded",
-    "PodFailurePolicy",
-)
-REASON_MAX = 1024
 
 _RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
-# What metav1.Condition allows in its field ``reason``.
-_CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 
 def failure_policy(spec: Json, names: set[str], features: Features) -> list[FieldError]:
@@ -102,26 +94,28 @@ def _rule(rule: Json, path: str, names: set[str]) -> list[FieldError]:
                 )
             )
     for at, reason in enumerate(items(rule, "onJobFailureReasons")):
-        if not _may_be_a_reason(reason):
+        problem = reason_problem(reason) if isinstance(reason, str) else "must be a string"
+        if problem:
             problems.append(
                 invalid(
                     f"{path}.onJobFailureReasons[{at}]",
                     reason,
-                    f"invalid job failure reason '{reason}' in failure policy: a Job's Failed "
-                    "condition cannot have it; the Job controller's own are "
-                    f"{', '.join(JOB_FAILURE_REASONS)}",
+                    f"invalid job failure reason '{reason}' in failure policy: {problem}",
                 )
             )
+    for at, pattern in enumerate(items(rule, "onJobFailureMessagePatterns")):
+        problem = pattern_problem(pattern) if isinstance(pattern, str) else "must be a string"
+        if problem:
+            where = f"{path}.onJobFailureMessagePatterns[{at}]"
+            problems.append(invalid(where, pattern, problem))
+    for field in ("onJobFailureReasons", "targetReplicatedJobs"):
+        values = items(rule, field)
+        problems += [
+            invalid(f"{path}.{field}[{at}]", value, "is listed twice: remove it")
+            for at, value in enumerate(values)
+            if value in values[:at]
+        ]
     return problems
-
-
-def _may_be_a_reason(reason: object) -> bool:
-    """Whether some Job's Failed condition may have it: the Job API may learn new ones."""
-    return (
-        isinstance(reason, str)
-        and len(reason) <= REASON_MAX
-        and _CONDITION_REASON.fullmatch(reason) is not None
-    )
 
 
 def _duplicates(rules: list[tuple[int, Mapping[str, object]]]) -> list[FieldError]:
