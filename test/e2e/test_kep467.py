@@ -190,10 +190,16 @@ async def test_story_1(two_nodes, client):
         assert await group.restarts_counts() == {1}
         assert (group.timeline.restarts, max(group.timeline.deprecated)) == (0, 1)
 
+        # As "kill 1" in the agent's container: it must not come back beside its worker.
+        failed_at = await group.signal(min(before), signal.SIGTERM, "jobsetpy.agent")
+        await group.at_work(3, failed_at)
+        assert group.alive == before
+        assert await group.restarts_counts() == {2}
+
         for pod in before:
             await group.signal(pod, signal.SIGALRM)  # they exit with 0
         await group.timeline.wait(lambda: group.timeline.terminal == "Completed", 30, "the end")
-        assert (max(group.timeline.synced), group.alive) == (2, {})
+        assert (max(group.timeline.synced), group.alive) == (3, {})
 
 
 async def story_2(two_nodes, client, jobset: dict, *, supervised: bool) -> None:

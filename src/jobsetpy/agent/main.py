@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
 from jobsetpy.agent.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
@@ -39,10 +39,19 @@ class Agent:
         settings: who we are and whom we obey.
         client: of the pod's own service account.
         log: one line for each transition.
+        on_lift: called before the barrier lifts, when no worker runs yet.
     """
 
-    def __init__(self, settings: Settings, client: Client, *, log: Log) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client,
+        *,
+        log: Log,
+        on_lift: Callable[[], None] = lambda: None,
+    ) -> None:
         self._settings = settings
+        self._on_lift = on_lift
         self._log = log
         self._barrier = Barrier(uid=settings.jobset_uid)
         self._server = BarrierServer(settings.barrier_path)
@@ -99,6 +108,7 @@ class Agent:
                 self._log("joining", epoch=epoch)
                 self._reporter.report(epoch)
             case Lift(epoch):
+                self._on_lift()
                 self._server.lift()
                 # Synced means that the controller saw our annotation.
                 self._reporter.seen(epoch)
@@ -122,7 +132,13 @@ class Agent:
 
 async def _run(settings: Settings, log: Log) -> int:
     """Connect and live; the client is not closed, because the process ends right after."""
-    return await Agent(settings, connect(settings), log=log).run()
+
+    def worker_starts() -> None:
+        # Ended from now on, the agent must not come back alone beside the worker. Where the kubelet
+        # ends it with its pod, the code does not matter.
+        leave_on_signals(settings.exit_code)
+
+    return await Agent(settings, connect(settings), log=log, on_lift=worker_starts).run()
 
 
 def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
@@ -135,8 +151,9 @@ def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:
 
     Returns:
         The exit code: the configured one for a restart in place, 2 for a configuration that cannot
-        work, 1 when the barrier's port cannot be had. SIGTERM and SIGINT end the process with 0
-        before this returns (see ``signals``).
+        work, 1 when the barrier's port cannot be had. SIGTERM and SIGINT end the process before
+        this returns (see ``signals``): with 0, or once the barrier has lifted with the code for a
+        restart in place.
 
     Raises:
         Exception: a defect, before the worker could run; the interpreter ends with 1.

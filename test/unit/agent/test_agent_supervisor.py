@@ -394,6 +394,22 @@ def test_no_command() -> None:
     assert "COMMAND" in json.loads(done.stderr)["error"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_sidecar_that_is_told_to_stop(pod: Pod, number: signal.Signals) -> None:
+    """Once its worker may run it ends with the code for a restart in place, before with 0."""
+    environ = {"BARRIER_PORT": "0", "RESTART_POD_IN_PLACE_EXIT_CODE": "77"}
+    async with pod.run(**environ) as agent:
+        await pod.at(1)
+        agent.process.send_signal(number)
+        assert await agent.exit_code() == 0
+    async with pod.run(**environ) as agent:
+        await agent.logged("joining")  # an epoch that is synced before would be over for it
+        await pod.lift(1)
+        await agent.logged("barrier lifted")
+        agent.process.send_signal(number)
+        assert await agent.exit_code() == 77
+
+
 FIRST_OR_NOT = pytest.mark.parametrize(
     "first", [FIRST_PROCESS, SHARED_NAMESPACE], ids=["first process", "shared namespace"]
 )

@@ -15,9 +15,10 @@ from jobsetpy.domain.json_tree import Json, child, containers, items, objects, t
 RESTART_EXIT_CODE = 42
 """The agent's own default (``jobsetpy.agent.settings``), written out for readers of the pod."""
 HARMLESS_EXIT_CODES = (0, 1, 2)
-"""The agent's codes after which the kubelet restarts it alone: told to stop, no port, wrong
-configuration. After any other end (out of memory, a crash) its new run would join the next epoch
-beside a worker of the old one; so then everything in the pod is restarted."""
+"""The agent's codes after which the kubelet restarts it alone, all of them before its worker runs:
+told to stop, no port, wrong configuration. After any other end (out of memory, a crash) its new run
+would join the next epoch beside a worker of the old one; so then everything in the pod is
+restarted."""
 PROBE_WAIT_S = 25
 """So long the agent keeps a probe of the closed barrier waiting: its lift then reaches the kubelet
 at once, and the kubelet does not tell of a failed probe each second."""
