@@ -472,6 +472,42 @@ class TestFailurePolicy:
 
         assert (1, 1) == restarts(cluster)
 
+    @pytest.mark.parametrize(
+        ("first", "second", "outcome"),
+        [
+            ("RestartJobSetAndIgnoreMaxRestarts", "FailJobSet", "FailJobSet"),
+            ("RestartJob", "FailJobSet", "FailJobSet"),
+            ("RestartJobSetAndIgnoreMaxRestarts", "RestartJobSet", "RestartJobSet"),
+            ("RestartJob", "RestartReplicatedJob", "RestartReplicatedJob"),
+            ("RestartReplicatedJob", "RestartJobSet", "RestartJobSet"),
+        ],
+    )
+    def test_the_strongest_outcome_of_several_failures(self, first, second, outcome):
+        """Each failure is decided by itself; none is dropped for an earlier rule's restart."""
+        rules = (rule(first, "one", reasons=["X"]), rule(second, "two", reasons=["Y"]))
+        cluster = with_policy(*rules, max_restarts=9)
+        cluster.fail(B[0], "X")
+        cluster.fail(B[1], "Y")
+        cluster.reconcile()
+
+        reasons = {event.reason for event in cluster.events}
+        decided = {reason for reason in reasons if reason.endswith("FailurePolicyAction")}
+        assert decided == {f"{outcome}FailurePolicyAction"}
+        assert (cluster.status.terminal_state == "Failed") is (outcome == "FailJobSet")
+
+    def test_a_restart_without_budget_beside_one_that_is_free(self):
+        """The one that counts ends the JobSet, as it would alone."""
+        rules = (
+            rule("RestartJobSetAndIgnoreMaxRestarts", "one", reasons=["X"]),
+            rule("RestartJob", "two", reasons=["Y"]),
+        )
+        cluster = with_policy(*rules, max_restarts=0)
+        cluster.fail(B[0], "X")
+        cluster.fail(B[1], "Y")
+        cluster.reconcile()
+
+        assert cluster.condition("Failed") == ("True", "ReachedMaxRestarts")
+
     def test_rules_without_names(self):
         """They have the names that admission would have given them."""
         cluster = with_policy({"action": "FailJobSet", "onJobFailureReasons": ["Other"]},

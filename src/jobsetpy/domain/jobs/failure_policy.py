@@ -1,9 +1,11 @@
 """What happens when child Jobs fail (KEP-262).
 
-The first rule of the list that applies to some failed Job is chosen, and among the Jobs it applies
-to the one that failed first. One decision covers all Jobs that failed: a restart of all Jobs
-replaces every one of them, and restarts of single Jobs or ReplicatedJobs are decided one after
-the other until none is left, exactly as if each had a reconcile of its own.
+Each failure is decided by the first rule that applies to it, and the strongest outcome is carried
+out: the end of the JobSet, a restart of all Jobs, of ReplicatedJobs, of single Jobs. A counted
+restart comes before one that is not counted. Among equal outcomes the earlier rule's is taken,
+and among its Jobs the one that failed first is named. One decision covers all Jobs that failed: a
+restart of all Jobs replaces every one of them, and restarts of single Jobs or ReplicatedJobs are
+decided one after the other until none is left.
 
 A Job that ``FailJob`` covers takes no part in that: it stays failed, and its rule is found again in
 every reconcile, since reason and message of a failure never change.
@@ -51,6 +53,16 @@ _COUNTED: Final = frozenset({RESTART_JOB, RESTART_REPLICATED_JOB})
 _SINGLE: Final = frozenset({RESTART_JOB, RESTART_JOB_UNCOUNTED})
 _WHOLE: Final = frozenset({RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED})
 """Actions that recreate all Jobs of a ReplicatedJob."""
+_RANKS: Final = {
+    FAIL_JOBSET: 0,
+    RESTART_JOBSET: 2,
+    RESTART_JOBSET_UNCOUNTED: 3,
+    RESTART_REPLICATED_JOB: 4,
+    RESTART_REPLICATED_JOB_UNCOUNTED: 5,
+    RESTART_JOB: 6,
+    RESTART_JOB_UNCOUNTED: 7,
+}
+"""Outcomes, the strongest first; 1 is a restart for which there is no budget left."""
 MAX_REPLICAS_OF_PARTIAL_RESTARTS: Final = 1024
 """Restarts of single Jobs are counted in a list of the status that has this many places."""
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
@@ -99,18 +111,23 @@ def apply_failure_policy(
 def _apply(
     jobset: JobSet,
     policy: FailurePolicy,
-    remaining: list[Job],
+    failed: list[Job],
     draft: StatusDraft,
     *,
     features: Features,
     parts: dict[tuple[FailurePolicyRule | None, str], list[Job]],
 ) -> str:
-    """Decide until no failed Job is left; ``parts`` gathers single Jobs by what was decided."""
-    while remaining:
-        match = choose(policy, remaining)
+    """Carry out the strongest of what is decided; ``parts`` gathers single Jobs by decision."""
+    no_budget = _budget_spent(policy, draft)
+    matches = sorted(
+        (choose(policy, job) for job in failed), key=lambda match: _rank(policy, match, no_budget)
+    )
+    recreated: set[str] = set()
+    for match in matches:
         if match.action not in _SINGLE | _WHOLE:
-            _explain_parts(draft, parts)
             return _apply_to_all(policy, match, draft)
+        if replicated_job_of(match.job) in recreated:
+            continue
         if not features.restart_job:
             return f"failure policy action {match.action} needs the feature gate RestartJob"
         if match.action in _COUNTED and _budget_spent(policy, draft):
@@ -123,8 +140,21 @@ def _apply(
         draft.decided(match.action)
         if match.action in _SINGLE:
             parts.setdefault((match.rule, match.action), []).append(match.job)
-        remaining = [job for job in remaining if not _replaced(job, match)]
+        else:
+            recreated.add(replicated_job_of(match.job))
     return ""
+
+
+def _rank(policy: FailurePolicy, match: Match, no_budget: bool) -> tuple[int, int]:
+    """The lower, the stronger; among equals the earlier rule.
+
+    A counted restart for which there is no budget ends the JobSet.
+    """
+    rules = policy.rules
+    place = len(rules) if match.rule is None else rules.index(match.rule)
+    if no_budget and match.action in {RESTART_JOBSET, *_COUNTED}:
+        return 1, place
+    return _RANKS.get(match.action, len(_RANKS) + 1), place
 
 
 def _named(policy: FailurePolicy | None) -> FailurePolicy | None:
@@ -157,9 +187,9 @@ def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Mat
     stay: list[Match] = []
     others: list[Job] = []
     for job in sorted(failed, key=_failed_first):
-        rule = next((rule for rule in policy.rules if applies(rule, job)), None)
-        if rule is not None and rule.action == FAIL_JOB:
-            stay.append(Match(FAIL_JOB, job, rule))
+        match = choose(policy, job)
+        if match.action == FAIL_JOB:
+            stay.append(match)
         else:
             others.append(job)
     return stay, others
@@ -189,18 +219,10 @@ def fail_beyond_completion(stay: list[Match], draft: StatusDraft) -> None:
     )
 
 
-def choose(policy: FailurePolicy, failed: list[Job]) -> Match:
-    """The first rule with a Job it applies to; the order of rules beats the order of failures.
-
-    Args:
-        policy: with rules or without.
-        failed: at least one Job, the one that failed first in front.
-    """
-    for rule in policy.rules:
-        for job in failed:
-            if applies(rule, job):
-                return Match(rule.action, job, rule)
-    return Match(RESTART_JOBSET, failed[0])
+def choose(policy: FailurePolicy, job: Job) -> Match:
+    """The first rule that applies to a failed Job; without one the whole JobSet restarts."""
+    rule = next((rule for rule in policy.rules if applies(rule, job)), None)
+    return Match(RESTART_JOBSET if rule is None else rule.action, job, rule)
 
 
 def applies(rule: FailurePolicyRule, job: Job) -> bool:
@@ -301,13 +323,6 @@ def _explain(draft: StatusDraft, jobs: list[Job], decision: str) -> None:
     if len(jobs) > 1:
         text += f", and {len(jobs) - 1} more"
     draft.event(cond.NORMAL, keys.FAILURE_POLICY_APPLIED_REASON, text, job.metadata.name)
-
-
-def _replaced(job: Job, match: Match) -> bool:
-    """Whether the restart of a part that was decided covers this failed Job."""
-    if match.action in _WHOLE:
-        return replicated_job_of(job) == replicated_job_of(match.job)
-    return job is match.job
 
 
 def _restart_part(jobset: JobSet, match: Match, draft: StatusDraft) -> str:
