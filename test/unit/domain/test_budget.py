@@ -26,9 +26,9 @@ STATUSES = {
     ),
     "one that has only begun": (
         {"syncedEpoch": 2, "deprecatedEpoch": 2, "inPlaceRestart": record()},
-        2,
+        1,
     ),
-    "before workers ever ran": ({"deprecatedEpoch": 2}, 2),
+    "before workers ever ran": ({"deprecatedEpoch": 2}, 1),
     "restarts of Jobs": (
         {"restarts": 4, "restartsCountTowardsMax": 3, "syncedEpoch": 1},
         3,
@@ -65,7 +65,7 @@ def test_what_is_spent(name):
     """All kinds of restarts are added up, and the reconciler of the epochs comes to the same."""
     status, expected = STATUSES[name]
     jobset = cluster(status, 9).jobset
-    opened = max(jobset.status.synced_epoch, jobset.status.deprecated_epoch + 1)
+    opened = max(jobset.status.synced_epoch, jobset.status.deprecated_epoch)
 
     assert expected == spent(jobset.status)
     settled = {"resumeTime": None, "allJobsRestartsAtSync": jobset.status.restarts}

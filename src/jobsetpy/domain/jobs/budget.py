@@ -11,8 +11,13 @@ from jobsetpy.api.jobset import JobSetStatus
 
 
 def spent(status: JobSetStatus) -> int:
-    """How many restarts of all kinds count by now, by what is stored."""
-    opened = max(status.synced_epoch, status.deprecated_epoch + 1)
+    """How many restarts of all kinds count by now, by what is stored.
+
+    A restart in place that has begun and is not over yet is not among them: when Jobs are recreated
+    meanwhile, the two are one restart, and that of the Jobs counts. The Job controller deletes the
+    pods of a Job that fails before it says so, which looks like the begin of such a restart.
+    """
+    opened = max(status.synced_epoch, status.deprecated_epoch)
     record = status.in_place_restart
     uncounted = 0 if record is None else record.uncounted_epochs
     return recreations(status) + in_place(opened, uncounted)
