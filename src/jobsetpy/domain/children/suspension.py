@@ -78,11 +78,10 @@ def resume_patch(action: ResumeJob, present: Mapping[str, Any]) -> dict[str, Any
     for name, known_by in _LISTS:
         before = list(_part(present, "spec").get(name) or ())
         wanted_items = list(_part(action.template, "spec").get(name) or ())
-        kept = [
-            item for item in before if _is_kept(item.get(known_by)) and item not in wanted_items
-        ]
-        if before != wanted_items + kept:
-            template.setdefault("spec", {})[name] = wanted_items + kept
+        kept = [item for item in before if item in wanted_items or _is_kept(item.get(known_by))]
+        after = kept + [item for item in wanted_items if item not in kept]
+        if before != after:
+            template.setdefault("spec", {})[name] = after
     metadata: dict[str, Any] = {"uid": action.uid}
     if action.annotations:
         metadata["annotations"] = dict(action.annotations)
