@@ -1,8 +1,6 @@
-"""The coscheduling plugin's functions: QueueSort is a total order and keeps groups together."""
+"""The coscheduling plugin's functions: QueueSort is a total order."""
 
 from __future__ import annotations
-
-from itertools import groupby
 
 import pytest
 from hypothesis import given
@@ -13,7 +11,6 @@ from jobsetpy.domain.coscheduling.plugin import (
     Member,
     PodGroupInfo,
     PodGroupKey,
-    QueuedPod,
     less,
     permit,
     permit_timeout,
@@ -41,66 +38,39 @@ def info(name="a", *, namespace="ns", timestamp=0.0, priority=0, minimum=2, time
     )
 
 
-@st.composite
-def queues(draw):
-    """Pods in any order: some regular, some of a few groups."""
-    groups = [
-        info(name, namespace=namespace, timestamp=draw(times), priority=draw(priorities))
-        for name in NAMES
-        for namespace in ("ns", "other")
-    ]
-    pods = []
-    for at in range(draw(st.integers(0, 14))):
-        group = draw(st.one_of(st.none(), st.sampled_from(groups)))
-        pods.append(
-            QueuedPod(uid=f"u{at}", timestamp=draw(times), priority=draw(priorities), group=group)
-        )
-    return draw(st.permutations(pods))
+groups = st.builds(
+    info,
+    st.sampled_from(NAMES),
+    namespace=st.sampled_from(("ns", "other")),
+    timestamp=times,
+    priority=priorities,
+)
+queues = st.lists(groups, max_size=14, unique_by=lambda group: group.key)
 
 
-@given(queues())
-def test_the_order_is_total(pods):
-    """Of two different pods exactly one is first, and it is transitive."""
-    for a in pods:
-        for b in pods:
+@given(queues)
+def test_the_order_is_total(queue):
+    """Of two different groups exactly one is first, and it is transitive."""
+    for a in queue:
+        for b in queue:
             assert less(a, b) + less(b, a) == (a is not b)
-            for c in pods:
+            for c in queue:
                 assert not (less(a, b) and less(b, c)) or less(a, c)
 
 
-@given(queues())
-def test_pods_of_a_group_stand_back_to_back(pods):
-    """Nothing comes between them, neither regular pods nor other groups."""
-    names = [pod.group.uid for pod in sorted(pods, key=queue_key) if pod.group is not None]
-    runs = [
-        pod.group.uid if pod.group is not None else pod.uid for pod in sorted(pods, key=queue_key)
-    ]
-    blocks = [name for name, _ in groupby(runs) if name in names]
-    assert len(blocks) == len(set(blocks))
-
-
-@given(queues())
-def test_higher_priority_is_always_first(pods):
-    """Whatever the times; a pod of a group has its group's priority."""
-    queue = sorted(pods, key=queue_key)
-    shown = [pod.priority if pod.group is None else pod.group.priority for pod in queue]
+@given(queues)
+def test_higher_priority_is_always_first(queue):
+    """Whatever the times."""
+    shown = [group.priority for group in sorted(queue, key=queue_key)]
     assert shown == sorted(shown, reverse=True)
-
-
-REGULAR_EARLY, REGULAR_LATE = QueuedPod(uid="r", timestamp=1), QueuedPod(uid="s", timestamp=5)
-OF_EARLY = QueuedPod(uid="g", timestamp=9, group=info("a", timestamp=2))
-OF_LATE = QueuedPod(uid="h", timestamp=0, group=info("b", timestamp=3))
-OF_TWIN = QueuedPod(uid="i", timestamp=9, group=info("z", timestamp=2))
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        pytest.param(REGULAR_EARLY, REGULAR_LATE, id="regular: its own time"),
-        pytest.param(REGULAR_EARLY, OF_EARLY, id="regular pod before a later group"),
-        pytest.param(OF_EARLY, REGULAR_LATE, id="a group's time, not that of its pod"),
-        pytest.param(OF_EARLY, OF_LATE, id="groups: the group's time"),
-        pytest.param(OF_TWIN, OF_EARLY, id="groups of one time: the greater UID"),
+        pytest.param(info("a", timestamp=2), info("b", timestamp=3), id="the group's time"),
+        pytest.param(info("z", timestamp=2), info("a", timestamp=2), id="the greater UID"),
+        pytest.param(info("a", timestamp=3, priority=1), info("b", timestamp=2), id="priority"),
     ],
 )
 def test_the_rules_of_the_proposal(first, second):
@@ -115,7 +85,6 @@ members = st.builds(
     created=times,
     min_available=st.integers(1, 4),
     priority=priorities,
-    group_created=st.one_of(st.none(), times),
     bound=st.booleans(),
 )
 
@@ -128,12 +97,12 @@ def test_a_group_is_what_its_pods_say_in_whatever_order(pods):
 
 
 def test_what_counts_of_labels_that_differ():
-    """The most that pods without a node ask for; the JobSet's age, if they tell it."""
+    """The most that pods without a node ask for; the age of the oldest."""
     key = PodGroupKey("ns", "a")
     old = Member(uid="1", created=5, min_available=8, bound=True)
-    new = [Member(uid=str(n), created=9, min_available=n, group_created=2) for n in (3, 4)]
+    new = [Member(uid=str(n), created=9, min_available=n) for n in (3, 4)]
     group = pod_group_info(key, [old, *new])
-    assert (group.min_available, group.initial_timestamp) == (4, 2)
+    assert (group.min_available, group.initial_timestamp) == (4, 5)
     assert pod_group_info(key, [old]).min_available == 8
     with pytest.raises(ValueError, match="ns/a has no pods"):
         pod_group_info(key, [])

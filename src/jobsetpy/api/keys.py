@@ -58,8 +58,6 @@ COSCHEDULING_MIN_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-min-availa
 COSCHEDULING_TARGETS_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-targets"
 COSCHEDULING_TIMEOUT_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-timeout-seconds"
 """On a JobSet, and on the pods of its groups."""
-COSCHEDULING_CREATED_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-created"
-"""On pods: when their JobSet was created, which is the age of their group."""
 COSCHEDULING_BACKEND_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-backend"
 """On Jobs and pods of groups: what they were made for, if it is more than labels."""
 POD_GROUP_MEMBER_RESOURCE: Final = "pod-group.scheduling.x-k8s.io/member"

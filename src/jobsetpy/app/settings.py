@@ -17,7 +17,7 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.app import kinds
-from jobsetpy.app.kinds import BOOLEAN, DURATION, INTEGER, NAMES, NUMBER, SWITCH, TEXT, Kind
+from jobsetpy.app.kinds import BOOLEAN, DELAY, DURATION, INTEGER, NAMES, NUMBER, SWITCH, TEXT, Kind
 from jobsetpy.client import RateLimiter
 from jobsetpy.domain.coscheduling.backends import BACKENDS
 from jobsetpy.domain.features import Features
@@ -207,6 +207,9 @@ SETTINGS: Final = (
             "how long a refused group's binds are refused, doubled each time; default {}"),
     Setting("coscheduler.maxBackoff", DURATION, "Limits.longest_backoff_s", "--max-backoff",
             "but no longer than this; default {}"),
+    Setting("coscheduler.reserveAfter", DELAY, "Limits.reserve_after_s", "--reserve-after",
+            "a group that has waited so long gets the room that becomes free; 0 for never; "
+            "default {}"),
     Setting("coscheduler.shutdownGrace", DURATION, "CoschedulerSettings.grace_s",
             "--shutdown-grace",
             "how long binds of complete groups may take at the end; default {}"),

@@ -96,6 +96,14 @@ class CapacityTracker:
         """See ``Room``."""
         return self._capacity.fits(group, wanted)
 
+    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool:
+        """See ``Room``."""
+        return self._capacity.ever_fits(group, wanted)
+
+    def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
+        """See ``Room``."""
+        return self._capacity.compete(group, other)
+
     def __contains__(self, uid: str) -> bool:
         """Whether a pod is known, of a group or not."""
         return uid in self._capacity

@@ -6,8 +6,7 @@ Any pod with the two labels counts, whether of a JobSet or not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import datetime
 from typing import ClassVar, Final
 
 from jobsetpy.api import keys
@@ -40,7 +39,6 @@ class GroupLabels:
 class GroupNotes:
     """The annotations of a group's pods."""
 
-    created: str = field(default="", name=keys.COSCHEDULING_CREATED_ANNOTATION)
     timeout: str = field(default="", name=keys.COSCHEDULING_TIMEOUT_ANNOTATION)
 
 
@@ -151,7 +149,6 @@ def seen_pod(pod: GroupPod) -> SeenPod | None:
             created=created.timestamp() if created is not None else 0.0,
             min_available=positive(meta.labels.minimum) or 1,
             priority=spec.priority or 0,
-            group_created=_time(meta.annotations.created),
             timeout_s=float(timeout) if timeout is not None else None,
             bound=bool(spec.node_name),
         ),
@@ -176,13 +173,3 @@ def new_failure(pod: GroupPod) -> tuple[int, str] | None:
         if condition.reason == "Unschedulable" and not condition.message.startswith(SEEN_MARK):
             return at, condition.message
     return None
-
-
-@lru_cache(maxsize=1024)
-def _time(text: str) -> float | None:
-    if not text:
-        return None
-    try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return None

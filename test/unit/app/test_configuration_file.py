@@ -82,6 +82,7 @@ def test_a_file_without_fields_has_all_defaults():
             "maxPermitTimeout": 80.0,
             "firstBackoff": 1.0,
             "maxBackoff": 10.0,
+            "reserveAfter": 60.0,
             "shutdownGrace": 5.0,
             "groupsInFlight": 4,
             "stuckGroups": 32,

@@ -68,6 +68,7 @@ VALUES = {
     "coscheduler.maxPermitTimeout": "70s",
     "coscheduler.firstBackoff": "2s",
     "coscheduler.maxBackoff": "20s",
+    "coscheduler.reserveAfter": "0s",
     "coscheduler.shutdownGrace": "6s",
     "coscheduler.groupsInFlight": "5",
     "coscheduler.stuckGroups": "6",

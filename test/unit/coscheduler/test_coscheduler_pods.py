@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod, new_failure, seen_pod
+from jobsetpy.domain.coscheduling.plugin import pod_group_info
 from jobsetpy.testing.jobsets import decoded
 
 
@@ -25,9 +28,9 @@ def test_a_pod_without_the_label_is_of_no_group():
 
 
 def test_what_a_pod_says_of_its_group():
-    """Its own age, and that of its JobSet if it is told."""
+    """Its age is what the API server says, not what whoever made it can write."""
     notes = {
-        keys.COSCHEDULING_CREATED_ANNOTATION: "2026-01-01T00:00:05Z",
+        "jobset.sigs.k8s.io/coscheduling-created": "1970-01-01T00:00:00Z",
         keys.COSCHEDULING_TIMEOUT_ANNOTATION: "20",
     }
     gates = [{"name": "other"}, {"name": keys.COSCHEDULING_GATE}]
@@ -35,7 +38,9 @@ def test_what_a_pod_says_of_its_group():
     member = seen.member
     assert (str(seen.group), seen.gated, seen.ended) == ("ns/g", True, False)
     assert (member.min_available, member.priority, member.timeout_s) == (3, 5, 20.0)
-    assert (member.bound, member.created - member.group_created) == (False, 4.0)
+    assert not member.bound
+    group = pod_group_info(seen.group, [member])
+    assert group.initial_timestamp == datetime(2026, 1, 1, 0, 0, 9, tzinfo=UTC).timestamp()
 
 
 @pytest.mark.parametrize("minimum", ["", "0", "-1", "x", "1e3"])
@@ -54,14 +59,12 @@ def test_a_minimum_that_is_no_number_is_one(minimum):
         ({"status": {"phase": "Succeeded"}}, False, False, True),
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, False, False, True),
         ({"spec": {"schedulingGates": [{"name": "other"}]}}, False, False, False),
-        ({"notes": {keys.COSCHEDULING_CREATED_ANNOTATION: "soon"}}, False, False, False),
     ],
 )
 def test_states(changes, gated, bound, ended):
     """Gates of others are not ours."""
     seen = seen_pod(pod(labels=IN_GROUP, **changes))
     assert (seen.gated, seen.member.bound, seen.ended) == (gated, bound, ended)
-    assert seen.member.group_created is None
 
 
 def condition(kind="PodScheduled", status="False", reason="Unschedulable", message="no room"):

@@ -158,8 +158,9 @@ async def test_who_has_lost_the_lease_answers_all_and_writes_nothing():
 async def test_a_new_leader_looks_at_all_groups_before_it_lifts_one():
     """The older group goes first, whatever the order in which pods are listed."""
     world = new_world()
-    make_group(world, "a", 2, gated=True, **{keys.COSCHEDULING_CREATED_ANNOTATION: "2026-01-01T00:00:09Z"})  # fmt: skip
-    make_group(world, "b", 2, gated=True, **{keys.COSCHEDULING_CREATED_ANNOTATION: "2026-01-01T00:00:01Z"})  # fmt: skip
+    make_group(world, "b", 2, gated=True)
+    await asyncio.sleep(8)
+    make_group(world, "a", 2, gated=True)
     replica = Replica(world, "a", limits=Limits(in_flight=1))
     async with aio.supervise() as tasks:
         tasks.start(replica.run(), name="a")

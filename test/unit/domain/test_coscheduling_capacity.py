@@ -244,3 +244,35 @@ def test_requests_of_the_pod_itself():
         [{"cpu": "1", "memory": "1"}], pod_level={"cpu": "3"}, overhead={"cpu": "1", "memory": "2"}
     )
     assert found == (("cpu", 4000), ("memory", 3000), ("pods", 1000))
+
+
+def test_groups_compete_if_they_may_be_on_the_same_node():
+    """As long as they have pods, with a node or without; a pod that is being deleted counts no longer."""
+    other = PodGroupKey("ns", "other")
+    made = capacity(room(4, labels={"pool": "a"}), room(4, labels={"pool": "b"}), waiting=[CPU])
+    assert not made.compete(KEY, other)
+    in_a, in_b = (Shape(CPU.requests, (("pool", pool),)) for pool in "ab")
+    made.pod("x", in_a, node="", group=other)
+    assert made.compete(KEY, other)
+    assert made.compete(other, KEY)
+    made.gone("w0")
+    made.pod("w0", in_b, node="n1", group=KEY)
+    assert not made.compete(KEY, other)
+    made.node("n1", room(4, labels={"pool": "b"}, taints=(Taint("t", "", "NoSchedule"),)))
+    made.pod("x", in_b, node="", group=other)
+    assert not made.compete(KEY, other)
+    made.node("n1", room(4, labels={"pool": "b"}))
+    assert made.compete(KEY, other)
+    made.pod("w0", in_b, node="n1", group=None)
+    assert not made.compete(KEY, other)
+    made.gone("w0")
+    assert not made.compete(KEY, other)
+
+
+def test_whether_a_group_would_fit_alone():
+    """Whatever runs now."""
+    made = capacity(room(2), waiting=[CPU] * 3)
+    made.pod("x", CPU, node="n0", group=None)
+    assert not made.fits(KEY, 2)
+    assert made.ever_fits(KEY, 2)
+    assert not made.ever_fits(KEY, 3)

@@ -137,7 +137,7 @@ def templates(body):
 
 
 def test_pod_templates_say_which_group_they_are_of():
-    """Those of targets; and how old their group is."""
+    """Those of targets; and how long their group may take."""
     body = make("Job", *TWO, targets="a", minimum="2")
     body["metadata"]["annotations"][keys.COSCHEDULING_TIMEOUT_ANNOTATION] = "20"
     found = templates(body)
@@ -145,9 +145,8 @@ def test_pod_templates_say_which_group_they_are_of():
     names = {found[name]["labels"].get(NAME) for name in found}
     assert len(names) == 3
     notes = found["test-js-a-0"]["annotations"]
-    assert notes[keys.COSCHEDULING_CREATED_ANNOTATION] == "2026-01-01T00:00:05Z"
     assert notes[keys.COSCHEDULING_TIMEOUT_ANNOTATION] == "20"
-    assert keys.COSCHEDULING_CREATED_ANNOTATION not in found["test-js-b-0"]["annotations"]
+    assert keys.COSCHEDULING_TIMEOUT_ANNOTATION not in found["test-js-b-0"]["annotations"]
 
 
 def test_other_jobsets_are_left_as_they_are():

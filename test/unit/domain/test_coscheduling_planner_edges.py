@@ -44,6 +44,14 @@ class Room:
         """Whether that is enough."""
         return wanted <= self.pods.get(group.name, 0)
 
+    def ever_fits(self, group, wanted):
+        """Of each, if it were alone."""
+        return True
+
+    def compete(self, group, other):
+        """All for the same nodes."""
+        return True
+
 
 class Told:
     """Writes down what it is told."""
@@ -411,3 +419,61 @@ def test_pods_that_disagree():
 def test_equal_texts_have_equal_hashes():
     """Of what sorts downwards."""
     assert {_Descending("a"), _Descending("a")} == {_Descending("a")}
+
+
+def old_and_young():
+    """Two groups of which only the younger one has room, when the older has waited for a minute."""
+    room = Room()
+    planner = GangPlanner(Limits(in_flight=1), room=room)
+    for uid in ("a0", "a1", "b0", "b1"):
+        planner.seen(seen(uid), 0.0)
+    assert planner.next_wake(0.0) == 60.0
+    planner.tick(60.0)
+    room.pods["b"] = 2
+    return planner, room
+
+
+def test_a_reservation_lasts_as_long_as_it_was_waited_for():
+    """Then others get on for as long; the next one is twice as long."""
+    planner, _ = old_and_young()
+    assert planner.room_grew(61.0) == []
+    assert planner.next_wake(61.0) == 120.0
+    assert short(planner.tick(120.0)) == [("Lift", "b0"), ("Lift", "b1")]
+    planner.gone("b0", 121.0)
+    planner.gone("b1", 121.0)
+    assert planner.next_wake(121.0) == 180.0
+    planner.tick(180.0)
+    assert planner.next_wake(180.0) == 300.0
+
+
+def test_a_reservation_ends_with_its_group():
+    """Those behind it get on as soon as it is too small."""
+    planner, _ = old_and_young()
+    assert short(planner.gone("a0", 61.0)) == [("Lift", "b0"), ("Lift", "b1")]
+
+
+def test_a_group_whose_room_is_there_takes_what_is_reserved():
+    """First of all that are ready, and then nothing is reserved any more."""
+    planner, room = old_and_young()
+    room.pods["a"] = 2
+    assert short(planner.room_grew(61.0)) == [("Lift", "a0"), ("Lift", "a1")]
+    planner.bind_asked(1, "a0", 61.0)
+    assert [uid for kind, uid in short(planner.bind_asked(2, "a1", 61.0)) if kind == "Lift"] == [
+        "b0",
+        "b1",
+    ]
+
+
+def test_a_group_that_was_refused_leaves_reserved_room():
+    """Its gates are off, so its binds are refused instead."""
+    room = Room(b=2)
+    planner = GangPlanner(Limits(), room=room)
+    for uid in ("b0", "b1"):
+        planner.seen(seen(uid), 0.0)
+    planner.bind_asked(1, "b0", 0.0)
+    planner.unschedulable("b1", 0.0)
+    for uid in ("a0", "a1"):
+        planner.seen(seen(uid), 0.0)
+    planner.tick(60.0)
+    (refused,) = planner.bind_asked(2, "b0", 61.0)
+    assert refused.reason == "ns/b leaves room for another group"

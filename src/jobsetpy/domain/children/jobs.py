@@ -42,7 +42,6 @@ GENERATED_KEYS: Final = frozenset(
         keys.EXCLUSIVE_TOPOLOGY_ANNOTATION,
         keys.NODE_SELECTOR_ANNOTATION,
         keys.COSCHEDULING_BACKEND_ANNOTATION,
-        keys.COSCHEDULING_CREATED_ANNOTATION,
         *group_scheduling.ANNOTATIONS,
     }
 )

@@ -29,6 +29,7 @@ Amounts = tuple[tuple[str, int], ...]
 """Resources and how much of each, sorted, without zeros."""
 
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
+_REMEMBERED: Final = 1000
 _KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -121,6 +122,8 @@ class Capacity:
         self._pods: dict[str, _Load] = {}
         self._used: dict[str, dict[int, Counter[str]]] = {}
         self._unplaced: dict[PodGroupKey, Counter[Shape]] = {}
+        self._shapes: dict[PodGroupKey, Counter[Shape]] = {}
+        self._admit: dict[object, frozenset[str]] = {}
         self._places: dict[Shape, int] = {}
         self._free: dict[tuple[int, bool], Counter[str]] = {}
         self._offered: frozenset[str] | None = None
@@ -153,6 +156,7 @@ class Capacity:
             self._nodes[name] = room
             self._growth += 1
         self._offered = None
+        self._admit.clear()
         self._forget()
 
     def pod(self, uid: str, shape: Shape, *, node: str, group: PodGroupKey | None) -> None:
@@ -161,6 +165,9 @@ class Capacity:
         if known is None:
             self._put(uid, _Load(node, shape, group))
         elif (known.node or known.reserved, known.shape) == (node, shape) and node:
+            if known.group != group:
+                self._account_group(known.group, shape, -1)
+                self._account_group(group, shape, 1)
             known.node, known.group = node, group  # bound where its room was reserved
         elif (known.node, known.shape, known.group) != (node, shape, group):
             self._growth += bool(known.place)
@@ -200,6 +207,30 @@ class Capacity:
         if sum(min(count, self._room_for(shape)) for shape, count in shapes.items()) < wanted:
             return False
         return len(shapes) == 1 or self._sum_fits(shapes, wanted)
+
+    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool:
+        """The same, if there were no other pods."""
+        empty = Capacity()
+        empty._nodes, empty._unplaced = self._nodes, self._unplaced
+        return empty.fits(group, wanted)
+
+    def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
+        """Whether pods of two groups may be on the same node, as far as is known."""
+        nodes, others = (
+            [self._admitting(shape) for shape in self._shapes.get(key, ())]
+            for key in (group, other)
+        )
+        return not all(a.isdisjoint(b) for a in nodes for b in others)
+
+    def _admitting(self, shape: Shape) -> frozenset[str]:
+        marks = shape.selector, shape.tolerations
+        found = self._admit.get(marks)
+        if found is None:
+            if len(self._admit) >= _REMEMBERED:
+                self._admit.clear()
+            names = (name for name, room in self._nodes.items() if room.admits(shape))
+            found = self._admit[marks] = frozenset(names)
+        return found
 
     def _room_for(self, shape: Shape) -> int:
         """How many pods of this shape there is room for, if nothing else comes."""
@@ -301,16 +332,27 @@ class Capacity:
                 if not by_priority:
                     del self._used[load.place]
         elif load.group is not None:
-            shapes = self._unplaced.setdefault(load.group, Counter())
-            shapes[load.shape] += sign
-            if not shapes[load.shape]:
-                del shapes[load.shape]
-                if not shapes:
-                    del self._unplaced[load.group]
+            _count(self._unplaced, load.group, load.shape, sign)
+        self._account_group(load.group, load.shape, sign)
+
+    def _account_group(self, group: PodGroupKey | None, shape: Shape, sign: int) -> None:
+        if group is not None:
+            _count(self._shapes, group, shape, sign)
 
     def _forget(self) -> None:
         self._places.clear()
         self._free.clear()
+
+
+def _count(
+    groups: dict[PodGroupKey, Counter[Shape]], group: PodGroupKey, shape: Shape, sign: int
+) -> None:
+    shapes = groups.setdefault(group, Counter())
+    shapes[shape] += sign
+    if not shapes[shape]:
+        del shapes[shape]
+        if not shapes:
+            del groups[group]
 
 
 # -- what objects say -----------------------------------------------------------------------------

@@ -168,15 +168,10 @@ def gangs_of(jobset: JobSet) -> Gangs | None:
 
 def pod_annotations(jobset: JobSet) -> dict[str, str]:
     """What pods of gangs are told beside the labels."""
-    meta = jobset.metadata
-    out = {}
-    if meta.creation_timestamp is not None:
-        created = meta.creation_timestamp.strftime("%Y-%m-%dT%H:%M:%SZ")
-        out[keys.COSCHEDULING_CREATED_ANNOTATION] = created
-    timeout = meta.annotations.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION)
-    if positive(timeout) is not None and timeout is not None:
-        out[keys.COSCHEDULING_TIMEOUT_ANNOTATION] = timeout
-    return out
+    timeout = jobset.metadata.annotations.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION)
+    if timeout is None or positive(timeout) is None:
+        return {}
+    return {keys.COSCHEDULING_TIMEOUT_ANNOTATION: timeout}
 
 
 def possible(

@@ -12,6 +12,8 @@ requests, writes to the API server, and calls :meth:`GangPlanner.tick` by :meth:
 * **A group is bound as a whole or not at all**: binds are held until there are enough of them.
   When that cannot become true, all are refused, and the scheduler gives up their reservations.
 * **A group for which there is no room stays gated**, if it is known how much room there is.
+* **A group that has waited for long gets the room that becomes free**: groups behind it in the
+  queue stay gated meanwhile. So none is overtaken for ever by smaller ones.
 * **Groups that ran out of time take turns**: while one of them has its turn, the others' binds are
   refused. So one that fits gets on even if nothing is ever heard of unschedulable pods.
 
@@ -51,6 +53,10 @@ RECENT_S: Final = 1.0
 """So long after a group has given up its reservations, these count as its own."""
 
 
+def _queue_key(group: TrackedGang) -> plugin.QueueKey:
+    return plugin.queue_key(group.info())
+
+
 class GangPlanner:
     """All groups of a cluster. ``now`` is a monotonic time in seconds everywhere."""
 
@@ -73,6 +79,10 @@ class GangPlanner:
         self._flying: dict[PodGroupKey, TrackedGang] = {}
         self._turn: TrackedGang | None = None
         self._turn_ends = 0.0
+        self._starving: dict[PodGroupKey, TrackedGang] = {}
+        self._new: list[TrackedGang] = []
+        self._reserved_for: TrackedGang | None = None
+        self._reserved_until = 0.0
         self._may_lift = False
         self._paused = False
         self._out: list[Action] = []
@@ -152,14 +162,9 @@ class GangPlanner:
         self._move(pod, PodState.UNSCHEDULABLE)
         hopeful = group.size - len(group.pods[PodState.UNSCHEDULABLE])
         if not group.complete and hopeful < group.info().min_available and group.not_before <= now:
-            rank = plugin.group_queue_key(group.info())
-            younger = [
-                (other_rank, other)
-                for other in self._holding.values()
-                if other is not group
-                and (other_rank := plugin.group_queue_key(other.info())) > rank
-            ]
-            victim = max(younger, key=lambda item: item[0])[1] if younger else group
+            info = group.info()
+            younger = [each for each in self._holding.values() if plugin.less(info, each.info())]
+            victim = max(younger, key=_queue_key) if younger else group
             why = f"{group.key} found no node for one of its pods"
             cause = Cause.YIELDED if younger else Cause.UNSCHEDULABLE
             self._reject(victim, cause, why, now)
@@ -210,6 +215,9 @@ class GangPlanner:
         elif self._has_to_wait(group):
             self._move(pod, PodState.LIFTED)
             self._out.append(Refuse(ticket, uid, f"{group.key} waits for its turn"))
+        elif group.failures and self._leaves_room(group):
+            self._move(pod, PodState.LIFTED)
+            self._out.append(Refuse(ticket, uid, f"{group.key} leaves room for another group"))
         else:
             permitted = plugin.permit(info, running=group.running, waiting=group.waiting)
             pod.ticket = ticket
@@ -306,6 +314,7 @@ class GangPlanner:
             self._reject(group, Cause.TIMEOUT, why, now)
         if late and self._turn is None:
             self._give_turn(late, now)
+        self._reserve(now)
         self._may_lift = True
         return self._done(now)
 
@@ -314,6 +323,10 @@ class GangPlanner:
         moments = [g.deadline for g in self._holding.values() if g.deadline is not None]
         if self._turn is not None:
             moments.append(self._turn_ends)
+        if self._reserved_for is not None:
+            moments.append(self._reserved_until)
+        else:
+            moments += [group.starves_at for group in self._starving.values()]
         if self._settling is not None:
             moments.append(self._settling.settle_by)
         else:
@@ -391,7 +404,9 @@ class GangPlanner:
         if group.kinds:
             self._review(group)
             return
-        for groups in (self._groups, self._holding, self._ready, self._flying):
+        if self._reserved_for is group:
+            self._reserved_for = None
+        for groups in (self._groups, self._holding, self._ready, self._flying, self._starving):
             groups.pop(group.key, None)
         if self._settling is group:
             self._settling = None
@@ -470,6 +485,13 @@ class GangPlanner:
         if ready:
             self._may_lift = True
         self._put(self._ready, group, wanted=ready)
+        if self._waits(group):
+            if group.key not in self._starving:
+                self._new.append(group)
+        elif self._starving.pop(group.key, None) is not None:
+            group.reservations = 0
+            if self._reserved_for is group:
+                self._reserved_for, self._may_lift = None, True
 
     # -- turns --------------------------------------------------------------------------------
 
@@ -484,7 +506,7 @@ class GangPlanner:
         ]
         if len(self._flying) < 2 or not waiting:
             return
-        turn = min(waiting, key=lambda g: (g.timeouts, plugin.group_queue_key(g.info())))
+        turn = min(waiting, key=lambda group: (group.timeouts, _queue_key(group)))
         limits = self._limits
         self._turn, turn.not_before = turn, now
         pause_s = limits.settle_s + limits.settle_per_pod_s * turn.size
@@ -496,13 +518,64 @@ class GangPlanner:
         turn = self._turn
         return turn is not None and turn is not group and group.timeouts > 0 and not group.complete
 
+    # -- reservations -------------------------------------------------------------------------
+
+    def _waits(self, group: TrackedGang) -> bool:
+        return not group.complete and (group.key in self._ready or group.in_flight)
+
+    def _watch_new(self, now: float) -> None:
+        """Have groups that have begun to wait get a reservation after a while."""
+        after_s = self._limits.reserve_after_s
+        for group in self._new:
+            if after_s and self._room is not None and group.kinds and self._waits(group):
+                group.starves_at = now + after_s
+                self._starving[group.key] = group
+        self._new.clear()
+
+    def _reserve(self, now: float) -> None:
+        """Keep the room that becomes free for the first group of those that have waited for long.
+
+        It may never fit, for a reason that is not known here. So it gives way to others for as long
+        as it was waited for, and each time it is waited for twice as long as before: a group that
+        fits is started, however long the pods run that have the room. The one that has been due for
+        the longest is first, so new ones do not keep it from its next time.
+        """
+        group = self._reserved_for
+        if group is not None and self._reserved_until <= now:
+            group.starves_at = now + self._reservation_s(group)
+            self._reserved_for = None
+        if self._reserved_for is not None or self._room is None:
+            return
+        due = [group for group in self._starving.values() if group.starves_at <= now]
+        for group in sorted(due, key=lambda group: (group.starves_at, _queue_key(group))):
+            if self._room.ever_fits(group.key, self._missing(group)):
+                group.reservations += 1
+                self._reserved_for = group
+                self._reserved_until = now + self._reservation_s(group)
+                return
+            group.starves_at = now + self._limits.reserve_after_s
+
+    def _reservation_s(self, group: TrackedGang) -> float:
+        return float(self._limits.reserve_after_s * 2 ** min(group.reservations - 1, 20))
+
+    def _leaves_room(self, group: TrackedGang) -> bool:
+        """Whether a group must not take room because it is kept for one ahead of it."""
+        first = self._reserved_for
+        if first is None or self._room is None or group.complete:
+            return False
+        ahead = plugin.less(first.info(), group.info())
+        return ahead and self._room.compete(first.key, group.key)
+
     # -- room ---------------------------------------------------------------------------------
 
     def _may_fit(self, group: TrackedGang) -> bool:
         if self._room is None:
             return True
-        wanted = group.info().min_available - group.running - group.waiting
-        return self._room.fits(group.key, wanted)
+        return self._room.fits(group.key, self._missing(group))
+
+    @staticmethod
+    def _missing(group: TrackedGang) -> int:
+        return group.info().min_available - group.running - group.waiting
 
     @staticmethod
     def _put(groups: dict[PodGroupKey, TrackedGang], group: TrackedGang, *, wanted: bool) -> None:
@@ -514,6 +587,7 @@ class GangPlanner:
     # -- lifting ------------------------------------------------------------------------------
 
     def _done(self, now: float) -> list[Action]:
+        self._watch_new(now)
         if self._paused:
             return []
         settling = self._settling
@@ -541,17 +615,17 @@ class GangPlanner:
         ready = [
             group
             for group in self._ready.values()
-            if group.not_before <= now and (place or group.complete or group.key in self._flying)
+            if group.not_before <= now
+            and (
+                place or group.complete or group.key in self._flying or group is self._reserved_for
+            )
         ]
         # One that is lifted in part is finished first: its pods are in the scheduler's queue.
-        ready.sort(
-            key=lambda group: (
-                group.key not in self._flying,
-                plugin.group_queue_key(group.info()),
-            )
-        )
+        ready.sort(key=lambda group: (group.key not in self._flying, _queue_key(group)))
         for group in ready:
-            if group.complete or group.key in self._flying or self._may_fit(group):
+            if group.complete or group.key in self._flying:
+                return group
+            if not self._leaves_room(group) and self._may_fit(group):
                 return group
         return None
 

@@ -42,7 +42,6 @@ class Member:
         created: creation time of the pod, in seconds.
         min_available: value of its label; at least 1.
         priority: ``spec.priority``.
-        group_created: when what the group belongs to was created (a JobSet), if the pod says so.
         timeout_s: how long its group's binds may be held, if the pod says so.
         bound: it has a node.
     """
@@ -51,7 +50,6 @@ class Member:
     created: float
     min_available: int = 1
     priority: int = 0
-    group_created: float | None = None
     timeout_s: float | None = None
     bound: bool = False
 
@@ -62,7 +60,8 @@ class PodGroupInfo:
 
     Args:
         key: namespace and name.
-        initial_timestamp: of the group: creation of its JobSet, else of its oldest pod; seconds.
+        initial_timestamp: of the group: creation of its oldest pod, by the API server's clock;
+            seconds.
         uid: tells groups of the same timestamp apart.
         min_available: so many pods have to be there at the same time.
         priority: the highest of its pods. They should all have the same; if they do not, the group
@@ -76,23 +75,6 @@ class PodGroupInfo:
     min_available: int
     priority: int = 0
     timeout_s: float | None = None
-
-
-@attrs.frozen(kw_only=True, slots=True)
-class QueuedPod:
-    """What QueueSort compares.
-
-    Args:
-        uid: of the pod.
-        timestamp: when it was first to be scheduled; seconds.
-        priority: of the pod; a member of a group has its group's.
-        group: ``None`` for a regular pod.
-    """
-
-    uid: str
-    timestamp: float
-    priority: int = 0
-    group: PodGroupInfo | None = None
 
 
 def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
@@ -109,11 +91,10 @@ def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
         msg = f"{key} has no pods"
         raise ValueError(msg)
     open_ = [pod for pod in pods if not pod.bound] or pods
-    given = [pod.group_created for pod in pods if pod.group_created is not None]
     timeouts = [pod.timeout_s for pod in pods if pod.timeout_s is not None]
     return PodGroupInfo(
         key=key,
-        initial_timestamp=min(given) if given else min(pod.created for pod in pods),
+        initial_timestamp=min(pod.created for pod in pods),
         # Unique, and the same whichever of its pods are left.
         uid=str(key),
         min_available=max(1, *(pod.min_available for pod in open_)),
@@ -143,32 +124,20 @@ class _Descending:
         return hash(self.text)
 
 
-QueueKey = tuple[int, float, bool, _Descending, float, str]
+QueueKey = tuple[int, float, _Descending]
 
 
-def group_queue_key(group: PodGroupInfo) -> tuple[int, float, _Descending]:
-    """Sorts groups as QueueSort sorts their pods: priority, timestamp, greater UID first."""
+def queue_key(group: PodGroupInfo) -> QueueKey:
+    """Sorts groups in the order of :func:`less`."""
     return -group.priority, group.initial_timestamp, _Descending(group.uid)
 
 
-def queue_key(pod: QueuedPod) -> QueueKey:
-    """Sorts pods in the order of :func:`less`."""
-    group = pod.group
-    if group is None:
-        # Ahead of groups of its time: it must not come to stand between the pods of one of them.
-        return -pod.priority, pod.timestamp, False, _Descending(""), pod.timestamp, pod.uid
-    priority, timestamp, uid = group_queue_key(group)
-    return priority, timestamp, True, uid, pod.timestamp, pod.uid
-
-
-def less(a: QueuedPod, b: QueuedPod) -> bool:
+def less(a: PodGroupInfo, b: PodGroupInfo) -> bool:
     """QueueSort: whether ``a`` comes before ``b``.
 
-    First by priority, higher first. Then by time: a regular pod by its own, a pod of a group by its
-    group's, so that pods of a group stand back to back. Of two groups of one timestamp, the one
-    with the lexicographically greater UID is first. What is left undecided by the proposal (two
-    pods of one group, two regular pods of one moment, a regular pod and a group of one moment) is
-    decided too, so that the order is total.
+    First by priority, higher first; then by time; of two groups of one timestamp, the one with the
+    lexicographically greater UID is first, so that the order is total. Only groups are ordered
+    here: pods of no group are not held back, so the scheduler takes them by its own queue.
     """
     return queue_key(a) < queue_key(b)
 

@@ -100,6 +100,8 @@ class Limits:
         first_backoff_s: binds of a group that was refused are refused for this time, then for twice
             as long each time, at most ``longest_backoff_s``.
         longest_backoff_s: see there.
+        reserve_after_s: a group that has waited for so long gets the room that becomes free, if it
+            may fit into the empty cluster; 0 for never.
     """
 
     in_flight: int = 4
@@ -113,6 +115,7 @@ class Limits:
     longest_permit_s: float = plugin.LONGEST_TIMEOUT_S
     first_backoff_s: float = 1.0
     longest_backoff_s: float = 10.0
+    reserve_after_s: float = 60.0
 
 
 class Cause(Enum):
@@ -158,6 +161,14 @@ class Room(Protocol):
 
         ``False`` only if there certainly is none.
         """
+        ...
+
+    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool:
+        """The same, if there were no other pods."""
+        ...
+
+    def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
+        """Whether pods of two groups may be on the same node."""
         ...
 
 
@@ -208,6 +219,8 @@ class TrackedGang:
         self.timeouts = 0
         self.not_before = 0.0
         self.gave_up_at = float("-inf")
+        self.starves_at = 0.0
+        self.reservations = 0
         self._info: PodGroupInfo | None = None
 
     def info(self) -> PodGroupInfo:
