@@ -842,8 +842,8 @@ class TestSuspension:
         after = cluster.jobs["test-js-a-0"]["spec"]["template"]
         assert after["metadata"] == before["metadata"]
         assert after["spec"]["nodeSelector"] == before["spec"]["nodeSelector"]
-        assert after["spec"]["tolerations"] == [{"key": "t"}, *before["spec"]["tolerations"]]
-        assert after["spec"]["schedulingGates"] == [{"name": "n"}, {"name": keys.COSCHEDULING_GATE}]
+        assert after["spec"]["tolerations"] == [*before["spec"]["tolerations"], {"key": "t"}]
+        assert after["spec"]["schedulingGates"] == [{"name": keys.COSCHEDULING_GATE}, {"name": "n"}]
 
     def test_a_suspension_whose_write_was_refused(self, started):
         """It is written down when it is over, if all Jobs were stopped by it."""
