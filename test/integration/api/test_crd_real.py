@@ -257,11 +257,9 @@ def test_defaults_of_embedded_types(jobsets):
         }
     ]
     assert spec["volumes"][0]["azureDisk"] == {
-        "cachingMode": "ReadWrite",
         "diskName": "d",
         "diskURI": "u",
         "fsType": "ext4",
-        "kind": "Shared",
         "readOnly": False,
     }
 

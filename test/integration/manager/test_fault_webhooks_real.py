@@ -141,7 +141,7 @@ async def test_webhooks_cannot_be_reached(cluster, client, namespace, tmp_path):
 
                 with pytest.raises(ApiError, match=r'failed calling webhook "mjobset.kb.io"'):
                     await group.send("POST", group.jobsets, body_of("new"), timeout_s=60)
-                with pytest.raises(ApiError, match=r'failed calling webhook "vjobset.kb.io"'):
+                with pytest.raises(ApiError, match=r'failed calling webhook "mjobset.kb.io"'):
                     path = f"{group.jobsets}/recreate"
                     await group.send("PATCH", path, {"spec": {"suspend": True}}, timeout_s=60)
                 ordinary = {
