@@ -92,11 +92,15 @@ class LeaderElectionSettings:
 
 @attrs.define
 class _Seen:
-    """The record as it was last seen, and when it was first seen so, or seen to be deleted."""
+    """The record as it was last seen, and when it was first seen so, or seen to be deleted.
+
+    ``missed_at`` is when it was last looked for in vain.
+    """
 
     lease: Lease
     since: float
     deleted: bool = False
+    missed_at: float = 0.0
 
 
 class LeaderElector:
@@ -317,8 +321,12 @@ class LeaderElector:
         seen = self._seen
         if self.leading.is_set() or seen is None:
             return True
-        if not seen.deleted:
-            self._seen = _Seen(seen.lease, self._clock(), deleted=True)
+        now, settings = self._clock(), self.settings
+        # Between two looks it may have been made again, and deleted again.
+        blind_s = settings.lease_duration_s - settings.renew_deadline_s
+        if not seen.deleted or now - seen.missed_at > blind_s:
+            seen = self._seen = _Seen(seen.lease, now, deleted=True)
+        seen.missed_at = now
         return self._lapses_in_s() <= 0
 
     async def _make(self, limit_s: float) -> bool:
