@@ -270,7 +270,7 @@ CHANGES = {
     "labels": (("metadata", "labels"), {"a": "b"}, True, True),
     "annotations": (("metadata", "annotations"), {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: "z"}, True, True),
     "ttl": (("spec", "ttlSecondsAfterFinished"), 5, True, True),
-    "coordinator": (("spec", "coordinator", "podIndex"), 7, True, True),
+    "no coordinator": (("spec", "coordinator"), None, True, True),
     "pod labels": ((*POD, "metadata"), {"labels": {"a": "b"}}, False, True),
     "pod annotations": ((*POD, "metadata"), {"annotations": {"a": "b"}}, False, True),
     "tolerations": ((*POD, "spec", "tolerations"), [{"operator": "Exists"}], False, True),

@@ -48,10 +48,6 @@ REFUSED = {
     "restartStrategy": ({"failurePolicy": {"restartStrategy": "Never"}}, "restartStrategy"),
     "action": (rule(action="RestartPod"), "rules[0].action"),
     "action required": ({"failurePolicy": {"rules": [{"name": "r"}]}}, "action: Required"),
-    "rule name required": (
-        {"failurePolicy": {"rules": [{"action": "FailJobSet"}]}},
-        "name: Required",
-    ),
     "order": ({"startupPolicy": {"startupPolicyOrder": "Random"}}, "startupPolicyOrder"),
     "order required": ({"startupPolicy": {}}, "startupPolicyOrder: Required"),
     "coordinator": ({"coordinator": {"jobIndex": 0}}, "coordinator.replicatedJob: Required"),
