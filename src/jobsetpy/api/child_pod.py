@@ -55,9 +55,13 @@ class ChildPodLabels:
 
 @wire
 class ChildPodAnnotations:
-    """The agent's epoch, which completion index the pod has, and how it is placed."""
+    """The agent's epoch, which completion index the pod has, and how it is placed.
+
+    An agent of the Go project reports an attempt instead of an epoch.
+    """
 
     epoch: str | None = field(default=None, name=keys.EPOCH_ANNOTATION)
+    attempt: str | None = field(default=None, name=keys.ATTEMPT_ANNOTATION)
     completion_index: str | None = field(default=None, name=keys.COMPLETION_INDEX_ANNOTATION)
     jobset_uid: str = field(default="", name=keys.JOBSET_UID)
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
@@ -67,8 +71,18 @@ class ChildPodAnnotations:
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
-        _intern(self, "epoch", "completion_index", "jobset_uid", "exclusive_topology")
+        _intern(self, "epoch", "attempt", "completion_index", "jobset_uid", "exclusive_topology")
         _intern(self, "node_selector", "group_attempt", "coscheduling_backend")
+
+    @property
+    def report(self) -> str | None:
+        """What the pod's agent reports: an epoch, or an attempt."""
+        return self.attempt if self.epoch is None else self.epoch
+
+    @property
+    def is_attempt(self) -> bool:
+        """Whether the report is an attempt."""
+        return self.epoch is None and self.attempt is not None
 
     @property
     def placed_topology(self) -> str | None:

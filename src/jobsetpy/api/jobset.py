@@ -483,12 +483,18 @@ class JobSetStatus:
     previous_in_place_restart_attempt: int | None = field(
         default=None,
         minimum=0,
-        description="Kept for objects written by other controllers; deprecatedEpoch rules here.",
+        description=(
+            "deprecatedEpoch - 1, for agents of the Go project: pods at this attempt or an older "
+            "one restart in place. Only there if pods have such agents."
+        ),
     )
     current_in_place_restart_attempt: int | None = field(
         default=None,
         minimum=0,
-        description="Kept for objects written by other controllers; syncedEpoch rules here.",
+        description=(
+            "syncedEpoch - 1, for agents of the Go project: pods at this attempt run their "
+            "workers. Only there if pods have such agents."
+        ),
     )
 
 

@@ -137,6 +137,10 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
         patch["syncedEpoch"] = new.synced_epoch
     if new.deprecated_epoch != old.deprecated_epoch:
         patch["deprecatedEpoch"] = new.deprecated_epoch
+    if new.current_in_place_restart_attempt != old.current_in_place_restart_attempt:
+        patch["currentInPlaceRestartAttempt"] = new.current_in_place_restart_attempt
+    if new.previous_in_place_restart_attempt != old.previous_in_place_restart_attempt:
+        patch["previousInPlaceRestartAttempt"] = new.previous_in_place_restart_attempt
     if new.in_place_restart != old.in_place_restart and new.in_place_restart is not None:
         patch["inPlaceRestart"] = _in_place_restart_json(new.in_place_restart)
     return patch

@@ -140,6 +140,9 @@ def worker(**fields) -> dict:
         (worker(command=["python3", "-m", "jobsetpy.agent", "supervise", "--", "true"]), True),
         (worker(command=["sh", "-c", "exec /jobset-agent/supervise python3 train.py"]), True),
         (worker(command=["/jobset-agent/ld.so", "--inhibit-cache"]), True),
+        (always(startupProbe={"httpGet": {"path": "/barrier-is-down", "port": 8081}}), True),
+        (worker(env=[*env("POD_NAME", "JOBSET_NAME"), *env(WORKER_COMMAND="train")]), True),
+        (worker(env=[*env("POD_NAME"), *env(WORKER_COMMAND="train")]), False),
         ({}, False),
     ],
 )
@@ -156,6 +159,33 @@ def test_a_good_agent_needs_no_words():
     assert warnings(bad, Features(in_place_restart=False)) == []
     del bad["spec"]["failurePolicy"]
     assert warnings(bad, Features()) == []
+
+
+GO_BARRIER = {"httpGet": {"path": "/barrier-is-down", "port": 8081}}
+GO_NAMES = env("POD_NAME", "JOBSET_NAME")
+
+
+def test_agents_of_the_go_project_need_no_words():
+    """Neither the sidecar nor the worker's own container; it asks for a restart with 1."""
+    rules = [rule("NotIn", 0)]
+    sidecars = sidecar(env=GO_NAMES, startupProbe=GO_BARRIER, restartPolicyRules=rules)
+    main = {**WORKER, "env": [*GO_NAMES, *env(WORKER_COMMAND="train")]}
+    main["restartPolicyRules"] = [rule("NotIn", 0, action="Restart")]
+    for pod in (sidecars, {"containers": [main]}):
+        assert validate_create(jobset(pod)) == []
+        assert warned(jobset(pod)) == []
+
+
+def test_the_code_of_a_go_agent_needs_a_rule():
+    """The same is asked of it as of ours, for the code that it ends with."""
+    code = [*GO_NAMES, *env(IN_PLACE_RESTART_EXIT_CODE="7")]
+    fields = {"env": code, "startupProbe": GO_BARRIER, "restartPolicyRules": [rule("In", 1, 137)]}
+    (problem,) = validate_create(jobset(sidecar(**fields)))
+    assert "ends with 7 (IN_PLACE_RESTART_EXIT_CODE)" in str(problem)
+    ((field, words),) = warned(
+        jobset(sidecar(**{**fields, "env": GO_NAMES, "restartPolicyRules": [rule("In", 137)]}))
+    )
+    assert (field, "none is for 1" in words) == (RULES, True)
 
 
 POLICY = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [4]}}]}

@@ -101,6 +101,31 @@ def renewed(jobset: JobSet, expected: int) -> str:
     return ""
 
 
+def on_take_over(
+    jobset: JobSet, synced: int, newest: int, expected: int, container_restarts: int
+) -> InPlaceRestartStatus:
+    """The record to store with a synced epoch that another controller has decided.
+
+    Each recreation of Jobs that it decided has opened an epoch too, and is counted by its own rule.
+
+    Args:
+        jobset: with the record so far.
+        synced: the epoch.
+        newest: highest epoch so far.
+        expected: how many pods the group has to have.
+        container_restarts: highest restart count of a container now.
+    """
+    record, status = record_of(jobset), jobset.status
+    recreated = status.restarts - record.all_jobs_restarts_at_sync
+    recreated += _job_restarts(jobset) - record.job_restarts_at_sync
+    uncounted = min(record.uncounted_epochs + max(0, recreated), newest - 1)
+    charged = Account(synced, "", 0)
+    record = evolve(record, uncounted_epochs=uncounted, container_restarts=container_restarts)
+    return on_sync(
+        evolve(jobset, status=evolve(status, in_place_restart=record)), charged, expected
+    )
+
+
 def on_deprecate(jobset: JobSet, charged: Account, container_restarts: int) -> InPlaceRestartStatus:
     """The record to store with ``deprecatedEpoch``.
 

@@ -32,7 +32,7 @@ from jobsetpy.domain.epochs.accounts import (
 from jobsetpy.domain.epochs.containers import charged_containers
 from jobsetpy.domain.epochs.failures import Cause
 from jobsetpy.domain.jobs.failure_policy import FAIL_JOB
-from jobsetpy.domain.membership import is_ours
+from jobsetpy.domain.membership import is_ours, parse_count
 from jobsetpy.domain.plan import EmitEvent
 
 INVALID: Final = -1
@@ -55,13 +55,22 @@ def parse_epoch(text: str | None) -> int:
     return epoch if 1 <= epoch <= keys.INT32_MAX else INVALID
 
 
+def parse_report(text: str | None, is_attempt: bool) -> int:
+    """What an agent reports as an epoch; an attempt of the Go project's counts from 0."""
+    if not is_attempt:
+        return parse_epoch(text)
+    epoch = INVALID if text is None or parse_count(text) is None else int(text) + 1
+    return epoch if epoch <= keys.INT32_MAX else INVALID
+
+
 @attrs.frozen
 class InvalidEpoch:
-    """A pod whose annotation is no epoch."""
+    """A pod whose annotation is no epoch, or no attempt."""
 
     pod_name: str
     pod_uid: str
     text: str
+    is_attempt: bool = False
 
 
 class Crash(NamedTuple):
@@ -89,6 +98,7 @@ class Histogram:
         leaving: how many of those that are at an epoch are being deleted.
         crashes: the worst crash since the barrier closed, by ReplicatedJob and container; those of
             containers that the JobSet does not name as well.
+        attempts: how many live pods have an agent of the Go project, which reports attempts.
     """
 
     epochs: Mapping[int, int] = attrs.field(factory=dict)
@@ -98,6 +108,7 @@ class Histogram:
     lost: int = 0
     leaving: int = 0
     crashes: Mapping[tuple[str, str], Crash] = attrs.field(factory=dict)
+    attempts: int = 0
 
 
 @attrs.frozen

@@ -158,12 +158,12 @@ def sign_of(old: ChildPod, new: ChildPod | None) -> Sign | None:
     if (
         old.metadata.deletion_timestamp is not None  # that was told when its deletion began
         or before.phase in {"Failed", "Succeeded"}
-        or old.metadata.annotations.epoch is None
+        or old.metadata.annotations.report is None
     ):
         return None
     if new is None:
         return Sign.POD_DELETED
-    if new.metadata.annotations.epoch != old.metadata.annotations.epoch:
+    if new.metadata.annotations.report != old.metadata.annotations.report:
         return None  # the agent was faster
     after = new.status
     if after.phase == "Failed":

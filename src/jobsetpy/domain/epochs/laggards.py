@@ -10,7 +10,7 @@ import attrs
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.domain.epochs.decision import expected_pods, leaves_jobs_failed, parse_epoch
+from jobsetpy.domain.epochs.decision import expected_pods, leaves_jobs_failed, parse_report
 from jobsetpy.domain.epochs.failures import is_ending
 from jobsetpy.domain.membership import replicated_job_of
 
@@ -98,7 +98,8 @@ def _lacking(
             succeeded[owner] = succeeded.get(owner, 0) + 1
             continue
         present[owner] = present.get(owner, 0) + 1
-        there = parse_epoch(pod.metadata.annotations.epoch) == epoch
+        reported = pod.metadata.annotations
+        there = parse_report(reported.report, reported.is_attempt) == epoch
         if there and pod.metadata.deletion_timestamp is None:
             arrived += 1
             continue
@@ -143,7 +144,8 @@ def _why(job: Job) -> str:
 def _state(pod: ChildPod) -> str:
     status, meta = pod.status, pod.metadata
     parts = []
-    if meta.annotations.epoch is None:
+    report = meta.annotations.report
+    if report is None:
         if not pod.spec.node_name:
             parts.append(f"not scheduled: {status.waiting}" if status.waiting else "not scheduled")
         elif status.waiting:
@@ -151,7 +153,8 @@ def _state(pod: ChildPod) -> str:
         else:
             parts.append("no agent yet")
     else:
-        parts.append(f"at epoch {meta.annotations.epoch[:12]}")
+        what = "attempt" if meta.annotations.is_attempt else "epoch"
+        parts.append(f"at {what} {report[:12]}")
         if status.waiting:
             parts.append(status.waiting)
     if meta.deletion_timestamp is not None:

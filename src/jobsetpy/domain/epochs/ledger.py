@@ -19,7 +19,7 @@ from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
 from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.meta import version_number
 from jobsetpy.domain.epochs.accounts import NO_RECORD
-from jobsetpy.domain.epochs.decision import INVALID, Crash, Histogram, InvalidEpoch, parse_epoch
+from jobsetpy.domain.epochs.decision import INVALID, Crash, Histogram, InvalidEpoch, parse_report
 from jobsetpy.domain.epochs.failures import Failure, Sign, SyncedMark, sign_of
 from jobsetpy.domain.membership import AttemptKey, attempt_of, replicated_job_of
 from jobsetpy.domain.membership_ledger import MembershipLedger
@@ -47,9 +47,10 @@ class Notes:
     single: tuple[int, float] = (0, 0.0)
 
 
-# What is counted of a pod: its annotation as it is (it is parsed only when something has changed),
-# restarts, whether it is being deleted, name and UID; nothing but the fact if it has succeeded.
-_Pod: TypeAlias = tuple[str | None, int, bool, str, str] | tuple[()]
+# What is counted of a pod: what its agent reports (it is parsed only when something has changed)
+# and whether that is an attempt, restarts, whether it is being deleted, name and UID; nothing but
+# the fact if it has succeeded.
+_Pod: TypeAlias = tuple[str | None, bool, int, bool, str, str] | tuple[()]
 
 
 class _Job(NamedTuple):
@@ -63,7 +64,7 @@ class _Job(NamedTuple):
 class _Counts:
     """Pods of one Job, or of all Jobs of an attempt."""
 
-    __slots__ = ("epochs", "first", "invalid", "leaving", "restarts", "succeeded")
+    __slots__ = ("attempts", "epochs", "first", "invalid", "leaving", "restarts", "succeeded")
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -71,6 +72,7 @@ class _Counts:
         self.restarts: dict[int, int] = {}
         self.succeeded = 0
         self.leaving = 0
+        self.attempts = 0
         self.invalid: dict[str, InvalidEpoch] = {}
 
     def count(self, pod: _Pod, number: int) -> None:
@@ -78,13 +80,14 @@ class _Counts:
         if not pod:
             self.succeeded += number
             return
-        text, restarts, leaving, name, uid = pod
-        epoch = parse_epoch(text)
+        text, is_attempt, restarts, leaving, name, uid = pod
+        epoch = parse_report(text, is_attempt)
         if epoch > 0:
             self.add(epoch, number, name)
             self.leaving += number * leaving
+            self.attempts += number * is_attempt
         elif epoch == INVALID:
-            self.note({uid: InvalidEpoch(name, uid, text or "")}, number)
+            self.note({uid: InvalidEpoch(name, uid, text or "", is_attempt)}, number)
         if restarts:
             _add(self.restarts, restarts, number)
 
@@ -96,6 +99,7 @@ class _Counts:
             _add(self.restarts, restarts, sign * count)
         self.succeeded += sign * other.succeeded
         self.leaving += sign * other.leaving
+        self.attempts += sign * other.attempts
         self.note(other.invalid, sign)
 
     def add(self, epoch: int, number: int, name: str) -> None:
@@ -284,7 +288,8 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         key = None if sign is None else self.group_of_pod(old)
         if sign is None or key is None:
             return None
-        attempt, epoch = self._attempts[key], parse_epoch(old.metadata.annotations.epoch)
+        attempt, reported = self._attempts[key], old.metadata.annotations
+        epoch = parse_report(reported.report, reported.is_attempt)
         if epoch <= attempt.deprecated:
             return None  # it is over, whatever becomes of its pods
         if sign is Sign.CONTAINER_FAILED and not attempt.mark.shows_run(
@@ -368,6 +373,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             counts.lost,
             counts.leaving,
             counts.crashes,
+            counts.attempts,
         )
 
     def invalid(self, group: AttemptKey) -> Mapping[str, InvalidEpoch]:
@@ -394,11 +400,13 @@ def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
         return None
     if phase == "Succeeded":
         return owner, ()
-    text = meta.annotations.epoch
+    annotations = meta.annotations
+    text = annotations.report
     restarts = max([one.times for one in status.restarts]) if status.restarts else 0
     if text is None and not restarts:
         return None
-    return owner, (text, restarts, meta.deletion_timestamp is not None, meta.name, meta.uid)
+    leaving = meta.deletion_timestamp is not None
+    return owner, (text, annotations.is_attempt, restarts, leaving, meta.name, meta.uid)
 
 
 def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:

@@ -20,6 +20,12 @@ from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.reconcile import Result
 from jobsetpy.domain import conditions as cond
+from jobsetpy.domain.epochs.attempts import (
+    is_bypassed,
+    reports_attempts,
+    taken_over,
+    with_attempts,
+)
 from jobsetpy.domain.epochs.decision import (
     EpochDecision,
     Histogram,
@@ -156,9 +162,11 @@ def needs_plan(jobset: JobSet, pods: Histogram, notes: Notes, memory: EpochMemor
 
     The JobSet's own events cause plans too, so what cannot be known here yet is seen then.
     """
-    if not takes_part(jobset):
+    if not takes_part(jobset) or is_bypassed(jobset, pods):
         return False
     status = jobset.status
+    if taken_over(jobset, pods) is not None:
+        return True
     if status.synced_epoch > status.deprecated_epoch and (
         notes.remade or (notes.failures and notes.failures[0].epoch == status.synced_epoch)
     ):
@@ -185,11 +193,18 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
     uid = jobset.metadata.uid
     if memory.uid != uid:
         memory = EpochMemory(uid=uid)
-    if not takes_part(jobset):
-        return _leave(jobset, now)
-    if observed.wait_s > 0:
+    part = takes_part(jobset) and not is_bypassed(jobset, observed.pods)
+    if part and observed.wait_s > 0:
         wait = timedelta(seconds=observed.wait_s)
         return EpochPlan(memory=memory, result=Result.requeue_after(wait))
+    status = taken_over(jobset, observed.pods)
+    if status is not None:
+        draft = StatusDraft(jobset.status, now.wall)
+        draft.status = status
+        again = Result.done(summary="attempts and epochs are in step")
+        return EpochPlan(memory=memory, status=draft.change(), result=again)
+    if not part:
+        return _leave(jobset, now)
     cause = _find_cause(jobset, observed, memory)
     decision = decide_epochs(jobset, observed.pods, cause or memory.cause)
     if cause is not None and decision.empty:
@@ -273,13 +288,15 @@ def _change(
         again = Result.requeue_after(wait, summary=_summary(decision))
     return EpochPlan(
         memory=memory,
-        status=_status(jobset, decision, now),
+        status=_status(jobset, observed, decision, now),
         measures=measures,
         result=again,
     )
 
 
-def _status(jobset: JobSet, decision: EpochDecision, now: Moment) -> StatusChange:
+def _status(
+    jobset: JobSet, observed: ObservedEpochs, decision: EpochDecision, now: Moment
+) -> StatusChange:
     draft = StatusDraft(jobset.status, now.wall)
     if decision.failed is not None:
         draft.fail(decision.failed.reason, decision.failed.message)
@@ -292,6 +309,8 @@ def _status(jobset: JobSet, decision: EpochDecision, now: Moment) -> StatusChang
         "in_place_restart": decision.record,
     }
     draft.evolve(**{name: value for name, value in changes.items() if value is not None})
+    if reports_attempts(jobset.status, observed.pods):
+        draft.status = with_attempts(draft.status)
     draft.tell(*decision.events)
     return draft.change()
 
@@ -469,7 +488,8 @@ def _invalid_notices(observed: ObservedEpochs, memory: EpochMemory) -> tuple[Emi
         EmitEvent(
             cond.WARNING,
             keys.INVALID_EPOCH_REASON,
-            f"pod {item.pod_name!r} is not counted: the annotation {keys.EPOCH_ANNOTATION} "
+            f"pod {item.pod_name!r} is not counted: the annotation "
+            f"{keys.ATTEMPT_ANNOTATION if item.is_attempt else keys.EPOCH_ANNOTATION} "
             f"has the unusable value {_shortened(item.text)!r}",
             pod=item.pod_name,
         )

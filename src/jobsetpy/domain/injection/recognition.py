@@ -15,6 +15,10 @@ VARIABLES = frozenset({"NAMESPACE", "POD_NAME", "JOBSET_NAME"})
 """Without these no agent starts. A flag takes the place of a variable: ``--pod-name``."""
 
 BARRIER_PATH = "/barrier-is-lifted"
+GO_BARRIER_PATH = "/barrier-is-down"
+GO_VARIABLES = frozenset({"POD_NAME", "JOBSET_NAME", "WORKER_COMMAND"})
+"""What tells the Go project's agents: the path of the sidecar, the variables of the other mode."""
+
 IMAGE = "jobsetpy-agent"
 """The last part of the agent image's name."""
 
@@ -70,13 +74,22 @@ def _has_restart_rule(container: Json) -> bool:
 
 def _is_agent(container: Json) -> bool:
     image = text(container, "image").partition("@")[0].rpartition("/")[2].partition(":")[0]
-    barrier = text(child(container, "startupProbe", "httpGet"), "path").partition("?")[0]
+    barrier = _barrier(container)
     return (
         text(container, "name") == keys.AGENT_NAME
         or image == IMAGE
-        or barrier == BARRIER_PATH
+        or barrier in {BARRIER_PATH, GO_BARRIER_PATH}
         or (_variables(container) >= VARIABLES and _has_restart_rule(container))
     )
+
+
+def _barrier(container: Json) -> str:
+    return text(child(container, "startupProbe", "httpGet"), "path").partition("?")[0]
+
+
+def is_go_sidecar(container: Json) -> bool:
+    """Whether an agent is the Go project's, by its barrier."""
+    return _barrier(container) == GO_BARRIER_PATH
 
 
 def _variables(container: Json) -> set[str]:
@@ -97,4 +110,5 @@ def _starts_agent(container: Json) -> bool:
         any(word.rpartition("/")[2] == "supervise" for word in program)
         or "jobsetpy.agent" in command
         or any(f"{keys.AGENT_FOLDER}/" in word for word in (*command, *arguments))
+        or _variables(container) >= GO_VARIABLES
     )

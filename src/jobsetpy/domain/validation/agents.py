@@ -15,6 +15,7 @@ from jobsetpy.domain.injection.options import RESTART_ALL_ACTIONS
 from jobsetpy.domain.injection.pods import HARMLESS_EXIT_CODES, RESTART_EXIT_CODE
 from jobsetpy.domain.injection.recognition import (
     Container,
+    is_go_sidecar,
     named_like_supervised,
     restarting_sidecars,
     runs_agent,
@@ -27,6 +28,7 @@ KILLED = 137
 """The exit code of a container that is out of memory."""
 
 EXIT_CODE_VARIABLE = "RESTART_POD_IN_PLACE_EXIT_CODE"
+GO_EXIT_CODE_VARIABLE, GO_EXIT_CODE = "IN_PLACE_RESTART_EXIT_CODE", 1
 RELEASED_ACTIONS = frozenset({"Restart", "RestartAllContainers"})
 ADVICE = f"RestartAllContainers, NotIn {list(HARMLESS_EXIT_CODES)}"
 """The rule that an agent should have."""
@@ -87,8 +89,9 @@ def _warnings(job: Json, where: str) -> Iterator[FieldWarning]:
         if agent.get("startupProbe") is None:
             why = "the agent has none, so workers start without waiting for their group"
             yield FieldWarning(f"{field}.startupProbe", why)
-        if _restart_code(agent) is None and not _restarts_all(agent, RESTART_EXIT_CODE):
-            why = f"none is for {RESTART_EXIT_CODE}, the agent's code unless it is told another"
+        usual = _usual_code(agent)
+        if _restart_code(agent) is None and not _restarts_all(agent, usual):
+            why = f"none is for {usual}, the agent's code unless it is told another"
             yield FieldWarning(rules, why)
         if not _restarts_all(agent, KILLED):
             why = f"a killed agent ({KILLED}) comes back alone beside its old worker: use {ADVICE}"
@@ -130,7 +133,7 @@ def _unruled_exit_codes(pod: Json, path: str, prefix: str) -> list[FieldError]:
         elif code is not None and not _restarts_all(agent, code):
             why = (
                 f"{prefix} none restarts the pod when the agent ends with {code} "
-                f"({EXIT_CODE_VARIABLE}): use {ADVICE}"
+                f"({_code_variable(agent)}): use {ADVICE}"
             )
         else:
             continue
@@ -182,7 +185,7 @@ def _policies_that_see_the_agent(template: Json, where: str, agent: Json) -> Ite
 
     When its pod ends the agent is told to stop, and once its worker has run its code is not 0.
     """
-    code = _restart_code(agent) or RESTART_EXIT_CODE
+    code = _restart_code(agent) or _usual_code(agent)
     for at, rule in objects(child(template, "podFailurePolicy"), "rules"):
         codes = child(rule, "onExitCodes")
         if codes and not text(codes, "containerName") and _matches(codes, code):
@@ -213,10 +216,20 @@ def _matches(codes: Json, code: int) -> bool:
     return not listed if text(codes, "operator") == "NotIn" else listed or not codes
 
 
+def _code_variable(agent: Json) -> str:
+    return GO_EXIT_CODE_VARIABLE if is_go_sidecar(agent) else EXIT_CODE_VARIABLE
+
+
+def _usual_code(agent: Json) -> int:
+    """The exit code by which the agent asks for a restart unless it is told another."""
+    return GO_EXIT_CODE if is_go_sidecar(agent) else RESTART_EXIT_CODE
+
+
 def _restart_code(agent: Json) -> int | None:
     """The exit code by which the agent asks for a restart, if it is written out here."""
+    name = _code_variable(agent)
     for _, variable in objects(agent, "env"):
         value = text(variable, "value")
-        if text(variable, "name") == EXIT_CODE_VARIABLE and value.isdecimal() and value.isascii():
+        if text(variable, "name") == name and value.isdecimal() and value.isascii():
             return int(value[:10])
     return None
