@@ -3,9 +3,11 @@
 Real etcd, API server and scheduler; nodes without kubelets. Everything runs in turns in one
 cluster, so that a figure and what it is compared with see the same machine.
 
-* throughput: 1,000 pods in groups of 100. For the plain scheduler all pods are there when it
-  starts; for the coscheduler, all but the last pod of each group. From the first bind (plain) or
-  the creation of those last pods (coscheduler) to the last bind.
+* throughput: 1,000 pods as 10 groups of 100, 100 of 10 and one of 1,000, from the first creation to
+  the last bind: plain pods with the plain scheduler; plain pods with the extender; groups behind
+  gates; and groups without gates, as the manager makes them while no group waits. Ratios are taken
+  round by round.
+* lifts: ways to take a gate off, by requests a second and CPU of the API server and etcd.
 * freed: a group waits for the room of another; from the deletion of that to the group's last bind.
 * hopeless: a group that can never fit, with and without the check of capacity: what it costs, and
   how soon regular pods are bound beside it.
@@ -18,25 +20,124 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import json
 import random
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
+import attrs
 import uvloop
 
-from bench.common import create_namespace, say, spread, table
+from bench.common import create_namespace, in_parallel, say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
-from jobsetpy.client import Client, connect
+from jobsetpy.api import keys
+from jobsetpy.api._wire import wire
+from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
+from jobsetpy.client import Client, HttpRequest, connect
+from jobsetpy.coscheduler._pods import GroupPod
 from support.coscheduler_process import CoschedulerProcess, ExtenderSite, coscheduler_process
-from support.gangs import Binds, create_all, delete_all, make_node, pod_body, set_scheduler
+from support.follow import following
+from support.gangs import (
+    NAMESPACE,
+    Binds,
+    create_all,
+    delete_all,
+    make_node,
+    pod_body,
+    set_scheduler,
+)
+from support.patience import eventually
 
-PARTS = ("throughput", "freed", "hopeless", "held")
+PARTS = ("throughput", "lifts", "freed", "hopeless", "held")
+SHAPES = ("10x100", "100x10", "1x1000")
+PLAIN, EXTENDER, GATED, OPEN = "plain", "plain, with the extender", "gated", "without gates"
+WAYS = (PLAIN, EXTENDER, GATED, OPEN)
 QUICK = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 10}
 LIMIT_S = 120.0
 FOREIGN = "bench.example/not-yet"
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler")
+
+
+@attrs.frozen
+class Taken:
+    """One way, once: pods a second, CPU of each side for each pod, and the widest group."""
+
+    rate: float
+    control_plane_ms: float
+    coscheduler_ms: float
+    spread_s: float
+
+
+@resource("", "v1", "Pod", "pods")
+@wire
+class BoundPod:
+    """A pod that has a node: as little of it as can be."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class BoundPods:
+    """When pods got their nodes. The API server tells of those only, hence of each pod once."""
+
+    def __init__(self, client: Client) -> None:
+        self.times: dict[str, float] = {}
+        self._client = client
+        self._news = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[BoundPods]:
+        """Watch within the block."""
+        chosen = {"namespace": NAMESPACE, "field_selector": "spec.nodeName!="}
+        async with following(self._client, BoundPod, self._note, **chosen):
+            yield self
+
+    def _note(self, pod: BoundPod, gone: bool) -> None:
+        if not gone:
+            self.times.setdefault(pod.metadata.name, time.monotonic())
+            self._news.set()
+
+    async def wait(self, number: int, limit_s: float) -> None:
+        """Until so many have a node."""
+        async with asyncio.timeout(limit_s):
+            while len(self.times) < number:
+                self._news.clear()
+                await self._news.wait()
+
+    def spread(self, group: str) -> float:
+        """From a group's first bind to its last, in seconds."""
+        times = [at for name, at in self.times.items() if name.rpartition("-")[0] == group]
+        return max(times) - min(times)
+
+
+_STRATEGIC = "application/strategic-merge-patch+json"
+_OURS = {"schedulingGates": [{"$patch": "delete", "name": keys.COSCHEDULING_GATE}]}
+_IGNORE = (("fieldValidation", "Ignore"),)
+LIFTS: dict[str, tuple[str, tuple[tuple[str, str], ...], object]] = {
+    "strategic merge": (_STRATEGIC, (), {"metadata": {"uid": "UID"}, "spec": _OURS}),
+    "strategic merge, fieldValidation=Ignore": (
+        _STRATEGIC,
+        _IGNORE,
+        {"metadata": {"uid": "UID"}, "spec": _OURS},
+    ),
+    "merge of an empty list, fieldValidation=Ignore": (
+        "application/merge-patch+json",
+        _IGNORE,
+        {"metadata": {"uid": "UID"}, "spec": {"schedulingGates": []}},
+    ),
+    "JSON patch, fieldValidation=Ignore": (
+        "application/json-patch+json",
+        _IGNORE,
+        [
+            {"op": "test", "path": "/metadata/uid", "value": "UID"},
+            {"op": "remove", "path": "/spec/schedulingGates/0"},
+        ],
+    ),
+}
 
 
 class Bench:
@@ -77,84 +178,115 @@ class Bench:
         """CPU seconds of the control plane so far."""
         return {name: self.cluster.cpu_seconds(name) for name in CONTROL_PLANE}
 
+    def stored(self) -> float:
+        """CPU seconds of etcd and the API server so far."""
+        return sum(self.cluster.cpu_seconds(name) for name in CONTROL_PLANE[:2])
+
     # -- throughput ---------------------------------------------------------------------------
 
     async def throughput(self, groups: int, size: int, rounds: int) -> None:
-        """Both schedulers in turns."""
-        total = groups * size
-        plain, gang, cpu, control, spreads = [], [], [], [], []
-        alone = []
+        """All ways in turns, each round in another order."""
+        taken: dict[str, list[Taken]] = {way: [] for way in WAYS}
         for number in range(rounds):
-            rate, spent = await self.plain_round(groups, size)
-            plain.append(rate)
-            alone.append(spent * 1000)
-            async with self.gangs() as process:
-                await create_all(
-                    self.client,
-                    [
-                        pod_body(f"g{group}-{at}", group=f"g{group}", minimum=size)
-                        for at in range(size - 1)
-                        for group in self.shuffled(groups, number)
-                    ],
-                )
-                await asyncio.sleep(1.0)
-                process.mark()
-                before, began = self.cpu(), time.monotonic()
-                await create_all(
-                    self.client,
-                    [
-                        pod_body(f"g{group}-{size}", group=f"g{group}", minimum=size)
-                        for group in self.shuffled(groups, number)
-                    ],
-                )
-                await self.binds.wait(lambda: len(self.binds.bound) == total, LIMIT_S)
-                gang.append(total / (max(self.binds.bound.values()) - began))
-                cpu.append(process.cpu() / total * 1000)
-                after = self.cpu()
-                control.append(sum(after[n] - before[n] for n in after) / total * 1000)
-                for group in range(groups):
-                    times = self.binds.of(f"g{group}")
-                    spreads.append(max(times) - min(times))
-                await self.clear()
-            say(
-                f"round {number + 1}: plain {plain[-1]:.0f} pods/s, gangs {gang[-1]:.0f} pods/s, "
-                f"coscheduler {cpu[-1]:.2f} ms CPU a pod, control plane {control[-1]:.2f} ms, "
-                f"with plain pods {alone[-1]:.2f} ms"
-            )
-        ratio = [one / other for one, other in zip(gang, plain, strict=True)]
-        self.rows += [
-            (f"plain scheduler, {total} pods", spread(plain, " pods/s", 0), ""),
-            (f"gangs of {size}", spread(gang, " pods/s", 0), ""),
-            ("ratio, round by round", spread(ratio), ">= 0.8"),
-            ("first to last bind of a group", spread(spreads, " s"), "<= 0.5 s"),
-            ("coscheduler CPU per pod", spread(cpu, " ms"), ""),
-            ("control plane CPU per pod, with gangs", spread(control, " ms"), ""),
-            ("the same with plain pods, scheduler's start included", spread(alone, " ms"), ""),
-        ]
+            for way in self.order(number):
+                taken[way].append(await self.taken(way, groups, size))
+            told = "; ".join(f"{way} {each[-1].rate:.0f}" for way, each in taken.items())
+            say(f"{groups} x {size}, round {number + 1}, pods/s: {told}")
+        plain = [each.rate for each in taken[PLAIN]]
+        for way, every in taken.items():
+            what = f"{groups} x {size}, {way}"
+            rates = [each.rate for each in every]
+            self.rows.append((what, spread(rates, " pods/s", 0), ""))
+            cpu = [each.control_plane_ms for each in every]
+            self.rows.append(("    CPU per pod: control plane", spread(cpu, " ms"), ""))
+            if way is PLAIN:
+                continue
+            ratios = [one / other for one, other in zip(rates, plain, strict=True)]
+            aim = ">= 0.8" if way is OPEN else ""
+            self.rows.append(("    to plain, round by round", spread(ratios), aim))
+            own = [each.coscheduler_ms for each in every]
+            self.rows.append(("    CPU per pod: coscheduler", spread(own, " ms"), ""))
+            if way is not EXTENDER:
+                spreads = [each.spread_s for each in every]
+                aim = "<= 0.5 s" if size <= 100 else ""
+                self.rows.append(("    first to last bind of a group", spread(spreads, " s"), aim))
 
-    async def plain_round(self, groups: int, size: int) -> tuple[float, float]:
-        """Pods a second of the plain scheduler, and the control plane's CPU seconds per pod."""
-        await self.plain(start=False)
-        bodies = [
-            pod_body(f"p{group}-{at}", group=f"p{group}")
-            for at in range(size)
-            for group in range(groups)
-        ]
-        await create_all(self.client, bodies)
-        before = sum(self.cluster.cpu_seconds(name) for name in CONTROL_PLANE[:-1])
-        self.cluster.start_component("kube-scheduler")
-        await self.binds.wait(lambda: len(self.binds.bound) == len(bodies), LIMIT_S)
-        spent = (sum(self.cpu().values()) - before) / len(bodies)
-        times = self.binds.bound.values()
-        rate = len(bodies) / (max(times) - min(times))
-        await self.clear()
-        return rate, spent
-
-    def shuffled(self, groups: int, number: int) -> list[int]:
-        """Groups in an order of their own for each round, the same in each run."""
-        order = list(range(groups))
+    def order(self, number: int) -> list[str]:
+        """The ways in an order of its own for each round, the same in each run."""
+        order = list(WAYS)
         random.Random(self.seed + number).shuffle(order)
         return order
+
+    async def taken(self, way: str, groups: int, size: int) -> Taken:
+        """One way, once."""
+        if way is PLAIN:
+            await self.plain()
+            return await self.measured(way, groups, size, None)
+        async with self.gangs() as process:
+            return await self.measured(way, groups, size, process)
+
+    async def measured(
+        self, way: str, groups: int, size: int, process: CoschedulerProcess | None
+    ) -> Taken:
+        """From the first creation to the last bind; groups come one after the other."""
+        minimum = size if way in {GATED, OPEN} else 0
+        bodies = [
+            pod_body(f"g{group}-{at}", group=f"g{group}", minimum=minimum, gated=way is GATED)
+            for group in range(groups)
+            for at in range(size)
+        ]
+        async with BoundPods(self.client).watching() as bound:
+            await create_all(self.client, [pod_body("warm-0", group="warm")])
+            await bound.wait(1, LIMIT_S)
+            if process is not None:
+                process.mark()
+            before, began = sum(self.cpu().values()), time.monotonic()
+            await create_all(self.client, bodies)
+            await bound.wait(1 + len(bodies), LIMIT_S)
+            spent = sum(self.cpu().values()) - before
+            took = max(bound.times.values()) - began
+            widest = max(bound.spread(f"g{group}") for group in range(groups))
+        own = 0.0 if process is None else process.cpu()
+        await delete_all(self.client)
+        await eventually(self.nothing_is_left, LIMIT_S)
+        number = len(bodies)
+        return Taken(number / took, spent / number * 1000, own / number * 1000, widest)
+
+    async def nothing_is_left(self) -> bool:
+        """Whether all pods are gone."""
+        return not (await self.client.list_page(GroupPod, NAMESPACE)).items
+
+    # -- ways to take a gate off --------------------------------------------------------------
+
+    async def lifts(self, rounds: int, pods: int = 500) -> None:
+        """Nothing else runs: no scheduler, no coscheduler."""
+        await self.plain(start=False)
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in LIFTS}
+        for _ in range(rounds):
+            for name, (kind, query, body) in LIFTS.items():
+                bodies = [pod_body(f"l-{at}", group="l", minimum=pods) for at in range(pods)]
+                await create_all(self.client, bodies)
+                found = (await self.client.list_page(GroupPod, NAMESPACE)).items
+                requests = [
+                    HttpRequest(
+                        method="PATCH",
+                        path=f"/api/v1/namespaces/{NAMESPACE}/pods/{pod.metadata.name}",
+                        query=query,
+                        body=json.dumps(body).replace("UID", pod.metadata.uid).encode(),
+                        content_type=kind,
+                        accept="application/vnd.kubernetes.protobuf",
+                    )
+                    for pod in found
+                ]
+                before, began = self.stored(), time.monotonic()
+                await in_parallel(32, [partial(self.client.raw, each) for each in requests])
+                took, spent = time.monotonic() - began, self.stored() - before
+                taken[name].append((pods / took, spent / pods * 1000))
+                await delete_all(self.client)
+        for name, every in taken.items():
+            self.rows.append((name, spread([rate for rate, _ in every], " lifts/s", 0), ""))
+            cpu = spread([spent for _, spent in every], " ms")
+            self.rows.append(("    CPU of API server and etcd for each", cpu, ""))
 
     # -- room that gets free ------------------------------------------------------------------
 
@@ -280,7 +412,6 @@ async def run(
 ) -> None:
     """All parts."""
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    groups, _, size = options.size.partition("x")
     parts = options.part or ["throughput", "freed", "hopeless"]
     bench = Bench(cluster, site, client, folder, options.seed)
     try:
@@ -288,9 +419,12 @@ async def run(
         for number in range(100):
             await make_node(client, f"n{number}", 40)
         await make_node(client, "small", 75, pool="small")
+        for shape in (options.shape or SHAPES) if "throughput" in parts else ():
+            groups, _, size = shape.partition("x")
+            await bench.throughput(int(groups), int(size), options.rounds)
+        if "lifts" in parts:
+            await bench.lifts(options.rounds)
         async with bench.binds.watching(client):
-            if "throughput" in parts:
-                await bench.throughput(int(groups), int(size), options.rounds)
             if "freed" in parts:
                 await bench.freed(2 * options.rounds)
             if "hopeless" in parts:
@@ -305,8 +439,12 @@ async def run(
 def main() -> None:
     """Parse flags and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--part", choices=PARTS, action="append", help="default: all but held")
-    parser.add_argument("--size", default="10x100", metavar="GROUPSxPODS", help="default 10x100")
+    parser.add_argument(
+        "--part", choices=PARTS, action="append", help="default: all but lifts and held"
+    )
+    parser.add_argument(
+        "--shape", action="append", metavar="GROUPSxPODS", help=f"default: {', '.join(SHAPES)}"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--held", type=int, default=3000, help="binds at once; default 3000")
     parser.add_argument("--seed", type=int, default=1)

@@ -18,7 +18,7 @@ RUNNING = {PodState.BINDING, PodState.BOUND}
 class World:
     """Some room, a scheduler that takes pods one by one, and whoever carries out the actions."""
 
-    def __init__(self, room, groups, *, limits=None):
+    def __init__(self, room, groups, *, limits=None, gated=True):
         self.planner = GangPlanner(limits or Limits())
         self.room = room
         self.now = 0.0
@@ -31,6 +31,7 @@ class World:
         self.next_ticket = 0
         self.lifted_order = []
         self.bind_fails = set()
+        self.gated = gated
         self.silent = False  # the scheduler's messages are lost
         for at, (size, minimum) in enumerate(groups):
             self.minimum[f"g{at}"] = minimum
@@ -38,10 +39,12 @@ class World:
                 self.add(f"g{at}", f"g{at}-{index}", created=float(at))
 
     def add(self, group, uid, *, created=0.0):
-        """A pod is made, behind its gate."""
+        """A pod is made, behind its gate if pods have gates."""
         member = Member(uid=uid, created=created, min_available=self.minimum[group])
-        pod = SeenPod(group=PodGroupKey("ns", group), name=uid, member=member, gated=True)
+        pod = SeenPod(group=PodGroupKey("ns", group), name=uid, member=member, gated=self.gated)
         self.pods[uid] = pod
+        if not self.gated:
+            self.queue.append(uid)
         self.act(self.planner.seen(pod, self.now))
 
     def delete(self, uid):
@@ -150,10 +153,10 @@ groups = st.lists(
 
 
 @settings(max_examples=60)
-@given(st.integers(0, 12), groups, st.data())
-def test_a_group_is_bound_as_a_whole_or_not_at_all(room, sizes, data):
-    """At every moment, whatever the scheduler does when."""
-    world = World(room, sizes)
+@given(st.integers(0, 12), groups, st.booleans(), st.data())
+def test_a_group_is_bound_as_a_whole_or_not_at_all(room, sizes, gated, data):
+    """At every moment, whatever the scheduler does when, with gates and without."""
+    world = World(room, sizes, gated=gated)
     for _ in range(30):
         for _ in range(data.draw(st.integers(0, 6))):
             world.schedule_one()
@@ -165,10 +168,10 @@ def test_a_group_is_bound_as_a_whole_or_not_at_all(room, sizes, data):
 
 
 @settings(max_examples=60)
-@given(st.integers(1, 12), groups)
-def test_all_that_fits_gets_bound(room, sizes):
+@given(st.integers(1, 12), groups, st.booleans())
+def test_all_that_fits_gets_bound(room, sizes, gated):
     """No deadlock: in the end no group is left that would fit into the room that is left."""
-    world = World(room, sizes)
+    world = World(room, sizes, gated=gated)
     world.run(120)
     left = room - sum(world.running(name) for name in world.minimum)
     for name, minimum in world.minimum.items():

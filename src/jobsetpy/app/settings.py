@@ -203,6 +203,9 @@ SETTINGS: Final = (
     Setting("coscheduler.maxPermitTimeout", DURATION, "Limits.longest_permit_s",
             "--max-permit-timeout",
             "but no longer than this; the scheduler's httpTimeout has to be longer; default {}"),
+    Setting("coscheduler.gatherTimeout", DELAY, "Limits.gather_s", "--gather-timeout",
+            "binds of a group with too few pods are held while new ones come, each within this "
+            "time; 0 refuses them; default {}"),
     Setting("coscheduler.firstBackoff", DURATION, "Limits.first_backoff_s", "--first-backoff",
             "how long a refused group's binds are refused, doubled each time; default {}"),
     Setting("coscheduler.maxBackoff", DURATION, "Limits.longest_backoff_s", "--max-backoff",
@@ -219,7 +222,7 @@ SETTINGS: Final = (
             "maximum of groups besides these that were refused three times; default {}",
             check=_NOT_NEGATIVE),
     Setting("coscheduler.concurrentWrites", INTEGER, "CoschedulerSettings.concurrent_writes",
-            "--concurrent-writes", "maximum concurrent writes of gates and binds; default {}",
+            "--concurrent-writes", "maximum concurrent binds, and as many gates; default {}",
             check=_COUNT),
     Setting("coscheduler.maxHeldBinds", INTEGER, "CoschedulerSettings.max_held", "--max-held-binds",
             "maximum binds that wait for their group; default {}", check=_COUNT),

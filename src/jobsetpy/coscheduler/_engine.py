@@ -1,8 +1,9 @@
 """Carries out what the planner of coscheduling decides: gates, binds, answers.
 
 It holds requests for binds as futures. All writes go through a few workers, so that a group of
-thousands of pods does not open thousands of connections; the planner itself is called from event
-handlers, requests and timers, always synchronously, hence one at a time.
+thousands of pods does not open thousands of connections; binds have workers of their own, so that
+they never wait for gates of other groups. The planner itself is called from event handlers,
+requests and timers, always synchronously, hence one at a time.
 """
 
 from __future__ import annotations
@@ -61,9 +62,8 @@ class _Mark:
     message: str
 
 
-_Work = _Timed | Bind | _Mark
-_ORDER: Final = {Bind: 0, _Timed: 1, _Mark: 2}
-"""A group that is complete holds room; what is to be lifted can wait."""
+_Preparation = _Timed | _Mark
+_ORDER: Final = {_Timed: 0, _Mark: 1}
 
 
 class Engine:
@@ -73,7 +73,7 @@ class Engine:
         client: writes.
         limits: times and bounds of groups.
         clock: time.
-        workers: maximum concurrent writes.
+        workers: maximum concurrent binds, and maximum concurrent writes of gates.
         max_held: maximum held requests.
         ordinary_pods: whether pods of no group are bound.
         events: where events about groups go.
@@ -108,8 +108,10 @@ class Engine:
         self._releasing: set[int] = set()
         self._binding: dict[str, BindRequest] = {}
         self._tickets = 0
-        self._work: asyncio.PriorityQueue[tuple[int, int, _Work]] = asyncio.PriorityQueue()
-        self._works = 0
+        self._binds: asyncio.Queue[Bind] = asyncio.Queue()
+        self._preparations: asyncio.PriorityQueue[tuple[int, int, _Preparation]]
+        self._preparations = asyncio.PriorityQueue()
+        self._number = 0
         self._poked = asyncio.Event()
         self._closed = ""
         self._idle = asyncio.Event()
@@ -302,7 +304,8 @@ class Engine:
         """Execute writes and timers until cancelled."""
         async with aio.supervise() as tasks:
             for _ in range(self._workers):
-                tasks.start(self._write(), name="coscheduler-write")
+                tasks.start(self._write_binds(), name="coscheduler-bind")
+                tasks.start(self._write_gates(), name="coscheduler-gate")
             while True:
                 self._poked.clear()
                 now = self._now()
@@ -364,7 +367,7 @@ class Engine:
                     held = self._held.get(ticket)
                     if held is not None:
                         self._binding[uid] = held.request
-                    self._put(action)
+                    self._binds.put_nowait(action)
                 case Refuse(ticket, _, reason):
                     self._answer(ticket, reason)
                 case LookUp():
@@ -373,9 +376,9 @@ class Engine:
                     assert_never(action)
         self._poked.set()
 
-    def _put(self, work: _Work) -> None:
-        self._works += 1
-        self._work.put_nowait((_ORDER[type(work)], self._works, work))
+    def _put(self, work: _Preparation) -> None:
+        self._number += 1
+        self._preparations.put_nowait((_ORDER[type(work)], self._number, work))
 
     def _answer(self, ticket: int, text: str) -> None:
         held = self._held.pop(ticket, None)
@@ -386,35 +389,39 @@ class Engine:
         if not held.answer.done():
             held.answer.set_result(text)
 
-    async def _write(self) -> None:
+    async def _write_binds(self) -> None:
         while True:
-            _, _, work = await self._work.get()
+            bind = await self._binds.get()
+            held = self._held.get(bind.ticket)
+            if held is not None:
+                error = await self._bind(held.request)
+            else:
+                # Without the request the reservation is gone: the node may be another's.
+                error = "cancelled"
+                self._report.bind_over(self._group_of(bind.uid))
+            done = self._planner.bind_done(bind.uid, ok=not error, now=self._now())
+            self._releasing.discard(bind.ticket)
+            self._binding.pop(bind.uid, None)
+            if error:
+                self._release(bind.uid)
+            self._answer(bind.ticket, error)
+            self._act(done)
+            self._check_idle()
+
+    async def _write_gates(self) -> None:
+        while True:
+            _, _, work = await self._preparations.get()
+            if self._closed:
+                continue
             match work:
                 case _Timed(lift, since):
-                    if not self._closed and await self._lift(lift):
+                    if await self._lift(lift):
                         self._report.gate_lifted(self._now() - since)
-                case Bind(ticket, uid):
-                    held = self._held.get(ticket)
-                    if held is not None:
-                        error = await self._bind(held.request)
-                    else:
-                        # Without the request the reservation is gone: the node may be another's.
-                        error = "cancelled"
-                        self._report.bind_over(self._group_of(uid))
-                    done = self._planner.bind_done(uid, ok=not error, now=self._now())
-                    self._releasing.discard(ticket)
-                    self._binding.pop(uid, None)
-                    if error:
-                        self._release(uid)
-                    self._answer(ticket, error)
-                    self._act(done)
-                    self._check_idle()
-                case _Mark():
+                case _Mark(pod, at, message):
                     # If it fails, the next failure is seen later, or the group's timeout does its
                     # work.
-                    if not self._closed:
-                        with suppress(JobSetPyError):
-                            await self._writes.mark(work.pod, work.at, work.message)
+                    with suppress(JobSetPyError):
+                        await self._writes.mark(pod, at, message)
                 case _:
                     assert_never(work)
 

@@ -18,6 +18,8 @@ from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod
 _STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
 _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 """What is asked for where the answer is not read: the cheapest to make for the API server."""
+_UNCHECKED: Final = (("fieldValidation", "Ignore"),)
+"""Bodies are made here: the API server need not look for fields that it does not know."""
 
 
 @attrs.frozen(kw_only=True)
@@ -58,6 +60,7 @@ class Writes:
             HttpRequest(
                 method="PATCH",
                 path=f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}",
+                query=_UNCHECKED,
                 body=msgspec.json.encode(body),
                 content_type=_STRATEGIC_MERGE,
                 accept=_PROTOBUF,
@@ -77,6 +80,7 @@ class Writes:
             HttpRequest(
                 method="POST",
                 path=f"{pods}/{request.name}/binding",
+                query=_UNCHECKED,
                 body=msgspec.json.encode(body),
             )
         )

@@ -80,6 +80,7 @@ def test_a_file_without_fields_has_all_defaults():
             "permitTimeout": 30.0,
             "permitTimeoutPerPod": 0.05,
             "maxPermitTimeout": 80.0,
+            "gatherTimeout": 3.0,
             "firstBackoff": 1.0,
             "maxBackoff": 10.0,
             "reserveAfter": 60.0,

@@ -66,6 +66,7 @@ VALUES = {
     "coscheduler.permitTimeout": "20s",
     "coscheduler.permitTimeoutPerPod": "10ms",
     "coscheduler.maxPermitTimeout": "70s",
+    "coscheduler.gatherTimeout": "4s",
     "coscheduler.firstBackoff": "2s",
     "coscheduler.maxBackoff": "20s",
     "coscheduler.reserveAfter": "0s",

@@ -222,6 +222,23 @@ async def test_a_refused_bind_is_told_and_tried_again():
         assert rig.bound("a") == 3
 
 
+async def test_binds_do_not_wait_for_gates():
+    """A complete group is bound while the gates of another one take their time."""
+    rig = Rig()
+    async with rig.engine():
+        labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "2"}
+        for name, gates in (("a-0", []), ("a-1", [{"name": FOREIGN}])):
+            pod = make_pod(name).labels(labels).spec(schedulingGates=gates).phase("Pending")
+            rig.world.create("pods", pod.build())
+        await asyncio.sleep(1)
+        rig.world.faults.latency(30, verb="patch", resource="pods")
+        rig.group("b", 80)
+        await asyncio.sleep(1)
+        rig.world.patch("pods", "a-1", {"spec": {"schedulingGates": None}})
+        await asyncio.sleep(5)
+        assert rig.bound("a") == 2
+
+
 async def test_a_second_request_for_a_pod_that_is_being_bound():
     """It is refused, and the room of the first stays taken: no other group is let in for it."""
     world = World(clock=VirtualClock())

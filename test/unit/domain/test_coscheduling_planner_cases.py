@@ -206,3 +206,69 @@ def test_preemption_refuses_groups_in_place_of_deleting_their_pods(victims, kept
     nodes, actions = planner.preempt(victims, 1.0)
     assert nodes == kept
     assert [action.uid for action in actions] == refused
+
+
+def test_members_that_come_without_a_gate_wait_for_the_others():
+    """Their binds are held while the group grows, not refused: the last one releases all."""
+    planner = GangPlanner()
+    for at, uid in enumerate(("a1", "a2")):
+        planner.seen(seen(uid, "a", minimum=3, gated=False), float(at))
+        assert planner.bind_asked(at, uid, float(at)) == []
+    planner.seen(seen("a3", "a", minimum=3, gated=False), 2.0)
+    actions = planner.bind_asked(3, "a3", 2.1)
+    assert short(actions) == [("Bind", "a1"), ("Bind", "a2"), ("Bind", "a3")]
+
+
+def test_a_group_that_stops_growing_gives_its_room_back():
+    """After a short while without a new member; then binds are refused until one comes."""
+    planner = GangPlanner(Limits(gather_s=3))
+    planner.seen(seen("a1", "a", minimum=3, gated=False), 0.0)
+    planner.bind_asked(1, "a1", 1.0)
+    planner.seen(seen("a2", "a", minimum=3, gated=False), 2.0)
+    assert planner.next_wake(2.0) == 5.0
+    assert planner.tick(4.9) == []
+    refused = [Refuse(1, "a1", "ns/a has 2 of 3 pods")]
+    assert planner.tick(5.0) == refused
+    assert planner.bind_asked(2, "a2", 6.0) == [Refuse(2, "a2", "ns/a has 2 of 3 pods")]
+    planner.seen(seen("a3", "a", minimum=3, gated=False), 7.0)
+    assert planner.bind_asked(3, "a1", 7.0) == []
+
+
+def test_a_group_does_not_gather_for_ever():
+    """However new pods trickle in, the group's timeout ends it, and then it has to be complete."""
+    planner = GangPlanner(Limits(gather_s=3, permit_s=10, permit_per_pod_s=0))
+    planner.seen(seen("a0", "a", minimum=100, gated=False), 0.0)
+    assert planner.bind_asked(1, "a0", 0.0) == []
+    for at in range(1, 10):
+        planner.seen(seen(f"a{at}", "a", minimum=100, gated=False), float(at))
+    assert short(planner.tick(10.0)) == [("Refuse", "a0")]
+    planner.seen(seen("a10", "a", minimum=100, gated=False), 12.0)
+    assert short(planner.bind_asked(2, "a10", 12.0)) == [("Refuse", "a10")]
+
+
+def test_a_group_that_loses_a_member_while_it_gathers_gives_up():
+    """It will not be complete: those who made its pods have changed their mind."""
+    planner = GangPlanner()
+    for uid in ("a1", "a2"):
+        planner.seen(seen(uid, "a", minimum=3, gated=False), 0.0)
+    planner.bind_asked(1, "a1", 0.1)
+    assert short(planner.gone("a2", 0.2)) == [("Refuse", "a1")]
+
+
+def test_nobody_waits_while_groups_get_on():
+    """Those that come and find nodes wait for nobody; gated and refused ones do."""
+    planner = GangPlanner()
+    assert planner.nobody_waits()
+    for uid in ("a1", "a2"):
+        planner.seen(seen(uid, "a", minimum=2, gated=False), 0.0)
+    planner.bind_asked(1, "a1", 0.1)
+    assert planner.nobody_waits()
+    assert planner.wanting() == [(PodGroupKey("ns", "a"), 1)]
+    planner.unschedulable("a2", 0.2)
+    assert not planner.nobody_waits()
+    for uid in ("a1", "a2"):
+        planner.gone(uid, 0.3)
+    assert planner.nobody_waits()
+    for uid in ("b1", "b2", "c1", "c2"):  # c has to wait until b has settled
+        planner.seen(seen(uid, uid[0], minimum=2), 1.0)
+    assert not planner.nobody_waits()

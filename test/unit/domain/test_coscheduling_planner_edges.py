@@ -309,12 +309,12 @@ def test_a_pod_that_has_got_a_node_elsewhere_is_bound():
 
 
 def test_a_pod_that_somebody_else_lifts():
-    """It is no longer behind the gate; a group that is too small is refused."""
+    """It is no longer behind the gate; a group that is and stays too small is refused."""
     planner = GangPlanner()
     shown(planner, "a1")
     shown(planner, "a1", gated=False)
     assert planner.states() == {"a1": PodState.LIFTED}
-    assert planner.bind_asked(1, "a1", 0.0) == [Refuse(1, "a1", "ns/a has 1 of 2 pods")]
+    assert planner.bind_asked(1, "a1", 9.0) == [Refuse(1, "a1", "ns/a has 1 of 2 pods")]
 
 
 def test_a_gate_that_failed_after_the_pod_was_tried_is_off():

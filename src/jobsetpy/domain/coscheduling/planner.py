@@ -11,6 +11,8 @@ requests, writes to the API server, and calls :meth:`GangPlanner.tick` by :meth:
   again and again gives its place to others, since it may never fit; of such there is a bound too.
 * **A group is bound as a whole or not at all**: binds are held until there are enough of them.
   When that cannot become true, all are refused, and the scheduler gives up their reservations.
+* **Members that come without a gate wait for the others**: their binds are held while the group
+  grows, since nobody refused them before.
 * **A group for which there is no room stays gated**, if it is known how much room there is.
 * **A group that has waited for long gets the room that becomes free**: groups behind it in the
   queue stay gated meanwhile. So none is overtaken for ever by smaller ones.
@@ -119,6 +121,7 @@ class GangPlanner:
             known = self._pods[uid] = TrackedPod(uid, pod.name, group, kind, state)
             group.pods[state][uid] = known
             group.add_kind(kind)
+            group.gathers_until = now + self._limits.gather_s
         else:
             if known.kind != kind:
                 known.group.add_kind(kind)
@@ -208,7 +211,7 @@ class GangPlanner:
         if group.not_before > now and not group.complete:
             self._move(pod, PodState.LIFTED)
             self._out.append(Refuse(ticket, uid, f"{group.key} backs off"))
-        elif not plugin.pre_filter(info, group.size) and not group.complete:
+        elif not self._large_soon(group, now) and not group.complete:
             self._move(pod, PodState.LIFTED)
             why = f"{group.key} has {group.size} of {info.min_available} pods"
             self._out.append(Refuse(ticket, uid, why))
@@ -223,6 +226,9 @@ class GangPlanner:
             pod.ticket = ticket
             self._tickets[ticket] = pod
             self._move(pod, PodState.WAITING)
+            if not group.begun:
+                group.begun = True
+                self._observer.lifted(info, 0)
             if permitted:
                 self._release(group)
             elif group.deadline is None:
@@ -303,6 +309,9 @@ class GangPlanner:
 
     def tick(self, now: float) -> list[Action]:
         """Time has passed."""
+        for group in [g for g in self._holding.values() if g.gathering and g.gathers_until <= now]:
+            group.gathering = False
+            self._review(group)
         late = [g for g in self._holding.values() if g.deadline is not None and g.deadline <= now]
         turn = self._turn
         if turn is not None and self._turn_ends <= now and turn not in late:
@@ -321,6 +330,7 @@ class GangPlanner:
     def next_wake(self, now: float) -> float | None:
         """When :meth:`tick` is due; ``None`` if nothing waits for time to pass."""
         moments = [g.deadline for g in self._holding.values() if g.deadline is not None]
+        moments += [g.gathers_until for g in self._holding.values() if g.gathering]
         if self._turn is not None:
             moments.append(self._turn_ends)
         if self._reserved_for is not None:
@@ -355,6 +365,24 @@ class GangPlanner:
             for state, members in group.pods.items():
                 pods[state.value] += len(members)
         return Census(groups, pods, tuple(incomplete))
+
+    def nobody_waits(self) -> bool:
+        """Whether no group has to wait for its turn or for room; O(groups that are not complete).
+
+        Groups that get on without having been refused do not count: they wait for nobody.
+        """
+        if self._turn is not None or self._reserved_for is not None:
+            return False
+        if any(not group.complete for group in self._ready.values()):
+            return False
+        return not any(
+            group.failures or group.pods[PodState.UNSCHEDULABLE] for group in self._flying.values()
+        )
+
+    def wanting(self) -> list[tuple[PodGroupKey, int]]:
+        """Groups on their way, and for how many more of its pods each needs room."""
+        missing = ((group.key, self._missing(group)) for group in self._flying.values())
+        return [(key, number) for key, number in missing if number > 0]
 
     def disagreements(self, key: PodGroupKey) -> list[str]:
         """In what a group's pods differ that should be the same for all of them; for people."""
@@ -401,6 +429,7 @@ class GangPlanner:
         group.unsettled.discard(pod.uid)
         group.promised.discard(pod.uid)
         group.remove_kind(pod.kind)
+        group.gathering = False
         if group.kinds:
             self._review(group)
             return
@@ -462,10 +491,11 @@ class GangPlanner:
         """Bring everything that depends on the counts of a group, which has pods, up to date."""
         info = group.info()
         large = plugin.pre_filter(info, group.size)
+        group.gathering = group.gathering and not large
         if group.waiting:
             if group.running + group.waiting >= info.min_available:
                 self._release(group)  # the minimum was lowered, or a bind was seen
-            elif not large:
+            elif not large and not group.gathering:
                 why = f"{group.key} has {group.size} of {info.min_available} pods"
                 self._observer.rejected(info, Cause.TOO_SMALL, why, group.waiting)
                 for pod in list(group.pods[PodState.WAITING].values()):
@@ -473,6 +503,7 @@ class GangPlanner:
         complete = group.complete
         if complete:
             group.failures, group.timeouts, group.not_before = 0, 0, 0.0
+            group.begun = False
         if self._turn is group and not group.in_flight:
             self._turn = None
         if not group.waiting or complete:
@@ -492,6 +523,16 @@ class GangPlanner:
             group.reservations = 0
             if self._reserved_for is group:
                 self._reserved_for, self._may_lift = None, True
+
+    def _large_soon(self, group: TrackedGang, now: float) -> bool:
+        """Whether a group has enough pods, or may have when those that are being created are seen.
+
+        That is so as long as new ones come. One that was refused before has had that time.
+        """
+        if plugin.pre_filter(group.info(), group.size):
+            return True
+        group.gathering = group.gathers_until > now and not group.failures
+        return group.gathering
 
     # -- turns --------------------------------------------------------------------------------
 
@@ -632,6 +673,7 @@ class GangPlanner:
     def _lift(self, group: TrackedGang, now: float) -> None:
         limits = self._limits
         gated = list(group.pods[PodState.GATED].values())
+        group.begun = True
         self._observer.lifted(group.info(), len(gated))
         for pod in gated:
             self._move(pod, PodState.LIFTED)

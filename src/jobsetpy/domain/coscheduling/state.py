@@ -97,6 +97,8 @@ class Limits:
             each pod it needs, at most ``longest_permit_s``.
         permit_per_pod_s, longest_permit_s: see there. The scheduler has to wait longer than the
             longest for an answer.
+        gather_s: binds of a group that has yet too few pods are held as long as new ones come, each
+            within this time; 0 refuses them.
         first_backoff_s: binds of a group that was refused are refused for this time, then for twice
             as long each time, at most ``longest_backoff_s``.
         longest_backoff_s: see there.
@@ -113,6 +115,7 @@ class Limits:
     permit_s: float = plugin.SHORTEST_TIMEOUT_S
     permit_per_pod_s: float = plugin.TIMEOUT_PER_POD_S
     longest_permit_s: float = plugin.LONGEST_TIMEOUT_S
+    gather_s: float = 3.0
     first_backoff_s: float = 1.0
     longest_backoff_s: float = 10.0
     reserve_after_s: float = 60.0
@@ -137,7 +140,7 @@ class Observer(Protocol):
     """Is told of each decision about a group as it is taken. Changes nothing of the planner."""
 
     def lifted(self, group: PodGroupInfo, pods: int) -> None:
-        """Gates of so many of its pods are to be taken off."""
+        """Gates of so many of its pods are to be taken off; 0: it has come without gates."""
         ...
 
     def released(self, group: PodGroupInfo, pods: int) -> None:
@@ -215,6 +218,9 @@ class TrackedGang:
         self.promised: set[str] = set()
         self.settle_by = 0.0
         self.deadline: float | None = None
+        self.begun = False
+        self.gathering = False
+        self.gathers_until = 0.0
         self.failures = 0
         self.timeouts = 0
         self.not_before = 0.0
