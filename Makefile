@@ -12,6 +12,7 @@ ARGS ?=
 GET := $(BIN)/python hack/cluster binaries
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler
 TOOLS := kubectl helm promtool
+CLIENTS := kueue
 # Hashes and no addresses: uv writes those of packages' sources only when asked to.
 PIN := --generate-hashes --no-header --no-annotate --python-version 3.11 --universal
 
@@ -74,17 +75,22 @@ helm-lint: $(STAMP) ## Look the Helm chart over
 
 .PHONY: unit
 unit: $(STAMP) ## Tests that need no cluster
-	@$(PYTEST) -m "not cluster and not node" $(ARGS)
+	@$(PYTEST) -m "not cluster and not node and not clients" $(ARGS)
 
 .PHONY: integration
 integration: $(STAMP) ## Tests against a real control plane
 	@$(GET) $(CONTROL_PLANE) $(TOOLS)
-	@$(PYTEST) -m "cluster and not node" $(ARGS)
+	@$(PYTEST) -m "cluster and not node and not clients" $(ARGS)
 
 .PHONY: e2e
 e2e: $(STAMP) ## Tests with real pods on a real node (Linux, root)
 	@$(GET) $(CONTROL_PLANE) kubelet coredns kubectl helm
-	@$(PYTEST) -m node $(ARGS)
+	@$(PYTEST) -m "node and not clients" $(ARGS)
+
+.PHONY: test-clients
+test-clients: $(STAMP) ## Tests with Kueue and other projects' clients (`make test` has them where inputs changed)
+	@$(GET) $(CONTROL_PLANE) kubelet coredns kubectl $(CLIENTS)
+	@$(BIN)/python hack/client_tests.py $(ARGS)
 
 .PHONY: test
 test: lint verify binaries ## Everything: lint, types, unit, integration and end-to-end tests

@@ -2,7 +2,8 @@
 
 Tests with a node and those of faults wait for kubelets, back-offs and time-outs most of the time.
 Those with a control plane are shown as they go; the others are shown when they are done. Those that
-need no cluster use the time that is left, with lower priority. Arguments go to all of them.
+need no cluster use the time that is left, with lower priority. Arguments go to all of them. Those
+with other projects' clients come last, if anything changed that they depend on (`client_tests`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
+from hack import client_tests
+
 
 class Tests(NamedTuple):
     """Some of the tests: what they are called, their marks, and how much they give way."""
@@ -25,11 +28,11 @@ class Tests(NamedTuple):
     nice: int = 0
 
 
-SHOWN = Tests("with a control plane", "cluster and not (node or faults)")
+SHOWN = Tests("with a control plane", "cluster and not (node or faults or clients)")
 BEHIND = (
-    Tests("with a node", "node"),
-    Tests("of faults", "faults and not node"),
-    Tests("without a cluster", "not (cluster or node or faults)", nice=5),
+    Tests("with a node", "node and not clients"),
+    Tests("of faults", "faults and not (node or clients)"),
+    Tests("without a cluster", "not (cluster or node or faults or clients)", nice=5),
 )
 NO_TESTS = 5  # pytest's exit code where arguments select none
 WAIT_AFTER_INTERRUPT_S = 60.0
@@ -81,6 +84,15 @@ def in_background(tests: Tests, argv: Sequence[str]) -> Iterator[Behind]:
             running.end()
 
 
+def with_clients(argv: Sequence[str]) -> int:
+    """Tests with other projects' clients, or the reason why not; their exit code."""
+    if reason := client_tests.why_not():
+        print(f"== tests with other projects' clients {reason}", flush=True)
+        return NO_TESTS
+    print("== tests with other projects' clients", flush=True)
+    return client_tests.run(argv)
+
+
 def main(argv: Sequence[str]) -> int:
     """Run them; the exit code is that of the first that failed."""
     begin = time.monotonic()
@@ -92,6 +104,7 @@ def main(argv: Sequence[str]) -> int:
         codes = [subprocess.run(command(SHOWN, argv), check=False).returncode]
         print(f"== done by {time.monotonic() - begin:.0f} s", flush=True)
         codes += [each.show(begin) for each in behind]
+    codes.append(with_clients(argv))
     print(f"== all tests took {time.monotonic() - begin:.0f} s", flush=True)
     ran = [code for code in codes if code != NO_TESTS]
     return next((code for code in ran if code), 0) if ran else NO_TESTS

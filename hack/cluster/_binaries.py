@@ -12,7 +12,7 @@ from . import _build, _state
 from ._download import UnreachableError, download
 from ._errors import ClusterError
 from ._progress import Progress
-from ._versions import KUBERNETES_PARTS, Release
+from ._versions import CLIENTS, KUBERNETES_PARTS, Release
 
 ASSETS = "KUBEBUILDER_ASSETS"
 
@@ -101,12 +101,14 @@ def _obtain(
         why = "JOBSETPY_NO_DOWNLOAD is set"
         if not os.environ.get("JOBSETPY_NO_DOWNLOAD"):
             try:
-                for name in list(missing):
+                for name in [name for name in missing if name not in CLIENTS]:
                     download(name, release, places[name], progress)
                     progress.step(f"downloaded {name}")
                     missing.remove(name)
             except UnreachableError as error:
                 why = str(error)
         if missing:
+            if set(missing) <= set(CLIENTS):
+                why = "these are published as images only"
             progress.note(f"no release files ({why}); building {', '.join(missing)}")
             _build.build(missing, release, places, cache, progress)

@@ -1,8 +1,9 @@
 """Builds the programs from their Go modules: minutes the first time, but no release files needed.
 
 ``gomod/`` holds go.mod and go.sum for the pinned releases, so Go verifies every module by its sum;
-so do the other ``gomod_*``, apart because CoreDNS, Helm and promtool want other versions of the
-same libraries; Helm's is made from the first, so that most of what it needs is compiled already.
+so do the other ``gomod_*``, apart because what they build wants other versions of the same
+libraries. Helm's and Kueue's are made from the first, so that most of what they need is compiled
+already.
 For other releases they are made anew; ``binaries --update-lock`` does that for the folder itself.
 """
 
@@ -30,6 +31,7 @@ from ._versions import (
     HELM,
     KUBERNETES,
     KUBERNETES_PARTS,
+    KUEUE,
     PROMETHEUS,
     Release,
 )
@@ -38,7 +40,13 @@ LOCK = Path(__file__).with_name("gomod")
 DNS_LOCK = Path(__file__).with_name("gomod_dns")
 HELM_LOCK = Path(__file__).with_name("gomod_helm")
 PROMTOOL_LOCK = Path(__file__).with_name("gomod_promtool")
-APART = {"coredns": DNS_LOCK, "helm": HELM_LOCK, "promtool": PROMTOOL_LOCK}
+KUEUE_LOCK = Path(__file__).with_name("gomod_kueue")
+APART = {
+    "coredns": DNS_LOCK,
+    "helm": HELM_LOCK,
+    "promtool": PROMTOOL_LOCK,
+    "kueue": KUEUE_LOCK,
+}
 PACKAGES = {
     "etcd": "go.etcd.io/etcd/server/v3",
     **{part: f"k8s.io/kubernetes/cmd/{part}" for part in KUBERNETES_PARTS},
@@ -46,7 +54,10 @@ PACKAGES = {
     "coredns": ".",
     "helm": "helm.sh/helm/v4/cmd/helm",
     "promtool": "github.com/prometheus/prometheus/cmd/promtool",
+    "kueue": "sigs.k8s.io/kueue/cmd/kueue",
 }
+MODULES = {"kueue": f"sigs.k8s.io/kueue@v{KUEUE}"}
+"""Whose files are read as well: definitions, roles, webhooks."""
 TAGS = {"promtool": "remove_all_sd"}  # what finds targets in clouds is most of its libraries
 BUILD_TIMEOUT_S = 3600.0
 STILL_S = 30.0
@@ -159,6 +170,8 @@ def ld_flags(part: str, release: Release) -> str:
         return f"-s -w -X helm.sh/helm/v4/internal/version.version=v{HELM}"
     if part == "promtool":
         return f"-s -w -X github.com/prometheus/common/version.Version={PROMETHEUS}"
+    if part == "kueue":
+        return f"-s -w -X sigs.k8s.io/kueue/pkg/version.GitVersion=v{KUEUE}"
     if part in ("etcd", "coredns"):
         return "-s -w"
     major, minor, _ = release.kubernetes.split(".", 2)
@@ -220,7 +233,18 @@ def _pin(go: Path, folder: Path, wanted: str, progress: Progress) -> None:
 
 def write_helm_lock(go: Path, folder: Path, progress: Progress) -> None:
     """Make Helm's go.mod and go.sum: the servers' versions, where Helm allows them."""
-    progress.begin("resolving Go modules of Helm")
+    _write_lock_beside(go, folder, "clusterhelm", f"helm.sh/helm/v4@v{HELM}", progress)
+
+
+def write_kueue_lock(go: Path, folder: Path, progress: Progress) -> None:
+    """Make Kueue's go.mod and go.sum: the servers' versions, where Kueue allows them."""
+    # Not all sums are in the public database; Kueue's own list is, as a part of its module.
+    shutil.copyfile(_download(go, MODULES["kueue"], folder, progress) / "go.sum", folder / "go.sum")
+    _write_lock_beside(go, folder, "clusterkueue", MODULES["kueue"], progress)
+
+
+def _write_lock_beside(go: Path, folder: Path, own: str, wanted: str, progress: Progress) -> None:
+    progress.begin(f"resolving Go modules of {wanted}")
     text = (LOCK / "go.mod").read_text()
     library = f"v0.{KUBERNETES.split('.', 1)[1]}"
     required = re.findall(r"^\t(\S+) (v\S+)", text, re.MULTILINE)
@@ -228,14 +252,33 @@ def write_helm_lock(go: Path, folder: Path, progress: Progress) -> None:
     kept = {name: library if name in staged else version for name, version in required}
     for name in ("k8s.io/kubernetes", "go.etcd.io/etcd/server/v3"):
         kept.pop(name)
-    kept["helm.sh/helm/v4"] = f"v{HELM}"
+    module, _, version = wanted.partition("@")
+    kept[module] = version
     lines = "".join(f"\t{name} {version}\n" for name, version in sorted(kept.items()))
-    (folder / "go.mod").write_text(
-        f"module clusterhelm\n\ngo {GO[0]}.{GO[1]}.0\n\nrequire (\n{lines})\n"
-    )
+    (folder / "go.mod").write_text(f"module {own}\n\ngo {GO[0]}.{GO[1]}.0\n\nrequire (\n{lines})\n")
     done = _go([str(go), "mod", "tidy"], folder, progress, "go.mod")
     if done.returncode:
         raise ClusterError(f"go mod tidy: {done.stderr.strip()[-1500:]}")
+
+
+def module_folder(part: str, cache: Path, progress: Progress) -> Path:
+    """Where the files of a program's module are: in Go's own cache, verified by their sum.
+
+    Raises:
+        ClusterError: they cannot be had.
+    """
+    go = find_go(cache, progress)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="module-") as place:
+        folder = Path(place) / part
+        shutil.copytree(APART[part], folder)
+        return _download(go, MODULES[part], folder, progress)
+
+
+def _download(go: Path, wanted: str, folder: Path, progress: Progress) -> Path:
+    done = _go([str(go), "mod", "download", "-json", wanted], folder, progress, wanted)
+    if done.returncode:
+        raise ClusterError(f"{wanted}: {done.stderr.strip()[-800:] or done.stdout[-800:]}")
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 def _go(

@@ -14,7 +14,7 @@ from hack.cluster._download import Sources, UnreachableError
 from hack.cluster._errors import ClusterError
 from hack.cluster._progress import Progress
 from hack.cluster._state import file_lock
-from hack.cluster._versions import COREDNS, HELM, KUBERNETES, PROMETHEUS, Release
+from hack.cluster._versions import COREDNS, HELM, KUBERNETES, KUEUE, PROMETHEUS, Release
 from support import patience
 
 RELEASE = Release(kubernetes="1.36.3", etcd="3.6.8")
@@ -67,6 +67,12 @@ def test_download_comes_before_build(ways, tmp_path):
         ("build", "kube-apiserver", "kubelet"),
     ]
     assert found == {part: cached(tmp_path, part) for part in wanted}
+
+
+def test_what_is_published_as_an_image_only_is_built(ways, tmp_path):
+    """Managers of other projects are not looked for among release files."""
+    Binaries.find(["kueue", "etcd"], Progress())
+    assert ways == [("download", "etcd"), ("build", "kueue")]
 
 
 def test_cache_is_enough(ways, tmp_path):
@@ -270,6 +276,9 @@ def test_lock_files_are_of_the_pinned_releases():
     release = "0.{}{:0>2}.{}".format(*PROMETHEUS.split("."))
     promtool = (_build.PROMTOOL_LOCK / "go.mod").read_text()
     assert f"github.com/prometheus/prometheus v{release}" in promtool
+    kueue = (_build.KUEUE_LOCK / "go.mod").read_text()
+    assert f"sigs.k8s.io/kueue v{KUEUE}" in kueue
+    assert f"k8s.io/client-go v0.{KUBERNETES.split('.', 1)[1]}" in kueue
     for part, package in _build.PACKAGES.items():
         lock = _build.APART.get(part, _build.LOCK)
         assert package == "." or f'_ "{package}"' in (lock / "tools.go").read_text()

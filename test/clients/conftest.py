@@ -1,0 +1,59 @@
+"""One cluster with a real node, our manager and other projects' managers on it, for this folder.
+
+Whatever a test makes, it makes in a namespace and with queues of its own: all share the cluster.
+"""
+
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from hack.cluster import Cluster
+from jobsetpy.client import connect
+from support import patience
+from support.client_images import client_image
+from support.install import CONFIG, install_manager
+from support.kubectl import Kubectl
+from support.kueue_install import install_kueue
+from support.scenario import build_images, manager_ready
+
+CLIENTS = ("kueue",)
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A control plane and a node, with images of all managers."""
+    with Cluster(
+        nodes=1,
+        dns=True,
+        images=[*build_images(), *map(client_image, CLIENTS)],
+        crds=[CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"],
+        # Nodes that the tests make have no kubelet to say that they are alive.
+        controller_manager_args=["--node-monitor-grace-period=3h"],
+        timeout_s=patience.scaled(180),
+    ) as running:
+        if running.is_existing:
+            pytest.skip("managers in images of their own, which an existing cluster has not")
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kubectl(cluster, tmp_path_factory):
+    """kubectl for the cluster."""
+    return Kubectl(Path(cluster.kubeconfig), tmp_path_factory.mktemp("kubectl"))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def client(cluster):
+    """An administrator's client, with our manager installed and ready."""
+    client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
+    await install_manager(client)
+    await manager_ready(client)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture(scope="session")
+def kueue(client, kubectl):
+    """Kueue, ready."""
+    install_kueue(kubectl)

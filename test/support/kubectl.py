@@ -1,0 +1,60 @@
+"""kubectl, for what other projects ship as kustomizations."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hack.cluster._binaries import Binaries
+from hack.cluster._progress import Shown
+from support import patience
+
+LIMIT_S = 120.0
+
+
+class Kubectl:
+    """kubectl for the cluster of a kubeconfig.
+
+    Args:
+        kubeconfig: which cluster.
+        home: a folder for what it keeps about the cluster.
+    """
+
+    def __init__(self, kubeconfig: str | Path, home: Path) -> None:
+        self._program = str(Binaries.find(["kubectl"], Shown())["kubectl"])
+        self._env = {"KUBECONFIG": str(kubeconfig), "HOME": str(home), "PATH": "/usr/bin:/bin"}
+
+    def __call__(self, *words: str, documents: list[dict[str, Any]] | None = None) -> str:
+        """Run it; what it prints.
+
+        Args:
+            words: what it is told.
+            documents: objects for ``-f -``.
+
+        Raises:
+            AssertionError: it complains.
+        """
+        done = subprocess.run(
+            [self._program, *words],
+            env=self._env,
+            input=None if documents is None else yaml.safe_dump_all(documents),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=patience.scaled(LIMIT_S),
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(words)}:\n{done.stderr[-3000:]}"
+        return done.stdout
+
+    def rendered(self, folder: Path) -> list[dict[str, Any]]:
+        """The objects of a kustomization."""
+        text = self("kustomize", str(folder))
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return [each for each in yaml.load_all(text, loader) if each]
+
+    def apply(self, documents: list[dict[str, Any]]) -> None:
+        """Server-side apply, as is needed for large definitions."""
+        self("apply", "--server-side", "--force-conflicts", "-f", "-", documents=documents)
