@@ -1,0 +1,107 @@
+"""A JobSet with the Go project's agents, upgraded in place on a real API server.
+
+The manager is a process of its own; the test plays the kubelet and carries out what agents decide.
+"""
+
+import pytest
+
+from jobsetpy.api._wire import to_json
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import ChildPod, JobSet
+from support import patience
+from support.account import manager_kubeconfig
+from support.attempt_agent import AttemptAgent, Step
+from support.manager_process import ManagerProcess
+from support.objects import in_place_jobset
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+class Group:
+    """The pods of the JobSet and their agents, by name of the pod."""
+
+    def __init__(self, client, namespace):
+        self.client, self.namespace = client, namespace
+        self.agents = {}
+        self.restarted = []
+
+    async def jobset(self):
+        return await self.client.get(JobSet, self.namespace, "life")
+
+    async def pods(self):
+        """Names and UIDs of the pods."""
+        page = await self.client.list_page(Pod, self.namespace)
+        return {pod.metadata.name: pod.metadata.uid for pod in page.items}
+
+    async def report(self, name):
+        """As its agent does, by server-side apply of this one annotation."""
+        body = {"metadata": {"annotations": self.agents[name].annotations}}
+        owner = "in-place-restart-agent"
+        await self.client.apply(ChildPod, self.namespace, name, body, owner=owner)
+
+    async def until_all_run(self, attempt):
+        """Carry out what agents decide until the workers of all run at an attempt."""
+
+        async def done():
+            jobset = to_json(await self.jobset())
+            for name, agent in list(self.agents.items()):
+                step = agent.hear(jobset)
+                if step is Step.REPORT:
+                    await self.report(name)
+                elif step is Step.EXIT:
+                    self.restart(name)
+            return {(attempt, True)} == {(a.attempt, a.lifted) for a in self.agents.values()}
+
+        await patience.eventually(done, 20, poll_s=0.05)
+
+    def restart(self, name):
+        """The kubelet restarts the pod's containers."""
+        self.restarted.append(name)
+        self.agents[name] = AttemptAgent()
+
+
+async def test_an_upgrade_ends_no_worker(cluster, client, namespace, tmp_path):
+    """Stored attempts go on as epochs; the next failure restarts the group, once, in place."""
+    own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
+    manager = ManagerProcess(own, tmp_path / "manager.log")
+    group = Group(client, namespace)
+    await client.create(JobSet, namespace, in_place_jobset("life", jobs=2, pods=2, max_restarts=3))
+    await manager.start()
+    try:
+
+        async def there():
+            return len(await group.pods()) == 4
+
+        await patience.eventually(there, 30, poll_s=0.1)
+        await manager.stop()
+
+        # So the Go project's controller leaves it, after two restarts.
+        for name in await group.pods():
+            agent = group.agents[name] = AttemptAgent()
+            agent.attempt, agent.lifted = 2, True
+            await group.report(name)
+        stored = {"currentInPlaceRestartAttempt": 2, "previousInPlaceRestartAttempt": 1}
+        await client.merge_patch(
+            JobSet, namespace, "life", {"status": stored}, subresource="status"
+        )
+        pods = await group.pods()
+
+        await manager.start()
+
+        async def taken_over():
+            return (await group.jobset()).status.synced_epoch == 3
+
+        await patience.eventually(taken_over, 20, poll_s=0.05)
+        await group.until_all_run(2)
+        assert [] == group.restarted
+
+        group.restart(next(iter(pods)))
+        await group.until_all_run(3)
+        assert sorted(pods) == sorted(group.restarted)
+        assert pods == await group.pods()
+        status = (await group.jobset()).status
+        assert (4, 3) == (status.synced_epoch, status.deprecated_epoch)
+        assert 3 == status.in_place_restart.restarts
+        assert not status.terminal_state
+    finally:
+        await manager.stop()
