@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsetpy.domain.coscheduling.capacity import Capacity, NodeRoom, Shape, Taint, Toleration
+from jobsetpy.domain.coscheduling.capacity import Capacity, Shape
+from jobsetpy.domain.coscheduling.node_rules import (
+    NodeRoom,
+    Placement,
+    Requirement,
+    Taint,
+    Term,
+    Toleration,
+)
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
 
 KEY = PodGroupKey("ns", "g")
@@ -15,21 +23,21 @@ nodes = st.builds(
     lambda cpu, memory, labels, kept: NodeRoom({"cpu": cpu, "memory": memory}, labels, kept),
     st.integers(0, 6),
     st.integers(0, 6),
-    st.sampled_from([{}, {"pool": "a"}]),
+    st.sampled_from([{}, {"pool": "a"}, {"pool": "b"}]),
     taints,
 )
 shapes = st.builds(
-    lambda cpu, memory, selector, tolerations, priority, preempts: Shape(
+    lambda cpu, memory, selector, tolerations, terms, priority, preempts: Shape(
         tuple((name, n) for name, n in (("cpu", cpu), ("memory", memory)) if n),
-        selector,
-        tolerations,
+        Placement(selector, tolerations, terms),
         priority,
         preempts,
     ),
     st.integers(1, 3),
     st.integers(0, 3),
-    st.sampled_from([(), (("pool", "a"),)]),
+    st.sampled_from([(), (("pool", "a"),), (("pool", "b"),)]),
     st.sampled_from([(), (Toleration("t", "Exists"),)]),
+    st.sampled_from([None, None, (Term((Requirement("pool", "NotIn", ("a",)),)),), (Term(),)]),
     st.integers(0, 1),
     st.booleans(),
 )
@@ -41,7 +49,7 @@ def place(rooms, pods):
         return True
     pod, *rest = pods
     for node, free in rooms:
-        if node.admits(pod) and all(free.get(name, 0) >= n for name, n in pod.requests):
+        if node.admits(pod.placement) and all(free.get(name, 0) >= n for name, n in pod.requests):
             for name, n in pod.requests:
                 free[name] -= n
             if place(rooms, rest):
@@ -118,3 +126,66 @@ def test_the_account_is_what_counting_anew_gives(happened, wanted):
         anew.pod(uid, shape, node=name or reserved.get(uid, ""), group=KEY)
     for count in range(5):
         assert capacity.fits(KEY, count) == anew.fits(KEY, count)
+
+
+@settings(max_examples=60)
+@given(events, st.integers(1, 3), st.integers(1, 3))
+def test_what_is_counted_in_steps_is_the_same(happened, wanted, steps):
+    """However few nodes are looked at at a time, and whatever changes meanwhile."""
+    slow, quick = Capacity(steps), Capacity()
+    for what, pod, node, shape, room in happened:
+        for capacity in (slow, quick):
+            tell(capacity, what, f"p{pod}", f"n{node}", shape, room)
+        for _ in range(steps):
+            assert slow.fits(KEY, wanted) in {None, quick.fits(KEY, wanted)}
+            slow.work()
+    while slow.work():
+        pass
+    for question in ("fits", "ever_fits"):
+        expected = getattr(quick, question)(KEY, wanted)
+        for _ in range(200):
+            answer = getattr(slow, question)(KEY, wanted)
+            if answer is not None:
+                break
+            slow.work()
+        assert answer == expected
+
+
+def tell(capacity, what, uid, name, shape, room):
+    """One event."""
+    match what:
+        case "pod":
+            capacity.pod(uid, shape, node="", group=KEY)
+        case "bind":
+            capacity.pod(uid, shape, node=name, group=KEY)
+        case "gone":
+            capacity.gone(uid)
+        case "reserve":
+            capacity.reserve(uid, name)
+        case "release":
+            capacity.release(uid)
+        case "node":
+            capacity.node(name, room)
+        case "lost" if name in capacity._nodes and capacity._nodes[name].room is not None:
+            capacity.node(name, None)
+
+
+@settings(max_examples=100)
+@given(events, shapes, st.integers(1, 3))
+def test_what_if_others_gave_up_their_room_is_what_comes_if_they_do(happened, shape, wanted):
+    """For pods that are alike: the same answer as after they have."""
+    capacity, other = Capacity(), PodGroupKey("ns", "other")
+    held = []
+    for what, pod, node, each, room in happened:
+        tell(capacity, what, f"p{pod}", f"n{node}", each, room)
+        capacity.pod(f"o{pod}", each, node="", group=other)
+        if what == "reserve":
+            capacity.reserve(f"o{pod}", f"n{node}")
+            held.append(f"o{pod}")
+    for pod in range(4):
+        capacity.gone(f"p{pod}")
+        capacity.pod(f"w{pod}", shape, node="", group=KEY)
+    would = capacity.fits_without(KEY, wanted, [other])
+    for uid in held:
+        capacity.release(uid)
+    assert would == capacity.fits(KEY, wanted)

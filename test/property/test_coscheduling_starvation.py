@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobsetpy.domain.coscheduling.capacity import MILLI, Capacity, NodeRoom, Shape
+from jobsetpy.domain.coscheduling.capacity import Capacity, Shape
+from jobsetpy.domain.coscheduling.node_rules import NodeRoom, Placement
 from jobsetpy.domain.coscheduling.planner import GangPlanner
 from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
+from jobsetpy.domain.coscheduling.requests import MILLI
 from jobsetpy.domain.coscheduling.state import Bind, Lift, Limits, Refuse, SeenPod
 
 RUNS_S = 12
@@ -47,7 +49,8 @@ class Life:
         uids = [f"{name}/{at}" for at in range(pods)]
         self.unbound[group], self.members[group] = set(uids), uids
         selector = (("pool", pool),) if pool else ()
-        shape = Shape((("cpu", cpu * MILLI),), selector, priority=priority, preempts=False)
+        requests = (("cpu", cpu * MILLI),)
+        shape = Shape(requests, Placement(selector), priority=priority, preempts=False)
         for uid in uids:
             member = Member(uid=uid, created=float(self.now), min_available=pods, priority=priority)
             self.pods[uid] = (group, cpu, pool)

@@ -6,26 +6,32 @@ held pods, which no object in the API server shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from jobsetpy import runtime as rt
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.meta import ResourceInfo, resource
-from jobsetpy.coscheduler._pods import GroupPod, GroupPodSpec, attempt_of
-from jobsetpy.domain.coscheduling.capacity import (
+from jobsetpy.coscheduler._pods import (
+    GroupAffinity,
+    GroupNodeRequirement,
+    GroupPod,
+    GroupPodSpec,
+    attempt_of,
+)
+from jobsetpy.domain.coscheduling.capacity import Capacity, Shape
+from jobsetpy.domain.coscheduling.node_rules import (
     UNSCHEDULABLE_TAINT,
-    Amounts,
-    Capacity,
     NodeRoom,
-    Shape,
+    Placement,
+    Requirement,
     Taint,
+    Term,
     Toleration,
-    amounts,
-    pod_requests,
 )
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
+from jobsetpy.domain.coscheduling.requests import Amounts, amounts, pod_requests
 from jobsetpy.informers import Registration
 
 
@@ -75,6 +81,10 @@ class CapacityNode:
     status: NodeStatus = NodeStatus()
 
 
+STEPS: Final = 1500
+"""So many nodes are looked at at a time: some milliseconds."""
+
+
 class CapacityTracker:
     """Tracks the free capacity of all nodes; a :class:`~jobsetpy.domain.coscheduling.state.Room`.
 
@@ -83,7 +93,7 @@ class CapacityTracker:
     """
 
     def __init__(self, grew: Callable[[], None]) -> None:
-        self._capacity = Capacity()
+        self._capacity = Capacity(STEPS)
         self._grew = grew
         self._told = (0, 0)
         self._growth = 0
@@ -92,13 +102,28 @@ class CapacityTracker:
         """Follow the nodes of an informer that is synced."""
         return nodes.add_handler(self)
 
-    def fits(self, group: PodGroupKey, wanted: int) -> bool:
+    @property
+    def pending(self) -> bool:
+        """See ``Capacity``."""
+        return self._capacity.pending
+
+    def work(self) -> bool:
+        """See ``Capacity``; to be called again and again while it says that there is more."""
+        return self._capacity.work()
+
+    def fits(self, group: PodGroupKey, wanted: int) -> bool | None:
         """See ``Room``."""
         return self._capacity.fits(group, wanted)
 
-    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool:
+    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool | None:
         """See ``Room``."""
         return self._capacity.ever_fits(group, wanted)
+
+    def fits_without(
+        self, group: PodGroupKey, wanted: int, others: Iterable[PodGroupKey]
+    ) -> bool | None:
+        """See ``Room``."""
+        return self._capacity.fits_without(group, wanted, others)
 
     def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
         """See ``Room``."""
@@ -171,7 +196,8 @@ def node_room(node: CapacityNode) -> NodeRoom:
     taints = [Taint(each.key, each.value, each.effect) for each in node.spec.taints]
     if node.spec.unschedulable:
         taints.append(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"))
-    return NodeRoom(amounts(node.status.allocatable), node.metadata.labels, tuple(taints))
+    meta = node.metadata
+    return NodeRoom(amounts(node.status.allocatable), meta.labels, tuple(taints), meta.name)
 
 
 def shape_of(spec: GroupPodSpec) -> Shape:
@@ -189,12 +215,32 @@ def shape_of(spec: GroupPodSpec) -> Shape:
         ),
         _pairs(spec.node_selector),
         tuple((each.key, each.operator, each.value, each.effect) for each in tolerations),
+        _terms(spec.affinity),
         spec.priority or 0,
         spec.preemption_policy != "Never",
     )
 
 
 Pairs = tuple[tuple[str, str], ...]
+
+
+RawRequirements = tuple[tuple[str, str, tuple[str, ...]], ...]
+RawTerms = tuple[tuple[RawRequirements, RawRequirements], ...]
+
+
+def _terms(affinity: GroupAffinity | None) -> RawTerms | None:
+    node = None if affinity is None else affinity.node_affinity
+    required = None if node is None else node.required
+    if required is None:
+        return None
+    return tuple(
+        (_raw(term.match_expressions), _raw(term.match_fields))
+        for term in required.node_selector_terms
+    )
+
+
+def _raw(requirements: tuple[GroupNodeRequirement, ...]) -> RawRequirements:
+    return tuple((each.key, each.operator, each.values) for each in requirements)
 
 
 def _pairs(mapping: Mapping[str, str] | None) -> Pairs:
@@ -221,9 +267,23 @@ def _shape(
     requests: Amounts,
     selector: Pairs,
     tolerations: tuple[tuple[str, str, str, str], ...],
+    terms: RawTerms | None,
     priority: int,
     preempts: bool,
 ) -> Shape:
-    return Shape(
-        requests, selector, tuple(Toleration(*each) for each in tolerations), priority, preempts
+    return Shape(requests, _placement(selector, tolerations, terms), priority, preempts)
+
+
+@lru_cache(maxsize=4096)
+def _placement(
+    selector: Pairs, tolerations: tuple[tuple[str, str, str, str], ...], terms: RawTerms | None
+) -> Placement:
+    return Placement(
+        selector,
+        tuple(Toleration(*each) for each in tolerations),
+        None
+        if terms is None
+        else tuple(
+            Term(*(tuple(Requirement(*each) for each in raw) for raw in term)) for term in terms
+        ),
     )

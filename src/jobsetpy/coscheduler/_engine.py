@@ -315,8 +315,20 @@ class Engine:
                     wake = self._planner.next_wake(self._now())
                 if self._grew_at is not None:
                     wake = self._check_capacity(self._grew_at, wake)
+                if self._work_on_capacity():
+                    await asyncio.sleep(0)
+                    continue
                 pause = 60.0 if wake is None else max(0.005, wake - self._now())
                 await aio.sleep_or(self._poked, pause)
+
+    def _work_on_capacity(self) -> bool:
+        """Count room for some milliseconds if that was asked for; whether there is more to do."""
+        if self._capacity is None:
+            return False
+        asked, more = self._capacity.pending, self._capacity.work()
+        if asked and not more:
+            self._act(self._planner.room_grew(self._now(), freed=False))
+        return more
 
     def _check_capacity(self, due: float, wake: float | None) -> float | None:
         """Report freed capacity to the planner if that is due; the time of the next wake-up."""

@@ -82,6 +82,46 @@ class GroupToleration:
 
 
 @wire
+class GroupNodeRequirement:
+    """What a label or field of a node has to be."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+@wire
+class GroupNodeTerm:
+    """Requirements that have to hold together."""
+
+    match_expressions: tuple[GroupNodeRequirement, ...] = ()
+    match_fields: tuple[GroupNodeRequirement, ...] = ()
+
+
+@wire
+class GroupNodeSelector:
+    """Terms of which one has to hold."""
+
+    node_selector_terms: tuple[GroupNodeTerm, ...] = ()
+
+
+@wire
+class GroupNodeAffinity:
+    """Which nodes a pod has to be on; what it would only prefer is not read."""
+
+    required: GroupNodeSelector | None = field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+@wire
+class GroupAffinity:
+    """Affinity to nodes; that to pods is the scheduler's."""
+
+    node_affinity: GroupNodeAffinity | None = None
+
+
+@wire
 class GroupPodSpec:
     """Fields that scheduling reads and sets."""
 
@@ -94,6 +134,7 @@ class GroupPodSpec:
     resources: Asked | None = None
     overhead: Mapping[str, str] | None = None
     node_selector: Mapping[str, str] | None = None
+    affinity: GroupAffinity | None = None
     tolerations: tuple[GroupToleration, ...] = ()
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.domain.coscheduling.capacity import (
+from jobsetpy.domain.coscheduling.capacity import Capacity, Shape
+from jobsetpy.domain.coscheduling.node_rules import (
     UNSCHEDULABLE_TAINT,
-    Capacity,
     NodeRoom,
-    Shape,
+    Placement,
+    Requirement,
     Taint,
+    Term,
     Toleration,
-    amounts,
-    milli,
-    pod_requests,
 )
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
+from jobsetpy.domain.coscheduling.requests import amounts, milli, pod_requests
 
 KEY = PodGroupKey("ns", "g")
 CPU = Shape((("cpu", 1000),))
@@ -152,18 +152,18 @@ def test_room_of_lower_priorities_can_be_had(priority, preempts, fits):
 
 
 @pytest.mark.parametrize(
-    ("node", "shape", "fits"),
+    ("node", "placement", "fits"),
     [
-        (room(1), Shape((), selector=(("pool", "a"),)), False),
-        (room(1, labels={"pool": "a"}), Shape((), selector=(("pool", "a"),)), True),
-        (room(1, taints=(Taint("t", "v", "NoSchedule"),)), Shape(()), False),
-        (room(1, taints=(Taint("t", "v", "PreferNoSchedule"),)), Shape(()), True),
-        (room(1, taints=(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"),)), Shape(()), False),
+        (room(1), Placement((("pool", "a"),)), False),
+        (room(1, labels={"pool": "a"}), Placement((("pool", "a"),)), True),
+        (room(1, taints=(Taint("t", "v", "NoSchedule"),)), Placement(), False),
+        (room(1, taints=(Taint("t", "v", "PreferNoSchedule"),)), Placement(), True),
+        (room(1, taints=(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"),)), Placement(), False),
     ],
 )
-def test_labels_and_taints_keep_pods_away(node, shape, fits):
+def test_labels_and_taints_keep_pods_away(node, placement, fits):
     """As the scheduler's filters of the same names do."""
-    pod = Shape((("cpu", 1000),), shape.selector, shape.tolerations)
+    pod = Shape((("cpu", 1000),), placement)
     assert capacity(node, waiting=[pod]).fits(KEY, 1) is fits
 
 
@@ -183,7 +183,7 @@ def test_labels_and_taints_keep_pods_away(node, shape, fits):
 )
 def test_tolerations(toleration, tolerates):
     """An operator that is not known here may be satisfied."""
-    pod = Shape((("cpu", 1000),), (), (toleration,))
+    pod = Shape((("cpu", 1000),), Placement(tolerations=(toleration,)))
     node = room(1, taints=(Taint("t", "v", "NoSchedule"),))
     assert capacity(node, waiting=[pod]).fits(KEY, 1) is tolerates
 
@@ -251,7 +251,7 @@ def test_groups_compete_if_they_may_be_on_the_same_node():
     other = PodGroupKey("ns", "other")
     made = capacity(room(4, labels={"pool": "a"}), room(4, labels={"pool": "b"}), waiting=[CPU])
     assert not made.compete(KEY, other)
-    in_a, in_b = (Shape(CPU.requests, (("pool", pool),)) for pool in "ab")
+    in_a, in_b = (Shape(CPU.requests, Placement((("pool", pool),))) for pool in "ab")
     made.pod("x", in_a, node="", group=other)
     assert made.compete(KEY, other)
     assert made.compete(other, KEY)
@@ -276,3 +276,81 @@ def test_whether_a_group_would_fit_alone():
     assert not made.fits(KEY, 2)
     assert made.ever_fits(KEY, 2)
     assert not made.ever_fits(KEY, 3)
+
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def term(*labels, fields=()):
+    """Of a node affinity."""
+    made = ([Requirement(key, operator, tuple(values)) for key, operator, values in each] for each in (labels, fields))  # fmt: skip
+    return Term(*map(tuple, made))
+
+
+@pytest.mark.parametrize(
+    ("terms", "admits"),
+    [
+        ((term((ZONE, "In", ("a", "b"))),), True),
+        ((term((ZONE, "In", ("b",))),), False),
+        ((term(("none", "In", ("a",))),), False),
+        ((term((ZONE, "NotIn", ("b",))),), True),
+        ((term((ZONE, "NotIn", ("a",))),), False),
+        ((term(("none", "NotIn", ("a",))),), True),
+        ((term((ZONE, "Exists", ())),), True),
+        ((term(("none", "Exists", ())),), False),
+        ((term(("none", "DoesNotExist", ())),), True),
+        ((term((ZONE, "DoesNotExist", ())),), False),
+        ((term(("gen", "Gt", ("6",))),), True),
+        ((term(("gen", "Gt", ("7",))),), False),
+        ((term(("gen", "Lt", ("8",))),), True),
+        ((term(("gen", "Lt", ("7",))),), False),
+        ((term(("none", "Gt", ("1",))),), False),
+        ((term((ZONE, "Gt", ("1",))),), False),
+        ((term(("gen", "Gt", ("x",))),), False),
+        ((term(("gen", "Gt", ("1", "2"))),), False),
+        ((term(("gen", "Gt", (str(2**63),))),), False),
+        ((term((ZONE, "In", ("a",)), ("gen", "Lt", ("7",))),), False),
+        ((term((ZONE, "In", ("b",))), term(("gen", "Exists", ()))), True),
+        ((), False),
+        ((term(),), False),
+        ((term(fields=(("metadata.name", "In", ("n0",)),)),), True),
+        ((term(fields=(("metadata.name", "NotIn", ("n0",)),)),), False),
+        ((term(fields=(("spec.x", "Exists", ()),)),), False),
+        ((term((ZONE, "In", ("b",)), fields=(("metadata.name", "In", ("n0",)),)),), False),
+        ((term((ZONE, "Unheard", ())),), True),
+    ],
+)
+def test_required_node_affinity(terms, admits):
+    """As the scheduler's filter reads it: one of the terms, and all that it asks for."""
+    node = NodeRoom({"cpu": 1000}, {ZONE: "a", "gen": "7"}, (), "n0")
+    pod = Shape((("cpu", 1000),), Placement(terms=terms))
+    assert capacity(node, waiting=[pod]).fits(KEY, 1) is admits
+
+
+def test_pods_of_two_pools_need_the_room_of_each():
+    """What is free in one pool is of no use to pods of the other."""
+    a, b = (room(4, labels={"pool": pool}) for pool in "ab")
+    kinds = [
+        Shape((("cpu", amount * 1000),), Placement((("pool", pool),)))
+        for pool in "ab"
+        for amount in (2, 3)
+    ]
+    assert not capacity(a, b, b, waiting=kinds).fits(KEY, 4)
+    assert not capacity(a, b, b, waiting=kinds).ever_fits(KEY, 4)
+    assert capacity(a, b, b, waiting=kinds).fits(KEY, 3)
+    assert capacity(a, a, b, b, waiting=kinds).fits(KEY, 4)
+
+
+def test_what_others_would_give_up_helps_in_its_own_pool_only():
+    """Room that is reserved on nodes that do not let a pod in is none for it."""
+    a, b = (room(1, labels={"pool": pool}) for pool in "ab")
+    made = capacity(a, b, waiting=[Shape(CPU.requests, Placement((("pool", "a"),)))])
+    others = [PodGroupKey("ns", name) for name in ("in-a", "in-b")]
+    for at, other in enumerate(others):
+        made.pod(other.name, CPU, node="", group=other)
+        made.reserve(other.name, f"n{at}")
+    assert not made.fits(KEY, 1)
+    assert made.fits_without(KEY, 1, others[:1])
+    assert not made.fits_without(KEY, 1, others[1:])
+    made.pod("in-a", CPU, node="n0", group=others[0])  # bound: nothing to give up any more
+    assert not made.fits_without(KEY, 1, others)

@@ -2,102 +2,66 @@
 
 A gate cannot be put back, and a group that is lifted without room costs the scheduler attempts,
 then waits for its back-off when there is room at last. So a group is lifted when there may be room
-for it. What is tested is necessary, never sufficient: what is not looked at here (affinity,
-spreading, volumes, ports, resources that no node offers) only makes the answer "perhaps". Whether
-pods really fit is the scheduler's business.
-
-Amounts are integers, in thousandths of a resource's unit. Rules of what a pod requests: Kubernetes
-documentation, "Resource Management for Pods and Containers", "Sidecar Containers" and "Pod
-Overhead".
+for it. What is tested is necessary, never sufficient: what is not looked at here (affinity between
+pods, spreading, volumes, ports, resources that no node offers) only makes the answer "perhaps".
+Whether pods really fit is the scheduler's business.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
 
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.domain.coscheduling.node_rules import NodeRoom, Placement
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
-from jobsetpy.domain.json_equality import quantity
+from jobsetpy.domain.coscheduling.requests import Amounts
+from jobsetpy.domain.coscheduling.surveys import (
+    ALL_PODS,
+    NO_PODS,
+    Admission,
+    Log,
+    Node,
+    Places,
+    Survey,
+    Totals,
+)
 
-MILLI: Final = 1000
-Amounts = tuple[tuple[str, int], ...]
-"""Resources and how much of each, sorted, without zeros."""
+K = TypeVar("K")
+V = TypeVar("V")
 
-UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 _REMEMBERED: Final = 1000
-_KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
+"""So many surveys of each kind are kept, of 4 bytes a node and more."""
+
+_UNBOUNDED: Final = 1 << 60
+
+ANYWHERE: Final = Placement()
+"""Of a pod that says nothing of nodes."""
 
 
-@attrs.frozen(slots=True)
-class Taint:
-    """Of a node."""
-
-    key: str
-    value: str = ""
-    effect: str = ""
-
-
-@attrs.frozen(slots=True)
-class Toleration:
-    """Of a pod; an empty key or effect stands for all."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-    def tolerates(self, taint: Taint) -> bool:
-        """Whether a node's taint does not keep the pod away."""
-        if self.effect and self.effect != taint.effect:
-            return False
-        if self.key and self.key != taint.key:
-            return False
-        # Operators that are not known here (comparisons of numbers) may well be satisfied.
-        return self.operator not in {"", "Equal"} or (bool(self.key) and self.value == taint.value)
-
-
-@attrs.frozen(slots=True)
+@attrs.frozen(slots=True, cache_hash=True)
 class Shape:
     """What of a pod decides which nodes have room for it.
 
     Args:
         requests: what it asks for, the pod itself as one of ``pods`` included.
-        selector: labels that its node has to have.
-        tolerations: taints that its node may have.
+        placement: which nodes let it in.
         priority: of the pod.
         preempts: whether pods of lower priority would be deleted for it.
     """
 
     requests: Amounts
-    selector: tuple[tuple[str, str], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    placement: Placement = ANYWHERE
     priority: int = 0
     preempts: bool = True
 
-
-@attrs.frozen(slots=True)
-class NodeRoom:
-    """What a node has to offer."""
-
-    allocatable: Mapping[str, int]
-    labels: Mapping[str, str] = attrs.field(factory=dict)
-    taints: tuple[Taint, ...] = ()
-
-    def admits(self, shape: Shape) -> bool:
-        """Whether labels and taints let such a pod in."""
-        labels = self.labels
-        if any(labels.get(key) != value for key, value in shape.selector):
-            return False
-        return all(
-            taint.effect not in _KEEPS_AWAY
-            or any(toleration.tolerates(taint) for toleration in shape.tolerations)
-            for taint in self.taints
-        )
+    @property
+    def level(self) -> float:
+        """Pods of lower priorities are not in its way."""
+        return self.priority if self.preempts else ALL_PODS
 
 
 @attrs.define(slots=True)
@@ -115,18 +79,29 @@ class _Load:
 
 
 class Capacity:
-    """Room of all nodes, and what the pods of groups need."""
+    """Room of all nodes, and what the pods of groups need.
 
-    def __init__(self) -> None:
-        self._nodes: dict[str, NodeRoom] = {}
+    Args:
+        steps: look at no more than so many nodes between two calls of :meth:`work`; what is not
+            known by then is answered with ``None``. 0 for no bound.
+    """
+
+    def __init__(self, steps: int = 0) -> None:
+        self._steps = self._left = steps or _UNBOUNDED
+        self._nodes: dict[str, Node] = {}
+        self._numbers: list[Node | None] = []
+        self._spare: list[int] = []
+        self._changed = Log()
+        self._changed_themselves = Log()
+        self._offers: Counter[str] = Counter()
         self._pods: dict[str, _Load] = {}
-        self._used: dict[str, dict[int, Counter[str]]] = {}
         self._unplaced: dict[PodGroupKey, Counter[Shape]] = {}
         self._shapes: dict[PodGroupKey, Counter[Shape]] = {}
-        self._admit: dict[object, frozenset[str]] = {}
-        self._places: dict[Shape, int] = {}
-        self._free: dict[tuple[int, bool], Counter[str]] = {}
-        self._offered: frozenset[str] | None = None
+        self._reserved: dict[PodGroupKey, set[str]] = {}
+        self._admissions: dict[Placement, Admission] = {}
+        self._places: dict[tuple[Shape, float], Places] = {}
+        self._totals: dict[tuple[frozenset[Placement], float], Totals] = {}
+        self._pending: dict[Survey, None] = {}
         self._growth = 0
         self._released = 0
 
@@ -140,6 +115,11 @@ class Capacity:
         """Goes up each time that a reservation is given up."""
         return self._released
 
+    @property
+    def pending(self) -> bool:
+        """Whether an answer is waited for."""
+        return bool(self._pending)
+
     def __contains__(self, uid: str) -> bool:
         """Whether a pod is known."""
         return uid in self._pods
@@ -148,29 +128,29 @@ class Capacity:
 
     def node(self, name: str, room: NodeRoom | None) -> None:
         """A node is new, has changed, or is gone (``None``)."""
-        if self._nodes.get(name) == room:
+        node = self._nodes.get(name)
+        before = None if node is None else node.room
+        if before == room:
             return
-        if room is None:
-            del self._nodes[name]
-        else:
-            self._nodes[name] = room
-            self._growth += 1
-        self._offered = None
-        self._admit.clear()
-        self._forget()
+        if node is None:
+            node = self._add_node(name)
+        node.room = room
+        self._growth += room is not None
+        self._account_offers(before, room)
+        self._itself_changed(node)
+        self._has_changed(name, node)
 
     def pod(self, uid: str, shape: Shape, *, node: str, group: PodGroupKey | None) -> None:
         """A pod that has not ended is new, or has changed."""
         known = self._pods.get(uid)
         if known is None:
             self._put(uid, _Load(node, shape, group))
-        elif (known.node or known.reserved, known.shape) == (node, shape) and node:
-            if known.group != group:
-                self._account_group(known.group, shape, -1)
-                self._account_group(group, shape, 1)
-            known.node, known.group = node, group  # bound where its room was reserved
+        elif (known.node or known.reserved, known.shape, known.group) == (node, shape, group):
+            if node != known.node:  # bound where its room was reserved
+                self._account_reserved(uid, known, -1)
+                known.node = node
         elif (known.node, known.shape, known.group) != (node, shape, group):
-            self._growth += bool(known.place)
+            self._growth += bool(known.place) and (known.place, known.shape) != (node, shape)
             self._take(uid)
             self._put(uid, _Load(node, shape, group, known.reserved))
 
@@ -195,100 +175,93 @@ class Capacity:
 
     # -- questions ----------------------------------------------------------------------------
 
-    def fits(self, group: PodGroupKey, wanted: int) -> bool:
+    def fits(self, group: PodGroupKey, wanted: int) -> bool | None:
         """Whether there may be room for so many more of a group's pods that have none yet.
 
-        True if fewer than ``wanted`` such pods are known: nothing is known of the others. Costs
-        O(nodes) for each kind of pod after a change, else nothing.
+        True if fewer than ``wanted`` such pods are known: nothing is known of the others. ``None``
+        if there is more to look at than may be now: ask again when :meth:`work` is done.
         """
-        shapes = self._unplaced.get(group)
-        if wanted <= 0 or shapes is None or shapes.total() < wanted:
-            return True
-        if sum(min(count, self._room_for(shape)) for shape, count in shapes.items()) < wanted:
-            return False
-        return len(shapes) == 1 or self._sum_fits(shapes, wanted)
+        return self._answer(group, wanted)
 
-    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool:
+    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool | None:
         """The same, if there were no other pods."""
-        empty = Capacity()
-        empty._nodes, empty._unplaced = self._nodes, self._unplaced
-        return empty.fits(group, wanted)
+        return self._answer(group, wanted, level=NO_PODS)
+
+    def fits_without(
+        self, group: PodGroupKey, wanted: int, others: Iterable[PodGroupKey]
+    ) -> bool | None:
+        """The same, if other groups gave up what is reserved for them; O(their pods)."""
+        freed: dict[Node, dict[int, Counter[str]]] = {}
+        for load in (self._pods[uid] for other in others for uid in self._reserved.get(other, ())):
+            at = freed.setdefault(self._nodes[load.reserved], {})
+            at.setdefault(load.shape.priority, Counter()).update(dict(load.shape.requests))
+        return self._answer(group, wanted, freed=freed)
 
     def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
         """Whether pods of two groups may be on the same node, as far as is known."""
-        nodes, others = (
-            [self._admitting(shape) for shape in self._shapes.get(key, ())]
+        mine, others = (
+            {self._admission(shape.placement) for shape in self._shapes.get(key, ())}
             for key in (group, other)
         )
-        return not all(a.isdisjoint(b) for a in nodes for b in others)
+        for each in mine | others:
+            if not self._known(each):
+                return bool(mine and others)
+        return any(a.overlaps(b) for a in mine for b in others)
 
-    def _admitting(self, shape: Shape) -> frozenset[str]:
-        marks = shape.selector, shape.tolerations
-        found = self._admit.get(marks)
-        if found is None:
-            if len(self._admit) >= _REMEMBERED:
-                self._admit.clear()
-            names = (name for name, room in self._nodes.items() if room.admits(shape))
-            found = self._admit[marks] = frozenset(names)
-        return found
+    def work(self) -> bool:
+        """Go on with what was asked, for some steps; whether anything is left to do."""
+        self._left = self._steps
+        return any(not self._known(survey) for survey in list(self._pending))
 
-    def _room_for(self, shape: Shape) -> int:
-        """How many pods of this shape there is room for, if nothing else comes."""
-        count = self._places.get(shape)
-        if count is None:
-            counted = self._counted(shape)
-            asked = [each for each in shape.requests if each[0] in counted]
-            count = self._places[shape] = sum(
-                max(0, min((free.get(name, 0) // amount for name, amount in asked), default=0))
-                for free in self._free_of(shape)
-            )
-        return count
+    def _answer(
+        self,
+        group: PodGroupKey,
+        wanted: int,
+        *,
+        level: float | None = None,
+        freed: Mapping[Node, Mapping[int, Mapping[str, int]]] | None = None,
+    ) -> bool | None:
+        shapes = self._unplaced.get(group)
+        if wanted <= 0 or shapes is None or shapes.total() < wanted:
+            return True
+        room, all_known = 0, True
+        for shape, count in shapes.items():
+            places = self._places_of(shape, shape.level if level is None else level)
+            if self._known(places):
+                more = sum(places.more(node, pods) for node, pods in (freed or {}).items())
+                room += min(count, places.total + more)
+            else:
+                all_known = False
+        if not all_known:
+            return None
+        if room < wanted:
+            return False
+        return True if len(shapes) == 1 or freed else self._sums_fit(shapes, wanted, level)
 
-    def _counted(self, shape: Shape) -> frozenset[str]:
-        """The resources of a pod that nodes have to offer.
+    def _sums_fit(self, shapes: Counter[Shape], wanted: int, level: float | None) -> bool | None:
+        """Whether the smallest so many fit in sum, on all nodes that let any of them in.
 
-        What no node offers is perhaps no resource of nodes at all: the scheduler may have been told
-        to leave it out, or devices be claimed for it. Of a pod that is marked for the extender that
-        is the mark, and it has to have the rest before it is lifted: kube-scheduler judges by all
-        requests, mark included, whether a node that is new or has grown is a reason to try again,
-        and so does not for five minutes.
+        And of those that are let in by the same nodes as many as there have to be.
         """
-        names = frozenset(name for name, _ in shape.requests)
-        if keys.POD_GROUP_MEMBER_RESOURCE in names:
-            return names - {keys.POD_GROUP_MEMBER_RESOURCE}
-        return names & self._offers()
-
-    def _offers(self) -> frozenset[str]:
-        if self._offered is None:
-            self._offered = frozenset(
-                name for room in self._nodes.values() for name in room.allocatable
-            )
-        return self._offered
-
-    def _free_of(self, shape: Shape) -> Iterator[Mapping[str, int]]:
-        for name, room in self._nodes.items():
-            if room.admits(shape):
-                yield self._free_on(name, room, shape.priority, preempts=shape.preempts)
-
-    def _free_on(
-        self, name: str, room: NodeRoom, priority: int, *, preempts: bool
-    ) -> Mapping[str, int]:
-        used = self._used.get(name)
-        if not used:
-            return room.allocatable
-        free = dict(room.allocatable)
-        for other, amounts in used.items():
-            if preempts and other < priority:
+        if level is None:
+            level = max(shape.level for shape in shapes)
+        kinds: dict[Placement, Counter[Shape]] = {}
+        for shape, count in shapes.items():
+            kinds.setdefault(shape.placement, Counter())[shape] = count
+        others = shapes.total()
+        parts = [(wanted - others + each.total(), each) for each in kinds.values()]
+        for least, part in [(wanted, shapes), *(parts if len(parts) > 1 else ())]:
+            if least <= 0:
                 continue
-            for resource, amount in amounts.items():
-                free[resource] = free.get(resource, 0) - amount
-        return free
+            totals = self._totals_of(frozenset(shape.placement for shape in part), level)
+            if not self._known(totals):
+                return None
+            if not self._sum_fits(part, least, totals.free):
+                return False
+        return True
 
-    def _sum_fits(self, shapes: Counter[Shape], wanted: int) -> bool:
-        """Whether the smallest so many fit into all that is free, resource by resource."""
-        priority = max(shape.priority for shape in shapes)
-        preempts = any(shape.preempts for shape in shapes)
-        for resource in {name for shape in shapes for name in self._counted(shape)}:
+    def _sum_fits(self, shapes: Counter[Shape], wanted: int, free: Mapping[str, int]) -> bool:
+        for resource in {name for shape in shapes for name, _ in self._asked(shape)}:
             each = sorted(
                 (dict(shape.requests).get(resource, 0), count) for shape, count in shapes.items()
             )
@@ -296,52 +269,137 @@ class Capacity:
             for amount, count in each:
                 need += amount * min(count, left)
                 left -= min(count, left)
-            free = self._total(priority, preempts=preempts).get(resource, 0)
-            if need > free:
+            if need > free.get(resource, 0):
                 return False
         return True
 
-    def _total(self, priority: int, *, preempts: bool) -> Counter[str]:
-        total = self._free.get((priority, preempts))
-        if total is None:
-            total = self._free[priority, preempts] = Counter()
-            for name, room in self._nodes.items():
-                free = self._free_on(name, room, priority, preempts=preempts)
-                for resource, amount in free.items():
-                    total[resource] += max(0, amount)
-        return total
+    # -- surveys ------------------------------------------------------------------------------
+
+    def _known(self, survey: Survey) -> bool:
+        """Bring a survey up to date if that may be now; whether it is."""
+        if not survey.known:
+            self._left = survey.advance(self._left)
+        if survey.known:
+            self._pending.pop(survey, None)
+            return True
+        self._pending[survey] = None
+        return False
+
+    def _admission(self, placement: Placement) -> Admission:
+        found = self._admissions.pop(placement, None)
+        if found is None:
+            found = Admission(self._numbers, self._changed_themselves, placement)
+        return _keep(self._admissions, placement, found)
+
+    def _places_of(self, shape: Shape, level: float) -> Places:
+        found = self._places.pop((shape, level), None)
+        if found is None:
+            admission = self._admission(shape.placement)
+            asked = self._asked(shape)
+            found = Places(self._numbers, self._changed, admission, level, asked)
+        return _keep(self._places, (shape, level), found)
+
+    def _totals_of(self, placements: frozenset[Placement], level: float) -> Totals:
+        found = self._totals.pop((placements, level), None)
+        if found is None:
+            admissions = [self._admission(each) for each in placements]
+            found = Totals(self._numbers, self._changed, admissions, level)
+        return _keep(self._totals, (placements, level), found)
+
+    def _asked(self, shape: Shape) -> Amounts:
+        """What a pod asks for that nodes have to offer.
+
+        What no node offers is perhaps no resource of nodes at all: the scheduler may have been told
+        to leave it out, or devices be claimed for it. Of a pod that is marked for the extender that
+        is the mark, and it has to have the rest before it is lifted: kube-scheduler judges by all
+        requests, mark included, whether a node that is new or has grown is a reason to try again,
+        and so does not for five minutes.
+        """
+        mark = keys.POD_GROUP_MEMBER_RESOURCE
+        if any(name == mark for name, _ in shape.requests):
+            return tuple(each for each in shape.requests if each[0] != mark)
+        return tuple(each for each in shape.requests if each[0] in self._offers)
 
     # -- accounts -----------------------------------------------------------------------------
 
+    def _add_node(self, name: str) -> Node:
+        if self._spare:
+            node = Node(self._spare.pop())
+            self._numbers[node.at] = node
+        else:
+            node = Node(len(self._numbers))
+            self._numbers.append(node)
+        self._nodes[name] = node
+        self._itself_changed(node)
+        return node
+
+    def _itself_changed(self, node: Node) -> None:
+        self._changed_themselves.note(node.at, len(self._numbers))
+
+    def _has_changed(self, name: str, node: Node) -> None:
+        node.changed()
+        self._changed.note(node.at, len(self._numbers))
+        if node.room is None and not node.used:
+            del self._nodes[name]
+            self._numbers[node.at] = None
+            self._spare.append(node.at)
+
+    def _account_offers(self, before: NodeRoom | None, after: NodeRoom | None) -> None:
+        old, new = ({} if each is None else each.allocatable for each in (before, after))
+        known = len(self._offers)
+        self._offers.update(new.keys() - old.keys())
+        changed = len(self._offers) != known
+        for resource in old.keys() - new.keys():
+            self._offers[resource] -= 1
+            if not self._offers[resource]:
+                del self._offers[resource]
+                changed = True
+        if changed:
+            self._places.clear()  # what counts of a pod's requests is not what it was
+
     def _put(self, uid: str, load: _Load) -> None:
         self._pods[uid] = load
-        self._account(load, 1)
+        self._account(uid, load, 1)
 
     def _take(self, uid: str) -> None:
-        self._account(self._pods.pop(uid), -1)
+        self._account(uid, self._pods.pop(uid), -1)
 
-    def _account(self, load: _Load, sign: int) -> None:
-        self._forget()
+    def _account(self, uid: str, load: _Load, sign: int) -> None:
         if load.place:
-            by_priority = self._used.setdefault(load.place, {})
-            amounts = by_priority.setdefault(load.shape.priority, Counter())
-            for resource, amount in load.shape.requests:
-                amounts[resource] += sign * amount
-            if not any(amounts.values()):
-                del by_priority[load.shape.priority]
-                if not by_priority:
-                    del self._used[load.place]
+            self._account_place(load, sign)
         elif load.group is not None:
             _count(self._unplaced, load.group, load.shape, sign)
-        self._account_group(load.group, load.shape, sign)
+        if load.group is not None:
+            _count(self._shapes, load.group, load.shape, sign)
+        self._account_reserved(uid, load, sign)
 
-    def _account_group(self, group: PodGroupKey | None, shape: Shape, sign: int) -> None:
-        if group is not None:
-            _count(self._shapes, group, shape, sign)
+    def _account_place(self, load: _Load, sign: int) -> None:
+        node = self._nodes.get(load.place) or self._add_node(load.place)
+        amounts = node.used.setdefault(load.shape.priority, Counter())
+        for resource, amount in load.shape.requests:
+            amounts[resource] += sign * amount
+        if not any(amounts.values()):
+            del node.used[load.shape.priority]
+        self._has_changed(load.place, node)
 
-    def _forget(self) -> None:
-        self._places.clear()
-        self._free.clear()
+    def _account_reserved(self, uid: str, load: _Load, sign: int) -> None:
+        if load.group is None or load.node or not load.reserved:
+            return
+        if sign > 0:
+            self._reserved.setdefault(load.group, set()).add(uid)
+            return
+        uids = self._reserved[load.group]
+        uids.discard(uid)
+        if not uids:
+            del self._reserved[load.group]
+
+
+def _keep(kept: dict[K, V], key: K, value: V) -> V:
+    """Keep what was asked for last."""
+    kept[key] = value
+    if len(kept) > _REMEMBERED:
+        del kept[next(iter(kept))]
+    return value
 
 
 def _count(
@@ -353,54 +411,3 @@ def _count(
         del shapes[shape]
         if not shapes:
             del groups[group]
-
-
-# -- what objects say -----------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=4096)
-def milli(text: str | float) -> int:
-    """A quantity in thousandths; 0 if it is none."""
-    value = quantity(text)
-    return int(value * MILLI) if not isinstance(value, str) else 0
-
-
-def amounts(resources: Mapping[str, Any]) -> dict[str, int]:
-    """Quantities by resource."""
-    return {name: milli(value) for name, value in resources.items()}
-
-
-def pod_requests(
-    containers: Iterable[Mapping[str, Any]],
-    init_containers: Iterable[tuple[Mapping[str, Any], bool]] = (),
-    *,
-    pod_level: Mapping[str, Any] | None = None,
-    overhead: Mapping[str, Any] | None = None,
-) -> Amounts:
-    """What a pod takes of a node.
-
-    Containers run together, with the sidecars; other init containers one by one before them, each
-    beside the sidecars that were started before it. What is requested for the whole pod counts in
-    place of its containers' sum.
-
-    Args:
-        containers: requests of each.
-        init_containers: requests of each in order, and whether it is a sidecar (it stays).
-        pod_level: requests of the pod.
-        overhead: of its runtime class.
-    """
-    total: Counter[str] = Counter()
-    for requests in containers:
-        total.update(amounts(requests))
-    sidecars: Counter[str] = Counter()
-    peak: Counter[str] = Counter()
-    for requests, stays in init_containers:
-        own = Counter(amounts(requests))
-        if stays:
-            sidecars += own
-        peak |= sidecars if stays else own + sidecars
-    total = (total + sidecars) | peak
-    total.update({name: amount - total[name] for name, amount in amounts(pod_level or {}).items()})
-    total.update(amounts(overhead or {}))
-    total["pods"] = MILLI
-    return tuple(sorted((name, amount) for name, amount in total.items() if amount > 0))

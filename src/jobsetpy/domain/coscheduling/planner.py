@@ -267,6 +267,7 @@ class GangPlanner:
             own = not freed and group.gave_up_at > now - RECENT_S
             if group.not_before > now and not own and self._may_fit(group):
                 group.not_before = now
+        self._reserve(now)
         self._may_lift = True
         return self._done(now)
 
@@ -290,7 +291,7 @@ class GangPlanner:
         pod = self._pods.get(preemptor)
         if pod is not None and not pod.group.complete:
             large = plugin.pre_filter(pod.group.info(), pod.group.size)
-            if not large or not self._may_fit(pod.group):
+            if not large or self._may_fit(pod.group) is False:
                 return {}, self._done(now)
         nodes = {node: list(uids) for node, uids in victims.items()}
         waiting = {node: [u for u in uids if self._unbound(u)] for node, uids in nodes.items()}
@@ -589,7 +590,10 @@ class GangPlanner:
             return
         due = [group for group in self._starving.values() if group.starves_at <= now]
         for group in sorted(due, key=lambda group: (group.starves_at, _queue_key(group))):
-            if self._room.ever_fits(group.key, self._missing(group)):
+            fits = self._room.ever_fits(group.key, self._missing(group))
+            if fits is None:
+                return
+            if fits:
                 group.reservations += 1
                 self._reserved_for = group
                 self._reserved_until = now + self._reservation_s(group)
@@ -609,7 +613,8 @@ class GangPlanner:
 
     # -- room ---------------------------------------------------------------------------------
 
-    def _may_fit(self, group: TrackedGang) -> bool:
+    def _may_fit(self, group: TrackedGang) -> bool | None:
+        """Whether there may be room for a group; ``None``: that is not known yet."""
         if self._room is None:
             return True
         return self._room.fits(group.key, self._missing(group))
@@ -666,8 +671,11 @@ class GangPlanner:
         for group in ready:
             if group.complete or group.key in self._flying:
                 return group
-            if not self._leaves_room(group) and self._may_fit(group):
-                return group
+            if self._leaves_room(group):
+                continue
+            fits = self._may_fit(group)
+            if fits is not False:
+                return group if fits else None  # the order is kept while that is found out
         return None
 
     def _lift(self, group: TrackedGang, now: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -157,17 +157,27 @@ class Observer(Protocol):
 
 
 class Room(Protocol):
-    """Knows how much room there is."""
+    """Knows how much room there is.
 
-    def fits(self, group: PodGroupKey, wanted: int) -> bool:
+    An answer of ``None`` is one that takes longer: :meth:`GangPlanner.room_grew` is called when it
+    is known.
+    """
+
+    def fits(self, group: PodGroupKey, wanted: int) -> bool | None:
         """Whether there may be room for so many of a group's pods that have no node yet.
 
         ``False`` only if there certainly is none.
         """
         ...
 
-    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool:
+    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool | None:
         """The same, if there were no other pods."""
+        ...
+
+    def fits_without(
+        self, group: PodGroupKey, wanted: int, others: Iterable[PodGroupKey]
+    ) -> bool | None:
+        """The same, if other groups gave up what is reserved for them."""
         ...
 
     def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:

@@ -1,0 +1,152 @@
+"""Which nodes let a pod in: node selectors, required node affinity, taints.
+
+The rules are those of kube-scheduler's filters NodeAffinity, TaintToleration and NodeUnschedulable
+(Kubernetes documentation, "Assigning Pods to Nodes" and "Taints and Tolerations").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
+NAME_FIELD: Final = "metadata.name"
+"""The one field of nodes that ``matchFields`` may ask for."""
+
+_KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+@attrs.frozen(slots=True)
+class Taint:
+    """Of a node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+@attrs.frozen(slots=True)
+class Toleration:
+    """Of a pod; an empty key or effect stands for all."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether a node's taint does not keep the pod away."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        # Operators that are not known here (comparisons of numbers) may well be satisfied.
+        return self.operator not in {"", "Equal"} or (bool(self.key) and self.value == taint.value)
+
+
+@attrs.frozen(slots=True)
+class Requirement:
+    """One of a term's ``matchExpressions`` or ``matchFields``."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels satisfy it; an operator that is not known here may be satisfied."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return self._compares(value)
+            case _:
+                return True
+
+    def _compares(self, value: str | None) -> bool:
+        bound = _integer(self.values[0]) if len(self.values) == 1 else None
+        number = None if value is None else _integer(value)
+        if bound is None or number is None:
+            return False
+        return number > bound if self.operator == "Gt" else number < bound
+
+
+@attrs.frozen(slots=True)
+class Term:
+    """One of the ``nodeSelectorTerms``: all it asks for has to hold; an empty one never does."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+    def holds(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether a node satisfies it."""
+        if not self.labels and not self.fields:
+            return False
+        if not all(each.holds(labels) for each in self.labels):
+            return False
+        node = {NAME_FIELD: name}
+        return all(each.key == NAME_FIELD and each.holds(node) for each in self.fields)
+
+
+@attrs.frozen(slots=True, cache_hash=True)
+class Placement:
+    """What of a pod decides which nodes let it in, however full they are.
+
+    Args:
+        selector: labels that its node has to have.
+        tolerations: taints that its node may have.
+        terms: of its required node affinity, one of which has to hold; ``None`` if it has none.
+    """
+
+    selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    terms: tuple[Term, ...] | None = None
+
+
+@attrs.frozen(slots=True)
+class NodeRoom:
+    """What a node has to offer, and to whom.
+
+    Args:
+        allocatable: amounts by resource.
+        labels: of the node.
+        taints: of the node; that of an unschedulable one among them.
+        name: of the node.
+    """
+
+    allocatable: Mapping[str, int]
+    labels: Mapping[str, str] = attrs.field(factory=dict)
+    taints: tuple[Taint, ...] = ()
+    name: str = ""
+
+    def admits(self, placement: Placement) -> bool:
+        """Whether labels and taints let such a pod in."""
+        labels = self.labels
+        for key, value in placement.selector:
+            if labels.get(key) != value:
+                return False
+        for taint in self.taints:
+            if taint.effect in _KEEPS_AWAY and not any(
+                toleration.tolerates(taint) for toleration in placement.tolerations
+            ):
+                return False
+        terms = placement.terms
+        return terms is None or any(term.holds(self.name, labels) for term in terms)
+
+
+def _integer(text: str) -> int | None:
+    """A number of 64 bits, as the scheduler reads it."""
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
