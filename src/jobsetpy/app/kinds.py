@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
+
+from jobsetpy.domain.durations import parse_duration
 
 
 class ConfigurationError(Exception):
@@ -41,30 +42,6 @@ class Kind:
     def with_flag(self, **flag: Any) -> Kind:
         """The same with other keyword arguments for the flag."""
         return attrs.evolve(self, flag=flag)
-
-
-_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)")
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of a duration in Go's form: ``15s``, ``1m30s``, ``0``.
-
-    Raises:
-        ValueError: it is none, or negative.
-    """
-    if text == "0":
-        return 0.0
-    seconds, end = 0.0, 0
-    for part in _PART.finditer(text):
-        if part.start() != end:
-            break
-        seconds += float(part[1]) * _UNITS[part[2]]
-        end = part.end()
-    if not text or end != len(text):
-        msg = f"{text!r} is no duration such as 15s or 1m30s"
-        raise ValueError(msg)
-    return seconds
 
 
 def boolean(text: str) -> bool:

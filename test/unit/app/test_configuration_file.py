@@ -3,8 +3,9 @@
 import pytest
 
 from jobsetpy.app import configuration as c
-from jobsetpy.app import kinds, settings
+from jobsetpy.app import settings
 from jobsetpy.app.kinds import ConfigurationError
+from jobsetpy.domain.durations import parse_duration
 
 ELECTION = """
 leaderElection:
@@ -321,11 +322,11 @@ def test_a_file_is_read(tmp_path):
 )
 def test_durations(text, seconds):
     """Go's forms are read."""
-    assert kinds.parse_duration(text) == pytest.approx(seconds)
+    assert parse_duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "15", "s", "1d", "1s2", "-1s", "1 s", "1s "])
 def test_no_durations(text):
     """Everything else is refused."""
     with pytest.raises(ValueError, match="no duration"):
-        kinds.parse_duration(text)
+        parse_duration(text)
