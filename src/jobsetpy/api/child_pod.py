@@ -99,6 +99,7 @@ class ChildPodMeta:
     uid: str = ""
     resource_version: str = ""
     deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: ChildPodLabels = ChildPodLabels()
     annotations: ChildPodAnnotations = ChildPodAnnotations()
     owner_references: tuple[OwnerReference, ...] = ()

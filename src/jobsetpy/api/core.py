@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
 
+from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
 
@@ -113,13 +114,74 @@ class LabelledMeta:
         object.__setattr__(self, "labels", shared)
 
 
+@wire
+class _NodeTaint:
+    key: str = ""
+    effect: str = ""
+    time_added: datetime | None = None
+
+
+@wire
+class _NodeSpec:
+    taints: tuple[_NodeTaint, ...] = ()
+
+
+@wire
+class _NodeCondition:
+    type: str = ""
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
+@wire
+class _NodeStatus:
+    conditions: tuple[_NodeCondition, ...] = ()
+
+
+_NO_SPEC, _NO_STATUS = _NodeSpec(), _NodeStatus()
+
+
 @resource("", "v1", "Node", "nodes", namespaced=False)
 @wire
 class LabelledNode:
-    """A Node as the manager caches it: every node of the cluster, so only its labels."""
+    """A Node as the manager caches it: every node of the cluster, so only what is read of it.
+
+    Args:
+        metadata: its name and labels.
+        unreachable_since: since when nothing was heard of it; ``None`` while it tells of itself,
+            be it that it is not ready. Both the condition ``Ready`` and the taint by which pods are
+            evicted have to say so, and the later time counts: the node controller takes the taint
+            off when it hears of no node of a zone any more, since it is itself cut off then.
+        spec: empty once decoded, as is ``status``.
+    """
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: LabelledMeta = LabelledMeta()
+    unreachable_since: datetime | None = None
+    spec: _NodeSpec = _NO_SPEC
+    status: _NodeStatus = _NO_STATUS
+
+    def __attrs_post_init__(self) -> None:
+        """Keep a digest of conditions and taints, and drop what it was made of."""
+        if self.status.conditions or self.spec.taints:
+            object.__setattr__(self, "unreachable_since", self._unreachable_since())
+        object.__setattr__(self, "spec", _NO_SPEC)
+        object.__setattr__(self, "status", _NO_STATUS)
+
+    def _unreachable_since(self) -> datetime | None:
+        unknown = [
+            each.last_transition_time
+            for each in self.status.conditions
+            if each.type == "Ready" and each.status == "Unknown"
+        ]
+        tainted = [
+            each.time_added
+            for each in self.spec.taints
+            if each.key == keys.NODE_UNREACHABLE_TAINT and each.effect == "NoExecute"
+        ]
+        if not unknown or not tainted:
+            return None
+        return max((time for time in (*unknown, *tainted) if time is not None), default=None)
 
 
 @resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")

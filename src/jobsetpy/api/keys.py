@@ -42,6 +42,8 @@ IN_PLACE_GRACE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-grace-se
 IN_PLACE_END_CODES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-end-pod-exit-codes"
 IN_PLACE_BARRIER_PORT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-barrier-port"
 """Settings of an agent that admission adds; on the JobSet or on a pod template."""
+LOST_NODE_DEADLINE_ANNOTATION: Final = "jobset.sigs.k8s.io/lost-node-deadline"
+"""On a JobSet, a duration: its pods on a node that is unreachable for longer are given up."""
 
 # Annotations of Jobs and pods that take part in group scheduling (KEP-498); pods learn of them
 # through the downward API.
@@ -79,6 +81,12 @@ DISRUPTION_TARGET_CONDITION: Final = "DisruptionTarget"
 PLACEMENT_VIOLATION_REASON: Final = "ExclusivePlacementViolation"
 PLACEMENT_VIOLATION_MESSAGE: Final = "Pod violated JobSet exclusive placement policy"
 TOPOLOGY_UNKNOWN_REASON: Final = "ExclusiveTopologyUnknown"
+
+# Pods of nodes that are lost.
+NODE_UNREACHABLE_TAINT: Final = "node.kubernetes.io/unreachable"
+NODE_NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
+NODE_LOST_REASON: Final = "NodeLost"
+"""Of the pods' condition ``DisruptionTarget``, and of the event about their JobSet."""
 
 # Condition types of a JobSet.
 COMPLETED_CONDITION: Final = "Completed"

@@ -21,6 +21,7 @@ from jobsetpy.app.kinds import BOOLEAN, DELAY, DURATION, INTEGER, NAMES, NUMBER,
 from jobsetpy.client import RateLimiter
 from jobsetpy.domain.coscheduling.backends import BACKENDS
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.lost_nodes.deadline import problem_of
 from jobsetpy.domain.name_rules import dns1035_label, dns1123_subdomain
 from jobsetpy.domain.startup_groups.barrier import SHELL_IMAGE
 
@@ -35,6 +36,7 @@ _CLASSES: Final = {
     "JobsSettings": "jobsetpy.reconcilers.jobs",
     "LeaderElectionSettings": "jobsetpy.manager",
     "Limits": "jobsetpy.domain.coscheduling.state",
+    "LostNodesSettings": "jobsetpy.reconcilers.lost_nodes",
     "ManagerSettings": "jobsetpy.manager",
     "PodMarkers": "jobsetpy.domain.coscheduling.backends",
     "PodEpochsSettings": "jobsetpy.reconcilers.pod_epochs",
@@ -113,6 +115,7 @@ _SOME_TIME: Final = _unless(lambda seconds: seconds > 0, "must be longer than 0s
 _HOST_PORT: Final = _unless(lambda address: ":" in address, "expected host:port or :port")
 _ABSOLUTE: Final = _unless(lambda path: path[:1] in {"", "/"}, "must begin with /")
 _NAMED: Final = _unless(lambda names: all(names or ("",)), "must name clients")
+_LOST_NODE_DEADLINE: Final = _unless(lambda s: not problem_of(s), problem_of(-1))
 _NOT_NEGATIVE: Final = _unless(lambda number: number >= 0, "must not be negative")
 
 SETTINGS: Final = (
@@ -167,6 +170,9 @@ SETTINGS: Final = (
             "--in-place-restart-stalled-after",
             "closed barriers name the pods that hold them after this time; default {}",
             check=_SOME_TIME),
+    Setting("lostNodes.deadline", DELAY, "LostNodesSettings.deadline_s", "--lost-node-deadline",
+            "give up pods of JobSets on nodes that are unreachable for longer; 0 for never; "
+            "default {}", check=_LOST_NODE_DEADLINE),
     Setting("groupScheduling.image", _IMAGE, "WebhookSettings.group_image",
             "--group-scheduling-image",
             "with a shell, in which pods of a group wait for each other; default {}",
@@ -279,7 +285,7 @@ MANAGER: Final = Command(
     "manager",
     _REPLICAS
     | {"webhook", "internalCertManagement", "inPlaceRestart", "groupScheduling", "coscheduling"}
-    | {"featureGates"},
+    | {"lostNodes", "featureGates"},
     frozenset(each.flag for each in SETTINGS if each.path.startswith("--webhook"))
     | {"--metrics-secure"},
     metrics_service="jobset-controller-manager-metrics-service",

@@ -84,6 +84,7 @@ def add_jobset_controllers(
         coscheduling,
         jobs,
         leader_pods,
+        lost_nodes,
         metrics,
         pod_epochs,
         pod_placement,
@@ -93,7 +94,16 @@ def add_jobset_controllers(
     backend = backend or Backend()
     features, make = configuration.features, configuration.make
     manager.add_metrics(metrics.REGISTRY)
-    jobs.setup(manager, make(jobs.JobsSettings, features=features, marks=backend.marks))
+    lost = make(lost_nodes.LostNodesSettings)
+    jobs.setup(
+        manager,
+        make(
+            jobs.JobsSettings,
+            features=features,
+            marks=backend.marks,
+            lost_node_deadline_s=lost.deadline_s,
+        ),
+    )
     leader_pods.setup(manager, make(leader_pods.LeaderPodsSettings, features=features))
     if features.coscheduling:
         coscheduling.setup(
@@ -107,6 +117,7 @@ def add_jobset_controllers(
         )
     if features.in_place_restart:
         pod_epochs.setup(manager, make(pod_epochs.PodEpochsSettings))
+    lost_nodes.setup(manager, lost)
     # Only where the pod webhook is served is a misplaced pod an accident.
     repair = configuration["--webhooks"]
     pod_placement.setup(manager, make(pod_placement.PlacementSettings, repair=repair))

@@ -367,6 +367,7 @@ class Client:
         propagation: str = "Background",
         uid: str = "",
         resource_version: str = "",
+        grace_period_seconds: int | None = None,
         timeout_s: float | None = None,
     ) -> None:
         """Delete an object; it may stay for a while, until its finalizers are gone.
@@ -379,6 +380,8 @@ class Client:
                 ``Orphan``, or "" for the server's default.
             uid: delete only this one, not another of the same name.
             resource_version: delete only if it has not changed since.
+            grace_period_seconds: how long a pod may take to end; 0 deletes it by force, whatever
+                runs of it. The object's own value when absent.
             timeout_s: deadline.
 
         Raises:
@@ -386,10 +389,18 @@ class Client:
             ConflictError: a precondition does not hold.
         """
         model = self._model(cls)
-        if propagation == "Background" and not uid and not resource_version:
+        if (propagation, uid, resource_version, grace_period_seconds) == (
+            "Background",
+            "",
+            "",
+            None,
+        ):
             body = _DELETE_BACKGROUND
         else:
-            body = _patches.encode(_patches.delete_options(propagation, uid, resource_version))
+            options = _patches.delete_options(
+                propagation, uid, resource_version, grace_period_seconds
+            )
+            body = _patches.encode(options)
         request = HttpRequest(
             method="DELETE",
             path=model.object(namespace, name),

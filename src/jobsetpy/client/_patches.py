@@ -37,11 +37,15 @@ def encode(body: Any) -> bytes:
         raise TypeError(str(problem)) from None
 
 
-def delete_options(propagation: str, uid: str, resource_version: str) -> dict[str, Any]:
+def delete_options(
+    propagation: str, uid: str, resource_version: str, grace_period_seconds: int | None = None
+) -> dict[str, Any]:
     """metav1.DeleteOptions; empty arguments are left out."""
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
     if propagation:
         options["propagationPolicy"] = propagation
+    if grace_period_seconds is not None:
+        options["gracePeriodSeconds"] = grace_period_seconds
     preconditions = {}
     if uid:
         preconditions["uid"] = uid

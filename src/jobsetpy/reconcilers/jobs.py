@@ -51,6 +51,8 @@ class JobsSettings:
         own_writes_ttl_s: how long to wait for the cache to show own writes.
         group_rbac: whether pods of a group are given the right to watch their ConfigMap.
         marks: what pods of coscheduling's groups are given.
+        lost_node_deadline_s: for pods on unreachable nodes of JobSets that name no deadline; 0 for
+            never.
         cooldown_factor: the minimum pause between two reconciles of a JobSet, as a multiple of
             the time that the first one took to decide. Bounds one JobSet's share of the event loop.
     """
@@ -63,6 +65,7 @@ class JobsSettings:
     cooldown_factor: float = 8.0
     group_rbac: bool = False
     marks: PodMarkers = attrs.field(factory=PodMarkers)
+    lost_node_deadline_s: float = 0.0
 
 
 class JobsReconciler:
@@ -151,6 +154,7 @@ class JobsReconciler:
             config_maps=frozenset({group.name} if self._config_maps.get(group) is not None else ()),
             group_rbac=settings.group_rbac,
             marks=settings.marks,
+            lost_node_deadline_s=settings.lost_node_deadline_s,
             counters_every_s=settings.counters_every_s,
         )
 

@@ -105,6 +105,11 @@ _groups_waiting = REGISTRY.gauge(
     "jobset_groups_waiting", "Groups of which some pod has not started, so that all others wait"
 )
 
+_lost_pods = REGISTRY.counter(
+    "jobset_lost_node_pods_deleted_total",
+    "Pods deleted by force because their node was unreachable for longer than the deadline",
+)
+
 for _action in ("released", "evicted"):
     _followers.labels(_action)
 for _kind in ("recreate", "replicated_job", "job", "in_place"):
@@ -211,6 +216,11 @@ def followers_placed(*, released: int = 0, evicted: int = 0) -> None:
     """So many followers were sent to their leader's domain, or deleted because they were not."""
     _followers.labels("released").inc(released)
     _followers.labels("evicted").inc(evicted)
+
+
+def lost_pods_deleted(count: int) -> None:
+    """So many pods of a lost node were deleted by force."""
+    _lost_pods.inc(count)
 
 
 def group_released(seconds: float) -> None:

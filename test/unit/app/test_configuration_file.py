@@ -66,6 +66,7 @@ def test_a_file_without_fields_has_all_defaults():
         },
         "clientConnection": {"qps": 500.0, "burst": 500},
         "inPlaceRestart": {"agentImage": "", "stalledAfter": 60.0},
+        "lostNodes": {"deadline": 0.0},
         "groupScheduling": {"image": "bash", "agentImage": "", "manageRbac": False},
         "coscheduling": {"backend": "labels", "schedulerName": "", "memberResource": False},
         "coscheduler": {

@@ -19,6 +19,7 @@ from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import gate_names
 from jobsetpy.manager import ManagerSettings
 from jobsetpy.reconcilers.jobs import JobsSettings
+from jobsetpy.reconcilers.lost_nodes import LostNodesSettings
 from jobsetpy.reconcilers.pod_epochs import PodEpochsSettings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/configure.md"
@@ -48,6 +49,7 @@ VALUES = {
     "clientConnection.burst": "9",
     "inPlaceRestart.agentImage": "a",
     "inPlaceRestart.stalledAfter": "2m",
+    "lostNodes.deadline": "40s",
     "groupScheduling.image": "i",
     "groupScheduling.agentImage": "a",
     "groupScheduling.manageRbac": "true",
@@ -118,6 +120,7 @@ def reached(tmp_path, values):
         "election": election_settings(made, namespace_file=tmp_path / "namespace"),
         "jobs": made.make(JobsSettings, features=made.features),
         "epochs": made.make(PodEpochsSettings),
+        "lost nodes": made.make(LostNodesSettings),
         "webhooks": wiring.webhook_settings(made),
         "metrics TLS": (
             tls.policy.new_context().minimum_version,

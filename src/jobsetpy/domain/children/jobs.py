@@ -20,6 +20,7 @@ from jobsetpy.domain.coscheduling import gangs as coscheduling_groups
 from jobsetpy.domain.coscheduling.podgroups import pod_group_name
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import OwnAttempts, job_restart_targets
+from jobsetpy.domain.lost_nodes.deadline import deadline_of, tolerations
 from jobsetpy.domain.names import coordinator_endpoint, job_key, job_name, namespaced_job, subdomain
 from jobsetpy.domain.startup_groups import spec as group_scheduling
 
@@ -69,6 +70,7 @@ class Blueprint:
         own_attempts: each index's own restarts, or ``None`` to leave that label out.
         pod_groups: of coscheduling, if the JobSet asks for it.
         marks: what pods of those groups are given beside their labels.
+        lost_node_deadline_s: after which pods on an unreachable node are given up; 0 for never.
     """
 
     def __init__(  # noqa: PLR0913 - made in one place, from sums over all ReplicatedJobs
@@ -83,6 +85,7 @@ class Blueprint:
         own_attempts: OwnAttempts | None,
         pod_groups: coscheduling_groups.Gangs | None = None,
         marks: backends.PodMarkers = _NO_MARKS,
+        lost_node_deadline_s: float = 0.0,
     ) -> None:
         meta = jobset.metadata
         self.replicated = replicated
@@ -138,11 +141,11 @@ class Blueprint:
             keys.EXCLUSIVE_TOPOLOGY_ANNOTATION in self._job_annotations
             and keys.NODE_SELECTOR_ANNOTATION in self._job_annotations
         )
+        tolerated = tolerations(pod_spec, lost_node_deadline_s)
         if self._reserves_nodes:
-            pod_spec["tolerations"] = [
-                *(pod_spec.get("tolerations") or ()),
-                _NO_SCHEDULE_TOLERATION,
-            ]
+            tolerated = [*tolerated, _NO_SCHEDULE_TOLERATION]
+        if tolerated:
+            pod_spec["tolerations"] = tolerated
         self._pod_spec = pod_spec
         self._pod_meta = pod_meta
         self._pod_template = pod_template
@@ -212,9 +215,20 @@ class Blueprint:
 
 
 def blueprints(
-    jobset: JobSet, features: Features, marks: backends.PodMarkers = _NO_MARKS
+    jobset: JobSet,
+    features: Features,
+    marks: backends.PodMarkers = _NO_MARKS,
+    lost_node_deadline_s: float = 0.0,
 ) -> dict[str, Blueprint]:
-    """A blueprint for each ReplicatedJob, by name and in the order of the spec."""
+    """A blueprint for each ReplicatedJob, by name and in the order of the spec.
+
+    Args:
+        jobset: the parent.
+        features: the feature gates.
+        marks: what pods of coscheduling's groups are given.
+        lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline.
+    """
+    deadline_s = deadline_of(jobset.metadata.annotations, lost_node_deadline_s)
     replicated_jobs = jobset.spec.replicated_jobs
     in_group: dict[str, int] = {}
     for item in replicated_jobs:
@@ -236,6 +250,7 @@ def blueprints(
             own_attempts=own_attempts.get(item.name),
             pod_groups=pod_groups,
             marks=marks,
+            lost_node_deadline_s=deadline_s,
         )
         before += item.replicas
         before_in_group[item.group_name] += item.replicas

@@ -52,6 +52,7 @@ from jobsetpy.domain.jobs.startup_policy import (
 )
 from jobsetpy.domain.jobs.success_policy import is_out_of_reach, is_satisfied
 from jobsetpy.domain.jobs.ttl import remaining
+from jobsetpy.domain.lost_nodes.deadline import deadline_of
 from jobsetpy.domain.membership import (
     MAX_JOBS,
     is_left_to_us,
@@ -99,6 +100,8 @@ class ObservedJobSet:
         config_maps: names of the ConfigMaps of its namespace that are known to exist.
         group_rbac: whether pods are given the right to watch their group's ConfigMap.
         marks: what pods of coscheduling's groups are given.
+        lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline; 0 for
+            never.
         counters_every_s: a status that changes nothing but counters is stored so many seconds
             after the one before at the earliest.
     """
@@ -113,6 +116,7 @@ class ObservedJobSet:
     config_maps: AbstractSet[str] = frozenset()
     group_rbac: bool = False
     marks: PodMarkers = attrs.field(factory=PodMarkers)
+    lost_node_deadline_s: float = 0.0
     counters_every_s: float = 0.0
 
 
@@ -377,7 +381,12 @@ class _JobsPlanner:
                 missing = [i for i in missing if self.recreation.may_create(f"{stem}{i}")]
             if missing:
                 # Blueprints are worth their cost only when something has to be built.
-                plans = plans or blueprints(self.jobset, self.features, self.observed.marks)
+                plans = plans or blueprints(
+                    self.jobset,
+                    self.features,
+                    self.observed.marks,
+                    self.observed.lost_node_deadline_s,
+                )
                 plan = plans[item.name]
                 self.actions += [CreateJob(f"{stem}{i}", plan.body(i)) for i in missing]
             if ordered:
@@ -401,13 +410,18 @@ class _JobsPlanner:
             if job.spec.suspend is True:
                 suspended.setdefault(replicated_job_of(job), []).append(job)
         self._recall_suspension()
+        deadline_s = deadline_of(
+            self.jobset.metadata.annotations, self.observed.lost_node_deadline_s
+        )
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
                 continue
             if self.in_order and has_started(item, self.counters.get(item.name)):
                 continue
             own = group_scheduling.job_annotations(self.jobset, item)
-            self.actions += resumptions(item, suspended.get(item.name, ()), own)
+            self.actions += resumptions(
+                item, suspended.get(item.name, ()), own, lost_node_deadline_s=deadline_s
+            )
             if self.in_order:
                 self.draft.set(cond.STARTUP_IN_PROGRESS)
                 return

@@ -13,6 +13,7 @@ from typing import Any, Final
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ReplicatedJob
 from jobsetpy.domain.children.jobs import GENERATED_KEYS
+from jobsetpy.domain.lost_nodes.deadline import tolerations
 from jobsetpy.domain.plan import ResumeJob, SuspendJob
 
 _MAPS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
@@ -39,14 +40,18 @@ def suspensions(active: Iterable[Job]) -> Iterator[SuspendJob]:
 
 
 def resumptions(
-    replicated: ReplicatedJob, jobs: Iterable[Job], annotations: Mapping[str, str] | None = None
+    replicated: ReplicatedJob,
+    jobs: Iterable[Job],
+    annotations: Mapping[str, str] | None = None,
+    *,
+    lost_node_deadline_s: float = 0.0,
 ) -> Iterator[ResumeJob]:
     """The suspended Jobs of a ReplicatedJob, with what their templates are to be.
 
     The keys that the controller generates keep their value, except for ``annotations``: those that
-    are new with each resumption.
+    are new with each resumption. Tolerations are as in a Job that is made now.
     """
-    template = _scheduling_directives(replicated)
+    template = _scheduling_directives(replicated, lost_node_deadline_s)
     for job in jobs:
         if job.spec.suspend is True:
             yield ResumeJob(
@@ -101,7 +106,9 @@ def _is_kept(key: str | None) -> bool:
     return domain in _KEPT_DOMAINS or key in _KEPT_NAMES
 
 
-def _scheduling_directives(replicated: ReplicatedJob) -> Mapping[str, Any]:
+def _scheduling_directives(
+    replicated: ReplicatedJob, lost_node_deadline_s: float
+) -> Mapping[str, Any]:
     pod_template = _part(_part(replicated.template, "spec"), "template")
     metadata, spec = _part(pod_template, "metadata"), _part(pod_template, "spec")
     return {
@@ -110,7 +117,8 @@ def _scheduling_directives(replicated: ReplicatedJob) -> Mapping[str, Any]:
         },
         "spec": {
             "nodeSelector": _part(spec, "nodeSelector"),
-            **{name: tuple(spec.get(name) or ()) for name, _ in _LISTS},
+            "tolerations": tuple(tolerations(spec, lost_node_deadline_s)),
+            "schedulingGates": tuple(spec.get("schedulingGates") or ()),
         },
     }
 

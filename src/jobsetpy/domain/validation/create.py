@@ -27,6 +27,7 @@ from jobsetpy.domain.validation import coscheduling as validation_coscheduling
 from jobsetpy.domain.validation import failure_policy as validation_failure
 from jobsetpy.domain.validation import groups as validation_groups
 from jobsetpy.domain.validation import jobs as validation_jobs
+from jobsetpy.domain.validation import lost_nodes as validation_lost_nodes
 from jobsetpy.domain.validation import volumes as validation_volumes
 from jobsetpy.domain.validation.volumes import Claim, LookupFailed
 
@@ -81,6 +82,7 @@ def validate_create(
         *validation_volumes.volume_claims(spec, name, claims or {}),
         *validation_groups.group_scheduling(spec, names),
         *validation_coscheduling.coscheduling(jobset, features),
+        *validation_lost_nodes.lost_node_deadline(jobset),
     ]
 
 

@@ -26,6 +26,7 @@ from jobsetpy.domain.validation.create import coordinator, in_place_restart
 from jobsetpy.domain.validation.failure_policy import failure_policy
 from jobsetpy.domain.validation.groups import group_scheduling
 from jobsetpy.domain.validation.jobs import in_place_jobs
+from jobsetpy.domain.validation.lost_nodes import lost_node_deadline_update
 
 IMMUTABLE = "field is immutable"
 COUNTS = ("parallelism", "completions")
@@ -73,6 +74,7 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
         problems += coordinator(new_spec, effective_name(child(new, "metadata")))
     problems += _agent_notes(old, new)
     problems += coscheduling_update(old, new)
+    problems += lost_node_deadline_update(old, new)
     if old_spec.get("managedBy") != new_spec.get("managedBy"):
         problems.append(invalid("spec.managedBy", new_spec.get("managedBy"), IMMUTABLE))
     return problems

@@ -1,0 +1,1 @@
+"""Pods on nodes of which nothing is heard any more."""

@@ -1,0 +1,101 @@
+"""After which time a JobSet gives up its pods on an unreachable node, and how they are told.
+
+Kubernetes waits for five minutes before it deletes the pods of such a node, and then for ever for
+the kubelet to say that they have ended. With a deadline, pods are told to end so early that their
+grace period is over when the deadline is, and are deleted by force then (``plan``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from jobsetpy.api import keys
+from jobsetpy.domain.durations import parse_duration
+from jobsetpy.domain.json_tree import Json, number, objects
+
+SHORTEST_S: Final = 10.0
+"""See ``plan.LEAVING_S``."""
+LONGEST_S: Final = 86400.0
+
+DEFAULT_GRACE_S: Final = 30
+"""Kubernetes' ``terminationGracePeriodSeconds`` of a pod that names none."""
+
+_EVICTS: Final = "NoExecute"
+
+
+def problem_of(seconds: float) -> str:
+    """Why this cannot be a deadline; "" if it can. 0 stands for never."""
+    if seconds == 0 or SHORTEST_S <= seconds <= LONGEST_S:
+        return ""
+    return f"must be 0 (never) or from {SHORTEST_S:g}s to {LONGEST_S / 3600:g}h"
+
+
+def read_deadline(value: Any) -> float:
+    """An annotation's value in seconds; 0 for never.
+
+    Raises:
+        ValueError: it is no deadline; the message says what is wrong with it.
+    """
+    seconds = parse_duration(value if isinstance(value, str) else "")
+    if problem := problem_of(seconds):
+        raise ValueError(problem)
+    return seconds
+
+
+def deadline_of(annotations: Mapping[str, str], default_s: float = 0.0) -> float:
+    """The deadline of a JobSet in seconds; 0 for never.
+
+    Args:
+        annotations: of the JobSet. A value that admission would have refused counts for nothing.
+        default_s: of JobSets that say nothing.
+    """
+    value = annotations.get(keys.LOST_NODE_DEADLINE_ANNOTATION)
+    if value is None:
+        return default_s
+    try:
+        return read_deadline(value)
+    except ValueError:
+        return default_s
+
+
+def tolerations(pod_spec: Json, deadline_s: float) -> list[Any]:
+    """The tolerations of a template's pods, with those of the deadline after the user's own.
+
+    What is not tolerated by then for a time that the user chose: an unreachable node, until only
+    the grace period is left of the deadline; one that is not ready, whose kubelet may well end its
+    pods, for as long as the deadline.
+
+    Args:
+        pod_spec: of a template; not changed.
+        deadline_s: of its JobSet; 0 for none.
+    """
+    own = list(pod_spec.get("tolerations") or ())
+    if not deadline_s:
+        return own
+    given = number(pod_spec, "terminationGracePeriodSeconds")
+    grace_s = DEFAULT_GRACE_S if given is None else given
+    seconds = {
+        keys.NODE_NOT_READY_TAINT: int(deadline_s),
+        keys.NODE_UNREACHABLE_TAINT: max(0, int(deadline_s) - grace_s),
+    }
+    chosen = {
+        taint
+        for taint in seconds
+        for _, each in objects({"tolerations": own}, "tolerations")
+        if _tolerates(each, taint)
+    }
+    return own + [
+        {"key": taint, "operator": "Exists", "effect": _EVICTS, "tolerationSeconds": seconds[taint]}
+        for taint in seconds
+        if taint not in chosen
+    ]
+
+
+def _tolerates(toleration: Json, taint: str) -> bool:
+    """Whether a toleration is about a taint's evictions, as the API server's defaults see it."""
+    return toleration.get("key") in {None, "", taint} and toleration.get("effect") in {
+        None,
+        "",
+        _EVICTS,
+    }

@@ -1,0 +1,316 @@
+"""Gives up pods on nodes that have been unreachable for too long (controller ``lost-nodes``).
+
+Nothing is done unless a JobSet or the configuration names a deadline. The request's key is the
+node's. An event costs O(1): of nodes, those that become unreachable are queued; of pods, those that
+begin to be deleted on such a node. What is to be done is decided by ``domain.lost_nodes.plan``.
+
+A pod is marked as failed first, as the pod garbage collector does it: the Job controller lets go of
+a pod with ``podReplacementPolicy: Failed`` only then. Both writes carry UID and resourceVersion: if
+the kubelet has written meanwhile, they are refused, and the node is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from jobsetpy import runtime as rt
+from jobsetpy.aio import Clock, LoopClock
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.child_pod import ENDED
+from jobsetpy.api.core import LabelledNode
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.meta import controller_of
+from jobsetpy.domain.lost_nodes.deadline import deadline_of
+from jobsetpy.domain.lost_nodes.plan import (
+    LeavingPod,
+    LostNodePlan,
+    LostPods,
+    ObservedNode,
+    is_leaving,
+    plan_lost_node,
+)
+from jobsetpy.domain.membership import is_ours
+from jobsetpy.errors import JobSetPyError, NotFoundError
+from jobsetpy.reconcilers import metrics
+from jobsetpy.reconcilers._caches import SharedCaches
+from jobsetpy.reconcilers._kinds import ListedPod
+from jobsetpy.reconcilers._parallel import in_parallel, raise_failures
+from jobsetpy.reconcilers._status import moment
+
+FIELD_MANAGER: Final = "jobset-lost-nodes"
+"""Owner of phase and condition of pods that are given up."""
+
+
+@attrs.frozen(kw_only=True)
+class LostNodesSettings:
+    """How the lost nodes reconciler works.
+
+    Args:
+        deadline_s: of JobSets that name none; 0 for never.
+        workers: maximum concurrent reconciles.
+        parallel_writes: maximum concurrent requests for one node.
+    """
+
+    deadline_s: float = 0.0
+    workers: int = 4
+    parallel_writes: int = 16
+
+
+def _leaving(pod: ChildPod) -> Iterable[str]:
+    if not is_leaving(pod):
+        return ()
+    return (f"node:{pod.spec.node_name}", f"jobset:{_jobset_key(pod)}")
+
+
+LEAVING: rt.Index[ChildPod] = rt.Index("leavingPods", _leaving)
+"""Pods that are being deleted on a node, by the node and by the JobSet that they name."""
+
+
+class LostNodesReconciler:
+    """Gives up pods of unreachable nodes; the request's key is the node's.
+
+    Args:
+        client: writes, and reads nodes before them.
+        jobsets: cache of JobSets; events are about them.
+        jobs: cache of child Jobs.
+        pods: cache of their pods, with the index :data:`LEAVING`.
+        nodes: cache of nodes.
+        events: receives events about JobSets.
+        settings: see there.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        client: rt.Client,
+        *,
+        jobsets: rt.Store[JobSet],
+        jobs: rt.Store[Job],
+        pods: rt.Store[ChildPod],
+        nodes: rt.Store[LabelledNode],
+        events: rt.EventRecorder,
+        settings: LostNodesSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client = client
+        self._jobsets = jobsets
+        self._jobs = jobs
+        self._pods = pods
+        self._nodes = nodes
+        self._events = events
+        self._settings = settings or LostNodesSettings()
+        self._clock = clock or LoopClock()
+
+    # -- events -------------------------------------------------------------------------------
+
+    def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
+        """Ask for a reconcile if a pod begins to be deleted on an unreachable node; O(1).
+
+        Before nodes are known, one is asked for in any case: it waits for all caches.
+        """
+        old, new = event.old, event.new
+        if new is None or not is_leaving(new) or (old is not None and is_leaving(old)):
+            return ()
+        key = rt.ObjectKey("", new.spec.node_name)
+        if self._nodes.has_synced:
+            node = self._nodes.get(key)
+            if node is None or node.unreachable_since is None:
+                return ()
+        return (rt.Request(key),)
+
+    def nodes_of(self, jobset: JobSet) -> Iterable[rt.ObjectKey]:
+        """The nodes on which pods of a JobSet are being deleted; none before all pods are known."""
+        if not self._pods.has_synced:
+            return ()
+        pods = self._pods.by_index(LEAVING, f"jobset:{jobset.metadata.key}")
+        return {rt.ObjectKey("", pod.spec.node_name) for pod in pods}
+
+    def deadline_changes(self, event: rt.Event[JobSet]) -> bool:
+        """Whether a JobSet that was there gets another deadline."""
+        old, new = event.old, event.new
+        if old is None or new is None:
+            return False
+        return self._deadline_s(old) != self._deadline_s(new)
+
+    def _deadline_s(self, jobset: JobSet) -> float:
+        return deadline_of(jobset.metadata.annotations, self._settings.deadline_s)
+
+    # -- reconcile ----------------------------------------------------------------------------
+
+    async def reconcile(self, request: rt.Request) -> rt.Result:
+        """Give up the pods of one node that are due.
+
+        Raises:
+            ExceptionGroup: some writes failed; the others were made.
+        """
+        observed = self._observe(request.key)
+        plan = plan_lost_node(observed, moment(self._clock))
+        if plan.confirm:
+            observed = await self._confirm(observed)
+            plan = plan_lost_node(observed, moment(self._clock))
+        await self._execute(plan)
+        return plan.result
+
+    def _observe(self, key: rt.ObjectKey) -> ObservedNode:
+        node = self._nodes.get(key)
+        since = None if node is None else node.unreachable_since
+        if since is None:
+            return ObservedNode(name=key.name)
+        pods = (
+            LeavingPod(pod, jobset)
+            for pod in self._pods.by_index(LEAVING, f"node:{key.name}")
+            if (jobset := self._jobset_of(pod)) is not None
+        )
+        return ObservedNode(
+            name=key.name,
+            unreachable_since=since,
+            pods=tuple(pods),
+            default_s=self._settings.deadline_s,
+        )
+
+    async def _confirm(self, observed: ObservedNode) -> ObservedNode:
+        """Look at the node itself: it may have come back."""
+        page = await self._client.list_page(
+            LabelledNode, field_selector=f"metadata.name={observed.name}"
+        )
+        since = next((node.unreachable_since for node in page.items), None)
+        return attrs.evolve(observed, unreachable_since=since, confirmed=True)
+
+    async def _execute(self, plan: LostNodePlan) -> None:
+        failures: list[tuple[ChildPod, JobSetPyError]] = []
+        for lost in plan.lost:
+            failures += await self._give_up(lost, plan.at)
+        raise_failures(failures, "pods of a lost node could not be deleted")
+
+    async def _give_up(self, lost: LostPods, at: datetime) -> list[tuple[ChildPod, JobSetPyError]]:
+        """Delete pods of one JobSet by force; returns what failed."""
+        deleted: list[str] = []
+
+        async def delete(pod: ChildPod) -> None:
+            meta = pod.metadata
+            version = meta.resource_version
+            with suppress(NotFoundError):
+                if pod.status.phase not in ENDED:
+                    failed = await self._client.apply(
+                        ListedPod,
+                        meta.namespace,
+                        meta.name,
+                        _failed(pod, lost.why, at),
+                        owner=FIELD_MANAGER,
+                        subresource="status",
+                    )
+                    version = failed.metadata.resource_version
+                await self._client.delete(
+                    ChildPod,
+                    meta.namespace,
+                    meta.name,
+                    uid=meta.uid,
+                    resource_version=version,
+                    grace_period_seconds=0,
+                )
+                deleted.append(meta.name)
+
+        failures = await in_parallel(self._settings.parallel_writes, lost.pods, delete)
+        if deleted:
+            metrics.lost_pods_deleted(len(deleted))
+            event = lost.event(deleted)
+            related = self._pods.get(rt.ObjectKey(lost.jobset.metadata.namespace, event.pod))
+            self._events.event(
+                lost.jobset, event.type_, event.reason, event.message, related=related
+            )
+        return failures
+
+    # -- what the caches say ------------------------------------------------------------------
+
+    def _jobset_of(self, pod: ChildPod) -> JobSet | None:
+        """The JobSet of a pod, by UIDs: labels prove nothing."""
+        owner = controller_of(pod.metadata.owner_references)
+        if owner is None:
+            return None
+        namespace = pod.metadata.namespace
+        job = self._jobs.get(rt.ObjectKey(namespace, owner.name))
+        if job is None or job.metadata.uid != owner.uid or job.metadata.controller is None:
+            return None
+        jobset = self._jobsets.get(rt.ObjectKey(namespace, job.metadata.controller.name))
+        if jobset is None or jobset.metadata.uid != job.metadata.controller.uid:
+            return None
+        return jobset if is_ours(jobset) else None
+
+
+def _failed(pod: ChildPod, why: str, at: datetime) -> dict[str, Any]:
+    meta = pod.metadata
+    condition = {
+        "type": keys.DISRUPTION_TARGET_CONDITION,
+        "status": "True",
+        "reason": keys.NODE_LOST_REASON,
+        "message": f"Deleted by force, {why}",
+        "lastTransitionTime": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+        },
+        "status": {"phase": "Failed", "conditions": [condition]},
+    }
+
+
+def _jobset_key(pod: ChildPod) -> rt.ObjectKey:
+    return rt.ObjectKey(pod.metadata.namespace, pod.metadata.labels.jobset_name)
+
+
+def _becomes_unreachable(event: rt.Event[LabelledNode]) -> bool:
+    """Whether a node is unreachable that was not, or since another time."""
+    old, new = event.old, event.new
+    if new is None or new.unreachable_since is None:
+        return False
+    return old is None or old.unreachable_since != new.unreachable_since
+
+
+def setup(manager: rt.Manager, settings: LostNodesSettings | None = None) -> rt.Controller:
+    """Wire the lost nodes reconciler: its caches, watches and controller.
+
+    Args:
+        manager: not started yet.
+        settings: see there.
+    """
+    settings = settings or LostNodesSettings()
+    caches = SharedCaches(manager)
+    jobsets, jobs, pods = caches.jobsets, caches.jobs, caches.pods
+    pods.add_index(LEAVING)
+    nodes = manager.informer(LabelledNode)
+    reconciler = LostNodesReconciler(
+        manager.client,
+        jobsets=jobsets.store,
+        jobs=jobs.store,
+        pods=pods.store,
+        nodes=nodes.store,
+        events=manager.recorder("jobset"),
+        settings=settings,
+        clock=manager.clock,
+    )
+    controller = rt.Controller(
+        name="lost-nodes",
+        reconciler=reconciler,
+        workers=settings.workers,
+        watches=(
+            rt.Watch(nodes, rt.enqueue_self, when=_becomes_unreachable),
+            rt.Watch(pods, reconciler.on_pod),
+            rt.Watch(
+                jobsets, rt.enqueue_mapped(reconciler.nodes_of), when=reconciler.deadline_changes
+            ),
+        ),
+        clock=manager.clock,
+    )
+    manager.add(controller)
+    return controller
