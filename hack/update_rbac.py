@@ -137,12 +137,16 @@ ROLES = (
         "config/coscheduler/base/role.yaml",
         "jobset-coscheduler-role",
         ("jobsetpy.coscheduler.*", "jobsetpy.controller.*", "jobsetpy.manager._access"),
-        without=frozenset({"secrets"}),
+        without=frozenset({"secrets", "leases"}),
     ),
     Generated(
         "config/coscheduler/base/leader_election_role.yaml",
         "jobset-coscheduler-leader-election-role",
-        ("jobsetpy.manager._leader", "jobsetpy.manager._manager"),
+        (
+            "jobsetpy.coscheduler._publication",
+            "jobsetpy.manager._leader",
+            "jobsetpy.manager._manager",
+        ),
     ),
 )
 

@@ -170,11 +170,6 @@ SETTINGS: Final = (
             "--in-place-restart-stalled-after",
             "closed barriers name the pods that hold them after this time; default {}",
             check=_SOME_TIME),
-    Setting("inPlaceRestart.agentEventsPerSecond", NUMBER, "JobsSettings.agent_events_per_s",
-            "--in-place-restart-agent-events-per-second",
-            "counters alone are written so rarely that agents of a JobSet are told no more often "
-            "than this, over all of them; default {}, 0: no limit",
-            check=_NOT_NEGATIVE),
     Setting("lostNodes.deadline", DELAY, "LostNodesSettings.deadline_s", "--lost-node-deadline",
             "give up pods of JobSets on nodes that are unreachable for longer; 0 for never; "
             "default {}", check=_LOST_NODE_DEADLINE),
@@ -244,6 +239,12 @@ SETTINGS: Final = (
     Setting("coscheduler.capacityCheck", BOOLEAN, "CoschedulerSettings.capacity_check",
             "--capacity-check", "keep a group gated while there is no room for it; default {}. "
             "False where a cluster autoscaler makes room: it does not see gated pods"),
+    Setting("coscheduler.schedulerName", _SCHEDULER, "CoschedulerSettings.scheduler_name",
+            "--scheduler-name", "of the scheduler that asks, for managers to give to pods of "
+            "groups; default: the usual one", check=_named_by(dns1123_subdomain)),
+    Setting("coscheduler.memberResource", BOOLEAN, "CoschedulerSettings.member_resource",
+            "--member-resource",
+            f"have managers give {keys.POD_GROUP_MEMBER_RESOURCE} to pods of groups; default {{}}"),
     Setting("--insecure-plain-http", SWITCH, "CoschedulerSettings.plain_http",
             "--insecure-plain-http",
             "no TLS and no client certificates: whoever connects can have pods bound"),

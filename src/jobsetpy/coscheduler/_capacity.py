@@ -6,7 +6,7 @@ held pods, which no object in the API server shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import ClassVar, Final
 
@@ -128,6 +128,14 @@ class CapacityTracker:
     def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
         """See ``Room``."""
         return self._capacity.compete(group, other)
+
+    def rooms(self) -> Iterator[tuple[NodeRoom, Mapping[str, int]]]:
+        """All nodes, and what is left of each."""
+        return self._capacity.rooms()
+
+    def unplaced(self, group: PodGroupKey) -> Mapping[Shape, int]:
+        """How many pods of each shape a group has that have no place yet."""
+        return self._capacity.unplaced(group)
 
     def __contains__(self, uid: str) -> bool:
         """Whether a pod is known, of a group or not."""

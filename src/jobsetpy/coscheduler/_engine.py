@@ -113,6 +113,8 @@ class Engine:
         self._preparations = asyncio.PriorityQueue()
         self._number = 0
         self._poked = asyncio.Event()
+        self.changed = asyncio.Event()
+        """Set whenever something has been decided; whoever waits for it clears it."""
         self._closed = ""
         self._idle = asyncio.Event()
 
@@ -120,6 +122,16 @@ class Engine:
     def planner(self) -> GangPlanner:
         """The planner, for tests and metrics."""
         return self._planner
+
+    @property
+    def capacity(self) -> CapacityTracker | None:
+        """What is known of nodes; ``None`` if it does not matter."""
+        return self._capacity
+
+    @property
+    def holds(self) -> int:
+        """How many more binds can be held."""
+        return max(0, self._max_held - len(self._held))
 
     @property
     def held(self) -> int:
@@ -387,6 +399,7 @@ class Engine:
                 case _:
                     assert_never(action)
         self._poked.set()
+        self.changed.set()
 
     def _put(self, work: _Preparation) -> None:
         self._number += 1

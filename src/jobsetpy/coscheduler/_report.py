@@ -99,9 +99,10 @@ class Reporter:
         course = self._courses.setdefault(group.key, _Course())
         if course.lifted_at is None:
             course.lifted_at = self._clock.monotonic()
-        self._log.info("group lifted", **_about(group), pods=pods)
-        for what in self._disagreements(group.key):
-            message = f"pods of the group {group.key.name} have {what}"
+        what = "group lifted" if pods else "group came without gates"
+        self._log.info(what, **_about(group), pods=pods)
+        for each in self._disagreements(group.key):
+            message = f"pods of the group {group.key.name} have {each}"
             self._tell(group.key, "Warning", DISAGREE_REASON, message)
 
     def released(self, group: PodGroupInfo, pods: int) -> None:

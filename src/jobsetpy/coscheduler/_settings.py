@@ -23,7 +23,7 @@ class CoschedulerSettings:
     Args:
         bind_address: of the extender, ``host:port`` or ``:port``; port 0 takes a free one.
         path_prefix: in front of ``/bind`` and ``/preempt``.
-        namespace: of the Secrets and the Service.
+        namespace: of the Secrets, the Service, and the Lease that tells managers of the queue.
         service_name: of the Service in front; it and the namespace make the certificate's name.
         extra_dns_names: more names for a certificate of its own; IP addresses count as such.
         server_secret, client_secret: Secrets that hold certificates of the coscheduler's own, for
@@ -42,6 +42,10 @@ class CoschedulerSettings:
         ordinary_pods: whether pods of no group are bound when the scheduler asks for it.
         capacity_check: lift a group only when there may be room for it. Needs all pods and nodes in
             the cache. Not where a cluster autoscaler is to make room: it does not see gated pods.
+        scheduler_name: of the scheduler that asks it, if it is not the default one; managers that
+            are not told otherwise give it to pods of groups.
+        member_resource: whether it is asked only about pods that request the member resource, which
+            managers then give to pods of groups.
         grace_s: how long binds of a complete group may take when the process ends.
     """
 
@@ -63,6 +67,8 @@ class CoschedulerSettings:
     backlog: int = 4096
     ordinary_pods: bool = True
     capacity_check: bool = True
+    scheduler_name: str = ""
+    member_resource: bool = False
     grace_s: float = 5.0
 
     @property

@@ -19,6 +19,7 @@ from jobsetpy.coscheduler._certificates import certificate_manager
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._open_files import check
 from jobsetpy.coscheduler._pods import GroupPod
+from jobsetpy.coscheduler._publication import Publisher
 from jobsetpy.coscheduler._server import listening
 from jobsetpy.coscheduler._settings import CoschedulerSettings
 from jobsetpy.coscheduler._writes import BindRequest
@@ -91,12 +92,21 @@ class Coscheduler(Runnable):
             events=self._events,
             capacity=settings.capacity_check,
         )
+        publisher = Publisher(
+            self._manager.client,
+            engine,
+            settings.namespace,
+            clock=self._manager.clock,
+            scheduler_name=settings.scheduler_name,
+            member_resource=settings.member_resource,
+        )
         # What an earlier leader had decided shows in the pods.
         registrations = engine.listen(self._pods, self._nodes)
         try:
             async with aio.supervise() as tasks:
                 tasks.start(engine.run(), name="coscheduler")
                 tasks.start(_count(engine), name="coscheduler-census")
+                tasks.start(publisher.run(), name="coscheduler-publication")
                 self.engine = engine
                 yield
                 await engine.finish(settings.grace_s)

@@ -49,7 +49,6 @@ VALUES = {
     "clientConnection.burst": "9",
     "inPlaceRestart.agentImage": "a",
     "inPlaceRestart.stalledAfter": "2m",
-    "inPlaceRestart.agentEventsPerSecond": "9000",
     "lostNodes.deadline": "40s",
     "groupScheduling.image": "i",
     "groupScheduling.agentImage": "a",
@@ -81,6 +80,8 @@ VALUES = {
     "coscheduler.backlog": "71",
     "coscheduler.ordinaryPods": "false",
     "coscheduler.capacityCheck": "false",
+    "coscheduler.schedulerName": "s",
+    "coscheduler.memberResource": "true",
 }
 NEEDS = {
     "webhook.certDir": {"internalCertManagement.enable": "false"},
@@ -176,7 +177,7 @@ def shown(path, value):
             return f"`{str(value).lower()}`"
         case "" | ():
             return ""
-        case float() if path.endswith(("qps", "PerSecond")):
+        case float() if path.endswith("qps"):
             return f"`{value:g}`"
         case float():
             return f"`{value * 1000:g}ms`" if 0 < value < 1 else f"`{value:g}s`"

@@ -228,6 +228,7 @@ async def test_what_is_told_of_a_group():
         if line.get("event", "").startswith("group ")
     ]
     assert told == [
+        ("group came without gates", "default/j", None),
         ("group rejected", "default/j", "timeout"),
         ("group rejected", "default/j", "timeout"),
         ("group lifted", "default/g", None),

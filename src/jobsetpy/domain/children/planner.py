@@ -16,17 +16,10 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import (
-    JobSet,
-    ReplicatedJob,
-    ReplicatedJobStatus,
-    RestartCause,
-    RestartRecord,
-)
+from jobsetpy.api.jobset import JobSet, ReplicatedJob, ReplicatedJobStatus
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
 from jobsetpy.domain import conditions as cond
-from jobsetpy.domain import history
 from jobsetpy.domain.children.jobs import Blueprint, blueprints
 from jobsetpy.domain.children.network import dns_hostnames, service_body
 from jobsetpy.domain.children.recreation import SOON_S, Recreation
@@ -35,7 +28,6 @@ from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import Buckets, sort_jobs
-from jobsetpy.domain.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.domain.jobs.counters import (
     all_jobs_ready,
     replicated_job_statuses,
@@ -108,9 +100,10 @@ class ObservedJobSet:
         config_maps: names of the ConfigMaps of its namespace that are known to exist.
         group_rbac: whether pods are given the right to watch their group's ConfigMap.
         marks: what pods of coscheduling's groups are given.
-        pace: of status writes that change nothing but counters.
         lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline; 0 for
             never.
+        counters_every_s: a status that changes nothing but counters is stored so many seconds
+            after the one before at the earliest.
     """
 
     key: ObjectKey
@@ -123,8 +116,8 @@ class ObservedJobSet:
     config_maps: AbstractSet[str] = frozenset()
     group_rbac: bool = False
     marks: PodMarkers = attrs.field(factory=PodMarkers)
-    pace: CounterPace = attrs.field(factory=CounterPace)
     lost_node_deadline_s: float = 0.0
+    counters_every_s: float = 0.0
 
 
 def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Moment) -> JobsPlan:
@@ -188,10 +181,6 @@ class _JobsPlanner:
         self.stay_failed: list[Match] = []
         self.waits: list[EmitEvent] = []
         self.recreation = Recreation(memory, now)
-        self.restarting = is_restarting(jobset)
-        # All agents hear of a restart's beginning and end, as they would of counters.
-        told = self.restarting != memory.restarting
-        self.counters_at = now.monotonic if told else memory.counters_at
 
     def plan(self) -> JobsPlan:
         statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
@@ -201,15 +190,12 @@ class _JobsPlanner:
             return self._clean_up()
         self._delete(self.buckets.previous)
         self._delete(self.buckets.marked)
-        self._record_remade()
         self.stay_failed, failed = split(self.spec.failure_policy, self.buckets.failed)
         self._count_what_stays_failed()
         if not self.suspended and all_jobs_ready(
             self.jobset, self.counters.values(), stay_failed=len(self.stay_failed)
         ):
             self.draft.set(cond.RESTART_ENDED_READY)
-            if not self._gathers_in_place():
-                self.draft.end_restart()
         if failed:
             problem = apply_failure_policy(self.jobset, failed, self.draft, self.features)
             return self._result(problem=problem)
@@ -227,34 +213,6 @@ class _JobsPlanner:
         self._create_jobs()
         self._suspend_or_resume()
         return self._result(partial=before_actions)
-
-    def _gathers_in_place(self) -> bool:
-        """Whether the end of a restart is when the barrier lifts, which is told elsewhere."""
-        policy = self.spec.failure_policy
-        return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
-
-    def _record_remade(self) -> None:
-        """Jobs that go to be made anew on request, once, with what their deletion changes."""
-        going = sorted(
-            job.metadata.name
-            for job in self.buckets.marked
-            if job.metadata.deletion_timestamp is None
-        )
-        if not going:
-            return
-        known = self.draft.status.restart_history
-        if history.is_open(known) and (known[-1].number, known[-1].target) == (0, going[0]):
-            return
-        self.draft.record(
-            RestartRecord(
-                kind=history.JOB,
-                target=going[0],
-                more_jobs=len(going) - 1,
-                began_at=history.whole_millis(self.now.wall),
-                detection_millis=0,
-                cause=RestartCause(reason=keys.JOB_REMADE_REASON, job=going[0]),
-            )
-        )
 
     def _count_what_stays_failed(self) -> None:
         """Once each: with the status write that counts the Job among the failed ones."""
@@ -296,8 +254,7 @@ class _JobsPlanner:
         memory = attrs.evolve(
             self._remembered(),
             told=frozenset(notices),
-            counters_at=self.now.monotonic if writes else self.counters_at,
-            restarting=self.restarting,
+            counters_at=self.now.monotonic if writes else self.memory.counters_at,
         )
         return JobsPlan(
             actions=tuple(self.actions),
@@ -326,8 +283,7 @@ class _JobsPlanner:
             return 0.0
         if not change.patch or change.status.restarts != self.jobset.status.restarts:
             return 0.0
-        pause_s = self.observed.pace.pause_s(self.jobset)
-        return self.counters_at + pause_s - self.now.monotonic
+        return self.memory.counters_at + self.observed.counters_every_s - self.now.monotonic
 
     def _notices(self, problem: str) -> tuple[EmitEvent, ...]:
         notices = [
@@ -448,7 +404,6 @@ class _JobsPlanner:
             self.actions += suspensions(self.buckets.active)
             self.draft.set(cond.SUSPENDED)
             self.draft.set(cond.RESTART_ENDED_SUSPENDED)
-            self.draft.end_restart(history.INTERRUPTED)
             return
         suspended: dict[str, list[Job]] = {}
         for job in self.buckets.active:
