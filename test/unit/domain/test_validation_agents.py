@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from jobsetpy.api import keys
+from jobsetpy.domain.agent_containers import runs_agent
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.injection.agent import inject
-from jobsetpy.domain.injection.recognition import runs_agent
 from jobsetpy.domain.validation.agents import has_agent, warnings
 from jobsetpy.domain.validation.create import validate_create
 from jobsetpy.domain.validation.update import validate_update

@@ -23,7 +23,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.domain.epochs.containers import RESTART_ACTIONS
+from jobsetpy.domain.agent_containers import RESTART_ALL_ACTIONS
 from jobsetpy.domain.json_tree import Json, child, items, objects, text
 from jobsetpy.domain.membership import parse_count, replicated_job_of
 
@@ -255,7 +255,7 @@ def _ends_the_epoch(pod: Json, failed: FailedContainer) -> bool:
         if container.get("name") != failed.name:
             continue
         action = _action(container, failed.exit_code)
-        if action in RESTART_ACTIONS:
+        if action in RESTART_ALL_ACTIONS:
             return True
         policy = text(container, "restartPolicy") or text(pod, "restartPolicy") or "Always"
         if action == "Terminate" or (not action and policy == "Never"):

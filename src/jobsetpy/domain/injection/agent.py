@@ -19,10 +19,10 @@ from typing import Any
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.domain.agent_containers import runs_agent
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid, required
 from jobsetpy.domain.injection.options import Options, note_field, read_options
 from jobsetpy.domain.injection.pods import add_sidecar, add_supervisor
-from jobsetpy.domain.injection.recognition import runs_agent
 from jobsetpy.domain.json_tree import Json, Patch, child, copied, items, objects, text
 
 __all__ = ["MODES", "Injection", "inject"]

@@ -16,9 +16,6 @@ from jobsetpy.api import keys
 from jobsetpy.domain.field_errors import FieldError, invalid, required
 from jobsetpy.domain.json_tree import Json, child, items, number, objects, text
 
-RESTART_ALL_ACTIONS = frozenset({"RestartPod", "RestartAllContainers"})
-"""The kubelet's action under the name of its KEP and under the released one."""
-
 MAX_GRACE_S = 86400
 MAX_END_CODES = 64
 DEFAULT_BARRIER_PORT = 8080

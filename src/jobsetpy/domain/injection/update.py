@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from jobsetpy.api import keys
+from jobsetpy.domain.agent_containers import restarting_sidecars, runs_agent
 from jobsetpy.domain.injection.agent import Injection, fill_job_fields, templates
-from jobsetpy.domain.injection.recognition import restarting_sidecars, runs_agent
 from jobsetpy.domain.json_tree import (
     Json,
     Patch,

@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobsetpy.api import keys
-from jobsetpy.domain.features import Features
-from jobsetpy.domain.field_errors import FieldError, FieldWarning, invalid
-from jobsetpy.domain.injection.options import RESTART_ALL_ACTIONS
-from jobsetpy.domain.injection.pods import HARMLESS_EXIT_CODES, RESTART_EXIT_CODE
-from jobsetpy.domain.injection.recognition import (
+from jobsetpy.domain.agent_containers import (
+    RESTART_ALL_ACTIONS,
     Container,
     is_go_sidecar,
     named_like_supervised,
@@ -22,6 +19,9 @@ from jobsetpy.domain.injection.recognition import (
     sidecars,
     supervised,
 )
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.field_errors import FieldError, FieldWarning, invalid
+from jobsetpy.domain.injection.pods import HARMLESS_EXIT_CODES, RESTART_EXIT_CODE
 from jobsetpy.domain.json_tree import Json, child, items, job_spec, objects, pod_spec, text
 
 KILLED = 137

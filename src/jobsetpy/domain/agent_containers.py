@@ -8,8 +8,10 @@ the barrier; by its image; or by the name that injection gives it.
 from __future__ import annotations
 
 from jobsetpy.api import keys
-from jobsetpy.domain.injection.options import RESTART_ALL_ACTIONS
 from jobsetpy.domain.json_tree import Json, child, objects, text, texts
+
+RESTART_ALL_ACTIONS = frozenset({"RestartPod", "RestartAllContainers"})
+"""The kubelet's action under the name of its KEP and under the released one."""
 
 VARIABLES = frozenset({"NAMESPACE", "POD_NAME", "JOBSET_NAME"})
 """Without these no agent starts. A flag takes the place of a variable: ``--pod-name``."""
@@ -36,6 +38,15 @@ def restarting_sidecars(pod: Json) -> list[Container]:
     return [each for each in _staying(pod) if _has_restart_rule(each[1])]
 
 
+def strangers(pod: Json) -> list[Container]:
+    """The init containers that stay and have nothing of an agent, not even its variables."""
+    return [
+        each
+        for each in _staying(pod)
+        if not (_has_restart_rule(each[1]) or _is_agent(each[1]) or _is_named_like(each[1]))
+    ]
+
+
 def supervised(pod: Json) -> list[Container]:
     """The containers whose first process is an agent that runs the worker's command."""
     return [
@@ -48,11 +59,7 @@ def named_like_supervised(pod: Json) -> list[Container]:
 
     All the same an agent may be behind them: started by a script, or by the image's entry point.
     """
-    return [
-        (at, container)
-        for at, container in objects(pod, "containers")
-        if _variables(container) >= VARIABLES - {"NAMESPACE"}
-    ]
+    return [each for each in objects(pod, "containers") if _is_named_like(each[1])]
 
 
 def runs_agent(pod: Json) -> bool:
@@ -81,6 +88,10 @@ def _is_agent(container: Json) -> bool:
         or barrier in {BARRIER_PATH, GO_BARRIER_PATH}
         or (_variables(container) >= VARIABLES and _has_restart_rule(container))
     )
+
+
+def _is_named_like(container: Json) -> bool:
+    return _variables(container) >= VARIABLES - {"NAMESPACE"}
 
 
 def _barrier(container: Json) -> str:
