@@ -57,6 +57,43 @@ WATCHES, IN_FLIGHT = 16, 64
 POD_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 JOBSET_PATH = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+START_S, ROUND_S, SETTLE_S, AIM = 400.0, 300.0, 2.0, "<= 1.2x"
+QUICK = ["--kube-api-qps=2000", "--kube-api-burst=4000", "--concurrent-job-syncs=20"]
+KUBELETS_ROLE = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "Role",
+    "metadata": {"name": "kubelets"},
+    "rules": [{"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}],
+}
+KUBELETS_FLOW = {
+    "apiVersion": "flowcontrol.apiserver.k8s.io/v1",
+    "kind": "FlowSchema",
+    "metadata": {"name": "bench-kubelets"},
+    "spec": {
+        "priorityLevelConfiguration": {"name": "system"},
+        "matchingPrecedence": 500,
+        "distinguisherMethod": {"type": "ByUser"},
+        "rules": [
+            {
+                "subjects": [
+                    {
+                        "kind": "ServiceAccount",
+                        "serviceAccount": {"name": "kubelets", "namespace": NAMESPACE},
+                    }
+                ],
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "resources": ["pods/status"],
+                        "verbs": ["patch"],
+                        "namespaces": ["*"],
+                    }
+                ],
+            }
+        ],
+    },
+}
 ROUND_S, LIMIT_S, AIM = 60.0, 200.0, "<= 1.2x"
 TEMPLATE = {
     "spec": {

@@ -40,7 +40,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.errors import NotFoundError
 from support.follow import following
-from support.install import CONFIG, apply_manifest, install_manager
+from support.install import install_manager
 from support.scenario import SHELL_IMAGE, build_images, manager_ready, pod_log_folders
 from support.timeline import log_time
 
@@ -318,7 +318,6 @@ async def real(cluster: Cluster, pods: int, rounds: int, slow_rounds: int) -> No
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(client.aclose)
         await create_namespace(client, "jobset-system")
-        await apply_manifest(client, CONFIG / "group-scheduling/manager_role.yaml")
         await install_manager(client)
         await manager_ready(client)
         await create_namespace(client, NAMESPACE)

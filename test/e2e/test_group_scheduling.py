@@ -16,7 +16,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import NotFoundError
 from support import patience
-from support.install import CONFIG, apply_manifest, install_manager
+from support.install import install_manager
 from support.patience import eventually
 from support.scenario import (
     gang_jobset,
@@ -146,10 +146,8 @@ def works(pod):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(node_cluster):
-    """The manager, allowed to make Roles, and all JobSets of this file."""
+    """The manager as it is installed, and all JobSets of this file."""
     client = await connect(kubeconfig=str(node_cluster.kubeconfig))
-    await apply_manifest(client, CONFIG / "manager/namespace.yaml")
-    await apply_manifest(client, CONFIG / "group-scheduling/manager_role.yaml")
     await install_manager(client)
     await manager_ready(client)
     (node,) = (await client.list_page(Node)).items

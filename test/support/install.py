@@ -27,13 +27,8 @@ CONFIG = ROOT / "config"
 SYSTEM = "jobset-system"
 MANAGER_IMAGE = "localhost/jobsetpy-manager:dev"
 AGENT_IMAGE = "localhost/jobsetpy-agent:dev"
-GROUP_FLAGS = [
-    "--group-scheduling-image=localhost/shell:1",
-    f"--group-scheduling-agent-image={AGENT_IMAGE}",
-    "--group-scheduling-rbac",
-]
-"""Pods of groups wait by the agent, or by the shell where they have no token. Making Roles takes
-``config/group-scheduling`` beside ``config/default``."""
+GROUP_FLAGS = ["--group-scheduling-image=localhost/shell:1"]
+"""Pods of groups that have no token wait by a shell."""
 
 
 async def apply_manifest(client: Client, path: Path) -> None:

@@ -39,6 +39,7 @@ ONLY_IN_CONFIG = {
     ("CustomResourceDefinition", "jobsets.jobset.x-k8s.io"),  # in the chart's folder crds/
 }
 ONLY_IN_CHART = {("ConfigMap", "jobset-controller-config")}  # config/default has flags in its place
+AGENTS = ("inPlaceRestart.agentImage", "groupScheduling.agentImage")
 OWN_LABELS = ("app.kubernetes.io/", "helm.sh/chart")
 PORT_NAMES = {"webhook": "webhook-server"}
 
@@ -187,9 +188,10 @@ def test_the_same_configuration(chart, config, tmp_path):
     expected_options, expected = effective(
         config["Deployment", "jobset-controller-manager"], tmp_path
     )
-    assert made["inPlaceRestart.agentImage"] == "jobsetpy-agent:0.1.0"
-    assert expected["inPlaceRestart.agentImage"] == "jobsetpy-agent:latest"
-    same_agent = {**made.values, "inPlaceRestart.agentImage": "jobsetpy-agent:latest"}
+    for path in AGENTS:
+        assert made[path] == "jobsetpy-agent:0.1.0"
+        assert expected[path] == "jobsetpy-agent:latest"
+    same_agent = {**made.values, **dict.fromkeys(AGENTS, "jobsetpy-agent:latest")}
     assert everything(attrs.evolve(made, values=same_agent)) == everything(expected)
     assert made["--webhooks"]
     assert without_effect(made) == []
@@ -207,7 +209,7 @@ def everything(configuration: Configuration) -> dict:
 
 def flags(options: argparse.Namespace) -> dict:
     """Those that the configuration does not have."""
-    replaced = {"config", "inPlaceRestart.agentImage", "log_level", "log_format"}
+    replaced = {"config", *AGENTS, "groupScheduling.manageRbac", "log_level", "log_format"}
     return {name: value for name, value in vars(options).items() if name not in replaced}
 
 
