@@ -209,3 +209,14 @@ def pair(form: Form) -> tuple[dict, dict]:
     if form.path == CLAIMS:
         base = with_value(base, (*CONTAINER, "volumeMounts"), [{"name": "data", "mountPath": "/d"}])
     return with_value(base, form.path, form.written), with_value(base, form.path, form.back)
+
+
+def gathered() -> dict[str, dict]:
+    """All forms as written, in few JobSets: those of Job templates are in one, a form each."""
+    rest = {form.name: pair(form)[0] for form in FORMS if form.path[: len(JOB)] != JOB}
+    jobs = [
+        {**pair(form)[0]["spec"]["replicatedJobs"][0], "name": f"form-{at}"}
+        for at, form in enumerate(FORMS)
+        if form.name not in rest
+    ]
+    return {"of Job templates": jobset(*jobs), **rest}

@@ -16,6 +16,7 @@ from jobsetpy.domain.features import Features
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
 from support.account import manager_kubeconfig
+from support.admission_kit import Api, jobset
 from support.install import apply_object, install_crd
 from support.manager_process import free_port
 from support.patience import eventually
@@ -142,3 +143,27 @@ async def make_namespace(client, label: dict[str, str]) -> str:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": label}}
     await client.create(Namespace, "", body)
     return name
+
+
+class ForeignNamespace:
+    """A namespace that no webhook of ours is asked about, until it is."""
+
+    def __init__(self, client, name: str) -> None:
+        self._client, self.name = client, name
+
+    async def use_webhooks(self) -> None:
+        """Return when our webhooks are asked."""
+        await self._client.merge_patch(Namespace, "", self.name, {"metadata": {"labels": LABEL}})
+        api = Api(self._client, self.name)
+
+        async def asked() -> bool:
+            (job,) = (await api.try_create(jobset(name="probe")))["spec"]["replicatedJobs"]
+            return "completionMode" in job["template"]["spec"]
+
+        await eventually(asked, 30, poll_s=0.1)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def foreign_namespace(shared_client):
+    """A namespace whose JobSets are stored as they come."""
+    return ForeignNamespace(shared_client, await make_namespace(shared_client, {"other": "yes"}))

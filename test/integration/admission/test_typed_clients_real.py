@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import kubernetes.client
+import kubernetes.config
+import kubernetes.dynamic
 import pytest
 import yaml
 
 from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Progress
 from support.admission_kit import Api
-from support.forms import FORMS, pair, with_value
+from support.forms import FORMS, gathered, pair, with_value
 from support.typed_client import typed_client
 
 pytestmark = [
@@ -79,7 +84,7 @@ def refusals(steps: dict[str, str]) -> dict[str, str]:
     return {name: steps[name] for name in UNCHANGING if steps[name]}
 
 
-async def store(api: Api, bodies: list[dict]) -> None:
+async def store(api: Api, bodies: Iterable[dict]) -> None:
     """Store them all; one that is refused fails the test."""
     for body in bodies:
         await api.create(body)
@@ -106,6 +111,12 @@ def example_bodies() -> dict[str, dict]:
         body = bodies[file] = complete(document, f"example-{number}")
         body["metadata"].pop("generateName", None)
     return bodies
+
+
+def form_bodies() -> dict[str, dict]:
+    """JobSets with all forms, under names of their own."""
+    each = enumerate(gathered().items())
+    return {name: complete(body, f"form-{at}") for at, (name, body) in each}
 
 
 async def test_examples(cluster, shared_client, namespace) -> None:
@@ -139,6 +150,171 @@ async def test_kubectl_repeats_each_example(cluster, namespace, tmp_path) -> Non
     names = [f"{namespace}/{body['metadata']['name']}" for body in bodies]
     assert [refusals(each) for each in await written_back(cluster, names)] == [{}] * len(names)
     await kubectl("apply", "--server-side", "--force-conflicts")
+
+
+async def test_forms_stored_by_the_go_controller(
+    cluster, shared_client, namespace, foreign_namespace
+) -> None:
+    """What was stored without our webhooks, as its types print it, may be written back as well."""
+    bodies = [as_go_stores(pair(form)[1], f"form-{at}") for at, form in enumerate(FORMS)]
+    program = await asyncio.to_thread(typed_client)
+    printed = await run(str(program), "print", input_="\n".join(map(json.dumps, bodies)))
+    await store(Api(shared_client, foreign_namespace.name), map(json.loads, printed.splitlines()))
+    await foreign_namespace.use_webhooks()
+    names = [f"{foreign_namespace.name}/{body['metadata']['name']}" for body in bodies]
+    results = await written_back(cluster, names)
+    wrong = {form.name: refusals(steps) for form, steps in zip(FORMS, results, strict=True)}
+    assert {name: each for name, each in wrong.items() if each} == {}
+    for form, steps in zip(FORMS, results, strict=True):
+        assert "field is immutable" in steps["another image"], form.name
+
+
+def as_go_stores(body: dict, name: str) -> dict:
+    """With the defaults of the Go project's webhook."""
+    out = complete(body, name)
+    spec = out["spec"]
+    network = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+    spec["network"] = {**network, **spec.get("network", {})}
+    for at, rule in enumerate(spec.get("failurePolicy", {}).get("rules", [])):
+        rule.setdefault("name", f"failurePolicyRule{at}")
+    for job in spec["replicatedJobs"]:
+        job["template"]["spec"]["template"]["spec"].setdefault("restartPolicy", "OnFailure")
+    return out
+
+
+class Official:
+    """The official Python client, for JobSets of a namespace."""
+
+    def __init__(self, kubeconfig: Path, namespace: str) -> None:
+        self._api = kubernetes.config.new_client_from_config(str(kubeconfig))
+        self._objects = kubernetes.dynamic.DynamicClient(self._api).resources.get(
+            api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet"
+        )
+        self._namespace = namespace
+
+    def get(self, name: str) -> dict:
+        return self._objects.get(name=name, namespace=self._namespace).to_dict()
+
+    def replace(self, body: dict) -> None:
+        self._objects.replace(body=body, namespace=self._namespace)
+
+    def patch(self, name: str, body: Any, kind: str) -> None:
+        kind = f"application/{kind}"
+        self._objects.patch(name=name, namespace=self._namespace, body=body, content_type=kind)
+
+    def apply(self, body: dict) -> None:
+        self._objects.server_side_apply(
+            body=body, namespace=self._namespace, field_manager="py", force_conflicts=True
+        )
+
+    def through_models(self, body: dict) -> dict:
+        """The object, with its Job templates as the client's classes print them."""
+        out = copy.deepcopy(body)
+        for job in out["spec"]["replicatedJobs"]:
+            response = SimpleNamespace(data=json.dumps(job["template"]))
+            model = self._api.deserialize(response, "V1JobTemplateSpec")
+            job["template"] = self._api.sanitize_for_serialization(model)
+        return out
+
+    def write_back(self, name: str) -> dict[str, str]:
+        """What is refused of each way to write a JobSet back, with a change that is allowed."""
+
+        def operations() -> list[dict]:
+            spec = {**self.get(name)["spec"], "suspend": False}
+            return [{"op": "replace", "path": "/spec", "value": spec}]
+
+        def merged() -> dict:
+            return {"metadata": {"labels": {"a": "b"}}, "spec": self.get(name)["spec"]}
+
+        def suspended() -> dict:
+            return with_value(self.get(name), ("spec", "suspend"), True)
+
+        steps: dict[str, Callable[[], None]] = {
+            "read-modify-write": lambda: self.replace(suspended()),
+            "through models": lambda: self.replace(self.through_models(self.get(name))),
+            "merge patch": lambda: self.patch(name, merged(), "merge-patch+json"),
+            "json patch": lambda: self.patch(name, operations(), "json-patch+json"),
+            "server-side apply": lambda: self.apply(applied(self.get(name))),
+        }
+        refused = {}
+        for step, write in steps.items():
+            try:
+                write()
+            except kubernetes.client.ApiException as error:
+                refused[step] = str(error.body)
+        return refused
+
+
+def applied(stored: dict) -> dict:
+    """What a client applies that has read the object."""
+    names = {key: stored["metadata"][key] for key in ("name", "namespace")}
+    return {**{key: stored[key] for key in ("apiVersion", "kind", "spec")}, "metadata": names}
+
+
+async def test_the_official_python_client(cluster, shared_client, namespace) -> None:
+    """It may write back every form and example, as plain JSON and through its classes."""
+    bodies = form_bodies() | example_bodies()
+    await store(Api(shared_client, namespace), bodies.values())
+    client = Official(cluster.kubeconfig, namespace)
+    names = {name: body["metadata"]["name"] for name, body in bodies.items()}
+
+    def write_all() -> dict[str, dict[str, str]]:
+        return {name: client.write_back(stored) for name, stored in names.items()}
+
+    wrong = await asyncio.to_thread(write_all)
+    assert {name: each for name, each in wrong.items() if each} == {}
+
+
+EDITOR = """#!/bin/sh
+exec sed -i 's/suspend: true$/suspend: false/' "$1"
+"""
+
+
+async def test_kubectl_edits_and_patches(cluster, shared_client, namespace, tmp_path) -> None:
+    """All forms and examples at once, in an editor and by patches; strategic ones have no JobSets."""
+    bodies = [*form_bodies().values(), *example_bodies().values()]
+    for body in bodies:
+        body["spec"]["suspend"] = True
+    await store(Api(shared_client, namespace), bodies)
+    found = await asyncio.to_thread(Binaries.find, ["kubectl"], Progress())
+    editor = tmp_path / "editor"
+    editor.write_text(EDITOR)
+    editor.chmod(0o700)
+    environ = {
+        "KUBECONFIG": str(cluster.kubeconfig),
+        "HOME": str(tmp_path),
+        "PATH": "/usr/bin:/bin",
+        "KUBE_EDITOR": str(editor),
+    }
+    listed = tmp_path / "names.yaml"
+    listed.write_text(
+        yaml.safe_dump_all(
+            {**body, "spec": {}, "metadata": {"name": body["metadata"]["name"]}} for body in bodies
+        )
+    )
+
+    async def kubectl(*words: str) -> str:
+        return await run(str(found["kubectl"]), "-n", namespace, *words, **environ)
+
+    async def suspended() -> set[bool]:
+        items = json.loads(await kubectl("get", "jobsets", "-o", "json"))["items"]
+        assert len(items) == len(bodies)
+        return {item["spec"]["suspend"] for item in items}
+
+    await kubectl("edit", "jobsets")
+    assert await suspended() == {False}
+    where = ("patch", "-f", str(listed))
+    await kubectl(*where, "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    assert await suspended() == {True}
+    operation = '[{"op":"replace","path":"/spec/suspend","value":false}]'
+    await kubectl(*where, "--type=json", "-p", operation)
+    assert await suspended() == {False}
+    with pytest.raises(AssertionError, match="strategic"):
+        await kubectl("patch", "jobset", "form-0", "-p", '{"spec":{"suspend":true}}')
+    image = '[{"op":"replace","path":"%s/containers/0/image","value":"x"}]'
+    pod = "/spec/replicatedJobs/0/template/spec/template/spec"
+    with pytest.raises(AssertionError, match="field is immutable"):
+        await kubectl("patch", "jobset", "form-0", "--type=json", "-p", image % pod)
 
 
 async def test_a_field_with_a_default_may_be_left_out_again(shared_client, namespace) -> None:
