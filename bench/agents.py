@@ -1,14 +1,20 @@
-"""A group restart of 5,000 agents against the same requests and watches without any agent.
+"""A group restart of 5,000 agents, each with connections of its own, while kubelets report.
 
-Real etcd and API server, the real manager, and the agents' own core (follower, barrier, reporter)
-for each pod, in one process, over a few connections: so many watches are shared by the agents, so
-many connections carry their patches. There are no kubelets, and workers stop and start in no time.
-The bare restart sends the same two status writes and one patch for each pod, as many at a time,
-and waits until every watch has told of each status. As many watches are open as before, the
-manager's of the pods included, whose events are thrown away unread.
+Real etcd, API server (with its priority levels, that of ``config/agent/flow`` among them) and Job
+controller, the real manager with the rights it ships with, and the agents' own core (follower,
+barrier, reporter) for each pod in a few processes. There are no nodes: this program says in the
+kubelets' place that each pod is not ready when its epoch is over, and ready when it runs again. So
+Jobs' counters change all the time, and with them the JobSet's status, which each agent watches.
+
+Measured: from the failure until all workers may run; how often and with how many bytes the agents
+are told of the JobSet until all pods are ready again. With ``--before FOLDER`` the manager of
+another checkout takes turns with this one's.
+
+The bare restart is the same requests, connections and pods' readiness without any agent or manager:
+two status writes, and for each pod what an agent sends and is sent.
 
 ``supervisor``: an agent lives through the restart. ``sidecar``: the agents of all pods are new ones
-afterwards, each of which asks for the JobSet first, once more than a supervisor.
+afterwards, each with a new watch and a new connection.
 """
 
 from __future__ import annotations
@@ -18,44 +24,35 @@ import asyncio
 import contextlib
 import json
 import statistics
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import quote
 
 import attrs
 import msgspec
 import uvloop
 
 from bench.bare_loop import BareLoop
-from bench.common import (
-    create_namespace,
-    in_parallel,
-    install_crd,
-    manager_process,
-    say,
-    spread,
-    table,
-)
+from bench.common import ROOT, create_namespace, in_parallel, install_crd, say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy import aio
-from jobsetpy.agent.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
-from jobsetpy.agent.epoch_reporter import EpochReporter
-from jobsetpy.agent.follower import Follower
-from jobsetpy.agent.model import JobSet as AgentJobSet
-from jobsetpy.agent.settings import Settings
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, connect
-from jobsetpy.informers import ListCompleted, Listed, ListStarted, Watcher, WatchOptions
+from support.account import account_kubeconfig, manager_kubeconfig
+from support.agent_account import RBAC, agent_environ, binding, post
+from support.follow import following
+from support.install import CONFIG, apply_manifest
+from support.manager_process import ManagerProcess
 
 NAMESPACE, NAME, BARE = "bench-agents", "gang", "bare"
-WATCHES, IN_FLIGHT = 16, 64
-POD_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
-JOBSET_PATH = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
+PROCESSES, IN_FLIGHT = 4, 16
+CORE = f"/api/v1/namespaces/{NAMESPACE}"
+STATUS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{BARE}/status"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 START_S, ROUND_S, SETTLE_S, AIM = 400.0, 300.0, 2.0, "<= 1.2x"
@@ -94,7 +91,6 @@ KUBELETS_FLOW = {
         ],
     },
 }
-ROUND_S, LIMIT_S, AIM = 60.0, 200.0, "<= 1.2x"
 TEMPLATE = {
     "spec": {
         "completionMode": "Indexed",
@@ -103,233 +99,203 @@ TEMPLATE = {
         "template": {
             "spec": {
                 "restartPolicy": "Never",
-                "containers": [{"name": "worker", "image": "bench.invalid/worker:1"}],
+                "containers": [
+                    {
+                        "name": "worker",
+                        "image": "bench.invalid/team/trainer:2026-01",
+                        "command": ["python3", "-m", "trainer", "--checkpoints=/checkpoints"],
+                        "env": [{"name": "LOG_LEVEL", "value": "info"}],
+                        "resources": {"limits": {"example.com/accelerator": 8}},
+                        "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
+                    }
+                ],
+                "volumes": [{"name": "checkpoints", "emptyDir": {}}],
             }
         },
     }
 }
 
 
-def silent(_event: str, /, *, level: str = "info", **_fields: object) -> None:
-    """A log that nobody reads."""
-
-
-class Agent:
-    """One pod's agent without its process: what starts and stops workers does so at once."""
-
-    def __init__(self, fleet: Fleet, pod: str, watch: list[Agent]) -> None:
-        self.fleet = fleet
-        self.pod = pod
-        watch.append(self)
-        self.begin()
-
-    def begin(self) -> None:
-        """A new life."""
-        fleet = self.fleet
-        self.barrier = Barrier()
-        self.reporter = EpochReporter(
-            fleet.client, namespace=NAMESPACE, pod_name=self.pod, log=silent
-        )
-        self.follower = Follower(
-            fleet.settings, fleet.client, barrier=self.barrier, log=silent, act=self.act
-        )
-        self.reporting = fleet.tasks.start(self.reporter.run(), name="report")
-
-    def act(self, action: Action) -> None:
-        match action:
-            case PatchEpoch(epoch):
-                self.reporter.report(epoch)
-            case Lift(epoch):
-                self.reporter.seen(epoch)
-                self.fleet.lifted(epoch)
-            case Restart():
-                self.fail()
-            case Foreign():
-                raise SystemExit("a JobSet that is not ours")
-
-    def fail(self) -> None:
-        """The worker ended, by itself or because its epoch is over."""
-        if self.fleet.sidecar:
-            self.reporting.cancel()
-            self.begin()
-            self.fleet.tasks.start(self.join(), name="join")
-        else:
-            for action in self.barrier.next_round():
-                self.act(action)
-
-    async def join(self) -> None:
-        """A new agent's first sight of the JobSet, as its streaming list gives it."""
-        page = await self.fleet.client.list_page(
-            AgentJobSet, NAMESPACE, field_selector=f"metadata.name={NAME}", timeout_s=ROUND_S
-        )
-        self.follower.on_events([ListStarted(), *map(Listed, page.items)])
-        self.follower.on_events([ListCompleted(page.resource_version)])
-
-
-class Fleet:
-    """All agents, and what they share."""
-
-    def __init__(self, client: Client, tasks: aio.Supervisor, pods: Sequence[str]) -> None:
-        self.client = client
-        self.tasks = tasks
-        self.sidecar = False
-        self.settings = Settings(
-            namespace=NAMESPACE, pod_name="", jobset_name=NAME, api_host="shared"
-        )
-        self.up: dict[int, int] = {}
-        self.done = asyncio.Event()
-        self.status_seen: dict[tuple[int, int], float] = {}
-        shards: list[list[Agent]] = [[] for _ in range(WATCHES)]
-        self.agents = [Agent(self, pod, shards[i % WATCHES]) for i, pod in enumerate(pods)]
-        for shard in shards:
-            watcher: Watcher[AgentJobSet] = Watcher(
-                client,
-                AgentJobSet,
-                WatchOptions(
-                    namespace=NAMESPACE,
-                    field_selector=f"metadata.name={NAME}",
-                    page_limit=0,
-                    streaming=True,
-                ),
-            )
-            tasks.start(watcher.run(self._sink(shard)), name="watch")
-
-    def _sink(self, shard: list[Agent]) -> Callable[[Sequence[Any]], None]:
-        def give(events: Sequence[Any]) -> None:
-            for event in events:
-                if (obj := getattr(event, "obj", None)) is not None:
-                    status = (obj.status.synced_epoch, obj.status.deprecated_epoch)
-                    self.status_seen.setdefault(status, time.perf_counter())
-            for agent in shard:
-                agent.follower.on_events(events)
-
-        return give
-
-    def lifted(self, epoch: int) -> None:
-        self.up[epoch] = self.up.get(epoch, 0) + 1
-        if self.up[epoch] == len(self.agents):
-            self.done.set()
-
-    async def all_lifted(self) -> None:
-        async with asyncio.timeout(ROUND_S):
-            await self.done.wait()
-        self.done.clear()
-
-
 @attrs.frozen
 class Round:
-    """Seconds since the failure."""
+    """One restart.
 
-    deprecated: float
-    synced: float
+    Args:
+        total: seconds from the failure until all workers may run.
+        settled: seconds until all Jobs are ready again.
+        changes: of the JobSet, that each agent was told of.
+        megabytes: that all agents were sent.
+        cpu: seconds of the manager's.
+    """
+
     total: float
+    settled: float
+    changes: float
+    megabytes: float
     cpu: float = 0.0
 
 
-async def restart(fleet: Fleet, epoch: int, manager: Any) -> Round:
-    """One failure until every worker of the next epoch runs."""
-    manager.mark()
-    began = time.perf_counter()
-    fleet.agents[0].fail()
-    await fleet.all_lifted()
-    total = time.perf_counter() - began
-    seen = fleet.status_seen
-    return Round(
-        seen[epoch - 1, epoch - 1] - began, seen[epoch, epoch - 1] - began, total, manager.cpu()
-    )
+class Crowd:
+    """The processes with all agents, or with bare connections."""
 
-
-class Bare:
-    """The same requests and watches without agents, on another JobSet and another annotation."""
-
-    def __init__(self, kubeconfig: str, pods: Sequence[str]) -> None:
-        self.loop = BareLoop(kubeconfig, IN_FLIGHT)
-        self.streams = BareLoop(kubeconfig, 0)
+    def __init__(self, kind: str, environ: dict[str, str], pods: Sequence[str]) -> None:
+        self.kind = kind
+        self.environ = environ
         self.pods = pods
-        self.seen: dict[tuple[int, int], int] = {}
+        self.processes: list[asyncio.subprocess.Process] = []
+        self.lines: list[dict[str, Any]] = []
         self.news = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        opened = [asyncio.Event() for _ in range(WATCHES)]
-        async with aio.supervise() as tasks:
-            for event in opened:
-                tasks.start(self._watch(event), name="bare watch")
-            opened.append(asyncio.Event())
-            tasks.start(self._watch_pods(opened[-1]), name="bare watch of pods")
-            for event in opened:
-                await event.wait()
-            yield
+    async def running(self) -> AsyncIterator[Crowd]:
+        """Started on entry, ended on exit."""
+        try:
+            for number in range(PROCESSES):
+                mine = " ".join(self.pods[number::PROCESSES])
+                self.processes.append(
+                    await asyncio.create_subprocess_exec(
+                        sys.executable, "-m", "bench.agent_crowd", self.kind,
+                        env={**self.environ, "POD_NAMES": mine}, cwd=ROOT,
+                        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                    )
+                )  # fmt: skip
+            async with aio.supervise() as tasks:
+                for process in self.processes:
+                    tasks.start(self._listen(process), name="crowd")
+                yield self
+                tasks.cancel_all()
+        finally:
+            for process in self.processes:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
 
-    async def close(self) -> None:
-        await self.loop.close()
-        await self.streams.close()
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            self.lines.append(json.loads(line))
+            self.news.set()
+        raise RuntimeError(f"a process of {self.kind} has ended")
 
-    async def _watch(self, opened: asyncio.Event) -> None:
-        import aiohttp
+    def tell(self, *processes: int, **command: Any) -> None:
+        """Give a command to some of the processes, or to all."""
+        for process in [self.processes[at] for at in processes] or self.processes:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(command).encode() + b"\n")
 
-        url = f"{self.streams.server}{JOBSET_PATH}?watch=1&fieldSelector=metadata.name%3D{BARE}"
-        timeout = aiohttp.ClientTimeout(total=None)
-        async with self.streams.session.get(
-            url, headers=self.streams.headers, timeout=timeout
-        ) as answer:
-            opened.set()
-            async for line in answer.content:
-                status = json.loads(line)["object"].get("status", {})
-                pair = (status.get("syncedEpoch", 0), status.get("deprecatedEpoch", 0))
-                self.seen[pair] = self.seen.get(pair, 0) + 1
-                self.news.set()
-
-    async def _watch_pods(self, opened: asyncio.Event) -> None:
-        """In the manager's place, which does not run meanwhile."""
-        import aiohttp
-
-        page = json.loads(await self.loop.send("GET", f"{POD_PATH}?limit=1", b""))
-        version = page["metadata"]["resourceVersion"]
-        query = f"watch=1&labelSelector={quote(keys.JOBSET_NAME)}&resourceVersion={version}"
-        url = f"{self.streams.server}{POD_PATH}?{query}"
-        async with self.streams.session.get(
-            url, headers=self.streams.headers, timeout=aiohttp.ClientTimeout(total=None)
-        ) as answer:
-            opened.set()
-            async for _ in answer.content.iter_any():
-                pass
-
-    async def start(self) -> None:
-        """The first epoch."""
-        await self._status(syncedEpoch=1)
-
-    async def restart(self, epoch: int, *, sidecar: bool) -> Round:
-        """As ``restart`` above."""
-        began = time.perf_counter()
-        await self._pod(self.pods[0], epoch, sidecar=sidecar)
-        await self._status(deprecatedEpoch=epoch - 1)
-        await self._all_saw(epoch - 1, epoch - 1)
-        deprecated = time.perf_counter() - began
-        jobs = [lambda pod=pod: self._pod(pod, epoch, sidecar=sidecar) for pod in self.pods[1:]]
-        await in_parallel(IN_FLIGHT, jobs)
-        await self._status(syncedEpoch=epoch)
-        synced = time.perf_counter() - began
-        await self._all_saw(epoch, epoch - 1)
-        return Round(deprecated, synced, time.perf_counter() - began)
-
-    async def _pod(self, pod: str, epoch: int, *, sidecar: bool) -> None:
-        if sidecar:
-            await self.loop.send("GET", f"{JOBSET_PATH}?fieldSelector=metadata.name%3D{BARE}", b"")
-        patch = b'{"metadata":{"annotations":{"bench.invalid/epoch":"%d"}}}' % epoch
-        await self.loop.send("PATCH", f"{POD_PATH}/{pod}", patch, content_type=MERGE_PATCH)
-
-    async def _status(self, **epochs: int) -> None:
-        body = json.dumps({"status": epochs}).encode()
-        await self.loop.send(
-            "PATCH", f"{JOBSET_PATH}/{BARE}/status", body, content_type=MERGE_PATCH
-        )
-
-    async def _all_saw(self, synced: int, deprecated: int) -> None:
-        async with asyncio.timeout(ROUND_S):
-            while self.seen.get((synced, deprecated), 0) < WATCHES:
+    async def all(self, what: str, value: Any = None, timeout_s: float = ROUND_S) -> list[Any]:
+        """Wait until every process has said so, and forget it; the lines."""
+        async with asyncio.timeout(timeout_s):
+            while True:
+                found = [
+                    one
+                    for one in self.lines
+                    if what in one and (value is None or one[what] == value)
+                ]
+                if len(found) == len(self.processes):
+                    self.lines = [one for one in self.lines if one not in found]
+                    return found
                 self.news.clear()
                 await self.news.wait()
+
+
+class Kubelets:
+    """Say of all pods whether they are ready, as nobody else does here."""
+
+    def __init__(self, kubeconfig: str, pods: Sequence[str]) -> None:
+        self.loop = BareLoop(kubeconfig, IN_FLIGHT)
+        self.pods = pods
+
+    async def report(self, *, ready: bool) -> None:
+        """One status patch for each pod."""
+        body = json.dumps(
+            {
+                "status": {
+                    "phase": "Running",
+                    "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+                }
+            }
+        ).encode()
+        await in_parallel(IN_FLIGHT, [lambda pod=pod: self._patch(pod, body) for pod in self.pods])
+
+    async def _patch(self, pod: str, body: bytes) -> None:
+        path = f"{CORE}/pods/{pod}/status"
+        await self.loop.send("PATCH", path, body, content_type=STRATEGIC_PATCH)
+
+
+class Bench:
+    """One cluster, its group and the bare one."""
+
+    def __init__(
+        self, client: Client, admin: BareLoop, kubelets: Kubelets, jobs: int, per_job: int
+    ) -> None:
+        self.client = client
+        self.admin = admin
+        self.kubelets = kubelets
+        self.jobs = jobs
+        self.per_job = per_job
+        self.epochs: dict[tuple[str, str, int], float] = {}
+        self.news = asyncio.Event()
+
+    def note(self, jobset: JobSet, _gone: bool) -> None:
+        """A state of a JobSet."""
+        name, status = jobset.metadata.name, jobset.status
+        self.epochs.setdefault((name, "synced", status.synced_epoch), time.time())
+        self.epochs.setdefault((name, "deprecated", status.deprecated_epoch), time.time())
+        self.news.set()
+
+    async def comes(self, name: str, kind: str, epoch: int) -> None:
+        """Wait until a JobSet has that epoch."""
+        while (name, kind, epoch) not in self.epochs:
+            self.news.clear()
+            await self.news.wait()
+
+    async def churn(self, name: str, epoch: int) -> None:
+        """What kubelets report of a restart to that epoch."""
+        await self.comes(name, "deprecated", epoch - 1)
+        await self.kubelets.report(ready=False)
+        await self.comes(name, "synced", epoch)
+        await self.kubelets.report(ready=True)
+        await self.jobs_ready()
+
+    async def jobs_ready(self) -> None:
+        """Wait until the Job controller has counted all pods as ready."""
+        while True:
+            found = (await self.client.list_page(Job, NAMESPACE)).items
+            if sum(job.status.ready or 0 for job in found) == self.jobs * self.per_job:
+                return
+            await asyncio.sleep(0.2)
+
+    async def restart(self, crowd: Crowd, epoch: int, *, name: str, sidecar: bool) -> Round:
+        """One failure until all is as before, at the next epoch."""
+        crowd.tell(sidecar=sidecar)
+        crowd.tell(mark=1)
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(ROUND_S), asyncio.TaskGroup() as tasks:
+            churn = tasks.create_task(self.churn(name, epoch))
+            began = time.time()
+            crowd.tell(0, fail=1)
+            if name == BARE:
+                await self.status(deprecatedEpoch=epoch - 1)
+                await crowd.all("reported", epoch)
+                await self.status(syncedEpoch=epoch)
+            lifted = await crowd.all("lifted", epoch)
+            await churn
+        settled = time.time() - began
+        await asyncio.sleep(SETTLE_S)
+        crowd.tell(figures=1)
+        figures = [line["figures"] for line in await crowd.all("figures")]
+        return Round(
+            max(line["at"] for line in lifted) - began,
+            settled,
+            sum(one["changes"] for one in figures) / len(crowd.pods),
+            sum(one["bytes"] for one in figures) / 1e6,
+        )
+
+    async def status(self, **epochs: int) -> None:
+        """A status write in the manager's place."""
+        body = json.dumps({"status": epochs}).encode()
+        await self.admin.send("PATCH", STATUS, body, content_type=MERGE_PATCH)
 
 
 def jobset(name: str, jobs: int, pods: int, **spec: Any) -> dict[str, Any]:
@@ -349,137 +315,144 @@ def jobset(name: str, jobs: int, pods: int, **spec: Any) -> dict[str, Any]:
     }
 
 
-async def make_pods(client: Client, kubeconfig: str, jobs: int, per_job: int) -> list[str]:
-    """The pods that the Job controller would make; it is not there, to leave the machine alone."""
-    async with asyncio.timeout(ROUND_S):
-        while len(found := (await client.list_page(Job, NAMESPACE)).items) < jobs:  # noqa: ASYNC110
-            await asyncio.sleep(0.2)
-    bare = BareLoop(kubeconfig, IN_FLIGHT)
-    bodies = {}
-    for job in found:
-        meta = job.metadata
-        owner = {
-            "apiVersion": "batch/v1", "kind": "Job", "name": meta.name, "uid": meta.uid,
-            "controller": True,
-        }  # fmt: skip
-        for index in range(per_job):
-            name = f"{meta.name}-{index}"
-            bodies[name] = {
-                "metadata": {
-                    "name": name, "labels": dict(meta.labels), "ownerReferences": [owner]
-                },
-                "spec": TEMPLATE["spec"]["template"]["spec"],
-            }  # fmt: skip
-    posts = [lambda body=b: bare.send("POST", POD_PATH, json.dumps(body).encode())
-             for b in bodies.values()]  # fmt: skip
-    await in_parallel(IN_FLIGHT, posts)
-    await bare.close()
-    return sorted(bodies)
+async def pod_names(client: Client, count: int) -> list[str]:
+    """Of all pods, once the Job controller has made them."""
+    async with asyncio.timeout(START_S):
+        while True:
+            names: list[str] = []
+            token = ""
+            while True:
+                page = await client.list_page(ChildPod, NAMESPACE, limit=500, continue_token=token)
+                names += [pod.metadata.name for pod in page.items]
+                token = page.continue_token
+                if not token:
+                    break
+            if len(names) == count:
+                return sorted(names)
+            await asyncio.sleep(1.0)
 
 
-async def measure(
-    kubeconfig: str, jobs: int, per_job: int, *, rounds: int, modes: list[str], log: Path
-) -> None:
-    start = time.monotonic()
-    results: dict[str, list[tuple[Round, Round]]] = {mode: [] for mode in modes}
+async def prepare(client: Client, kubeconfig: str, folder: Path) -> tuple[Path, Path]:
+    """Rights and priority levels; kubeconfigs of the manager and of the kubelets."""
+    await install_crd(client)
+    await create_namespace(client, NAMESPACE)
+    await apply_manifest(client, CONFIG / "agent/flow/flow.yaml")
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "kubelets"}}
+    await post(client, f"{CORE}/serviceaccounts", account)
+    rbac = f"{RBAC}/namespaces/{NAMESPACE}"
+    await post(client, f"{rbac}/roles", KUBELETS_ROLE)
+    await post(client, f"{rbac}/rolebindings", binding(NAMESPACE, "kubelets", "kubelets"))
+    await post(client, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", KUBELETS_FLOW)
+    kubelets = await account_kubeconfig(client, kubeconfig, folder, NAMESPACE, "kubelets")
+    return await manager_kubeconfig(client, kubeconfig, folder), kubelets
+
+
+async def measure(kubeconfig: str, folder: Path, options: argparse.Namespace) -> None:
+    jobs, per_job = map(int, options.size.split("x"))
+    modes, results = options.modes.split(","), dict[tuple[str, str], list[Round]]()
     async with contextlib.AsyncExitStack() as stack:
-        client = await connect(kubeconfig=kubeconfig, qps=0, timeout_s=ROUND_S)  # 64 connections
+        client = await connect(kubeconfig=kubeconfig, qps=0, timeout_s=ROUND_S)
         stack.push_async_callback(client.aclose)
-        await install_crd(client)
-        await create_namespace(client, NAMESPACE)
-        await prepare(kubeconfig)
-        manager = await stack.enter_async_context(manager_process(kubeconfig, log))
+        of_manager, of_kubelets = await prepare(client, kubeconfig, folder)
+        managers = {"now": ManagerProcess(of_manager, folder / "now.log")}
+        if options.before:
+            source = {"PYTHONPATH": str(Path(options.before).resolve() / "src")}
+            managers["before"] = ManagerProcess(of_manager, folder / "before.log", environ=source)
         for body in (
             jobset(NAME, jobs, per_job),
             jobset(BARE, 1, 1, managedBy="bench.invalid/nobody"),
         ):
             await client.create(JobSet, NAMESPACE, body)
-        began = time.perf_counter()
-        pods = await make_pods(client, kubeconfig, jobs, per_job)
-        say(f"{len(pods)} pods created in {time.perf_counter() - began:.1f} s")
-        tasks = await stack.enter_async_context(aio.supervise())
-        fleet = Fleet(client, tasks, pods)
-        await fleet.all_lifted()
-        say("all workers run at epoch 1")
-        bare = Bare(kubeconfig, pods)
-        stack.push_async_callback(bare.close)
-        await bare.start()
-        epoch = 1
+        began = time.monotonic()
+        await managers["now"].start()
+        stack.push_async_callback(managers["now"].stop)
+        pods = await pod_names(client, jobs * per_job)
+        say(f"{len(pods)} pods created in {time.monotonic() - began:.0f} s")
+        admin, kubelets = BareLoop(kubeconfig, 1), Kubelets(str(of_kubelets), pods)
+        for loop in (admin, kubelets.loop):
+            stack.push_async_callback(loop.close)
+        bench = Bench(client, admin, kubelets, jobs, per_job)
+        await stack.enter_async_context(following(client, JobSet, bench.note, namespace=NAMESPACE))
+        environ = await agent_environ(client, kubeconfig, folder, NAMESPACE, NAME)
+        await kubelets.report(ready=True)
+        agents = await stack.enter_async_context(Crowd("agents", environ, pods).running())
+        await agents.all("lifted", 1, START_S)
+        bare = None
+        if not options.no_bare:
+            environ = {**environ, "JOBSET_NAME": BARE}
+            await bench.status(deprecatedEpoch=0, syncedEpoch=0)
+            bare = await stack.enter_async_context(Crowd("bare", environ, pods).running())
+            await bare.all("reported", 1, START_S)
+            await bench.status(syncedEpoch=1)
+            await bare.all("lifted", 1)
+        say(f"all connected after {time.monotonic() - began:.0f} s")
+        await managers["now"].stop()
+        epochs = {NAME: 1, BARE: 1}
         for mode in modes:
-            fleet.sidecar = mode == "sidecar"
-            for number in range(rounds):
-                if results[mode] and time.monotonic() - start > LIMIT_S:
-                    say("no time for more rounds")
-                    break
-                epoch += 1
-                await asyncio.sleep(2.0)  # counters, bookmarks
-                ours = await restart(fleet, epoch, manager)
-                await manager.stop()
-                await asyncio.sleep(1.0)
-                async with bare.watching():
-                    theirs = await bare.restart(epoch, sidecar=fleet.sidecar)
-                await manager.start()
-                results[mode].append((ours, theirs))
-                say(
-                    f"{mode}, round {number + 1}: {ours.total:.2f} s, bare {theirs.total:.2f} s "
-                    f"({ours.total / theirs.total:.2f}x); deprecated after {ours.deprecated:.3f} "
-                    f"(bare {theirs.deprecated:.3f}), synced after {ours.synced:.2f} "
-                    f"(bare {theirs.synced:.2f})"
-                )
-        report(results, len(pods), rounds)
-        tasks.cancel_all()
+            for number in range(options.rounds):
+                for kind, manager in managers.items():
+                    await manager.start()
+                    await asyncio.sleep(SETTLE_S)
+                    manager.mark()
+                    epochs[NAME] += 1
+                    found = await bench.restart(
+                        agents, epochs[NAME], name=NAME, sidecar=mode == "sidecar"
+                    )
+                    note(results, mode, kind, number, attrs.evolve(found, cpu=manager.cpu()))
+                    await manager.stop()
+                if bare is not None:
+                    epochs[BARE] += 1
+                    found = await bench.restart(
+                        bare, epochs[BARE], name=BARE, sidecar=mode == "sidecar"
+                    )
+                    note(results, mode, "bare", number, found)
+        report(results, len(pods))
 
 
-async def prepare(kubeconfig: str) -> None:
-    """What a controller manager would have made: the account that pods without one get."""
-    loop = BareLoop(kubeconfig, 1)
-    account = {"metadata": {"name": "default"}}
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
-    with contextlib.suppress(RuntimeError):
-        await loop.send("POST", path, json.dumps(account).encode())
-    await loop.close()
+def note(
+    results: dict[tuple[str, str], list[Round]], mode: str, kind: str, number: int, found: Round
+) -> None:
+    results.setdefault((mode, kind), []).append(found)
+    say(
+        f"{mode}, {kind}, round {number + 1}: {found.total:.2f} s, all ready after "
+        f"{found.settled:.1f} s, {found.changes:.1f} changes of the JobSet for each agent, "
+        f"{found.megabytes:.1f} MB, manager CPU {found.cpu:.2f} s"
+    )
 
 
-def report(results: dict[str, list[tuple[Round, Round]]], pods: int, rounds: int) -> None:
+def report(results: dict[tuple[str, str], list[Round]], pods: int) -> None:
     rows = []
-    for mode, pairs in results.items():
-        ours, bare = [a for a, _ in pairs], [b for _, b in pairs]
-        ratio = statistics.median(a.total for a in ours) / statistics.median(b.total for b in bare)
+    for (mode, kind), found in results.items():
+        times = [one.total for one in found]
         rows += [
-            (f"{mode}: failure to all lifted", spread([a.total for a in ours], " s"), ""),
-            ("  the same sent bare", spread([b.total for b in bare], " s"), ""),
-            ("  ratio", spread([a.total / b.total for a, b in pairs], "x"), AIM),
-            ("  ratio of medians", f"{ratio:.2f}x", AIM),
-            (
-                "  all watches told of the failure",
-                spread([a.deprecated for a in ours], " s", 3),
-                "",
-            ),
-            ("  the same bare", spread([b.deprecated for b in bare], " s", 3), ""),
-            ("  manager CPU", spread([a.cpu for a in ours], " s"), ""),
+            (f"{mode}, {kind}: failure to all lifted", spread(times, " s"), ""),
+            ("  all ready again", spread([one.settled for one in found], " s", 1), ""),
+            ("  changes for each agent", spread([one.changes for one in found], "", 1), ""),
+            ("  sent to all agents", spread([one.megabytes for one in found], " MB", 1), ""),
         ]
-    title = f"Restart of {pods} agents, {WATCHES} watches, {rounds} rounds: min / med / max"
-    table(title, rows)
+        bare = results.get((mode, "bare"))
+        if bare and kind != "bare":
+            ratio = statistics.median(times) / statistics.median(one.total for one in bare)
+            rows.append(("  ratio of medians to bare", f"{ratio:.2f}x", AIM))
+        if kind != "bare":
+            rows.append(("  manager CPU", spread([one.cpu for one in found], " s"), ""))
+    table(f"Restart of {pods} agents with connections of their own: min / med / max", rows)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="50x100", metavar="JOBSxPODS", help="default %(default)s")
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--modes", default="supervisor,sidecar", help="default %(default)s")
+    parser.add_argument("--before", metavar="FOLDER", help="a checkout whose manager takes turns")
+    parser.add_argument("--no-bare", action="store_true")
     options = parser.parse_args()
-    jobs, _, pods = options.size.partition("x")
     with (
         TemporaryDirectory(prefix="jobsetpy-bench-") as folder,
-        Cluster(name="bench-agents", controller_manager=False, scheduler=False) as cluster,
+        Cluster(name="bench-agents", scheduler=False, controller_manager_args=QUICK) as cluster,
     ):
-        uvloop.run(
-            measure(
-                str(cluster.kubeconfig), int(jobs), int(pods), rounds=options.rounds,
-                modes=options.modes.split(","), log=Path(folder) / "manager.log",
-            )
-        )  # fmt: skip
+        uvloop.run(measure(str(cluster.kubeconfig), Path(folder), options))
 
 
 if __name__ == "__main__":

@@ -170,6 +170,11 @@ SETTINGS: Final = (
             "--in-place-restart-stalled-after",
             "closed barriers name the pods that hold them after this time; default {}",
             check=_SOME_TIME),
+    Setting("inPlaceRestart.agentEventsPerSecond", NUMBER, "JobsSettings.agent_events_per_s",
+            "--in-place-restart-agent-events-per-second",
+            "counters alone are written so rarely that agents of a JobSet are told no more often "
+            "than this, over all of them; default {}, 0: no limit",
+            check=_NOT_NEGATIVE),
     Setting("lostNodes.deadline", DELAY, "LostNodesSettings.deadline_s", "--lost-node-deadline",
             "give up pods of JobSets on nodes that are unreachable for longer; 0 for never; "
             "default {}", check=_LOST_NODE_DEADLINE),

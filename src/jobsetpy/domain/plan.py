@@ -208,7 +208,8 @@ class JobsMemory:
     Args:
         uid: of the JobSet.
         told: notices that were told.
-        counters_at: when the status was last stored, on the monotonic clock.
+        counters_at: when agents were last told of another status, on the monotonic clock.
+        restarting: whether a restart in place was under way.
         not_before: until then the JobSet is not looked at again, on the monotonic clock.
         children: names of the Jobs that were there and of all that was created, without those that
             this reconciler deletes: what of it is missing was deleted by somebody else.
@@ -220,6 +221,7 @@ class JobsMemory:
     uid: str = ""
     told: frozenset[EmitEvent] = frozenset()
     counters_at: float = float("-inf")
+    restarting: bool = False
     not_before: float = float("-inf")
     children: frozenset[str] = frozenset()
     surroundings: AbstractSet[str] = frozenset()

@@ -25,6 +25,7 @@ from jobsetpy.domain.children.recreation import SOON_S
 from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.domain.jobs.counters import is_ready
 from jobsetpy.domain.jobs.failure_policy import DECISIONS
 from jobsetpy.domain.names import subdomain
@@ -48,6 +49,8 @@ class JobsSettings:
         parallel_writes: maximum concurrent requests for one JobSet.
         counters_every_s: a status write that changes nothing but counters waits until these
             seconds after the one before; all others are written at once.
+        agent_events_per_s: it waits longer where more agents than these would be told a second, and
+            while a restart in place is under way for its end; 0 for no limit.
         own_writes_ttl_s: how long to wait for the cache to show own writes.
         group_rbac: whether pods of a group are given the right to watch their ConfigMap.
         marks: what pods of coscheduling's groups are given.
@@ -61,6 +64,7 @@ class JobsSettings:
     workers: int = 8
     parallel_writes: int = 64
     counters_every_s: float = 0.2
+    agent_events_per_s: float = 5000.0
     own_writes_ttl_s: float = 30.0
     cooldown_factor: float = 8.0
     group_rbac: bool = False
@@ -102,6 +106,10 @@ class JobsReconciler:
         self._config_maps = config_maps
         self._settings = settings or JobsSettings()
         self._clock = clock or LoopClock()
+        self._pace = CounterPace(
+            every_s=self._settings.counters_every_s,
+            agent_events_per_s=self._settings.agent_events_per_s,
+        )
         ttl_s = self._settings.own_writes_ttl_s
         self.own_jobs = rt.Expectations("jobset/jobs", ttl_s=ttl_s, clock=self._clock)
         self._writer = ChildWriter(
@@ -154,8 +162,8 @@ class JobsReconciler:
             config_maps=frozenset({group.name} if self._config_maps.get(group) is not None else ()),
             group_rbac=settings.group_rbac,
             marks=settings.marks,
+            pace=self._pace,
             lost_node_deadline_s=settings.lost_node_deadline_s,
-            counters_every_s=settings.counters_every_s,
         )
 
     def _wait_s(self, key: rt.ObjectKey) -> float:
@@ -255,10 +263,10 @@ def _digest(job: Job) -> tuple[Any, ...]:
 
 
 def jobset_matters(event: rt.Event[Any]) -> bool:
-    """Whether a JobSet's change can change any decision; writes of the epochs cannot.
+    """Whether a JobSet's change can change any decision; most writes of the epochs cannot.
 
-    What this reconciler writes itself always counts: reconciles turned away until the cache shows
-    it wait for it.
+    Counters wait while a restart in place is under way, so its end counts. What this reconciler
+    writes itself always counts: reconciles turned away until the cache shows it wait for it.
     """
     old, new = event.old, event.new
     if old is None or new is None:
@@ -279,6 +287,7 @@ def _jobset_digest(jobset: JobSet) -> tuple[Any, ...]:
         status.restarts_count_towards_max,
         status.terminal_state,
         status.replicated_jobs_status,
+        is_restarting(jobset),
     )
 
 

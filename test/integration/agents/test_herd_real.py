@@ -5,20 +5,17 @@ processes the sidecar's own agents, each with its own watch, patch and connectio
 """
 
 import asyncio
-import base64
 import json
-import os
 import statistics
 import sys
-from pathlib import Path
 
 import pytest
-import yaml
 
 from hack.cluster import Cluster
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.client import HttpRequest, connect
-from support.account import manager_kubeconfig, token_of
+from jobsetpy.client import connect
+from support.account import manager_kubeconfig
+from support.agent_account import ACCOUNT, agent_environ, post
 from support.bare_pods import make_pods
 from support.install import create_namespace, install_crd
 from support.manager_process import ManagerProcess
@@ -27,51 +24,6 @@ from support.objects import in_place_jobset
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
 
 NAMESPACE, JOBS, PODS, PROCESSES = "herd", 10, 100, 4
-ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-ROLE = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "Role",
-    "metadata": {"name": "agent"},
-    "rules": [
-        {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["list", "watch"]},
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
-    ],
-}
-BINDING = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "RoleBinding",
-    "metadata": {"name": "agent"},
-    "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": NAMESPACE}],
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "agent"},
-}
-
-
-async def post(client, path, body):
-    """Create something that has no model here."""
-    answer = await client.raw(HttpRequest(method="POST", path=path, body=json.dumps(body).encode()))
-    return json.loads(answer.body)
-
-
-async def agent_environ(client, kubeconfig, folder):
-    """The environment of agents with a token of their namespace's account."""
-    core, rbac = f"/api/v1/namespaces/{NAMESPACE}", "/apis/rbac.authorization.k8s.io/v1"
-    await post(client, f"{core}/serviceaccounts", ACCOUNT)
-    await post(client, f"{rbac}/namespaces/{NAMESPACE}/roles", ROLE)
-    await post(client, f"{rbac}/namespaces/{NAMESPACE}/rolebindings", BINDING)
-    config = yaml.safe_load(Path(kubeconfig).read_text())["clusters"][0]["cluster"]
-    (folder / "token").write_text(await token_of(client, NAMESPACE, "default"))
-    (folder / "ca.crt").write_bytes(base64.b64decode(config["certificate-authority-data"]))
-    host, _, port = config["server"].removeprefix("https://").rpartition(":")
-    return {
-        **os.environ,
-        "NAMESPACE": NAMESPACE,
-        "JOBSET_NAME": "gang",
-        "KUBERNETES_SERVICE_HOST": host,
-        "KUBERNETES_SERVICE_PORT": port,
-        "SERVICE_ACCOUNT_DIR": str(folder),
-        "BARRIER_BIND_ADDRESS": "127.0.0.1",
-        "BARRIER_PORT": "0",
-    }
 
 
 async def herd(environ, names):
@@ -113,7 +65,8 @@ async def test_a_thousand_agents_at_once(tmp_path, record_property):
         manager = ManagerProcess(own, tmp_path / "manager.log")
         try:
             await create_namespace(client, NAMESPACE)
-            environ = await agent_environ(client, tight.kubeconfig, tmp_path)
+            await post(client, f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", ACCOUNT)
+            environ = await agent_environ(client, tight.kubeconfig, tmp_path, NAMESPACE, "gang")
             await manager.start()
             await client.create(JobSet, NAMESPACE, in_place_jobset("gang", jobs=JOBS, pods=PODS))
             names = await make_pods(client, NAMESPACE, JOBS, PODS)

@@ -79,7 +79,7 @@ def test_values_reach_the_manager(offline):
         "health": {"port": 18081},
         "featureGates": {"RestartJob": False},
         "tls": {"minVersion": "VersionTLS13"},
-        "inPlaceRestart": {"stalledAfter": "1m30s"},
+        "inPlaceRestart": {"stalledAfter": "1m30s", "agentEventsPerSecond": 900},
         "lostNodes": {"deadline": "45s"},
         "image": {"registry": "images.test.invalid"},
         "agent": {"image": {"repository": "other/agent", "tag": "v2"}},
@@ -103,6 +103,7 @@ def test_values_reach_the_manager(offline):
     assert made.section("tls") == {"minVersion": "VersionTLS13", "cipherSuites": ()}
     assert made["inPlaceRestart.agentImage"] == agent
     assert made["inPlaceRestart.stalledAfter"] == 90.0
+    assert made["inPlaceRestart.agentEventsPerSecond"] == 900
     assert made["lostNodes.deadline"] == 45.0
     assert made.section("groupScheduling") == {
         "image": "shell:1",

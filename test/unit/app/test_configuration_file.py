@@ -65,7 +65,11 @@ def test_a_file_without_fields_has_all_defaults():
             "webhookSecretName": "jobset-webhook-server-cert",
         },
         "clientConnection": {"qps": 500.0, "burst": 500},
-        "inPlaceRestart": {"agentImage": "", "stalledAfter": 60.0},
+        "inPlaceRestart": {
+            "agentImage": "",
+            "stalledAfter": 60.0,
+            "agentEventsPerSecond": 5000.0,
+        },
         "lostNodes": {"deadline": 0.0},
         "groupScheduling": {"image": "bash", "agentImage": "", "manageRbac": False},
         "coscheduling": {"backend": "labels", "schedulerName": "", "memberResource": False},

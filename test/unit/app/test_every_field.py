@@ -49,6 +49,7 @@ VALUES = {
     "clientConnection.burst": "9",
     "inPlaceRestart.agentImage": "a",
     "inPlaceRestart.stalledAfter": "2m",
+    "inPlaceRestart.agentEventsPerSecond": "9000",
     "lostNodes.deadline": "40s",
     "groupScheduling.image": "i",
     "groupScheduling.agentImage": "a",
@@ -177,7 +178,7 @@ def shown(path, value):
             return f"`{str(value).lower()}`"
         case "" | ():
             return ""
-        case float() if path.endswith("qps"):
+        case float() if path.endswith(("qps", "PerSecond")):
             return f"`{value:g}`"
         case float():
             return f"`{value * 1000:g}ms`" if 0 < value < 1 else f"`{value:g}s`"

@@ -9,8 +9,9 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.domain.children.planner import plan_jobs
+from jobsetpy.domain.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.domain.plan import JobsMemory, JobsPlan, Moment
-from jobsetpy.testing.jobsets import ModelCluster, jobset_json
+from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
 
 A = "test-js-replicated-job-a-0"
 
@@ -25,7 +26,7 @@ def cluster():
 
 def plan(cluster, memory, at=100.0, **observed):
     """A plan at a time of the monotonic clock; counters are paced by 0.2 s."""
-    seen = attrs.evolve(cluster.observe(), counters_every_s=0.2, **observed)
+    seen = attrs.evolve(cluster.observe(), pace=CounterPace(every_s=0.2), **observed)
     return plan_jobs(seen, memory, Moment(cluster.clock, at))
 
 
@@ -73,6 +74,161 @@ def test_counters_wait_for_the_write_before(cluster, at, delay_s):
             paced.memory.counters_at,
             paced.result.summary,
         )
+
+
+class Group:
+    """A JobSet of 50 Jobs that restarts in place; time passes only where a test says so.
+
+    Args:
+        pods: of each Job, each with an agent.
+        pace: of its counters.
+    """
+
+    def __init__(self, pods=100, pace=None, strategy=keys.IN_PLACE_RESTART):
+        self.cluster = ModelCluster(
+            jobset_json(
+                replicated_job("w", 50, parallelism=pods),
+                failurePolicy={"maxRestarts": 9, "restartStrategy": strategy},
+            )
+        )
+        self.cluster.reconcile()
+        self.epochs(1, 0)
+        self.pace = pace or CounterPace(every_s=0.2, agent_events_per_s=5000)
+        self.memory = JobsMemory()
+        self.at = 1000.0
+        self.told = []
+        self.churned = 0
+
+    def epochs(self, synced, deprecated):
+        """The other reconciler writes both numbers."""
+        status = {"syncedEpoch": synced, "deprecatedEpoch": deprecated}
+        self.cluster.object["status"] = {**self.cluster.object["status"], **status}
+
+    def churn(self, seconds):
+        """Every 20 ms a Job gets another number of ready pods; writes of the status are noted."""
+        for _ in range(round(seconds * 50)):
+            self.at += 0.02
+            self.churned += 1
+            name = f"test-js-w-{self.churned % 50}"
+            if self.churned // 50 % 2:
+                self.cluster.ready(name)
+            else:
+                self.cluster.set_status(name, active=1, ready=0)
+            self.look()
+
+    def look(self):
+        """One reconcile."""
+        seen = attrs.evolve(self.cluster.observe(), pace=self.pace)
+        made = plan_jobs(seen, self.memory, Moment(self.cluster.clock, self.at))
+        self.memory = made.memory
+        if not made.empty:
+            self.told.append(self.at)
+        self.cluster.carry_out(made)
+        return made
+
+
+@pytest.mark.parametrize(
+    ("pods", "limit", "strategy", "writes"),
+    [
+        (1, 5000, keys.IN_PLACE_RESTART, 50),
+        (100, 0, keys.IN_PLACE_RESTART, 50),
+        (100, 5000, "Recreate", 50),
+        (100, 5000, keys.IN_PLACE_RESTART, 10),
+        (100, 1000, keys.IN_PLACE_RESTART, 2),
+        (1000, 5000, keys.IN_PLACE_RESTART, 1),
+    ],
+)
+def test_agents_are_told_of_counters_at_a_bounded_rate(pods, limit, strategy, writes):
+    """Ten seconds of churn: so many writes that agents hear of no more than the limit a second."""
+    group = Group(pods, CounterPace(every_s=0.2, agent_events_per_s=limit), strategy)
+
+    group.churn(10)
+
+    assert abs(len(group.told) - writes) <= 1
+
+
+def test_counters_of_a_restart_are_written_at_its_end():
+    """None while the group is on its way to the next epoch; afterwards at the usual pace."""
+    group = Group()
+    group.look()
+    group.epochs(1, 1)
+    began = group.at
+
+    group.churn(8)
+    assert [] == [at for at in group.told if at > began]
+
+    group.epochs(2, 1)
+    ended = group.at
+    group.churn(3.5)
+    assert [1, 2, 3] == [round(at - ended) for at in group.told if at > began]
+
+
+def test_a_long_restart_does_not_hide_counters():
+    """A barrier that stays closed: they are written after thirty times the pause, again and again."""
+    group = Group()
+    group.look()
+    group.epochs(1, 1)
+    began = group.at
+
+    group.churn(70)
+
+    assert [30, 60] == [round(at - began) for at in group.told if at > began]
+    assert 30 == group.pace.pause_s(group.cluster.jobset)
+
+
+def test_a_manager_that_finds_a_restart_waits_from_then_on():
+    """Nothing is lost with the memory but the time that has passed."""
+    group = Group()
+    group.epochs(1, 1)
+    group.churn(5)
+    group.memory, group.told = JobsMemory(), []
+
+    group.churn(29)
+    assert [] == group.told
+    waits = group.look().result.delay
+    assert timedelta(0) < waits <= timedelta(seconds=1.1)
+
+    group.churn(1.5)
+    assert 1 == len(group.told)
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"spec": {"suspend": True}},
+        {
+            "status": {
+                "terminalState": "Failed",
+                "conditions": [{"type": "Failed", "status": "True"}],
+            }
+        },
+        {"status": {"syncedEpoch": 0, "deprecatedEpoch": 0}},
+        {"spec": {"failurePolicy": {"restartStrategy": "Recreate"}}},
+    ],
+)
+def test_no_restart_is_under_way(over):
+    """A suspended JobSet restarts no more than one that ended or has not begun to run."""
+    group = Group()
+    group.epochs(1, 1)
+    assert is_restarting(group.cluster.jobset)
+
+    group.cluster.object = merge(group.cluster.object, over)
+
+    assert not is_restarting(group.cluster.jobset)
+
+
+def test_only_counters_wait_for_a_restart():
+    """A Job that fails meanwhile is decided at once."""
+    group = Group()
+    group.look()
+    group.epochs(1, 1)
+    group.churn(1)
+
+    group.cluster.fail("test-js-w-7")
+    restarted = group.look()
+
+    assert 1 == restarted.status.patch["restarts"]
+    assert group.at == group.told[-1]
 
 
 def test_a_decision_does_not_wait(cluster):

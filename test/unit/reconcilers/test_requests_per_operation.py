@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import attrs
 import pytest
 
-from jobsetpy.api.jobset import JobSet, JobSetStatus
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import FailurePolicy, JobSet, JobSetSpec, JobSetStatus
 from jobsetpy.api.meta import Condition, ObjectMeta
 from jobsetpy.reconcilers.jobs import jobset_matters
 from jobsetpy.runtime import Event
@@ -208,6 +210,22 @@ def test_changes_of_a_jobset_that_matter(changes, matters):
     for part, values in changes.items():
         new = attrs.evolve(new, **{part: attrs.evolve(getattr(new, part), **values)})
     assert jobset_matters(Event(BASE, new)) is matters
+
+
+def test_the_beginning_and_the_end_of_a_restart_in_place_matter():
+    """Counters wait in between; that one epoch was synced after another says nothing new."""
+    spec = JobSetSpec(failure_policy=FailurePolicy(restart_strategy=keys.IN_PLACE_RESTART))
+    epochs = [(0, 0), (1, 0), (1, 1), (2, 1), (3, 2)]
+    states = [
+        attrs.evolve(
+            BASE, spec=spec, status=JobSetStatus(synced_epoch=synced, deprecated_epoch=deprecated)
+        )
+        for synced, deprecated in epochs
+    ]
+
+    assert [False, True, True, False] == [
+        jobset_matters(Event(old, new)) for old, new in pairwise(states)
+    ]
 
 
 def test_every_appearance_and_end_matters():

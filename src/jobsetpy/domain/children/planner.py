@@ -28,6 +28,7 @@ from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import Buckets, sort_jobs
+from jobsetpy.domain.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.domain.jobs.counters import (
     all_jobs_ready,
     replicated_job_statuses,
@@ -100,10 +101,9 @@ class ObservedJobSet:
         config_maps: names of the ConfigMaps of its namespace that are known to exist.
         group_rbac: whether pods are given the right to watch their group's ConfigMap.
         marks: what pods of coscheduling's groups are given.
+        pace: of status writes that change nothing but counters.
         lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline; 0 for
             never.
-        counters_every_s: a status that changes nothing but counters is stored so many seconds
-            after the one before at the earliest.
     """
 
     key: ObjectKey
@@ -116,8 +116,8 @@ class ObservedJobSet:
     config_maps: AbstractSet[str] = frozenset()
     group_rbac: bool = False
     marks: PodMarkers = attrs.field(factory=PodMarkers)
+    pace: CounterPace = attrs.field(factory=CounterPace)
     lost_node_deadline_s: float = 0.0
-    counters_every_s: float = 0.0
 
 
 def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Moment) -> JobsPlan:
@@ -181,6 +181,10 @@ class _JobsPlanner:
         self.stay_failed: list[Match] = []
         self.waits: list[EmitEvent] = []
         self.recreation = Recreation(memory, now)
+        self.restarting = is_restarting(jobset)
+        # All agents hear of a restart's beginning and end, as they would of counters.
+        told = self.restarting != memory.restarting
+        self.counters_at = now.monotonic if told else memory.counters_at
 
     def plan(self) -> JobsPlan:
         statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
@@ -254,7 +258,8 @@ class _JobsPlanner:
         memory = attrs.evolve(
             self._remembered(),
             told=frozenset(notices),
-            counters_at=self.now.monotonic if writes else self.memory.counters_at,
+            counters_at=self.now.monotonic if writes else self.counters_at,
+            restarting=self.restarting,
         )
         return JobsPlan(
             actions=tuple(self.actions),
@@ -283,7 +288,8 @@ class _JobsPlanner:
             return 0.0
         if not change.patch or change.status.restarts != self.jobset.status.restarts:
             return 0.0
-        return self.memory.counters_at + self.observed.counters_every_s - self.now.monotonic
+        pause_s = self.observed.pace.pause_s(self.jobset)
+        return self.counters_at + pause_s - self.now.monotonic
 
     def _notices(self, problem: str) -> tuple[EmitEvent, ...]:
         notices = [

@@ -1,0 +1,329 @@
+"""A process full of agents, or of bare clients in their place, each with connections of its own.
+
+Started by ``bench/agents.py`` with one argument, ``agents`` or ``bare``, and the environment of one
+agent, but for ``POD_NAMES``. Commands come as JSON lines on standard input (``sidecar`` on or off,
+``mark``, ``fail``, ``figures``); lines go out when all are connected, when all have reported an
+epoch, when all may run at one, and with figures: the bytes and changes of the JobSet that all of
+them were told of since the mark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import ssl
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from jobsetpy import aio
+from jobsetpy.agent.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
+from jobsetpy.agent.epoch_reporter import EpochReporter
+from jobsetpy.agent.follower import Follower, connect
+from jobsetpy.agent.settings import Settings, load
+from jobsetpy.client import ByteStream, Client, HttpRequest, HttpResponse, Transport
+
+CONNECTING = 32
+BARE_ANNOTATION = "bench.invalid/epoch"
+CHANGED = b'"type":"MODIFIED"'
+NUMBERS = [re.compile(rb'"%s":(\d+)' % name) for name in (b"syncedEpoch", b"deprecatedEpoch")]
+
+
+def silent(_event: str, /, *, level: str = "info", **_fields: object) -> None:
+    """A log that nobody reads."""
+
+
+def say(**what: object) -> None:
+    """A line for the benchmark."""
+    print(json.dumps({**what, "at": time.time()}), flush=True)
+
+
+class Crowd:
+    """What both kinds share: their number, and what has been counted."""
+
+    def __init__(self, pods: Sequence[str], tasks: aio.Supervisor) -> None:
+        self.pods = pods
+        self.tasks = tasks
+        self.sidecar = False
+        self.bytes = self.changes = 0
+        self._counts: dict[tuple[str, int], int] = {}
+        self.turns = asyncio.Semaphore(CONNECTING)
+
+    def told(self, data: bytes) -> None:
+        """Bytes of a watch."""
+        self.bytes += len(data)
+        self.changes += data.count(CHANGED)
+
+    def count(self, what: str, epoch: int) -> None:
+        """One more has come so far; a line once all have."""
+        key = what, epoch
+        self._counts[key] = self._counts.get(key, 0) + 1
+        if self._counts[key] == len(self.pods):
+            say(**{what: epoch})
+
+    def obey(self, command: dict[str, Any]) -> None:
+        """One line of standard input."""
+        match command:
+            case {"sidecar": on}:
+                self.sidecar = on
+            case {"mark": _}:
+                self.bytes = self.changes = 0
+            case {"figures": _}:
+                say(figures={"bytes": self.bytes, "changes": self.changes})
+            case {"fail": _}:
+                self.fail()
+
+    def fail(self) -> None:
+        """The first one's worker ends."""
+        raise NotImplementedError
+
+
+# ---- agents --------------------------------------------------------------------------------------
+
+
+class Counted:
+    """A transport that counts what its watches bring."""
+
+    def __init__(self, transport: Transport, crowd: Crowd) -> None:
+        self.transport = transport
+        self.crowd = crowd
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        return await self.transport.request(request)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
+        async with self.transport.stream(request) as stream:
+            yield CountedStream(stream, self.crowd)
+
+    async def refresh_credentials(self) -> None:
+        await self.transport.refresh_credentials()
+
+    async def aclose(self) -> None:
+        await self.transport.aclose()
+
+
+class CountedStream:
+    """See ``Counted``."""
+
+    def __init__(self, stream: ByteStream, crowd: Crowd) -> None:
+        self.stream = stream
+        self.crowd = crowd
+        self.status = stream.status
+        self.headers = stream.headers
+
+    async def read(self) -> bytes:
+        data = await self.stream.read()
+        self.crowd.told(data)
+        return data
+
+
+class Agent:
+    """One pod's agent without its process: what starts and stops workers does so at once."""
+
+    def __init__(self, crowd: Agents, pod: str) -> None:
+        self.crowd = crowd
+        self.settings: Settings = load({**os.environ, "POD_NAME": pod})
+        self.life: asyncio.Task[None] | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """A new life, with new connections."""
+        if self.life is not None:
+            self.life.cancel()
+        self.barrier = Barrier()
+        self.life = self.crowd.tasks.start(self.live(), name="agent")
+
+    async def live(self) -> None:
+        client = Client(Counted(connect(self.settings).transport, self.crowd))
+        settings = self.settings
+        self.reporter = EpochReporter(
+            client, namespace=settings.namespace, pod_name=settings.pod_name, log=silent
+        )
+        follower = Follower(settings, client, barrier=self.barrier, log=silent, act=self.act)
+        try:
+            async with aio.supervise() as tasks:
+                tasks.start(follower.run(), name="watch")
+                tasks.start(self.reporter.run(), name="report")
+                await asyncio.Event().wait()
+        finally:
+            await client.aclose()
+
+    def act(self, action: Action) -> None:
+        match action:
+            case PatchEpoch(epoch):
+                self.reporter.report(epoch)
+            case Lift(epoch):
+                self.reporter.seen(epoch)
+                self.crowd.count("lifted", epoch)
+            case Restart():
+                self.fail()
+            case Foreign():
+                raise SystemExit("a JobSet that is not ours")
+
+    def fail(self) -> None:
+        """The worker ended, by itself or because its epoch is over."""
+        if self.crowd.sidecar:
+            self.begin()
+        else:
+            for action in self.barrier.next_round():
+                self.act(action)
+
+
+class Agents(Crowd):
+    """The agents' own core."""
+
+    async def start(self) -> None:
+        self.agents = [Agent(self, pod) for pod in self.pods]
+
+    def fail(self) -> None:
+        self.agents[0].fail()
+
+
+# ---- the same requests, bare ---------------------------------------------------------------------
+
+
+class Bare(Crowd):
+    """Connections that send what agents send, and look for two numbers in what comes."""
+
+    async def start(self) -> None:
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+        folder = os.environ["SERVICE_ACCOUNT_DIR"]
+        self.address = host, int(port)
+        self.token = Path(folder, "token").read_text().strip()
+        self.tls = ssl.create_default_context(cafile=f"{folder}/ca.crt")
+        self.namespace, self.name = os.environ["NAMESPACE"], os.environ["JOBSET_NAME"]
+        self.all = [BareAgent(self, pod) for pod in self.pods]
+        for agent in self.all:
+            self.tasks.start(agent.live(), name="bare")
+
+    def fail(self) -> None:
+        self.all[0].fail()
+
+    def head(self, method: str, path: str, body: bytes = b"") -> bytes:
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            f"Host: {self.address[0]}",
+            "Accept: application/json",
+            f"Authorization: Bearer {self.token}",
+        ]
+        if body:
+            lines += ["Content-Type: application/merge-patch+json", f"Content-Length: {len(body)}"]
+        return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class BareAgent:
+    """One pod's connections: a watch, and one for patches."""
+
+    def __init__(self, crowd: Bare, pod: str) -> None:
+        self.crowd = crowd
+        self.pod = pod
+        self.epoch = 0
+        self.lifted = False
+        self.again = asyncio.Event()
+        self.patches: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def live(self) -> None:
+        while True:
+            self.again.clear()
+            async with aio.supervise() as tasks:
+                tasks.start(self.watch(), name="watch")
+                await self.again.wait()
+                tasks.cancel_all()
+            if self.patches is not None:
+                self.patches[1].transport.abort()
+                self.patches = None
+
+    def fail(self) -> None:
+        """As an agent: a new one, or the same at the next epoch."""
+        if self.crowd.sidecar:
+            self.epoch = 0
+            self.again.set()
+        else:
+            self.join(self.epoch + 1)
+
+    def join(self, epoch: int) -> None:
+        self.epoch, self.lifted = epoch, False
+        self.crowd.tasks.start(self.report(epoch), name="patch")
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, port = self.crowd.address
+        return await asyncio.open_connection(host, port, ssl=self.crowd.tls)
+
+    async def watch(self) -> None:
+        crowd = self.crowd
+        reader, writer = await self.connect()
+        path = (
+            f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{crowd.namespace}/jobsets?watch=1"
+            f"&fieldSelector=metadata.name%3D{crowd.name}&sendInitialEvents=true"
+            "&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+        )
+        try:
+            writer.write(crowd.head("GET", path))
+            answer = await reader.readuntil(b"\r\n\r\n")
+            if b" 200 " not in answer.partition(b"\r\n")[0]:
+                raise RuntimeError(answer)
+            line = b""
+            while data := await reader.read(1 << 16):
+                crowd.told(data)
+                *whole, line = (line + data).split(b"\n")
+                for each in whole:
+                    self.see(each)
+            raise RuntimeError("a watch has ended")
+        finally:
+            writer.transport.abort()
+
+    def see(self, line: bytes) -> None:
+        if b'"syncedEpoch"' not in line or b'"type":"BOOKMARK"' in line:
+            return
+        synced, deprecated = (int(m[1]) if (m := e.search(line)) else 0 for e in NUMBERS)
+        if not self.epoch:
+            self.join(synced + 1)
+        elif deprecated >= self.epoch:
+            self.fail()
+        elif synced == self.epoch and not self.lifted:
+            self.lifted = True
+            self.crowd.count("lifted", synced)
+
+    async def report(self, epoch: int) -> None:
+        crowd = self.crowd
+        if self.patches is None:
+            self.patches = await self.connect()
+        reader, writer = self.patches
+        body = b'{"metadata":{"annotations":{"%s":"%d"}}}' % (BARE_ANNOTATION.encode(), epoch)
+        path = f"/api/v1/namespaces/{crowd.namespace}/pods/{self.pod}"
+        writer.write(crowd.head("PATCH", path, body))
+        answer = await reader.readuntil(b"\r\n\r\n")
+        if b" 200 " not in answer.partition(b"\r\n")[0]:
+            raise RuntimeError(answer)
+        if b"chunked" in answer:
+            await reader.readuntil(b"\r\n0\r\n\r\n")
+        else:
+            length = re.search(rb"(?i)content-length: (\d+)", answer)
+            await reader.readexactly(int(length[1]) if length else 0)
+        crowd.count("reported", epoch)
+
+
+async def main() -> None:
+    """Start, and obey."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    kind = {"agents": Agents, "bare": Bare}[sys.argv[1]]
+    async with aio.supervise() as tasks:
+        crowd = kind(os.environ["POD_NAMES"].split(), tasks)
+        await crowd.start()
+        while line := await reader.readline():
+            crowd.obey(json.loads(line))
+        tasks.cancel_all()
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,65 @@
+"""How often a status is written in which nothing but counters has changed.
+
+Each write goes whole to every agent of a JobSet that restarts in place, and counters change all the
+time while thousands of pods come and go. So they wait for each other, the longer the more agents
+there are; while a restart is under way they wait for its end. Whatever else the status says waits
+for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain import conditions as cond
+from jobsetpy.domain.membership import pods_of_template
+
+PAUSES_PER_RESTART: Final = 30
+"""A restart that takes longer than so many pauses does not hide the counters until its end."""
+
+
+@attrs.frozen(kw_only=True)
+class CounterPace:
+    """What bounds the writes.
+
+    Args:
+        every_s: the least time between two of them, in seconds.
+        agent_events_per_s: how often agents may be told a second, over all agents of a JobSet; 0
+            for no limit.
+    """
+
+    every_s: float = 0.0
+    agent_events_per_s: float = 0.0
+
+    def pause_s(self, jobset: JobSet) -> float:
+        """How long counters wait after the write before, in seconds."""
+        pause_s = self.every_s
+        if self.agent_events_per_s > 0:
+            pause_s = max(pause_s, agents_of(jobset) / self.agent_events_per_s)
+        return pause_s * PAUSES_PER_RESTART if is_restarting(jobset) else pause_s
+
+
+def agents_of(jobset: JobSet) -> int:
+    """How many agents watch a JobSet: one in each pod of one that restarts in place."""
+    if not _in_place(jobset):
+        return 0
+    return sum(item.replicas * pods_of_template(item) for item in jobset.spec.replicated_jobs)
+
+
+def is_restarting(jobset: JobSet) -> bool:
+    """Whether a restart in place is under way: the last epoch is over, and the next not begun."""
+    status = jobset.status
+    return (
+        0 < status.synced_epoch <= status.deprecated_epoch
+        and _in_place(jobset)
+        and jobset.spec.suspend is not True
+        and cond.finished(status.conditions) is None
+    )
+
+
+def _in_place(jobset: JobSet) -> bool:
+    policy = jobset.spec.failure_policy
+    return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
