@@ -45,6 +45,8 @@ __all__ = [
     "Network",
     "ReplicatedJob",
     "ReplicatedJobStatus",
+    "RestartCause",
+    "RestartRecord",
     "RetentionPolicy",
     "StartupPolicy",
     "SuccessPolicy",
@@ -437,6 +439,92 @@ class InPlaceRestartStatus:
 
 
 @wire
+class RestartCause:
+    """What led to a restart, as far as it was seen; long texts are cut."""
+
+    reason: str = field(
+        default="",
+        description=(
+            "ContainerFailed, PodFailed, PodDeleted, PodsMissing, PodRestarted (a pod has come to "
+            "the next epoch), JobRemade, InPlaceGroupResized, or the reason of a Job's failure."
+        ),
+    )
+    job: str = field(default="", description="The Job that failed, or was made anew on request.")
+    pod: str = field(default="", description="The pod that was seen to fail.")
+    node: str = field(default="", description="The node of that pod.")
+    container: str = field(default="", description="The container that failed.")
+    exit_code: int | None = field(
+        default=None, description="Its exit code; above 128 that number and a signal's."
+    )
+    message: str = field(default="", description="What else is known, for people.")
+
+
+@wire
+class RestartRecord:
+    """One restart, of whatever kind. Durations are milliseconds."""
+
+    kind: str = field(
+        default="",
+        required=True,
+        enum=("InPlace", "Recreate", "RestartReplicatedJob", "RestartJob"),
+        description=(
+            "InPlace: all pods restarted where they are. Recreate, RestartReplicatedJob, "
+            "RestartJob: all Jobs, those of one ReplicatedJob, or single ones were recreated."
+        ),
+    )
+    number: int = field(
+        default=0,
+        description=(
+            "The epoch that a restart in place opened; of others the value of restarts or "
+            "jobRestarts that it led to, 0 if it is not numbered."
+        ),
+    )
+    target: str = field(default="", description="The Job or ReplicatedJob that was recreated.")
+    more_jobs: int = field(
+        default=0, description="How many more Jobs were recreated at once by the same rule."
+    )
+    rule: str = field(
+        default="", description="Rule of the failure policy that asked for it; none when empty."
+    )
+    counted: bool = field(default=False, description="Whether it counts towards maxRestarts.")
+    began_at: datetime | None = field(
+        default=None, description="First sign of it; Jobs tell when they failed in whole seconds."
+    )
+    cause: RestartCause | None = field(default=None, description="What led to it.")
+    detection_millis: int | None = field(
+        default=None, minimum=0, description="From the first sign to the decision to restart."
+    )
+    deprecation_millis: int | None = field(
+        default=None,
+        minimum=0,
+        description="In place: until the last pod had left the epochs before.",
+    )
+    gathering_millis: int | None = field(
+        default=None,
+        minimum=0,
+        description="From then until all pods had come, or all Jobs were ready.",
+    )
+    lift_millis: int | None = field(
+        default=None,
+        minimum=0,
+        description=(
+            "In place: how long it took to write syncedEpoch; known once the status is written "
+            "for another reason."
+        ),
+    )
+    last_pod: str = field(default="", description="In place: the pod that came last.")
+    last_node: str = field(default="", description="The node of that pod.")
+    outcome: str = field(
+        default="",
+        enum=("", "Completed", "Interrupted"),
+        description=(
+            "Interrupted: another restart, a suspension or the end of the JobSet came before its "
+            "end. Empty while it is under way."
+        ),
+    )
+
+
+@wire
 class JobSetStatus:
     """What the controllers say."""
 
@@ -479,6 +567,12 @@ class JobSetStatus:
     in_place_restart: InPlaceRestartStatus | None = field(
         default=None,
         description="What the strategy InPlaceRestart has to remember to count each restart once.",
+    )
+    restart_history: tuple[RestartRecord, ...] = field(
+        default=(),
+        atomic=True,
+        max_items=10,
+        description="The latest restarts of any kind, the oldest first.",
     )
     previous_in_place_restart_attempt: int | None = field(
         default=None,

@@ -53,6 +53,7 @@ class _SeriesKey(NamedTuple):
     reason: str
     regarding: tuple[str, ...]
     related: tuple[str, ...]
+    series: str = ""
 
 
 class _Series:
@@ -114,10 +115,12 @@ _DEFAULT_LIMITS = EventLimits()
 class EventRecorder:
     """Records events.k8s.io/v1 Events and sends them in the background.
 
-    * A repeat (same type, action, reason, object, related object; from this recorder) within
+    * A repeat (same type, action, reason, object, related object, series) within
       ``series_s`` of the one before creates nothing: it raises ``series.count`` of the first Event
       by a patch, beginning with 2. Its message is not kept. At most one patch is sent for a series
       in ``patch_every_s``, except for the first; repeats in between are summed up.
+    * A ``series`` keeps occasions apart whose messages all matter. Where they come so fast that
+      they would leave little room for other Events of the object, they repeat each other.
     * New Events of one object are limited by a token bucket, so that a hot loop cannot flood. All
       that wait to be sent are bounded by ``max_pending``; the oldest is dropped for a new one.
     * A message is cut to 1,024 bytes of UTF-8 and never formatted; other fields are cut to what
@@ -154,6 +157,9 @@ class EventRecorder:
         self._buckets = TokenBuckets(
             burst=limits.burst, refill_s=limits.refill_s, clock=self._clock
         )
+        self._apart = TokenBuckets(
+            burst=max(1, limits.burst * 2 // 3), refill_s=limits.refill_s, clock=self._clock
+        )
         self._metrics = metrics.EventMetrics(component)
         self._log = get_logger("events")
         # All in the order of what happened longest ago: what is remembered, what may be sent now,
@@ -177,6 +183,7 @@ class EventRecorder:
         *,
         related: KubeObject | None = None,
         action: str = "Reconciling",
+        series: str = "",
     ) -> None:
         """Record that something happened to ``obj``. Returns at once and never raises.
 
@@ -187,25 +194,28 @@ class EventRecorder:
             message: for people, any text.
             related: another object that matters.
             action: what was being done, in CamelCase.
+            series: names the occasion: what happened at another one is no repeat of this.
         """
         now = self._clock.monotonic()
         self._expire(now)
-        key = _SeriesKey(type_, action, reason, _identity(obj), _identity(related))
-        series = self._series.get(key)
-        if series is None:
+        key = _SeriesKey(type_, action, reason, _identity(obj), _identity(related), series)
+        if series and key not in self._series and not self._apart.take(key.regarding):
+            key = key._replace(series="")
+        known = self._series.get(key)
+        if known is None:
             if not self._buckets.take(key.regarding):
                 self._metrics.count("rate_limited")
                 return
-            series = _Series(key, *self._body(key, obj, related, message))
-            self._series[key] = series
+            known = _Series(key, *self._body(key, obj, related, message))
+            self._series[key] = known
             if len(self._series) > self._limits.max_series:
                 self._series.popitem(last=False)
         else:
-            series.count += 1
+            known.count += 1
             self._series.move_to_end(key)
-        series.last = now
-        series.last_wall = self._clock.now()
-        self._enqueue(series, now)
+        known.last = now
+        known.last_wall = self._clock.now()
+        self._enqueue(known, now)
 
     async def run(self) -> Never:
         """Send until cancelled; then send what waits, for at most two seconds."""

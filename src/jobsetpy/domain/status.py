@@ -11,20 +11,27 @@ from typing import Any
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
-from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, JobSetStatus, ReplicatedJobStatus
+from jobsetpy.api.jobset import (
+    InPlaceRestartStatus,
+    JobSet,
+    JobSetStatus,
+    ReplicatedJobStatus,
+    RestartRecord,
+)
 from jobsetpy.api.meta import Condition
 from jobsetpy.domain import conditions as cond
+from jobsetpy.domain import history
 from jobsetpy.domain.plan import EmitEvent, Moment, StatusChange
 
 
 class StatusDraft:
     """A status in the making: set conditions and fields, then ask for the ``change``."""
 
-    __slots__ = ("_decisions", "_events", "_now", "_old", "_parts", "_restarted", "status")
+    __slots__ = ("_decisions", "_events", "_old", "_parts", "_restarted", "now", "status")
 
     def __init__(self, old: JobSetStatus, now: datetime) -> None:
         self._old = old
-        self._now = now
+        self.now = now
         self._events: list[EmitEvent] = []
         self._decisions: list[str] = []
         self._restarted = 0
@@ -38,7 +45,7 @@ class StatusDraft:
             wanted: what should hold.
             announce: whether an event tells of a change.
         """
-        conditions = cond.updated(self.status.conditions, wanted, self._now)
+        conditions = cond.updated(self.status.conditions, wanted, self.now)
         if conditions is None:
             return False
         self.status = evolve(self.status, conditions=conditions)
@@ -81,14 +88,25 @@ class StatusDraft:
         self._parts[whole] += 1
         self.evolve(replicated_jobs_status=statuses)
 
+    def record(self, restart: RestartRecord) -> None:
+        """Add a restart to the history."""
+        self.evolve(restart_history=history.with_begun(self.status.restart_history, restart))
+
+    def end_restart(self, outcome: str = history.COMPLETED, **details: Any) -> None:
+        """The latest restart in the history is over, if it is not so already."""
+        known = self.status.restart_history
+        self.evolve(restart_history=history.with_ended(known, self.now, outcome, **details))
+
     def fail(self, reason: str, message: str) -> None:
         """End the JobSet as failed."""
+        self.end_restart(history.INTERRUPTED)
         self.set(cond.failed(reason, message))
         self.set(cond.RESTART_ENDED_FAILED)
         self.evolve(terminal_state=keys.TERMINAL_FAILED)
 
     def complete(self) -> None:
         """End the JobSet as completed."""
+        self.end_restart(history.INTERRUPTED)
         self.set(cond.COMPLETED)
         self.set(cond.RESTART_ENDED_COMPLETED)
         self.evolve(terminal_state=keys.TERMINAL_COMPLETED)
@@ -143,6 +161,8 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
         patch["previousInPlaceRestartAttempt"] = new.previous_in_place_restart_attempt
     if new.in_place_restart != old.in_place_restart and new.in_place_restart is not None:
         patch["inPlaceRestart"] = _in_place_restart_json(new.in_place_restart)
+    if new.restart_history != old.restart_history:
+        patch["restartHistory"] = [history.record_json(item) for item in new.restart_history]
     return patch
 
 

@@ -114,7 +114,7 @@ class StatusWriter:
                     stored.metadata.resource_version,
                     cached=cached.metadata.resource_version,
                 )
-        self.tell(stored, change.events)
+        self.tell(stored, change.events, series=_occasion(stored))
         _count(meta.key, change)
         return stored
 
@@ -133,8 +133,8 @@ class StatusWriter:
             self._ahead[key] = newer
         return self.latest(key)
 
-    def tell(self, jobset: JobSet, events: Iterable[EmitEvent]) -> None:
-        """Record events about a JobSet."""
+    def tell(self, jobset: JobSet, events: Iterable[EmitEvent], *, series: str = "") -> None:
+        """Record events about a JobSet; those of another ``series`` are no repeats of these."""
         namespace = jobset.metadata.namespace
         for event in events:
             related = None
@@ -142,7 +142,9 @@ class StatusWriter:
                 related = self._jobs.get(rt.ObjectKey(namespace, event.job))
             elif event.pod and self._pods is not None:
                 related = self._pods.get(rt.ObjectKey(namespace, event.pod))
-            self._events.event(jobset, event.type_, event.reason, event.message, related=related)
+            self._events.event(
+                jobset, event.type_, event.reason, event.message, related=related, series=series
+            )
 
     def forget(self, key: rt.ObjectKey) -> None:
         """The JobSet is gone; if the cache does not say so yet, it is still known here."""
@@ -182,6 +184,14 @@ def decide_again_on_conflict(
         return await reconcile(self, request)
 
     return persistent
+
+
+def _occasion(jobset: JobSet) -> str:
+    """How often the JobSet was restarted so far: each restart has events of its own."""
+    status = jobset.status
+    of_jobs = sum(sum(item.job_restarts) for item in status.replicated_jobs_status)
+    opened = max(status.synced_epoch, status.deprecated_epoch)
+    return f"{status.restarts} {of_jobs} {opened}"
 
 
 def _version(jobset: JobSet | None) -> int:

@@ -170,7 +170,9 @@ class PodEpochsReconciler:
             if await self._status.store(jobset, plan.status) is None:
                 return
             self._note_status(group, plan.status.status, version)
-            _count(plan.measures, self._clock.monotonic())
+            done = self._clock.monotonic()
+            _count(plan.measures, done)
+            plan = plan.stored(done)
         self._status.tell(jobset, plan.notices)
         if plan.judged:
             self.ledger.forget_notes(group, observed.notes)

@@ -202,6 +202,32 @@ class TestEvents:
         assert client.verbs == ["create"] * 6
         assert len(client.events) == 6
 
+    async def test_another_occasion_is_another_event(self):
+        """What a series names apart is not merged, and each message is kept."""
+        client = Client()
+        async with recording(client) as recorder:
+            for occasion in ("1", "2", "2", "3"):
+                recorder.event(pod(), "Normal", "R", f"restart {occasion}", series=occasion)
+            await asyncio.sleep(1)
+
+        notes = [event["note"] for event in client.events.values()]
+        assert ["restart 1", "restart 2", "restart 3"] == sorted(notes)
+
+    async def test_occasions_leave_room_for_other_events(self):
+        """Too many of them are repeats of each other; none is lost, nor is another Event."""
+        client = Client()
+        async with recording(client) as recorder:
+            for occasion in range(100):
+                recorder.event(pod(), "Normal", "R", "again", series=str(occasion))
+            recorder.event(pod(), "Warning", "Failed", "at the end")
+            await asyncio.sleep(60)
+
+        told = list(client.events.values())
+        assert "at the end" in {event["note"] for event in told}
+        counts = [event.get("series", {}).get("count", 1) for event in told]
+        assert 101 == sum(counts)
+        assert len(told) <= 25
+
     async def test_series_ends_after_silence(self):
         """After six minutes of silence a repeat is a new Event; repeats before keep it alive."""
         client = Client()

@@ -10,7 +10,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.jobset import ChildPod, JobSet, RestartCause
 from jobsetpy.domain.epochs.decision import Histogram, InvalidEpoch
 from jobsetpy.domain.epochs.failures import STATUS_LAG_S, Failure, Sign, SyncedMark
 from jobsetpy.domain.epochs.ledger import Notes
@@ -433,6 +433,110 @@ class TestMeasures:
             plan.measures.since,
             plan.measures.restart_since,
         )
+
+
+class TestHistory:
+    def test_a_restart_by_a_failure_that_was_seen(self):
+        """Cause and detection come with the first write, phases and the last pod with the second."""
+        notes = Notes((failure(137, at=4.0),))
+        of = jobset()
+        began = plan_epochs(observed(of, {1: 4}, notes=notes), EpochMemory(), at(5))
+        (begun,) = began.status.status.restart_history
+        notes = Notes(opened=(2, 6.0), single=(2, 7.0), latest=(2, "q", "n2"))
+        ended = plan_epochs(observed(stored(of, began), {2: 4}, notes=notes), began.memory, at(10))
+        (done,) = ended.status.status.restart_history
+
+        assert ("InPlace", 2, True, START + timedelta(seconds=4), 1000, "") == (
+            begun.kind,
+            begun.number,
+            begun.counted,
+            begun.began_at,
+            begun.detection_millis,
+            begun.outcome,
+        )
+        assert (
+            RestartCause(
+                reason="ContainerFailed",
+                pod="p",
+                container="worker",
+                exit_code=137,
+                message="Error",
+            )
+            == begun.cause
+        )
+        assert (2000, 3000, "q", "n2", "Completed") == (
+            done.deprecation_millis,
+            done.gathering_millis,
+            done.last_pod,
+            done.last_node,
+            done.outcome,
+        )
+
+    def test_the_lift_is_told_with_the_next_write(self):
+        """Its end is known only once the write is done that ends it."""
+        of = jobset()
+        began = plan_epochs(observed(of, {1: 3, 2: 1}), EpochMemory(), at(5))
+        of = stored(of, began)
+        ended = plan_epochs(observed(of, {2: 4}), began.memory, at(10)).stored(10.25)
+        of = stored(of, ended)
+        again = plan_epochs(observed(of, {2: 3, 3: 1}), ended.memory, at(20))
+
+        assert [250, None] == [one.lift_millis for one in again.status.status.restart_history]
+
+    def test_a_restart_that_a_pod_opened(self):
+        """Without a failure that was seen, the first pod at the new epoch is named."""
+        notes = Notes(opened=(2, 4.0), opener=(2, "p", "n1"))
+        plan = plan_epochs(observed(jobset(), {1: 3, 2: 1}, notes=notes), EpochMemory(), at(5))
+
+        assert RestartCause(reason="PodRestarted", pod="p", node="n1") == (
+            plan.status.status.restart_history[-1].cause
+        )
+
+    def test_all_pods_come_at_once(self):
+        """The restart is remembered by the one write there is."""
+        notes = Notes(opened=(2, 4.0), opener=(2, "p", "n1"), latest=(2, "q", "n2"))
+        plan = plan_epochs(observed(jobset(), {2: 4}, notes=notes), EpochMemory(), at(5))
+        (one,) = plan.status.status.restart_history
+
+        assert ("Completed", "p", "q", 1000) == (
+            one.outcome,
+            one.cause.pod,
+            one.last_pod,
+            one.detection_millis,
+        )
+
+    def test_another_manager_ends_it(self):
+        """What it did not see itself, it reckons by the clock on the wall."""
+        of = jobset()
+        began = plan_epochs(observed(of, {1: 3, 2: 1}), EpochMemory(), at(5))
+        ended = plan_epochs(observed(stored(of, began), {2: 4}), EpochMemory(), at(9))
+        (one,) = ended.status.status.restart_history
+
+        assert (4000, None, "Completed") == (
+            one.gathering_millis,
+            one.deprecation_millis,
+            one.outcome,
+        )
+
+    def test_a_job_made_anew_by_hand(self):
+        """It is remembered, and not counted."""
+        plan = plan_epochs(
+            observed(jobset(), {1: 3}, notes=Notes(remade="j")), EpochMemory(), at(5)
+        )
+        (one,) = plan.status.status.restart_history
+
+        assert ("InPlace", False, "JobRemade", "j") == (
+            one.kind,
+            one.counted,
+            one.cause.reason,
+            one.cause.job,
+        )
+
+    def test_a_gathering_of_new_pods_is_no_restart(self):
+        """Neither the first start nor what comes of recreated Jobs is one more."""
+        first = plan_epochs(observed(jobset(0, 0), {1: 4}), EpochMemory(), at(5))
+
+        assert () == first.status.status.restart_history
 
 
 class TestUnusableAnnotations:

@@ -24,9 +24,11 @@ class Recorder:
 
     def __init__(self):
         self.told = []
+        self.series = []
 
-    def event(self, obj, type_, reason, message, *, related=None):
+    def event(self, obj, type_, reason, message, *, related=None, series=""):
         """Remember it, with the version of the object it is about."""
+        self.series.append(series)
         name = None if related is None else related.metadata.name
         self.told.append((obj.metadata.resource_version, type_, reason, message, name))
 
@@ -110,6 +112,18 @@ async def test_events_and_metrics_come_with_the_write(bench):
     assert [(version, "Normal", "Again", "once more", None)] == bench.recorder.told
     after = REGISTRY.get_sample_value("jobset_restarts_total", {"kind": "recreate"})
     assert before + 1 == after
+
+
+async def test_events_of_two_restarts_are_kept_apart(bench):
+    """The same event at another restart is no repeat; beside writes there are no occasions."""
+    for _ in range(2):
+        jobset = bench.writer.latest(KEY)
+        await bench.writer.store(jobset, bench.counted(jobset))
+    bench.writer.tell(bench.writer.latest(KEY), [EmitEvent("Normal", "Again", "once more")])
+
+    first, second, beside = bench.recorder.series
+    assert first != second
+    assert "" == beside
 
 
 async def test_without_a_patch_nothing_is_done(bench):

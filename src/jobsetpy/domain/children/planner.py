@@ -16,10 +16,17 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import JobSet, ReplicatedJob, ReplicatedJobStatus
+from jobsetpy.api.jobset import (
+    JobSet,
+    ReplicatedJob,
+    ReplicatedJobStatus,
+    RestartCause,
+    RestartRecord,
+)
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
 from jobsetpy.domain import conditions as cond
+from jobsetpy.domain import history
 from jobsetpy.domain.children.jobs import Blueprint, blueprints
 from jobsetpy.domain.children.network import dns_hostnames, service_body
 from jobsetpy.domain.children.recreation import SOON_S, Recreation
@@ -194,12 +201,15 @@ class _JobsPlanner:
             return self._clean_up()
         self._delete(self.buckets.previous)
         self._delete(self.buckets.marked)
+        self._record_remade()
         self.stay_failed, failed = split(self.spec.failure_policy, self.buckets.failed)
         self._count_what_stays_failed()
         if not self.suspended and all_jobs_ready(
             self.jobset, self.counters.values(), stay_failed=len(self.stay_failed)
         ):
             self.draft.set(cond.RESTART_ENDED_READY)
+            if not self._gathers_in_place():
+                self.draft.end_restart()
         if failed:
             problem = apply_failure_policy(self.jobset, failed, self.draft, self.features)
             return self._result(problem=problem)
@@ -217,6 +227,34 @@ class _JobsPlanner:
         self._create_jobs()
         self._suspend_or_resume()
         return self._result(partial=before_actions)
+
+    def _gathers_in_place(self) -> bool:
+        """Whether the end of a restart is when the barrier lifts, which is told elsewhere."""
+        policy = self.spec.failure_policy
+        return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
+
+    def _record_remade(self) -> None:
+        """Jobs that go to be made anew on request, once, with what their deletion changes."""
+        going = sorted(
+            job.metadata.name
+            for job in self.buckets.marked
+            if job.metadata.deletion_timestamp is None
+        )
+        if not going:
+            return
+        known = self.draft.status.restart_history
+        if history.is_open(known) and (known[-1].number, known[-1].target) == (0, going[0]):
+            return
+        self.draft.record(
+            RestartRecord(
+                kind=history.JOB,
+                target=going[0],
+                more_jobs=len(going) - 1,
+                began_at=history.whole_millis(self.now.wall),
+                detection_millis=0,
+                cause=RestartCause(reason=keys.JOB_REMADE_REASON, job=going[0]),
+            )
+        )
 
     def _count_what_stays_failed(self) -> None:
         """Once each: with the status write that counts the Job among the failed ones."""
@@ -410,6 +448,7 @@ class _JobsPlanner:
             self.actions += suspensions(self.buckets.active)
             self.draft.set(cond.SUSPENDED)
             self.draft.set(cond.RESTART_ENDED_SUSPENDED)
+            self.draft.end_restart(history.INTERRUPTED)
             return
         suspended: dict[str, list[Job]] = {}
         for job in self.buckets.active:

@@ -123,6 +123,7 @@ class EpochDecision:
         failed: the condition that ends the JobSet: its budget of restarts is spent. Setting it
             has an event of its own.
         restart: a restart in place begins or ends with this, rather than a gathering of new pods.
+        renewed: what begins or ends with it otherwise, and makes running pods restart as well.
         events: what else to tell once the change is stored.
     """
 
@@ -132,6 +133,7 @@ class EpochDecision:
     conditions: tuple[cond.DesiredCondition, ...] = ()
     failed: cond.DesiredCondition | None = None
     restart: bool = False
+    renewed: str = ""
     events: tuple[EmitEvent, ...] = ()
 
     @property
@@ -381,7 +383,8 @@ def _deprecate(
         elif charged.renewed == "remade" and cause is not None:
             message = f"{cause}: restarting in place from epoch {deprecated} to {new}, not counted"
             events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),)
-        return EpochDecision(deprecated=deprecated, record=record, events=events)
+        renewed = charged.renewed if events else ""
+        return EpochDecision(deprecated=deprecated, record=record, renewed=renewed, events=events)
     if cause is not None and cause.epoch == deprecated:
         reason, why = cause.condition_reason, str(cause)
     else:

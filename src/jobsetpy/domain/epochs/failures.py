@@ -63,6 +63,7 @@ class Cause:
         container: that failed, if that is known.
         reason: of the pod's phase; of missing pods, who they are.
         counted: whether the restart counts towards ``maxRestarts``.
+        node: of the pod.
     """
 
     epoch: int
@@ -71,6 +72,7 @@ class Cause:
     container: FailedContainer | None = None
     reason: str = ""
     counted: bool = True
+    node: str = ""
 
     @property
     def condition_reason(self) -> str:
@@ -190,7 +192,7 @@ def judge(jobset: JobSet, job: Job, failure: Failure) -> Cause | None:
     if template is None or is_ending(job):
         return None
     pod = child(child(template, "template"), "spec")
-    name = old.metadata.name
+    name, node = old.metadata.name, old.spec.node_name
     if sign is Sign.CONTAINER_FAILED:
         assert new is not None
         failed = _newly_failed(old, new)
@@ -198,7 +200,7 @@ def judge(jobset: JobSet, job: Job, failure: Failure) -> Cause | None:
             return None
         if _fails_the_job(template, (failed,)):
             return None
-        return Cause(epoch, sign, name, failed)
+        return Cause(epoch, sign, name, failed, node=node)
     known = new.status.failed if new is not None else ()
     if _fails_the_job(template, known) or _may_fail_by_condition(template):
         return None
@@ -208,6 +210,7 @@ def judge(jobset: JobSet, job: Job, failure: Failure) -> Cause | None:
         name,
         known[0] if known else None,
         new.status.reason if new is not None else "",
+        node=node,
     )
 
 

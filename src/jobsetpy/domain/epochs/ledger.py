@@ -38,6 +38,8 @@ class Notes:
         invalid: how often a pod with an unusable annotation has appeared.
         opened: the newest epoch that a pod has come to, and when the first one did.
         single: the latest epoch that all pods were at, and since when.
+        opener: the newest epoch, and name and node of the first pod that has come to it.
+        latest: likewise, of the last one so far.
     """
 
     failures: tuple[Failure, ...] = ()
@@ -45,6 +47,8 @@ class Notes:
     invalid: int = 0
     opened: tuple[int, float] = (0, 0.0)
     single: tuple[int, float] = (0, 0.0)
+    opener: tuple[int, str, str] = (0, "", "")
+    latest: tuple[int, str, str] = (0, "", "")
 
 
 # What is counted of a pod: what its agent reports (it is parsed only when something has changed)
@@ -129,7 +133,8 @@ class _Attempt(_Counts):
 
     __slots__ = (
         *("crashed", "crashes", "deprecated", "excused", "failures", "invalid_seen", "jobs"),
-        *("lost", "mark", "noted", "opened", "remade", "single", "succeeded_by_jobs"),
+        *("latest", "lost", "mark", "noted", "opened", "opener", "remade", "single"),
+        "succeeded_by_jobs",
     )
 
     def __init__(self) -> None:
@@ -147,6 +152,7 @@ class _Attempt(_Counts):
         self.remade = ""
         self.invalid_seen = 0
         self.opened = self.single = (0, 0.0)
+        self.opener = self.latest = (0, "", "")
 
     def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
         """Number those that appear."""
@@ -197,14 +203,19 @@ class _Attempt(_Counts):
         if worst is None or times > worst.times:
             self.crashes[replicated_job, one.name] = Crash(times, pod, one.name)
 
-    def note_epochs(self, now: float) -> None:
-        """Note which epochs are new, after a change of a pod."""
+    def note_epochs(self, now: float, pod: ChildPod | None = None) -> None:
+        """Note which epochs are new, and who has come last, after a change of a pod."""
         epochs = self.epochs
         if not epochs:
             return
         newest = max(epochs)
+        if pod is not None:
+            reported = pod.metadata.annotations
+            if parse_report(reported.report, reported.is_attempt) == newest:
+                self.latest = (newest, pod.metadata.name, pod.spec.node_name)
         if newest > self.opened[0]:
             self.opened = (newest, now)
+            self.opener = self.latest if self.latest[0] == newest else (newest, "", "")
         if len(epochs) == 1 and newest != self.single[0]:
             self.single = (newest, now)
 
@@ -256,7 +267,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             self.newest_version = max(self.newest_version, version)
         changed = super().pod_changed(old, new)
         if changed is not None and changed in self._attempts:
-            self._attempts[changed].note_epochs(now)
+            self._attempts[changed].note_epochs(now, new)
         if old is None or new is None or new.status.restarts is old.status.restarts:
             crashed = None
         else:
@@ -326,7 +337,15 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         if known is None:
             return Notes()
         failures = tuple(known.failures)
-        return Notes(failures, known.remade, known.invalid_seen, known.opened, known.single)
+        return Notes(
+            failures,
+            known.remade,
+            known.invalid_seen,
+            known.opened,
+            known.single,
+            known.opener,
+            known.latest,
+        )
 
     def forget_notes(self, group: AttemptKey, notes: Notes) -> None:
         """What was noted so far has been judged, but for what is newer than the synced epoch."""

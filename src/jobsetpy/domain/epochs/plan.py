@@ -17,9 +17,11 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
-from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.jobset import JobSet, RestartCause
 from jobsetpy.api.reconcile import Result
 from jobsetpy.domain import conditions as cond
+from jobsetpy.domain import history
+from jobsetpy.domain.epochs import history as epoch_history
 from jobsetpy.domain.epochs.attempts import (
     is_bypassed,
     reports_attempts,
@@ -107,6 +109,7 @@ class EpochMemory:
         stall_told: the epoch whose stalled barrier an event has told of.
         missing: how many pods the barrier waited for at the last look.
         stalled: whether the barrier is held for so long that it was looked who holds it.
+        lifted: the epoch that was synced last, and how long that write took, in seconds.
     """
 
     uid: str = ""
@@ -123,6 +126,7 @@ class EpochMemory:
     stall_told: int = 0
     missing: int = 0
     stalled: bool = False
+    lifted: tuple[int, float] = (0, 0.0)
 
 
 @attrs.frozen(kw_only=True)
@@ -155,6 +159,14 @@ class EpochPlan(Plan[EpochMemory]):
 
     judged: bool = False
     measures: Measures = Measures()
+
+    def stored(self, now: float) -> EpochPlan:
+        """The plan once its status is stored, at a time on the monotonic clock."""
+        since = self.measures.since.get("lift")
+        if since is None or self.memory is None or self.status is None:
+            return self
+        lifted = (self.status.status.synced_epoch, now - since)
+        return attrs.evolve(self, memory=attrs.evolve(self.memory, lifted=lifted))
 
 
 def needs_plan(jobset: JobSet, pods: Histogram, notes: Notes, memory: EpochMemory) -> bool:
@@ -281,23 +293,31 @@ def _change(
     memory: EpochMemory,
     now: Moment,
 ) -> EpochPlan:
+    before = memory
     memory, measures = _measure(jobset, observed, decision, memory, now)
+    status = _status(jobset, observed, decision, before, measures, now)
     again = Result.done(summary=_summary(decision))
     if decision.deprecated is not None:
         wait = timedelta(seconds=observed.stalled_after_s)
         again = Result.requeue_after(wait, summary=_summary(decision))
     return EpochPlan(
         memory=memory,
-        status=_status(jobset, observed, decision, now),
+        status=status,
         measures=measures,
         result=again,
     )
 
 
 def _status(
-    jobset: JobSet, observed: ObservedEpochs, decision: EpochDecision, now: Moment
+    jobset: JobSet,
+    observed: ObservedEpochs,
+    decision: EpochDecision,
+    memory: EpochMemory,
+    measures: Measures,
+    now: Moment,
 ) -> StatusChange:
     draft = StatusDraft(jobset.status, now.wall)
+    _remember(draft, observed, decision, memory, measures, now)
     if decision.failed is not None:
         draft.fail(decision.failed.reason, decision.failed.message)
     ended = left_over(evolve(jobset, status=draft.status))
@@ -313,6 +333,37 @@ def _status(
         draft.status = with_attempts(draft.status)
     draft.tell(*decision.events)
     return draft.change()
+
+
+def _remember(
+    draft: StatusDraft,
+    observed: ObservedEpochs,
+    decision: EpochDecision,
+    memory: EpochMemory,
+    measures: Measures,
+    now: Moment,
+) -> None:
+    """Write the history of restarts."""
+    notes = observed.notes
+    if memory.lifted[0]:
+        known = history.with_lift(draft.status.restart_history, *memory.lifted)
+        draft.evolve(restart_history=known)
+    if decision.deprecated is not None and (decision.restart or decision.renewed):
+        epoch, cause = decision.deprecated + 1, memory.cause
+        if cause is not None and cause.epoch != decision.deprecated:
+            cause = None
+        why = epoch_history.cause_of(cause, notes, epoch)
+        if decision.renewed == "resized":
+            why = RestartCause(reason=keys.IN_PLACE_GROUP_RESIZED_REASON)
+        began = measures.since.get("detect", now.monotonic)
+        epoch_history.begin(draft, epoch, why, began, now, counted=decision.restart)
+    elif decision.synced is not None:
+        epoch = decision.synced
+        if decision.restart and not history.is_open(draft.status.restart_history):
+            began = notes.opened[1] if notes.opened[0] == epoch else now.monotonic
+            why = epoch_history.cause_of(None, notes, epoch)
+            epoch_history.begin(draft, epoch, why, began, now, counted=True)
+        epoch_history.end(draft, epoch, notes, measures.phases)
 
 
 def _measure(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -24,6 +24,7 @@ from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import FailurePolicy, FailurePolicyRule, JobSet, ReplicatedJobStatus
 from jobsetpy.domain import conditions as cond
+from jobsetpy.domain import history
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.budget import spent
 from jobsetpy.domain.jobs.patterns import found
@@ -271,6 +272,7 @@ def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft) -> st
         case _:
             return f"unknown failure policy action {match.action!r}"
     draft.restart_all(counts_towards_max=match.action == RESTART_JOBSET)
+    _record(draft, history.RECREATE, match, number=draft.status.restarts)
     if match.rule is None:
         reason = keys.DEFAULT_FAILURE_POLICY_REASON
     else:
@@ -305,6 +307,14 @@ def _explain_parts(
 ) -> None:
     """Tell of restarts of single Jobs, all Jobs of a rule together; each is told once."""
     for (rule, action), jobs in parts.items():
+        _record(
+            draft,
+            history.JOB,
+            Match(action, jobs[0], rule),
+            number=_own_restarts(draft, jobs[0]),
+            target=jobs[0].metadata.name,
+            more_jobs=len(jobs) - 1,
+        )
         _explain(draft, jobs, _chosen(rule, action))
     parts.clear()
 
@@ -350,11 +360,39 @@ def _restart_part(jobset: JobSet, match: Match, draft: StatusDraft) -> str:
     )
     message = f"applying {match.action} failure policy action"
     if whole:
+        number = _own_restarts(draft, match.job)
+        _record(draft, history.REPLICATED_JOB, match, number=number, target=name)
         message += f" to replicated job {name!r}{_cause(match)}"
     draft.event(
         cond.WARNING, f"{match.action}FailurePolicyAction", f"{message}{_suffix(match.job)}"
     )
     return ""
+
+
+def _record(draft: StatusDraft, kind: str, match: Match, **details: Any) -> None:
+    """Add the restart that was just counted to the history."""
+    at = failed_at(match.job)
+    draft.record(
+        history.jobs_restarted(
+            kind,
+            match.job,
+            draft.now,
+            None if at is _NEVER else at,
+            rule="" if match.rule is None else match.rule.name,
+            counted=match.action in _COUNTED or match.action == RESTART_JOBSET,
+            **details,
+        )
+    )
+
+
+def _own_restarts(draft: StatusDraft, job: Job) -> int:
+    """How often a Job was restarted by itself or with its ReplicatedJob."""
+    index = parse_count(job.metadata.labels.get(keys.JOB_INDEX)) or 0
+    name = replicated_job_of(job)
+    for item in draft.status.replicated_jobs_status:
+        if item.name == name and index < len(item.job_restarts):
+            return item.job_restarts[index]
+    return 0
 
 
 def _bumped(
