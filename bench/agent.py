@@ -287,6 +287,7 @@ async def prepared(
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": port,
             "SERVICE_ACCOUNT_DIR": str(folder),
+            "ARRIVAL_FILE": f"{folder}/arrival",
             "BARRIER_BIND_ADDRESS": "127.0.0.1",
         }
     finally:

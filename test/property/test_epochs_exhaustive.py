@@ -10,7 +10,8 @@ import pytest
 from support import epoch_steps
 from support.epoch_explorer import BUDGET, Explorer, Violation
 
-HARMLESS = ("quit", "stranger", "succeed", "takeover")
+HARMLESS = ("stranger", "succeed", "takeover")
+PROBES = ("quit", *HARMLESS)
 MISSED = ("delete", "takeover", "succeed", "late")
 ALL = ("fail", "crash", "delete", "write", "takeover")
 LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))
@@ -22,8 +23,8 @@ CASES = {
     "supervisor, three pods, any fault": ("supervisor", 3, 1, ALL, 2),
     "sidecar, two pods, any fault": ("sidecar", 2, 1, ALL, 2),
     "sidecar, two pods, two failures": ("sidecar", 2, 2, ("fail", "crash"), 1),
-    "sidecar, strangers and probes, no budget": ("sidecar", 2, 1, HARMLESS, 1, 0),
-    "supervisor, strangers and probes, no budget": ("supervisor", 2, 1, HARMLESS, 2, 0),
+    "sidecar, strangers and probes, no budget": ("sidecar", 2, 1, PROBES, 1, 0),
+    "supervisor, strangers, no budget": ("supervisor", 2, 1, HARMLESS, 2, 0),
     "supervisor, two pods, a member is missed": ("supervisor", 2, 1, MISSED, 2, 1),
     "sidecar, two pods, a member is missed": ("sidecar", 2, 1, MISSED, 2),
     "sidecar, one pod, failures and probes": ("sidecar", 1, 2, ("quit", "fail", "takeover"), 1, 1),
@@ -33,9 +34,10 @@ LARGE_CASES = {
     "supervisor, three pods, two failures": ("supervisor", 3, 2, ("fail", "crash", "delete"), 2),
     "sidecar, two pods, two faults": ("sidecar", 2, 2, ("fail", "crash", "delete"), 2),
     "sidecar, three pods, any fault": ("sidecar", 3, 1, ALL, 1),
-    "supervisor, two strangers and probes": ("supervisor", 2, 2, HARMLESS, 1, 0),
+    "sidecar, two strangers and probes": ("sidecar", 2, 2, PROBES, 1, 0),
+    "supervisor, two strangers": ("supervisor", 2, 2, HARMLESS, 1, 0),
     "sidecar, a failure after probes": ("sidecar", 2, 2, ("quit", "fail"), 1, 1),
-    "sidecar, a failure after two of anything": ("sidecar", 2, 3, (*HARMLESS, "fail"), 1, 1),
+    "sidecar, a failure after two of anything": ("sidecar", 2, 3, (*PROBES, "fail"), 1, 1),
 }
 
 # The large ones take minutes each.
@@ -86,7 +88,21 @@ def test_slices_are_the_whole():
     assert set(explore(*case).ids) == set().union(*(each.ids for each in slices))
 
 
-def broken_lift(state, synced, deprecated):
+def forgetful(state, synced, deprecated, _note=0):
+    """A sidecar that leaves no note to its next run."""
+    return epoch_steps.observe(state, synced, deprecated)
+
+
+def test_without_a_note_a_healthy_group_fails(monkeypatch):
+    """The exploration sees an agent that is away when the barrier lifts, and opens an epoch."""
+    monkeypatch.setattr("support.epoch_explorer.observe", forgetful)
+    explorer = Explorer("sidecar", pods=2, faults=1, kinds=frozenset({"quit"}), lag=1, budget=0)
+
+    with pytest.raises(Violation, match="the JobSet fails after 0 failures"):
+        explorer.run()
+
+
+def broken_lift(state, synced, deprecated, _note=0):
     """An agent that lifts its barrier when it should join."""
     seen = epoch_steps.observe(state, synced, deprecated)
     lifts = not seen.restart and seen.barrier[2] >= synced
@@ -94,7 +110,7 @@ def broken_lift(state, synced, deprecated):
     return seen._replace(lift=seen.lift or lifts, barrier=barrier)
 
 
-def broken_restart(state, synced, deprecated):
+def broken_restart(state, synced, deprecated, _note=0):
     """An agent that never restarts."""
     seen = epoch_steps.observe(state, synced, deprecated)
     return seen._replace(restart=False, barrier=(*seen.barrier[:4], False))

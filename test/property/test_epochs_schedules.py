@@ -77,8 +77,8 @@ def test_a_broken_agent_is_found(monkeypatch, method, broken):
     monkeypatch.setattr(Barrier, method, broken)
 
     with pytest.raises((AssertionError, RecursionError)):
-        for seed in range(20):
-            play(World("supervisor", jobs=1, pods=2), seed, 100, 0.1)
+        for seed in range(60):
+            play(World("supervisor", jobs=1, pods=2), seed, 60, 0.05)
 
 
 def test_a_manager_that_counts_wrongly_is_found(monkeypatch):
@@ -113,15 +113,16 @@ def test_strangers_end_nobody(seed, mode, max_restarts):
 
 
 @settings(max_examples=SCHEDULES // 10)
-@given(
-    seed=st.integers(0, 2**32),
-    mode=st.sampled_from(["sidecar", "supervisor"]),
-    max_restarts=st.integers(0, 2),
-)
-def test_agents_that_their_probes_end_are_not_charged(seed, mode, max_restarts):
-    """However often they start again, unless the barrier lifts while one is away."""
-    world = World(mode, jobs=1, pods=3, max_restarts=max_restarts)
+@given(seed=st.integers(0, 2**32), max_restarts=st.integers(0, 2))
+def test_agents_that_their_probes_end_are_not_charged(seed, max_restarts):
+    """However often they start again, and even if the barrier lifts while one is away."""
+    world = World("sidecar", jobs=1, pods=3, max_restarts=max_restarts)
     play(world, seed, 150, 0.5, faults=World.probes)
+
+    status = world.jobset.status
+    ended = finished(status.conditions)
+    assert ended is None or ended.type == "Completed"
+    assert status.synced_epoch <= 1
 
 
 @settings(max_examples=SCHEDULES // 10)

@@ -9,6 +9,7 @@ modelled here:
   changes back.
 * ``sidecar``: whatever ends in the pod, the kubelet ends the rest of it, then starts the agent
   anew. The worker starts some time after the probe has succeeded, even if the agent has ended since.
+  An agent that ends with 0 is started again alone, and finds the note that it has left.
   The kubelet reports a worker's state any time later, or not at all.
 * ``supervisor``: the agent starts and stops the worker; its container ends only if it crashes.
 * A pod that is deleted goes on until it is gone; only then is there another one in its place.
@@ -44,7 +45,8 @@ class Pod(NamedTuple):
     ``agent`` is its barrier's state, ``()`` without a process. ``seen`` is how many of the state's
     versions of the JobSet the agent has seen. ``worker``: for a sidecar "none", "probed" (about to
     start), "running" or "failed"; for a supervisor a ``Phase``. ``runs`` is the epoch of the worker's
-    process, 0 if there is none. ``late`` is the patch of an agent that has ended. ``starts`` is how
+    process, 0 if there is none. ``late`` is the patch of an agent that has ended, ``note`` the epoch
+    that a sidecar leaves to its next run until a worker may start. ``starts`` is how
     often the agent has started, ``code`` how it has ended, ``cause`` how it had when it started
     latest, ``strange`` how often a container that
     the JobSet does not name has crashed, and ``told`` what the kubelet has reported of these.
@@ -55,6 +57,7 @@ class Pod(NamedTuple):
     seen: int = 0
     patch: int = 0
     late: int = 0
+    note: int = 0
     worker: str = "none"
     runs: int = 0
     reported: str = "n"
@@ -99,7 +102,7 @@ class Explorer:
         pods: how many.
         faults: how many may happen on one way.
         kinds: which: "fail", "crash", "delete", "write", "takeover", and, which are nobody's fault,
-            "quit" (a probe ends an agent), "stranger" (one crashes), "succeed" (a worker does). With
+            "quit" (a probe ends a sidecar), "stranger" (one crashes), "succeed" (a worker does). With
             "late", a manager may look for missing members, once its caches are up to date.
         budget: ``maxRestarts``. If it is small, restarts of containers are counted, and pods are
             not alike any more, since a crash is noted with its pod's name.
@@ -316,11 +319,11 @@ class Explorer:
 
     def _agent_starts(self, state: State, slot: int, pod: Pod) -> State:
         newest = state.versions[-1]
-        seen = observe((), newest.synced, newest.deprecated)
-        if pod.starts and not pod.code and seen.barrier[2] > max(pod.epoch, pod.late) > 0:
-            # The barrier lifted while it was away: it must not join late, and opens an epoch.
-            state = state._replace(failures=state.failures + 1)
+        seen = observe((), newest.synced, newest.deprecated, pod.note)
         after = pod._replace(agent=seen.barrier, seen=len(state.versions), patch=seen.patch)
+        # Nobody has probed this run yet: where the barrier is open already, the note is taken back.
+        note = 0 if self.mode == "supervisor" else seen.patch
+        after = after._replace(note=note)
         if self.counts:
             after = after._replace(starts=pod.starts + 1, cause=pod.code)
         return self._local(state, slot, after)
@@ -364,7 +367,8 @@ class Explorer:
                 self._local(state, slot, after),
             )
         if pod.agent and pod.agent[3] and pod.worker == "none" and not pod.deleting:
-            yield f"{name} probed", False, self._local(state, slot, pod._replace(worker="probed"))
+            probed = pod._replace(worker="probed", note=0)
+            yield f"{name} probed", False, self._local(state, slot, probed)
         if pod.worker == "probed" and not pod.deleting:
             epoch = pod.agent[2] if pod.agent else pod.epoch
             self._runs(state, slot, epoch)
@@ -491,8 +495,7 @@ class Explorer:
                     after = pod._replace(deleting=True)
                     yield f"{name} IS DELETED", True, self._put(bad, slot, after)
                 yield f"{name} NODE LOST", True, self._put(bad, slot, ())
-            idle = pod.worker in {"none", "waiting"} and not pod.deleting
-            if "quit" in kinds and pod.agent and idle:
+            if "quit" in kinds and pod.agent and pod.note and not pod.deleting:
                 # Several times by now: that many restarts would spend any budget.
                 after = self._agent_ends(pod, code=0)._replace(starts=pod.starts + 2)
                 yield f"{name} AGENT ENDS WITH 0", True, self._local(one, slot, after)

@@ -349,8 +349,8 @@ class Seen(NamedTuple):
     restart: bool = False
 
 
-def _barrier(state: tuple[Any, ...]) -> Barrier:
-    barrier = Barrier(uid="js-uid")
+def _barrier(state: tuple[Any, ...], note: int = 0) -> Barrier:
+    barrier = Barrier(uid="js-uid", arrived=("js-uid" if note else "", note))
     if state:
         (
             barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over
@@ -375,9 +375,12 @@ def _seen(barrier: Barrier, actions: list[Any]) -> Seen:
 
 
 @cache
-def observe(state: tuple[Any, ...], synced: int, deprecated: int) -> Seen:
-    """An agent sees a state of the JobSet; the first one if its own state is ``()``."""
-    barrier = _barrier(state)
+def observe(state: tuple[Any, ...], synced: int, deprecated: int, note: int = 0) -> Seen:
+    """An agent sees a state of the JobSet; the first one if its own state is ``()``.
+
+    ``note`` is the epoch that the run before has left to it.
+    """
+    barrier = _barrier(state, note)
     return _seen(barrier, barrier.observe("js-uid", synced, deprecated))
 
 

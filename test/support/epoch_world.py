@@ -62,6 +62,7 @@ class Pod:
         self.seen = 0
         self.patch = 0
         self.late = 0
+        self.note = 0
         self.probed = False
         self.runs = 0
         self.failed = False
@@ -264,7 +265,7 @@ class World:
             lifted = pod.barrier is not None and pod.barrier.lifted
             free = not pod.runs and not pod.failed and not pod.deleting
             if lifted and free and not pod.probed:
-                yield f"{name} probed", lambda: setattr(pod, "probed", True)
+                yield f"{name} probed", lambda: self._probed(pod)
             if pod.probed and free:
                 yield f"{name} worker starts", lambda: self._runs(pod, self._epoch_of(pod))
             if (pod.runs or pod.failed or pod.probed) and (pod.barrier is None or pod.failed):
@@ -357,8 +358,7 @@ class World:
         """The same, and agents that their startup probes end."""
         out = self.harmless()
         for pod in self.pods.values():
-            idle = not (pod.runs or pod.probed or pod.failed or pod.deleting)
-            if pod.alive and pod.barrier is not None and idle:
+            if pod.alive and pod.barrier is not None and pod.note and not pod.deleting:
                 out.append((f"{pod.name} AGENT ENDS WITH 0", lambda pod=pod: self._quit(pod)))
         return out
 
@@ -384,9 +384,9 @@ class World:
         pod.strange += 1
 
     def _quit(self, pod: Pod) -> None:
-        """The agent is ended by its probe before anything runs, and starts again alone."""
+        """A sidecar is ended by its probe before a worker may start, and starts again alone."""
         self._agent_ends(pod)
-        pod.code, pod.worker = 0, Worker(Rules())
+        pod.code = 0
 
     def _succeed(self, pod: Pod) -> None:
         self._agent_ends(pod)
@@ -402,11 +402,11 @@ class World:
 
     def _agent_starts(self, pod: Pod) -> None:
         pod.restarts, pod.starts, pod.cause = pod.starts, pod.starts + 1, pod.code
-        pod.barrier = Barrier(uid="js-uid")
+        pod.barrier = Barrier(uid="js-uid", arrived=("js-uid" if pod.note else "", pod.note))
         pod.seen = len(self.history)
         self._obey(pod, pod.barrier.observe("js-uid", *self.history[-1]))
-        if pod.starts > 1 and pod.code == 0 and pod.barrier.epoch > max(pod.epoch, pod.late) > 0:
-            self.failures += 1  # the barrier lifted while it was away: it must not join late
+        # Nobody has probed this run yet: where the barrier is open already, the note is taken back.
+        pod.note = pod.patch if self.sidecar else 0
 
     def _agent_sees(self, pod: Pod) -> None:
         assert pod.barrier is not None
@@ -462,6 +462,9 @@ class World:
     def _note_epoch(self, pod: Pod) -> None:
         self.reached[pod.slot] = max(self.reached.get(pod.slot, 0), pod.epoch)
         self.store_pod(pod)
+
+    def _probed(self, pod: Pod) -> None:
+        pod.probed, pod.note = True, 0
 
     def _epoch_of(self, pod: Pod) -> int:
         return pod.barrier.epoch if pod.barrier is not None else pod.epoch

@@ -7,6 +7,8 @@ events can be tried on them, and so that both modes of the agent (sidecar, super
 Rules (KEP-467, "Implementation - Agent sidecar"):
 
 * The first sight of the JobSet fixes the epoch of this run: one more than the synced epoch.
+* A pod that came to the synced epoch already, in an earlier run of the agent, and whose worker has
+  not started since, stays there: it is one of those that the controller saw.
 * The barrier lifts when the synced epoch equals ours, and never closes again in this run.
 * The run is over when our epoch is at or below the deprecated epoch.
 
@@ -60,12 +62,17 @@ class Barrier:
         uid: UID of the JobSet that owns this pod, "" when it is not known; then the first JobSet
             seen is taken for it. A JobSet with another UID, created later under the same name,
             neither lifts this barrier nor deprecates its epoch.
+        arrived: UID of a JobSet, and the epoch of it that an earlier run of this pod has reported,
+            if no worker of the pod can have started since (see ``arrival``).
     """
 
-    __slots__ = ("_deprecated", "_epoch", "_foreign", "_lifted", "_over", "_synced", "_uid")
+    __slots__ = (
+        *("_arrived", "_deprecated", "_epoch", "_foreign", "_lifted", "_over", "_synced", "_uid"),
+    )
 
-    def __init__(self, *, uid: str = "") -> None:
+    def __init__(self, *, uid: str = "", arrived: tuple[str, int] = ("", 0)) -> None:
         self._uid = uid
+        self._arrived = arrived
         self._foreign = ""
         self._synced = 0
         self._deprecated = 0
@@ -113,6 +120,9 @@ class Barrier:
         self._synced = max(self._synced, synced)
         self._deprecated = max(self._deprecated, deprecated)
         if not self._epoch:
+            if self._arrived == (uid, self._synced) and self._deprecated < self._synced:
+                self._epoch, self._lifted = self._synced, True
+                return [Lift(self._epoch)]
             return self._join()
         if self._over:
             return []

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
+from jobsetpy.agent.arrival import Arrival
 from jobsetpy.agent.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
 from jobsetpy.agent.epoch_reporter import EpochReporter
 from jobsetpy.agent.follower import Follower, connect
@@ -39,7 +40,8 @@ class Agent:
         settings: who we are and whom we obey.
         client: of the pod's own service account.
         log: one line for each transition.
-        on_lift: called before the barrier lifts, when no worker runs yet.
+        arrival: what the run before has left, and this one leaves to the next.
+        on_open: called when no worker runs yet, right before one may be started.
     """
 
     def __init__(
@@ -48,13 +50,17 @@ class Agent:
         client: Client,
         *,
         log: Log,
-        on_lift: Callable[[], None] = lambda: None,
+        arrival: Arrival | None = None,
+        on_open: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
-        self._on_lift = on_lift
+        self._arrival = arrival
+        self._on_open = on_open
         self._log = log
-        self._barrier = Barrier(uid=settings.jobset_uid)
-        self._server = BarrierServer(settings.barrier_path)
+        arrived = ("", 0) if arrival is None else arrival.read()
+        self._barrier = Barrier(uid=settings.jobset_uid, arrived=arrived)
+        self._opened = False
+        self._server = BarrierServer(settings.barrier_path, on_open=self._open)
         self._reporter = EpochReporter(
             client, namespace=settings.namespace, pod_name=settings.pod_name, log=log
         )
@@ -74,7 +80,7 @@ class Agent:
         try:
             return await self._live()
         except Exception as error:
-            if not self._barrier.lifted:
+            if not self._opened:
                 raise
             # The kubelet would restart the agent alone, and its next run would join the next epoch
             # beside a worker of this one.
@@ -102,13 +108,20 @@ class Agent:
                 )
                 return await self._restart
 
+    def _open(self) -> None:
+        self._opened = True
+        if self._arrival is not None:
+            self._arrival.forget()
+        self._on_open()
+
     def _do(self, action: Action) -> None:
         match action:
             case PatchEpoch(epoch):
                 self._log("joining", epoch=epoch)
+                if self._arrival is not None:
+                    self._arrival.note(self._barrier.uid, epoch)
                 self._reporter.report(epoch)
             case Lift(epoch):
-                self._on_lift()
                 self._server.lift()
                 # Synced means that the controller saw our annotation.
                 self._reporter.seen(epoch)
@@ -138,7 +151,9 @@ async def _run(settings: Settings, log: Log) -> int:
         # ends it with its pod, the code does not matter.
         leave_on_signals(settings.exit_code)
 
-    return await Agent(settings, connect(settings), log=log, on_lift=worker_starts).run()
+    arrival = Arrival(settings.arrival_file)
+    client = connect(settings)
+    return await Agent(settings, client, log=log, arrival=arrival, on_open=worker_starts).run()
 
 
 def main(argv: Sequence[str] = (), *, start: float | None = None) -> int:

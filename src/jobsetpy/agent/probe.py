@@ -39,10 +39,21 @@ class BarrierServer:
         deadline_s: how long one connection may take in all, apart from that wait.
         max_connections: above this, the oldest connection is dropped for each new one, so that
             clients that say nothing cannot keep the kubelet out.
+        on_open: called once, right before somebody can know that the barrier has lifted; when it
+            lifts, if nobody has asked by then, since workers that no probe holds may be started.
     """
 
-    def __init__(self, path: str, *, deadline_s: float = 5.0, max_connections: int = 128) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        deadline_s: float = 5.0,
+        max_connections: int = 128,
+        on_open: Callable[[], None] = lambda: None,
+    ) -> None:
         self._path = path.encode()
+        self._on_open: Callable[[], None] | None = on_open
+        self._asked = False
         self._deadline_s = deadline_s
         self._max_connections = max_connections
         self._connections: dict[_Connection, None] = {}  # in the order they came
@@ -52,9 +63,16 @@ class BarrierServer:
     def lift(self) -> None:
         """Answer 200 from now on, and whoever waits at once."""
         self._lifted = True
+        if not self._asked:
+            self._open()
         waiting, self._waiting = self._waiting, {}
         for connection, head in waiting.items():
             connection.finish(self.answer(head))
+
+    def _open(self) -> None:
+        if self._on_open is not None:
+            self._on_open()
+            self._on_open = None
 
     def close(self) -> None:
         """Answer 503 again, for a supervisor that joins the next epoch."""
@@ -86,6 +104,7 @@ class BarrierServer:
 
     def respond(self, connection: _Connection, head: bytes) -> None:
         """Answer a request, now or later."""
+        self._asked = self._asked or self._path in head
         wait_s = 0 if self._lifted else self._wait_s(head)
         if wait_s:
             self._waiting[connection] = head
@@ -123,6 +142,8 @@ class BarrierServer:
             return _response(404, body=method != b"HEAD")
         if method not in {b"GET", b"HEAD"}:
             return _response(405)
+        if self._lifted:
+            self._open()
         return _response(200 if self._lifted else 503, body=method != b"HEAD")
 
 

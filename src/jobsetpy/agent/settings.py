@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from jobsetpy.agent.arrival import SHARED_MEMORY
+
 DEFAULT_EXIT_CODE: Final = 42
 """Not one of the codes that shells, signals (128 + n) or a crash of Python (1) give, so that a rule
 that restarts the pod on it never fires by accident."""
@@ -36,6 +38,10 @@ _FLAGS: Final = {
     "--pod-name": ("POD_NAME", "name of the pod"),
     "--jobset-name": ("JOBSET_NAME", "name of the JobSet"),
     "--jobset-uid": ("JOBSET_UID", "UID of the JobSet; without it the first one seen is taken"),
+    "--arrival-file": (
+        "ARRIVAL_FILE",
+        "where a run that ends while it waits leaves its epoch to the next one",
+    ),
     "--service-account-dir": ("SERVICE_ACCOUNT_DIR", "folder with the files token and ca.crt"),
 }
 
@@ -57,6 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         barrier_path: URL path of the barrier, starting with "/".
         barrier_port: TCP port, 0 for any free one.
         barrier_bind_address: IP address; "" for all addresses of both families.
+        arrival_file: outlives the agent's container, but not the pod (see ``arrival``).
         service_account_dir: folder of ``token`` and ``ca.crt``.
         api_host, api_port: the API server, as the kubelet tells every container.
     """
@@ -69,6 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     barrier_path: str = DEFAULT_BARRIER_PATH
     barrier_port: int = DEFAULT_BARRIER_PORT
     barrier_bind_address: str = ""
+    arrival_file: str = ""
     service_account_dir: str = DEFAULT_SERVICE_ACCOUNT_DIR
     api_host: str
     api_port: int = 443
@@ -104,6 +112,8 @@ def load(environ: Mapping[str, str], argv: Sequence[str] = ()) -> Settings:
         barrier_path=path,
         barrier_port=_number(given, "BARRIER_PORT", DEFAULT_BARRIER_PORT, 0, 65535),
         barrier_bind_address=given.get("BARRIER_BIND_ADDRESS", ""),
+        arrival_file=given.get("ARRIVAL_FILE")
+        or f"{SHARED_MEMORY}/jobset-agent-{given['NAMESPACE']}-{given['POD_NAME']}",
         service_account_dir=given.get("SERVICE_ACCOUNT_DIR", DEFAULT_SERVICE_ACCOUNT_DIR),
         api_host=given["KUBERNETES_SERVICE_HOST"],
         api_port=_number(given, "KUBERNETES_SERVICE_PORT", 443, 1, 65535),

@@ -60,6 +60,26 @@ def test_states_give_actions(
     assert expected == [barrier.observe(*state) for state in states]
 
 
+@pytest.mark.parametrize(
+    ("arrived", "state", "action"),
+    [
+        pytest.param((OURS, 3), (OURS, 3, 2), Lift(3), id="the others run, our worker does not"),
+        pytest.param((OURS, 3), (OURS, 2, 2), PatchEpoch(3), id="nobody runs yet"),
+        pytest.param((OURS, 3), (OURS, 3, 3), PatchEpoch(4), id="the epoch is over"),
+        pytest.param((OURS, 2), (OURS, 3, 2), PatchEpoch(4), id="an older one"),
+        pytest.param((THEIRS, 3), (OURS, 3, 2), PatchEpoch(4), id="another JobSet's"),
+    ],
+)
+def test_a_run_after_one_that_had_come_to_an_epoch(
+    arrived: tuple[str, int], state: tuple[str, int, int], action: Action
+) -> None:
+    """It stays at the synced epoch if its worker has not started there, and joins the next else."""
+    barrier = Barrier(arrived=arrived)
+
+    assert [action] == barrier.observe(*state)
+    assert barrier.observe(*state) == []
+
+
 def test_a_known_uid_is_waited_for() -> None:
     """With the UID given, even the first sight of another JobSet is ignored."""
     barrier = Barrier(uid=OURS)

@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "BARRIER_BIND_ADDRESS": "127.0.0.1",
     "BARRIER_PORT": "0",
     "SERVICE_ACCOUNT_DIR": "/nonexistent",
+    "ARRIVAL_FILE": "/nonexistent/arrival",
     "PATH": os.environ["PATH"],
 }
 DEFERRED = [

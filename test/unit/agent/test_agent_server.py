@@ -80,6 +80,7 @@ class Pod:
             "SERVICE_ACCOUNT_DIR": str(self.account),
             "BARRIER_BIND_ADDRESS": "127.0.0.1",
             "BARRIER_PORT": "0",
+            "ARRIVAL_FILE": str(self.account / "arrival"),
         }
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "jobsetpy.agent", env=environ, stderr=asyncio.subprocess.PIPE

@@ -25,6 +25,7 @@ def test_the_required_variables_suffice() -> None:
         barrier_path="/barrier-is-lifted",
         barrier_port=8080,
         barrier_bind_address="",
+        arrival_file="/dev/shm/jobset-agent-train-js-workers-0-0-abcde",
         service_account_dir="/var/run/secrets/kubernetes.io/serviceaccount",
         api_host="10.0.0.1",
         api_port=443,

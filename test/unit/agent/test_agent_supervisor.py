@@ -85,9 +85,10 @@ class Process:
 class Pod:
     """One pod of a JobSet on a fake API server, in supervisor mode."""
 
-    def __init__(self, server: FakeApiServer, account: Path) -> None:
+    def __init__(self, server: FakeApiServer, account: Path, arrival: Path) -> None:
         self.server = server
         self.environ = {
+            "ARRIVAL_FILE": str(arrival),
             "NAMESPACE": "default",
             "POD_NAME": "p-0",
             "JOBSET_NAME": "js",
@@ -151,7 +152,7 @@ class Pod:
 
 
 @pytest.fixture
-async def pod(account: Path) -> AsyncIterator[Pod]:
+async def pod(account: Path, tmp_path: Path) -> AsyncIterator[Pod]:
     """A pod and its JobSet."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(account / "api.crt", account / "api.key")
@@ -159,7 +160,7 @@ async def pod(account: Path) -> AsyncIterator[Pod]:
         server.register(JOBSETS)
         server.create(JOBSETS, make_jobset("js").in_place_restart().build())
         server.create("pods", make_pod("p-0").build())
-        yield Pod(server, account)
+        yield Pod(server, account, tmp_path / "arrival")
 
 
 async def test_a_group_restart(pod: Pod) -> None:
@@ -408,6 +409,43 @@ async def test_a_sidecar_that_is_told_to_stop(pod: Pod, number: signal.Signals) 
         await agent.logged("barrier lifted")
         agent.process.send_signal(number)
         assert await agent.exit_code() == 77
+
+
+async def test_a_sidecar_that_was_away_when_the_barrier_lifted(pod: Pod, tmp_path: Path) -> None:
+    """Ended while it waits, it comes back at the same epoch; once its worker may run, at the next."""
+    environ = {"BARRIER_PORT": "0", "BARRIER_BIND_ADDRESS": "127.0.0.1"}
+    async with pod.run(**environ) as agent:
+        await pod.at(1)
+        agent.process.send_signal(signal.SIGTERM)
+        assert await agent.exit_code() == 0
+    pod.status(syncedEpoch=1)
+    async with pod.run(**environ) as agent:
+        await agent.logged("barrier lifted")
+        agent.process.send_signal(signal.SIGTERM)
+        assert await agent.exit_code() == 42
+
+    assert pod.epoch == "1"
+    assert not (tmp_path / "arrival").exists()
+    async with pod.run(**environ):
+        await pod.at(2)
+
+
+async def test_a_sidecar_whose_probe_gave_up_as_the_barrier_lifted(pod: Pod) -> None:
+    """Until its probe was told, no worker may run: it ends with 0, and comes back where it was."""
+    environ = {"BARRIER_PORT": "0", "BARRIER_BIND_ADDRESS": "127.0.0.1"}
+    async with pod.run(**environ) as agent:
+        port = (await agent.logged("started"))["port"]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n")
+        assert b" 503 " in await reader.read()
+        writer.close()
+        await pod.lift(1)
+        await agent.logged("barrier lifted")
+        agent.process.send_signal(signal.SIGTERM)
+        assert await agent.exit_code() == 0
+    async with pod.run(**environ) as agent:
+        await agent.logged("barrier lifted")
+        assert pod.epoch == "1"
 
 
 FIRST_OR_NOT = pytest.mark.parametrize(
