@@ -12,12 +12,13 @@ from hack.cluster import Cluster
 from jobsetpy.client import connect
 from support import patience
 from support.client_images import client_image
-from support.install import CONFIG, install_manager
+from support.install import CONFIG, apply_manifest, install_manager
 from support.kubectl import Kubectl
 from support.kueue_install import install_kueue
 from support.scenario import build_images, manager_ready
 
 CLIENTS = ("kueue",)
+COSCHEDULING = ("--coscheduling-backend=coscheduler", "--coscheduling-member-resource")
 
 
 @pytest.fixture(scope="session")
@@ -45,9 +46,13 @@ def kubectl(cluster, tmp_path_factory):
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def client(cluster):
-    """An administrator's client, with our manager installed and ready."""
+    """An administrator's client, with our manager installed and ready, all its gates open."""
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
-    await install_manager(client)
+    await install_manager(client, arguments=COSCHEDULING)
+    for path in sorted((CONFIG / "agent/policy").glob("*.yaml")):
+        if path.name != "kustomization.yaml":
+            await apply_manifest(client, path)
+    await apply_manifest(client, CONFIG / "group-scheduling/manager_role.yaml")
     await manager_ready(client)
     yield client
     await client.aclose()

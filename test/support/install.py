@@ -114,14 +114,24 @@ async def create_namespace(client: Client, name: str) -> None:
 
 
 async def install_manager(
-    client: Client, image: str = MANAGER_IMAGE, *, folder: str = "default"
+    client: Client,
+    image: str = MANAGER_IMAGE,
+    *,
+    folder: str = "default",
+    arguments: Iterable[str] = (),
 ) -> None:
     """What a folder of ``config/`` makes, with ``image``; returns without waiting for the manager.
 
     Args:
         folder: ``default``, or ``without-webhooks``.
+        arguments: further flags of the manager.
     """
-    await apply_all(client, rendered(folder, image=image))
+    objects = rendered(folder, image=image)
+    for item in objects:
+        if item["kind"] == "Deployment":
+            (container,) = item["spec"]["template"]["spec"]["containers"]
+            container["args"] += arguments
+    await apply_all(client, objects)
     await jobsets_served(client)
 
 

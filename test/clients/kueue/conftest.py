@@ -1,0 +1,35 @@
+"""A tenant of Kueue's for each test; the nodes that need no kubelet are played."""
+
+import asyncio
+
+import pytest_asyncio
+
+from support.kueue_kit import Tenant
+from support.played_nodes import PlayedNodes
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def played(client):
+    """Nodes without kubelets."""
+    nodes, ready, stop = PlayedNodes(client), asyncio.Event(), asyncio.Event()
+
+    # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
+    async def play():
+        async with nodes.playing():
+            ready.set()
+            await stop.wait()
+
+    playing = asyncio.create_task(play())
+    await ready.wait()
+    yield nodes
+    stop.set()
+    await playing
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def tenant(client, kueue, played):
+    """A namespace with no queue yet."""
+    tenant = Tenant(client, played)
+    await tenant.open()
+    yield tenant
+    await tenant.close()
