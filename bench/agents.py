@@ -55,7 +55,7 @@ CORE = f"/api/v1/namespaces/{NAMESPACE}"
 STATUS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{BARE}/status"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-START_S, ROUND_S, SETTLE_S, AIM = 400.0, 300.0, 2.0, "<= 1.2x"
+START_S, ROUND_S, SETTLE_S, AIM = 300.0, 180.0, 2.0, "<= 1.2x"
 QUICK = ["--kube-api-qps=2000", "--kube-api-burst=4000", "--concurrent-job-syncs=20"]
 KUBELETS_ROLE = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
