@@ -1,4 +1,4 @@
-"""The command line: ``jobsetpy manager | coscheduler | agent | run MODULE:setup | crds``.
+"""The command line: ``jobsetpy manager | coscheduler | agent | run MODULE:setup | crds | kubectl``.
 
 Subcommands import what they need only when they are chosen: the agent's start-up time is part of
 every restart.
@@ -23,6 +23,7 @@ COMMANDS = {
     "agent": "run the in-place restart agent of a pod",
     "run": "run a controller of your own",
     "crds": "print the custom resource definitions as YAML",
+    "kubectl": "look into JobSets; the same as the plugin, kubectl jobset",
 }
 
 
@@ -37,6 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from jobsetpy.agent.main import main as agent_main
 
         return agent_main(arguments[1:])
+    if arguments[:1] == ["kubectl"]:
+        from jobsetpy.kubectl.main import main as plugin_main
+
+        return plugin_main(arguments[1:])
     if arguments[:1] in (["manager"], ["coscheduler"]):
         from jobsetpy.app.flags import with_double_dashes
 
@@ -56,8 +61,8 @@ def _parser(chosen: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"jobsetpy {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
-        # The agent's is for --help only: main() hands "agent" over before it gets here.
-        command = commands.add_parser(name, help=text, add_help=name != "agent")
+        # These are for --help only: main() hands them over before it gets here.
+        command = commands.add_parser(name, help=text, add_help=name not in {"agent", "kubectl"})
         command.set_defaults(run=_RUN.get(name))
         if name == "run":
             command.add_argument(

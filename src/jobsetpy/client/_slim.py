@@ -1,11 +1,11 @@
-"""The transport of the agent: one API server, one token, nothing to import.
+"""The transport of the agent and the plugin: one API server, one user, nothing to import.
 
 A restarted worker group waits for its agents, so their start-up time is part of every restart:
 asyncio, ssl and h11 instead of aiohttp and kubernetes_asyncio save several hundred milliseconds
 of CPU time and half of the memory.
 
 Not supported, and meant for ``KubernetesAsyncioTransport``: HTTP proxies (environment variables
-are ignored), kubeconfig files, client certificates, exec plugins, compressed answers.
+are ignored), kubeconfig files, exec plugins, compressed answers.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class SlimTransport:
     """HTTP/1.1 on asyncio and h11 with a bearer token.
 
     Requests share a few kept connections; each stream has its own. TLS certificates are always
-    verified. The token file and the CA file may change at any time,
-    as those of service accounts do: the token is read again within ``CHECK_FILES_S`` or after a
-    401, the CA before the next connection.
+    verified, unless a ``tls`` context says otherwise. The token file and the CA file may change at
+    any time, as those of service accounts do: the token is read again within ``CHECK_FILES_S`` or
+    after a 401, the CA before the next connection.
 
     A GET that meets a kept connection which the server is just closing is sent once more on a
     fresh one; other methods never are.
@@ -63,6 +63,8 @@ class SlimTransport:
         token: a bearer token that never changes.
         token_file: a file with one that does.
         server_hostname: name to expect in the certificate, instead of the URL's host.
+        tls: a context that is used as it is, with a client certificate perhaps, in place of one
+            made of the authorities.
         user_agent: the User-Agent header.
 
     Raises:
@@ -78,12 +80,13 @@ class SlimTransport:
         token: str | None = None,
         token_file: str | None = None,
         server_hostname: str | None = None,
+        tls: ssl.SSLContext | None = None,
         user_agent: str = USER_AGENT,
     ) -> None:
         self._origin: Origin = parse_origin(base_url)
         self._ca = WatchedFile(ca_file) if ca_file is not None else None
         self._cadata = cadata
-        self._context: ssl.SSLContext | None = None
+        self._context = tls
         self._token = token
         self._token_file = WatchedFile(token_file) if token_file is not None else None
         self._token_check_at = 0.0

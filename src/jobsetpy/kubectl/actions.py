@@ -1,0 +1,141 @@
+"""``restart``, ``suspend`` and ``resume``: what changes a JobSet, by the levers that it has."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from jobsetpy.aio import LoopClock
+from jobsetpy.kubectl import output
+from jobsetpy.kubectl.cluster import JOBSETS, MERGE_PATCH, Cluster
+from jobsetpy.kubectl.errors import CommandError
+from jobsetpy.kubectl.objects import owned
+
+RESTART_ANNOTATION = "jobset.sigs.k8s.io/restart"
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the commands' arguments."""
+    parser.add_argument("name", metavar="NAME", help="the JobSet")
+    parser.add_argument(
+        "--dry-run",
+        choices=("none", "server"),
+        default="none",
+        help="server: ask the API server, without changing anything",
+    )
+    if not parser.prog.endswith(" restart"):
+        return
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--job", metavar="JOB", action="append", help="only this Job; may be given again"
+    )
+    which.add_argument("--replicated-job", metavar="NAME", help="only the Jobs of this one")
+    which.add_argument(
+        "--in-place",
+        action="store_true",
+        help="restart the pods where they are, by one Job that is made anew (InPlaceRestart only)",
+    )
+
+
+async def run(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Carry out one of the three."""
+    jobset = await cluster.jobset(options.name)
+    end = _end(jobset)
+    if end:
+        raise CommandError(f'error: jobset "{options.name}" has ended ({end}) and stays as it is')
+    if options.command == "restart":
+        return await _restart(cluster, options, jobset)
+    return await _suspend(cluster, options, jobset, suspend=options.command == "suspend")
+
+
+async def _suspend(
+    cluster: Cluster, options: argparse.Namespace, jobset: dict[str, Any], *, suspend: bool
+) -> int:
+    word = "suspended" if suspend else "resumed"
+    path = f"{JOBSETS}/namespaces/{cluster.namespace}/jobsets/{options.name}"
+    meta = jobset["metadata"]
+    if bool(jobset.get("spec", {}).get("suspend")) is suspend:
+        print(f"jobset.jobset.x-k8s.io/{options.name} {word} (no change)")  # noqa: T201
+        return 0
+    body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": suspend}}
+    stored = await cluster.send(
+        "PATCH", path, body, query=_query(options), content_type=MERGE_PATCH
+    )
+    _tell(options, stored, f"jobset.jobset.x-k8s.io/{options.name} {word}")
+    return 0
+
+
+async def _restart(
+    cluster: Cluster, options: argparse.Namespace, jobset: dict[str, Any]
+) -> int:
+    if jobset.get("spec", {}).get("suspend"):
+        raise CommandError(f'error: jobset "{options.name}" is suspended; resume it instead')
+    jobs = [
+        job
+        for job in owned(await cluster.jobs(options.name), {jobset["metadata"]["uid"]})
+        if not job["metadata"].get("deletionTimestamp")
+    ]
+    chosen = _chosen(options, jobset, jobs)
+    for job in chosen:
+        name = job["metadata"]["name"]
+        at = LoopClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        body = {"metadata": {"uid": job["metadata"]["uid"], "annotations": {RESTART_ANNOTATION: at}}}
+        stored = await cluster.send(
+            "PATCH",
+            f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs/{name}",
+            body,
+            query=_query(options),
+            content_type=MERGE_PATCH,
+        )
+        _tell(options, stored, f"job.batch/{name} restarted")
+    return 0
+
+
+def _chosen(
+    options: argparse.Namespace, jobset: dict[str, Any], jobs: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    if options.job:
+        by_name = {job["metadata"]["name"]: job for job in jobs}
+        missing = [name for name in options.job if name not in by_name]
+        if missing:
+            raise CommandError(f'error: jobset "{options.name}" has no job "{missing[0]}"')
+        return [by_name[name] for name in options.job]
+    if options.replicated_job:
+        of_it = options.replicated_job
+        found = [
+            job for job in jobs if job["metadata"].get("labels", {}).get(REPLICATED_JOB) == of_it
+        ]
+        if not found:
+            raise CommandError(f'error: jobset "{options.name}" has no jobs of "{of_it}"')
+        return found
+    if not jobs:
+        raise CommandError(f'error: jobset "{options.name}" has no jobs to restart')
+    if options.in_place:
+        policy = jobset.get("spec", {}).get("failurePolicy") or {}
+        if policy.get("restartStrategy") != "InPlaceRestart":
+            raise CommandError(
+                f'error: jobset "{options.name}" does not restart in place: its '
+                "spec.failurePolicy.restartStrategy is not InPlaceRestart"
+            )
+        # The smallest change that opens a new epoch: all other pods follow where they are.
+        return [min(jobs, key=lambda job: job.get("spec", {}).get("parallelism") or 1)]
+    return jobs
+
+
+def _query(options: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    return (("dryRun", "All"),) if options.dry_run == "server" else ()
+
+
+def _tell(options: argparse.Namespace, stored: dict[str, Any], text: str) -> None:
+    if options.output:
+        output.write(stored, options.output)
+        return
+    print(f"{text} (server dry run)" if options.dry_run == "server" else text)  # noqa: T201
+
+
+def _end(jobset: dict[str, Any]) -> str:
+    for each in jobset.get("status", {}).get("conditions") or ():
+        if each["status"] == "True" and each["type"] in {"Completed", "Failed"}:
+            return str(each["type"])
+    return ""

@@ -1,0 +1,157 @@
+"""Requests to the user's cluster, as plain JSON: a plugin reads each object once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from jobsetpy.client import HttpRequest, HttpResponse, error_from_response
+from jobsetpy.errors import JobSetPyError, NotFoundError
+from jobsetpy.kubectl.errors import CommandError, told
+from jobsetpy.kubectl.kubeconfig import Options, Target, target
+
+TIMEOUT_S: Final = 20.0
+JOBSETS: Final = "/apis/jobset.x-k8s.io/v1alpha2"
+MERGE_PATCH: Final = "application/merge-patch+json"
+OWNER_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+class Cluster:
+    """The API server, one namespace of it.
+
+    Args:
+        where: what was found.
+    """
+
+    def __init__(self, where: Target) -> None:
+        self._transport = where.transport
+        self.server = where.server
+        self.namespace = where.namespace
+
+    async def get(self, path: str, *query: tuple[str, str]) -> Json:
+        """Read JSON."""
+        return await self.send("GET", path, query=query)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: tuple[tuple[str, str], ...] = (),
+        content_type: str = "application/json",
+    ) -> Json:
+        """Send a request.
+
+        Raises:
+            JobSetPyError: it failed.
+        """
+        answer = await self._request(method, path, body, query, content_type)
+        found: Json = json.loads(answer.body) if answer.body else {}
+        return found
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        query: tuple[tuple[str, str], ...],
+        content_type: str,
+    ) -> HttpResponse:
+        request = HttpRequest(
+            method=method,
+            path=path,
+            query=query,
+            body=None if body is None else json.dumps(body).encode(),
+            content_type=content_type,
+            timeout_s=TIMEOUT_S,
+        )
+        answer = await self._transport.request(request)
+        if answer.status >= 300:
+            raise error_from_response(
+                answer.status, answer.headers, answer.body, verb=method.lower(), target=path
+            )
+        return answer
+
+    async def jobset(self, name: str) -> Json:
+        """A JobSet.
+
+        Raises:
+            CommandError: JobSets are not installed.
+        """
+        path = f"{JOBSETS}/namespaces/{self.namespace}/jobsets/{name}"
+        try:
+            return await self.get(path)
+        except NotFoundError as error:
+            if name in error.message:
+                raise
+            raise CommandError(
+                'error: the server doesn\'t have a resource type "jobsets": the definition of '
+                "JobSet is not installed in this cluster"
+            ) from None
+
+    async def jobsets(self) -> list[Json]:
+        """All JobSets of the namespace."""
+        return await self.items(f"{JOBSETS}/namespaces/{self.namespace}/jobsets")
+
+    async def items(self, path: str, *query: tuple[str, str]) -> list[Json]:
+        """All objects of a list."""
+        out: list[Json] = []
+        more: tuple[tuple[str, str], ...] = ()
+        while True:
+            page = await self.get(path, *query, ("limit", "1000"), *more)
+            out += page.get("items") or []
+            token = page.get("metadata", {}).get("continue")
+            if not token:
+                return out
+            more = (("continue", token),)
+
+    async def jobs(self, name: str) -> list[Json]:
+        """Jobs with the label of a JobSet."""
+        path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
+        return await self.items(path, ("labelSelector", f"{OWNER_LABEL}={name}"))
+
+    async def pods(self, name: str) -> list[Json]:
+        """Pods with the label of a JobSet."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        return await self.items(path, ("labelSelector", f"{OWNER_LABEL}={name}"))
+
+    async def events(self, name: str) -> list[Json]:
+        """Events about a JobSet, the oldest first."""
+        path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
+        selector = f"regarding.kind=JobSet,regarding.name={name}"
+        found = await self.items(path, ("fieldSelector", selector))
+        return sorted(found, key=lambda event: event.get("eventTime") or "")
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        await self._transport.aclose()
+
+
+def run(
+    options: Options,
+    environ: Mapping[str, str],
+    command: Callable[[Cluster], Coroutine[Any, Any, T]],
+) -> T:
+    """Run a command against the user's cluster.
+
+    Raises:
+        CommandError: it failed.
+    """
+
+    async def main() -> T:
+        where = target(options, environ)
+        cluster = Cluster(where)
+        try:
+            return await command(cluster)
+        except JobSetPyError as error:
+            raise CommandError(told(error, where.server)) from error
+        finally:
+            await cluster.aclose()
+
+    return asyncio.run(main())

@@ -1,0 +1,125 @@
+"""Completion: for ``kubectl jobset`` by kubectl's own, for ``kubectl-jobset`` by a shell function.
+
+kubectl asks a program ``kubectl_complete-jobset`` for the words that may follow, with those that
+are there as arguments, and expects one a line and ``:4`` (no file names) at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from jobsetpy.errors import JobSetPyError
+from jobsetpy.kubectl.errors import CommandError
+from jobsetpy.kubectl.kubeconfig import Options
+
+NO_FILES: Final = ":4"
+FILES: Final = ":0"
+
+_BASH: Final = """\
+_kubectl_jobset() {
+  local words
+  words=$(kubectl_complete-jobset "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+  if [ "${words##*:}" = 0 ]; then COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}")); return; fi
+  COMPREPLY=($(compgen -W "${words%:*}" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -F _kubectl_jobset kubectl-jobset
+"""
+_ZSH: Final = """\
+#compdef kubectl-jobset
+_kubectl_jobset() {
+  local -a found
+  found=("${(@f)$(kubectl_complete-jobset "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ "${found[-1]}" == ":0" ]]; then _files; return; fi
+  compadd -- "${(@)found[1,-2]}"
+}
+compdef _kubectl_jobset kubectl-jobset
+"""
+SHELLS: Final = {"bash": _BASH, "zsh": _ZSH}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("shell", choices=sorted(SHELLS))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the shell's function, to be sourced."""
+    sys.stdout.write(SHELLS[options.shell])
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print what may follow the words; nothing ever fails here."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    found, directive = suggestions(words)
+    print(*found, directive, sep="\n")  # noqa: T201
+    return 0
+
+
+def suggestions(words: Sequence[str]) -> tuple[list[str], str]:
+    """What may stand in place of the last word, and kubectl's directive."""
+    from jobsetpy.kubectl.main import COMMANDS, FLAGS
+
+    *before, last = words or [""]
+    previous = before[-1] if before else ""
+    flags = {name: flag for flag, short, _ in FLAGS for name in (flag, short) if name}
+    if previous == "--kubeconfig":
+        return [], FILES
+    if previous in {"--context", "--namespace", "-n"} | {"-o", "--output"}:
+        return _values(previous, before, last), NO_FILES
+    if last.startswith("-"):
+        return [flag for flag in (*flags.values(), "--output") if flag.startswith(last)], NO_FILES
+    command = next((word for word in before if word in COMMANDS), "")
+    if not command:
+        return [name for name in COMMANDS if name.startswith(last)], NO_FILES
+    if command in {"lint", "simulate"}:
+        return [], FILES
+    if command == "completion":
+        return [name for name in SHELLS if name.startswith(last)], NO_FILES
+    return _names(before, last), NO_FILES
+
+
+def _values(flag: str, before: Sequence[str], last: str) -> list[str]:
+    from jobsetpy.kubectl.kubeconfig import contexts
+
+    if flag in {"-o", "--output"}:
+        return [form for form in ("json", "yaml") if form.startswith(last)]
+    if flag == "--context":
+        try:
+            return [name for name in contexts(_options(before), os.environ) if name.startswith(last)]
+        except CommandError:
+            return []
+    return _listed(before, last, "/api/v1/namespaces")
+
+
+def _names(before: Sequence[str], last: str) -> list[str]:
+    return _listed(before, last, "")
+
+
+def _listed(before: Sequence[str], last: str, path: str) -> list[str]:
+    from jobsetpy.kubectl.cluster import Cluster, run
+
+    async def names(cluster: Cluster) -> list[str]:
+        found = await (cluster.items(path) if path else cluster.jobsets())
+        return [each["metadata"]["name"] for each in found]
+
+    try:
+        return [name for name in run(_options(before), os.environ, names) if name.startswith(last)]
+    except (CommandError, JobSetPyError):
+        return []
+
+
+def _options(before: Sequence[str]) -> Options:
+    from jobsetpy.kubectl.main import FLAGS
+
+    given: dict[str, str] = {}
+    for flag, short, _ in FLAGS:
+        for name in filter(None, (flag, short)):
+            for word, value in zip(before, before[1:], strict=False):
+                if word == name:
+                    given[flag[2:]] = value
+    return Options(**given)

@@ -1,0 +1,106 @@
+"""The command line of the plugin: ``kubectl jobset COMMAND``, ``jobsetpy kubectl COMMAND``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
+
+COMMANDS: Final = {
+    "status": "show a JobSet with its Jobs and pods, and who holds the barrier",
+    "restarts": "show the last restarts of a JobSet, as a table or a picture",
+}
+
+_MODULES: Final[dict[str, str]] = {}
+"""Where a command is, if not in the module of its name."""
+
+OFFLINE: Final = frozenset({"completion"})
+"""Commands that see to a cluster themselves, if they need one."""
+
+FLAGS: Final = (
+    ("--namespace", "-n", "the namespace; that of the context when absent"),
+    ("--context", None, "the kubeconfig context to use"),
+    ("--kubeconfig", None, "path of the kubeconfig file"),
+    ("--cluster", None, "the kubeconfig cluster to use"),
+    ("--user", None, "the kubeconfig user to use"),
+    ("--server", "-s", "address of the API server"),
+    ("--token", None, "bearer token for the API server"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code.
+
+    Args:
+        argv: arguments without the program's name; those of the process when absent.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in arguments if word in COMMANDS), "")
+    options = parser(chosen).parse_args(arguments)
+    try:
+        return _run(options)
+    except CommandError as problem:
+        print(problem, file=sys.stderr)  # noqa: T201
+        return problem.code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # whoever reads has seen enough
+        sys.stderr.close()
+        return EXIT_ERROR
+
+
+def parser(chosen: str = "") -> argparse.ArgumentParser:
+    """The parser, with the arguments of the ``chosen`` command only: others are not imported."""
+    from jobsetpy import __version__
+
+    top = argparse.ArgumentParser(prog="kubectl jobset", description="Look into JobSets.")
+    top.add_argument("--version", action="version", version=f"kubectl-jobset {__version__}")
+    _flags(top)
+    commands = top.add_subparsers(
+        title="commands", required=True, metavar="COMMAND", dest="command"
+    )
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=f"{name}: {text}.")
+        _flags(command)
+        if name == chosen:
+            module(name).configure(command)
+    return top
+
+
+def module(name: str) -> Any:
+    """The module of a command."""
+    return importlib.import_module(f"jobsetpy.kubectl.{_MODULES.get(name, name)}")
+
+
+def _flags(to: argparse.ArgumentParser) -> None:
+    """The flags that every command has, before it and after it."""
+    for flag, short, text in FLAGS:
+        names = (flag,) if short is None else (short, flag)
+        to.add_argument(*names, default=argparse.SUPPRESS, help=text)
+    form = "print JSON or YAML"
+    choices = ("json", "yaml")
+    to.add_argument("-o", "--output", choices=choices, default=argparse.SUPPRESS, help=form)
+
+
+def _run(options: argparse.Namespace) -> int:
+    command = module(options.command)
+    options.output = getattr(options, "output", "")
+    code: int
+    if options.command in OFFLINE:
+        code = command.run(options)
+        return code
+    from jobsetpy.kubectl import cluster
+    from jobsetpy.kubectl.kubeconfig import Options
+
+    given = {flag[2:]: getattr(options, flag[2:], "") for flag, _, _ in FLAGS}
+    code = cluster.run(Options(**given), os.environ, lambda found: command.run(found, options))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""What commands tell of a JobSet, put together from its objects by the controllers' own rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from jobsetpy.api import keys
+from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain.epochs.decision import Histogram, is_waiting, next_epoch, parse_epoch
+from jobsetpy.domain.jobs import budget
+from jobsetpy.domain.state import state
+from jobsetpy.kubectl.errors import CommandError
+
+Json = Mapping[str, Any]
+T = TypeVar("T")
+
+
+def typed(cls: type[T], data: Json) -> T:
+    """A wire object of JSON data.
+
+    Raises:
+        CommandError: it is none, of another version perhaps.
+    """
+    try:
+        return msgspec.json.decode(msgspec.json.encode(data), type=cls)
+    except msgspec.ValidationError as problem:
+        raise CommandError(
+            f"error: the server's {cls.__name__} cannot be read: {problem}"
+        ) from problem
+
+
+def owned(objects: Iterable[Json], uids: set[str]) -> list[Json]:
+    """Those whose controller is one of these, by name: labels prove nothing."""
+    out = [
+        each
+        for each in objects
+        if any(
+            ref.get("controller") and ref.get("uid") in uids
+            for ref in each["metadata"].get("ownerReferences") or ()
+        )
+    ]
+    return sorted(out, key=lambda each: _natural(each["metadata"]["name"]))
+
+
+def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[str, Any]:
+    """A JobSet with its Jobs and pods, as ``status`` shows it."""
+    model = typed(JobSet, jobset)
+    status, policy = model.status, model.spec.failure_policy
+    in_place = policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
+    meta = jobset["metadata"]
+    mine = owned(jobs, {meta["uid"]})
+    of_jobs: dict[str, list[Json]] = {}
+    for pod in owned(pods, {job["metadata"]["uid"] for job in mine}):
+        of_jobs.setdefault(_controller(pod), []).append(pod)
+    out: dict[str, Any] = {
+        "name": meta["name"],
+        "namespace": meta["namespace"],
+        "state": state(model),
+        "created": meta.get("creationTimestamp"),
+        "restarts": {
+            "inPlace": status.in_place_restart.restarts if status.in_place_restart else 0,
+            "all": status.restarts,
+            "single": sum(sum(item.job_restarts) for item in status.replicated_jobs_status),
+        },
+    }
+    if policy is not None:
+        spent = budget.spent(status)
+        out["budget"] = {
+            "max": policy.max_restarts,
+            "spent": spent,
+            "left": max(0, policy.max_restarts - spent),
+        }
+    if in_place:
+        out["epoch"] = {"synced": status.synced_epoch, "deprecated": status.deprecated_epoch}
+        out["barrier"] = _barrier(model, [pod for each in of_jobs.values() for pod in each], jobset)
+    out["conditions"] = [
+        {key: each.get(key) for key in ("type", "reason", "message", "lastTransitionTime")}
+        for each in jobset.get("status", {}).get("conditions") or ()
+        if each.get("status") == "True"
+    ]
+    out["replicatedJobs"] = [
+        {
+            "name": item.name,
+            "replicas": item.replicas,
+            "jobs": [
+                _job(job, of_jobs.get(job["metadata"]["uid"], []))
+                for job in mine
+                if job["metadata"].get("labels", {}).get(keys.REPLICATED_JOB_NAME) == item.name
+            ],
+        }
+        for item in model.spec.replicated_jobs
+    ]
+    return out
+
+
+def _barrier(model: JobSet, pods: list[Json], jobset: Json) -> dict[str, Any]:
+    live = [
+        pod for pod in pods if pod.get("status", {}).get("phase") not in {"Failed", "Succeeded"}
+    ]
+    epochs: dict[int, int] = {}
+    for pod in live:
+        epoch = _epoch(pod)
+        if epoch > 0:
+            epochs[epoch] = epochs.get(epoch, 0) + 1
+    counts = Histogram(epochs)
+    if not is_waiting(model, counts):
+        return {"closed": False}
+    wanted = next_epoch(model, counts)
+    late = [pod for pod in live if _epoch(pod) != wanted]
+    return {
+        "closed": True,
+        "epoch": wanted,
+        "since": _closed_since(jobset),
+        "waitsFor": [
+            {"pod": pod["metadata"]["name"], "node": _node(pod), "why": _why(pod)} for pod in late
+        ],
+    }
+
+
+def _closed_since(jobset: Json) -> Any:
+    status = jobset.get("status", {})
+    history = status.get("restartHistory") or ()
+    if history and not history[-1].get("outcome"):
+        return history[-1].get("beganAt")
+    if status.get("syncedEpoch"):
+        for each in status.get("conditions") or ():
+            if each["type"] == keys.RESTARTING_IN_PLACE_CONDITION and each["status"] == "True":
+                return each.get("lastTransitionTime")
+    return jobset["metadata"].get("creationTimestamp")
+
+
+def _job(job: Json, pods: list[Json]) -> dict[str, Any]:
+    status = job.get("status", {})
+    word = "Running"
+    for each in status.get("conditions") or ():
+        if each["status"] == "True" and each["type"] in {"Complete", "Failed", "Suspended"}:
+            word = "Completed" if each["type"] == "Complete" else each["type"]
+    if job["metadata"].get("deletionTimestamp"):
+        word = "Terminating"
+    return {
+        "name": job["metadata"]["name"],
+        "state": word,
+        "ready": status.get("ready") or 0,
+        "succeeded": status.get("succeeded") or 0,
+        "parallelism": job.get("spec", {}).get("parallelism", 1),
+        "pods": [_pod(pod) for pod in pods],
+    }
+
+
+def _pod(pod: Json) -> dict[str, Any]:
+    status = pod.get("status", {})
+    containers = status.get("containerStatuses") or ()
+    ready = any(
+        c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ()
+    )
+    out: dict[str, Any] = {
+        "name": pod["metadata"]["name"],
+        "phase": "Terminating" if pod["metadata"].get("deletionTimestamp") else status.get("phase"),
+        "node": _node(pod),
+        "ready": ready,
+        "restarts": max((each.get("restartCount", 0) for each in containers), default=0),
+    }
+    epoch = _epoch(pod)
+    if epoch > 0:
+        out["epoch"] = epoch
+    waiting = typed(ChildPod, pod).status.waiting
+    if waiting:
+        out["waiting"] = waiting
+    return out
+
+
+def _why(pod: Json) -> str:
+    model = typed(ChildPod, pod)
+    waiting = model.status.waiting
+    if model.metadata.deletion_timestamp is not None:
+        return "it is being deleted"
+    if not model.spec.node_name:
+        return f"it has no node: {waiting}" if waiting else "it has no node"
+    epoch = _epoch(pod)
+    where = f"it is at epoch {epoch}" if epoch > 0 else "its agent has not come yet"
+    return f"{where} ({waiting})" if waiting else where
+
+
+def _epoch(pod: Json) -> int:
+    return parse_epoch((pod["metadata"].get("annotations") or {}).get(keys.EPOCH_ANNOTATION))
+
+
+def _node(pod: Json) -> str:
+    node: str = pod.get("spec", {}).get("nodeName") or ""
+    return node
+
+
+def _controller(each: Json) -> str:
+    refs = each["metadata"].get("ownerReferences") or ()
+    return next((ref["uid"] for ref in refs if ref.get("controller")), "")
+
+
+def _natural(name: str) -> tuple[Any, ...]:
+    return tuple(int(part) if part.isdigit() else part for part in _split(name))
+
+
+def _split(name: str) -> list[str]:
+    # Digits and the rest by turns, so that numbers are never compared with text.
+    out, digits = [""], False
+    for letter in name:
+        if letter.isdigit() != digits:
+            digits = not digits
+            out.append("")
+        out[-1] += letter
+    return out

@@ -1,0 +1,74 @@
+"""``restarts``: the last restarts of a JobSet, as a table or a picture."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from jobsetpy.kubectl import output, timeline
+from jobsetpy.kubectl.cluster import Cluster
+from jobsetpy.kubectl.errors import CommandError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("name", metavar="NAME", help="the JobSet")
+    parser.add_argument("--svg", metavar="FILE", help="draw them into a file; - for the output")
+    parser.add_argument("--html", metavar="FILE", help="likewise, as a page with a table")
+
+
+async def run(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Show the restarts."""
+    jobset = await cluster.jobset(options.name)
+    status = jobset.get("status") or {}
+    history = status.get("restartHistory") or []
+    title = f"Restarts of {cluster.namespace}/{options.name}"
+    for draw, file in ((timeline.svg, options.svg), (timeline.html, options.html)):
+        if file:
+            _save(draw(title, history), file)
+    if options.svg or options.html:
+        return 0
+    if options.output:
+        output.write(history, options.output)
+        return 0
+    if not history:
+        print(_nothing(jobset, options.name))  # noqa: T201
+        return 0
+    _print(history)
+    return 0
+
+
+def _print(history: list[dict[str, object]]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    rows = [timeline.cells(record) for record in history]
+    shown = [at for at in range(len(timeline.COLUMNS)) if any(row[at] for row in rows)]
+    for at in shown:
+        table.add_column(timeline.COLUMNS[at], overflow="fold")
+    for row in reversed(rows):
+        style = output.STYLES.get(row[-1]) if row[-1] != "Completed" else None
+        table.add_row(*(row[at] for at in shown), style=style)
+    output.console().print(table)
+
+
+def _nothing(jobset: dict[str, object], name: str) -> str:
+    status = jobset.get("status")
+    counted = status.get("restarts") if isinstance(status, dict) else 0
+    if counted:
+        return (
+            f"{name} has been restarted {counted} times, but its status has no history: another "
+            "controller or an older definition of JobSet is installed"
+        )
+    return f"No restarts of {name}."
+
+
+def _save(text: str, file: str) -> None:
+    if file == "-":
+        print(text, end="")  # noqa: T201
+        return
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise CommandError(f"error: cannot write {file}: {problem.strerror}") from problem

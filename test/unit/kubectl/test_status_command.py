@@ -1,0 +1,104 @@
+"""``kubectl jobset status``: the tree, the barrier and the budget."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from jobsetpy.errors import NotFoundError
+from jobsetpy.kubectl import timeline
+from jobsetpy.kubectl.errors import CommandError, told
+
+
+async def test_the_barrier_is_told(training, capsys):
+    """Who holds it, where and why; the budget; every pod with its epoch and node."""
+    await training.run("status", "test-js")
+    text = capsys.readouterr().out
+
+    for part in (
+        "default/test-js Restarting",
+        "2 of 3 left",
+        "barrier of epoch 3 is closed",
+        "waits for test-js-w-0-1 on node-2: it is at epoch 2",
+        "pod 'p' failed [x]",
+        "1/2 ready",
+        "test-js-w-0-0 Running not ready epoch 3 node-1",
+    ):
+        assert part in text, text
+
+
+async def test_for_programs(training, capsys):
+    """JSON and YAML have the same."""
+    await training.run("status", "test-js", "-o", "json")
+    found = json.loads(capsys.readouterr().out)
+
+    assert ["test-js-w-0-1"] == [each["pod"] for each in found["barrier"]["waitsFor"]]
+    assert {"max": 3, "spent": 1, "left": 2} == found["budget"]
+    await training.run("status", "test-js", "-o", "yaml")
+    assert "syncedEpoch" not in capsys.readouterr().out
+
+
+async def test_pods_of_others_are_not_shown(training, capsys):
+    """A label alone makes no pod one of the JobSet's."""
+    stranger = training.world.list("pods")[0]
+    stranger["metadata"] = {"name": "stranger", "labels": stranger["metadata"]["labels"]}
+    training.world.create("pods", stranger)
+    await training.run("status", "test-js")
+
+    assert "stranger" not in capsys.readouterr().out
+
+
+async def test_what_is_not_there(kubectl):
+    """The error says what kubectl says."""
+    with pytest.raises(NotFoundError) as raised:
+        await kubectl.run("status", "nothing")
+
+    assert 'Error from server (NotFound): jobsets.jobset.x-k8s.io "nothing" not found' == told(
+        raised.value, "https://test:6443"
+    )
+
+
+class TestRestarts:
+    async def test_the_table(self, training, capsys):
+        """Cause with the signal's name, durations, the last pod."""
+        await training.run("restarts", "test-js")
+        text = capsys.readouterr().out
+
+        for part in ("in place, epoch 2", "exit 137 (SIGKILL)", "1.5 s", "12 ms", "test-js-w-0-0"):
+            assert part in text, text
+
+    async def test_pictures(self, training, tmp_path):
+        """Well-formed, with a bar for each phase; what the cluster says is no markup."""
+        svg, html = tmp_path / "a.svg", tmp_path / "a.html"
+        await training.run("restarts", "test-js", "--svg", str(svg), "--html", str(html))
+        bars = ET.parse(svg).findall(".//{*}rect/{*}title")
+
+        assert [
+            "detection: 40 ms",
+            "deprecation: 1.5 s",
+            "gathering: 2.5 s",
+            "lift: 12 ms",
+        ] == [bar.text for bar in bars]
+        assert "node-&lt;1&gt;" in html.read_text()
+        assert "<1>" not in html.read_text()
+
+    async def test_no_history(self, kubectl, capsys):
+        """None yet, or a definition that knows none: each is said."""
+        kubectl.jobset()
+        await kubectl.run("restarts", "test-js")
+        assert "No restarts of test-js." in capsys.readouterr().out
+
+        kubectl.world.patch("jobsets", "test-js", {"status": {"restarts": 4}}, subresource="status")
+        await kubectl.run("restarts", "test-js")
+        assert "has no history" in capsys.readouterr().out
+
+    async def test_a_file_that_cannot_be_written(self, training):
+        """A sentence with the file's name."""
+        with pytest.raises(CommandError, match=r"cannot write /nowhere/a\.svg: No such file"):
+            await training.run("restarts", "test-js", "--svg", "/nowhere/a.svg")
+
+    def test_an_empty_history_is_a_picture_too(self):
+        """It says so."""
+        assert "no restarts yet" in timeline.svg("t", [])
