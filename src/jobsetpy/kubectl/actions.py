@@ -9,7 +9,7 @@ from jobsetpy.aio import LoopClock
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import JOBSETS, MERGE_PATCH, Cluster
 from jobsetpy.kubectl.errors import CommandError
-from jobsetpy.kubectl.objects import owned
+from jobsetpy.kubectl.objects import Json, owned
 
 RESTART_ANNOTATION = "jobset.sigs.k8s.io/restart"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -66,9 +66,7 @@ async def _suspend(
     return 0
 
 
-async def _restart(
-    cluster: Cluster, options: argparse.Namespace, jobset: dict[str, Any]
-) -> int:
+async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: dict[str, Any]) -> int:
     if jobset.get("spec", {}).get("suspend"):
         raise CommandError(f'error: jobset "{options.name}" is suspended; resume it instead')
     jobs = [
@@ -80,7 +78,9 @@ async def _restart(
     for job in chosen:
         name = job["metadata"]["name"]
         at = LoopClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        body = {"metadata": {"uid": job["metadata"]["uid"], "annotations": {RESTART_ANNOTATION: at}}}
+        body = {
+            "metadata": {"uid": job["metadata"]["uid"], "annotations": {RESTART_ANNOTATION: at}}
+        }
         stored = await cluster.send(
             "PATCH",
             f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs/{name}",
@@ -92,9 +92,7 @@ async def _restart(
     return 0
 
 
-def _chosen(
-    options: argparse.Namespace, jobset: dict[str, Any], jobs: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _chosen(options: argparse.Namespace, jobset: Json, jobs: list[Json]) -> list[Json]:
     if options.job:
         by_name = {job["metadata"]["name"]: job for job in jobs}
         missing = [name for name in options.job if name not in by_name]

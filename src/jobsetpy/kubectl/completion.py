@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from jobsetpy.errors import JobSetPyError
@@ -23,7 +24,10 @@ _BASH: Final = """\
 _kubectl_jobset() {
   local words
   words=$(kubectl_complete-jobset "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-  if [ "${words##*:}" = 0 ]; then COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}")); return; fi
+  if [ "${words##*:}" = 0 ]; then
+    COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))
+    return
+  fi
   COMPREPLY=($(compgen -W "${words%:*}" -- "${COMP_WORDS[COMP_CWORD]}"))
 }
 complete -F _kubectl_jobset kubectl-jobset
@@ -90,7 +94,9 @@ def _values(flag: str, before: Sequence[str], last: str) -> list[str]:
         return [form for form in ("json", "yaml") if form.startswith(last)]
     if flag == "--context":
         try:
-            return [name for name in contexts(_options(before), os.environ) if name.startswith(last)]
+            return [
+                name for name in contexts(_options(before), os.environ) if name.startswith(last)
+            ]
         except CommandError:
             return []
     return _listed(before, last, "/api/v1/namespaces")
@@ -119,7 +125,7 @@ def _options(before: Sequence[str]) -> Options:
     given: dict[str, str] = {}
     for flag, short, _ in FLAGS:
         for name in filter(None, (flag, short)):
-            for word, value in zip(before, before[1:], strict=False):
+            for word, value in pairwise(before):
                 if word == name:
                     given[flag[2:]] = value
     return Options(**given)

@@ -14,9 +14,14 @@ from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
 COMMANDS: Final = {
     "status": "show a JobSet with its Jobs and pods, and who holds the barrier",
     "restarts": "show the last restarts of a JobSet, as a table or a picture",
+    "why": "say what a JobSet does now, and what it waits for",
+    "restart": "restart a JobSet, or some of its Jobs; nothing is counted",
+    "suspend": "take away a JobSet's pods until it is resumed",
+    "resume": "let a suspended JobSet run",
+    "completion": "print completion for bash or zsh",
 }
 
-_MODULES: Final[dict[str, str]] = {}
+_MODULES: Final = {"restart": "actions", "suspend": "actions", "resume": "actions"}
 """Where a command is, if not in the module of its name."""
 
 OFFLINE: Final = frozenset({"completion"})

@@ -1,0 +1,254 @@
+"""``why``: what a JobSet does now and what it waits for, in plain words."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from jobsetpy.aio import LoopClock
+from jobsetpy.kubectl import output
+from jobsetpy.kubectl.cluster import Cluster
+from jobsetpy.kubectl.objects import describe, owned
+
+OUR_CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+MAX_NAMED: Final = 3
+
+Json = Mapping[str, Any]
+
+_WAITS: Final = (
+    "BarrierStalled",
+    "RestartingInPlace",
+    "RestartingJobSet",
+    "CoschedulingInProgress",
+    "GroupSchedulingInProgress",
+    "StartupPolicyInProgress",
+)
+
+
+class Answer(NamedTuple):
+    """Why a JobSet is where it is.
+
+    Args:
+        state: one word.
+        sentences: what it does and waits for.
+        more: a command that tells more, or changes it.
+    """
+
+    state: str
+    sentences: list[str]
+    more: str
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("name", metavar="NAME", help="the JobSet")
+
+
+async def run(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Say it."""
+    name = options.name
+    jobset = await cluster.jobset(name)
+    jobs, pods = await cluster.jobs(name), await cluster.pods(name)
+    answer = explain(jobset, jobs, pods, LoopClock().now().astimezone(UTC))
+    if options.output:
+        output.write(answer._asdict(), options.output)
+        return 0
+    print(" ".join(answer.sentences))  # noqa: T201
+    if answer.more:
+        print(f"\nMore: {answer.more}")  # noqa: T201
+    return 0
+
+
+def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datetime) -> Answer:
+    """The answer, by what is most in the way first."""
+    found = describe(jobset, jobs, pods)
+    meta, spec = jobset["metadata"], jobset.get("spec", {})
+    name, flag = meta["name"], f"-n {meta['namespace']}"
+    word = found["state"]
+    conditions = {each["type"]: each for each in found["conditions"]}
+    if meta.get("deletionTimestamp"):
+        held = ", ".join(meta.get("finalizers") or ()) or "the garbage collector"
+        return Answer(
+            "Terminating",
+            [f"{name} is being deleted and waits for {held}."],
+            f"kubectl get jobset {name} {flag} -o yaml",
+        )
+    for end in ("Failed", "Completed"):
+        if end in conditions:
+            since = output.ago(conditions[end].get("lastTransitionTime"), now)
+            return Answer(
+                end,
+                [f"{name} has {_end(end)} {since} ago: {_sentence(conditions[end]['message'])}"],
+                f"kubectl jobset restarts {name} {flag}",
+            )
+    manager = spec.get("managedBy")
+    if manager not in {None, OUR_CONTROLLER}:
+        return Answer(
+            word,
+            [f"{name} is left to another controller: spec.managedBy is {manager}."],
+            f"kubectl describe jobset {name} {flag}",
+        )
+    if not jobset.get("status") and (now - _created(jobset, now)).total_seconds() > 10:
+        return Answer(
+            "Unknown",
+            [f"No controller has looked at {name}: its status is empty."],
+            "kubectl jobset doctor",
+        )
+    if spec.get("suspend"):
+        return _suspended(name, flag, meta)
+    sentences = _waits(found, conditions)
+    mine = owned(jobs, {meta["uid"]})
+    of_jobs = owned(pods, {job["metadata"]["uid"] for job in mine})
+    more = f"kubectl jobset status {name} {flag}"
+    sentences += _dependencies(spec, mine)
+    lacking, command = _jobs(mine, flag)
+    late, where = _pods(of_jobs, flag)
+    sentences += lacking + late
+    more = where or command or more
+    if word == "Running" and not sentences:
+        return Answer(word, [_running(found)], f"kubectl logs {flag} -l {_label(name)} --prefix")
+    if not sentences:
+        sentences = ["its Jobs are not ready yet, and nothing tells why."]
+    return Answer(word, [f"{name} is {word.lower()}:", *sentences], more)
+
+
+def _end(end: str) -> str:
+    return "completed" if end == "Completed" else "failed"
+
+
+def _suspended(name: str, flag: str, meta: Json) -> Answer:
+    queue = (meta.get("labels") or {}).get(KUEUE_QUEUE)
+    if queue:
+        return Answer(
+            "Suspended",
+            [f"{name} is suspended: it waits in Kueue's queue {queue} to be admitted."],
+            f"kubectl get workloads {flag}",
+        )
+    return Answer(
+        "Suspended",
+        [f"{name} is suspended: somebody set spec.suspend, and it has no pods until that is over."],
+        f"kubectl jobset resume {name} {flag}",
+    )
+
+
+def _waits(found: dict[str, Any], conditions: Mapping[str, Any]) -> list[str]:
+    out = [_sentence(conditions[kind]["message"]) for kind in _WAITS if kind in conditions]
+    barrier = found.get("barrier")
+    if barrier and barrier["closed"] and "BarrierStalled" not in conditions:
+        late = barrier["waitsFor"]
+        names = [f"{each['pod']} ({each['why']})" for each in late[:MAX_NAMED]]
+        if names:
+            out.append(f"The barrier of epoch {barrier['epoch']} waits for {_listed(names, late)}.")
+    return out
+
+
+def _dependencies(spec: Json, jobs: Sequence[Json]) -> list[str]:
+    made = {(job["metadata"].get("labels") or {}).get(_RJOB) for job in jobs}
+    out = []
+    for item in spec.get("replicatedJobs") or ():
+        needs = item.get("dependsOn") or ()
+        if needs and item["name"] not in made:
+            on = " and ".join(f"{each['name']} is {each['status']}" for each in needs)
+            out.append(f"{item['name']} has no Jobs until {on}.")
+    return out
+
+
+_RJOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+
+
+def _jobs(jobs: Sequence[Json], flag: str) -> tuple[list[str], str]:
+    """Jobs that have fewer pods than they want: a quota, an account, a webhook."""
+    short = []
+    for job in jobs:
+        status, spec = job.get("status", {}), job.get("spec", {})
+        if spec.get("suspend") or any(
+            c["status"] == "True" for c in status.get("conditions") or ()
+        ):
+            continue
+        wanted = spec.get("parallelism", 1) - (status.get("succeeded") or 0)
+        if (status.get("active") or 0) + (status.get("terminating") or 0) < wanted:
+            short.append(job["metadata"]["name"])
+    if not short:
+        return [], ""
+    text = f"{_listed(short[:MAX_NAMED], short)} {_have(short)} fewer pods than wanted."
+    return [text], f"kubectl describe job {short[0]} {flag}"
+
+
+def _pods(pods: Sequence[Json], flag: str) -> tuple[list[str], str]:
+    """Pods that do not run, by the reason."""
+    reasons: dict[str, list[str]] = {}
+    for pod in pods:
+        why = _why(pod)
+        if why:
+            reasons.setdefault(why, []).append(pod["metadata"]["name"])
+    out, first = [], ""
+    for why, names in sorted(reasons.items(), key=lambda each: -len(each[1])):
+        out.append(
+            f"{_listed(names[:MAX_NAMED], names)} {'waits' if len(names) == 1 else 'wait'}: {why}."
+        )
+        first = first or names[0]
+    return out, f"kubectl describe pod {first} {flag}" if first else ""
+
+
+def _why(pod: Json) -> str:
+    spec, status = pod.get("spec", {}), pod.get("status", {})
+    if status.get("phase") in {"Succeeded", "Failed"}:
+        return ""
+    if pod["metadata"].get("deletionTimestamp"):
+        node = spec.get("nodeName")
+        return f"it is being deleted, for which its node {node} has to answer" if node else ""
+    gates = [each["name"] for each in spec.get("schedulingGates") or ()]
+    if gates:
+        return f"it is held by the scheduling gate {', '.join(gates)}"
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return f"no node for it ({scheduled.get('message') or scheduled.get('reason')})"
+    ready = conditions.get("Ready", {})
+    if ready.get("status") == "Unknown" or status.get("reason") == "NodeLost":
+        return f"its node {spec.get('nodeName')} has not been heard of"
+    for each in (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ):
+        waiting = each.get("state", {}).get("waiting") or {}
+        reason = waiting.get("reason")
+        if reason and reason not in {"PodInitializing", "ContainerCreating"}:
+            text = waiting.get("message") or ""
+            return f"container {each['name']}: {reason}" + (f" ({text})" if text else "")
+    return ""
+
+
+def _running(found: dict[str, Any]) -> str:
+    pods = [pod for item in found["replicatedJobs"] for job in item["jobs"] for pod in job["pods"]]
+    ready = sum(1 for pod in pods if pod["ready"])
+    text = f"{found['name']} runs: {ready} of {len(pods)} pods are ready"
+    budget = found.get("budget")
+    if budget is not None:
+        text += f", and {budget['left']} of {budget['max']} restarts are left"
+    return f"{text}."
+
+
+def _listed(shown: Sequence[str], everything: Sequence[Any]) -> str:
+    more = len(everything) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _have(names: Sequence[str]) -> str:
+    return "has" if len(names) == 1 else "have"
+
+
+def _sentence(text: str | None) -> str:
+    text = (text or "no reason is told").strip()
+    return text if text.endswith(".") else f"{text}."
+
+
+def _created(jobset: Json, now: datetime) -> datetime:
+    return output.parse_time(jobset["metadata"].get("creationTimestamp")) or now
+
+
+def _label(name: str) -> str:
+    return f"jobset.sigs.k8s.io/jobset-name={name}"

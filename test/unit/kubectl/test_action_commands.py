@@ -1,0 +1,117 @@
+"""``restart``, ``suspend``, ``resume`` and completion."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.kubectl import completion
+from jobsetpy.kubectl.errors import CommandError
+from jobsetpy.kubectl.main import COMMANDS
+from jobsetpy.testing.jobsets import replicated_job
+
+
+def marked(kubectl):
+    """Names of the Jobs that are asked to be made anew."""
+    return sorted(
+        job["metadata"]["name"]
+        for job in kubectl.world.list("jobs")
+        if keys.RESTART_ANNOTATION in job["metadata"].get("annotations", {})
+    )
+
+
+@pytest.fixture
+def two(kubectl):
+    """A JobSet with two Jobs of one ReplicatedJob, and one of another."""
+    made = kubectl.jobset(replicated_job("w", 2), replicated_job("d"))
+    for item, index in (("w", 0), ("w", 1), ("d", 0)):
+        kubectl.job(made, item, index)
+    return kubectl
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), ["test-js-d-0", "test-js-w-0", "test-js-w-1"]),
+        (("--job", "test-js-w-1"), ["test-js-w-1"]),
+        (("--replicated-job", "w"), ["test-js-w-0", "test-js-w-1"]),
+        (("--dry-run", "server"), []),
+    ],
+)
+async def test_restart(two, capsys, flags, expected):
+    """By the annotation that the controller acts on; a dry run changes nothing."""
+    await two.run("restart", "test-js", *flags)
+
+    assert expected == marked(two)
+    assert "job.batch/test-js-w-1 restarted" in capsys.readouterr().out or "w-1" not in expected
+
+
+async def test_restart_in_place(training):
+    """One Job is enough: the others follow where they are."""
+    await training.run("restart", "test-js", "--in-place")
+
+    assert ["test-js-w-0"] == marked(training)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("restart", "test-js", "--in-place"), "restartStrategy is not InPlaceRestart"),
+        (("restart", "test-js", "--job", "x"), 'has no job "x"'),
+        (("restart", "test-js", "--replicated-job", "x"), 'has no jobs of "x"'),
+    ],
+)
+async def test_what_cannot_be_restarted(two, arguments, message):
+    """A sentence says why, and nothing is changed."""
+    with pytest.raises(CommandError, match=message):
+        await two.run(*arguments)
+    assert [] == marked(two)
+
+
+async def test_suspend_and_resume(two, capsys):
+    """Both are told, and told differently when there was nothing to change."""
+    await two.run("suspend", "test-js")
+    assert two.world.get("jobsets", "test-js")["spec"]["suspend"] is True
+    with pytest.raises(CommandError, match="is suspended; resume it instead"):
+        await two.run("restart", "test-js")
+    await two.run("resume", "test-js")
+    await two.run("resume", "test-js")
+
+    assert [
+        "jobset.jobset.x-k8s.io/test-js suspended",
+        "jobset.jobset.x-k8s.io/test-js resumed",
+        "jobset.jobset.x-k8s.io/test-js resumed (no change)",
+    ] == capsys.readouterr().out.splitlines()
+
+
+async def test_an_ended_jobset_stays_as_it_is(kubectl):
+    """There is nothing to restart."""
+    kubectl.jobset(status={"conditions": [{"type": "Failed", "status": "True"}]})
+    with pytest.raises(CommandError, match="has ended"):
+        await kubectl.run("restart", "test-js")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["st"], (["status"], ":4")),
+        (["restart", "--k"], (["--kubeconfig"], ":4")),
+        (["-o", "j"], (["json"], ":4")),
+        (["--kubeconfig", ""], ([], ":0")),
+        (["completion", ""], (["bash", "zsh"], ":4")),
+        ([], (list(COMMANDS), ":4")),
+    ],
+)
+def test_completion(words, expected):
+    """What may follow, as kubectl asks for it."""
+    assert expected == completion.suggestions(words)
+
+
+def test_completion_without_a_cluster(tmp_path, monkeypatch, capsys):
+    """Nothing is suggested, and nothing fails."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    assert 0 == completion.main(["status", ""])
+    assert ":4" == capsys.readouterr().out.strip()

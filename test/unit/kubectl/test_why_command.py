@@ -1,0 +1,188 @@
+"""``kubectl jobset why``: one reason after the other, each with a command."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.kubectl.why import explain
+from jobsetpy.testing.jobsets import jobset_json, replicated_job
+
+NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
+CREATED = "2026-01-01T00:00:00Z"
+
+
+def jobset(*items, status=None, meta=None, **spec):
+    """A JobSet that is five minutes old."""
+    data = jobset_json(*(items or (replicated_job("w", 1),)), **spec)
+    data["status"] = {"restarts": 0} if status is None else status
+    data["metadata"].update(creationTimestamp=CREATED, **(meta or {}))
+    return data
+
+
+def condition(kind, message):
+    """A condition that holds."""
+    return {"type": kind, "status": "True", "message": message, "lastTransitionTime": CREATED}
+
+
+def job(**status):
+    """Its Job."""
+    return {
+        "metadata": {
+            "name": "j",
+            "uid": "j",
+            "labels": {keys.REPLICATED_JOB_NAME: "w"},
+            "ownerReferences": [{"kind": "JobSet", "uid": "js-uid", "controller": True}],
+        },
+        "spec": {"parallelism": 1},
+        "status": {"active": 1, **status},
+    }
+
+
+def pod(spec=None, **status):
+    """Its pod."""
+    return {
+        "metadata": {
+            "name": "p",
+            "uid": "p",
+            "ownerReferences": [{"kind": "Job", "uid": "j", "controller": True}],
+        },
+        "spec": spec or {"nodeName": "n"},
+        "status": {"phase": "Pending", **status},
+    }
+
+
+CASES = {
+    "failed": (
+        jobset(status={"conditions": [condition("Failed", "jobset failed due to x")]}),
+        [],
+        [],
+        "has failed 5m ago: jobset failed due to x.",
+        "kubectl jobset restarts test-js",
+    ),
+    "suspended": (jobset(suspend=True), [], [], "somebody set spec.suspend", "resume test-js"),
+    "in a queue": (
+        jobset(suspend=True, meta={"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}),
+        [],
+        [],
+        "waits in Kueue's queue gpus",
+        "kubectl get workloads",
+    ),
+    "another controller's": (
+        jobset(managedBy="example.com/x"),
+        [],
+        [],
+        "left to another controller: spec.managedBy is example.com/x",
+        "describe",
+    ),
+    "nobody's": (jobset(status={}), [], [], "No controller has looked at test-js", "doctor"),
+    "being deleted": (
+        jobset(meta={"deletionTimestamp": CREATED, "finalizers": ["a/b"]}),
+        [],
+        [],
+        "being deleted and waits for a/b",
+        "-o yaml",
+    ),
+    "a barrier": (
+        jobset(status={"conditions": [condition("BarrierStalled", "1 of 2 pods has not come")]}),
+        [job()],
+        [],
+        "1 of 2 pods has not come.",
+        "kubectl jobset status test-js",
+    ),
+    "a dependency": (
+        jobset(replicated_job("a"), replicated_job("b", depends_on=[("a", "Ready")])),
+        [job()],
+        [],
+        "b has no Jobs until a is Ready.",
+        "status",
+    ),
+    "a quota": (jobset(), [job(active=0)], [], "j has fewer pods than wanted.", "describe job j"),
+    "a gate": (
+        jobset(),
+        [job()],
+        [pod({"schedulingGates": [{"name": "x/y"}]})],
+        "p waits: it is held by the scheduling gate x/y.",
+        "describe pod p",
+    ),
+    "no node": (
+        jobset(),
+        [job()],
+        [
+            pod(
+                {},
+                conditions=[
+                    {"type": "PodScheduled", "status": "False", "message": "0/3 nodes fit"}
+                ],
+            )
+        ],
+        "no node for it (0/3 nodes fit)",
+        "describe pod p",
+    ),
+    "an image": (
+        jobset(),
+        [job()],
+        [
+            pod(
+                containerStatuses=[
+                    {
+                        "name": "c",
+                        "state": {"waiting": {"reason": "ErrImagePull", "message": "none"}},
+                    }
+                ]
+            )
+        ],
+        "container c: ErrImagePull (none)",
+        "describe pod p",
+    ),
+    "a lost node": (
+        jobset(),
+        [job()],
+        [pod(phase="Running", conditions=[{"type": "Ready", "status": "Unknown"}])],
+        "its node n has not been heard of",
+        "describe pod p",
+    ),
+    "nothing": (
+        jobset(
+            status={
+                "replicatedJobsStatus": [
+                    {
+                        "name": "w",
+                        "ready": 1,
+                        "succeeded": 0,
+                        "failed": 0,
+                        "active": 1,
+                        "suspended": 0,
+                    }
+                ]
+            },
+            failurePolicy={"maxRestarts": 2},
+        ),
+        [job(ready=1)],
+        [pod(phase="Running", conditions=[{"type": "Ready", "status": "True"}])],
+        "test-js runs: 1 of 1 pods are ready, and 2 of 2 restarts are left.",
+        "kubectl logs",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_in_the_way(case):
+    """The reason in words, and a command that tells more."""
+    of, jobs, pods, text, command = case
+    answer = explain(of, jobs, pods, NOW)
+
+    assert text in " ".join(answer.sentences)
+    assert command in answer.more
+
+
+async def test_the_command(training, capsys):
+    """A paragraph and a command."""
+    await training.run("why", "test-js")
+    text = capsys.readouterr().out
+
+    assert "test-js is restarting:" in text
+    assert "The barrier of epoch 3 waits for test-js-w-0-1 (it is at epoch 2)." in text
+    assert "More: kubectl" in text
