@@ -25,8 +25,8 @@ from jobsetpy.coscheduler._settings import MAX_HELD
 from jobsetpy.coscheduler._writes import BindRequest, Writes
 from jobsetpy.domain.coscheduling.planner import GangPlanner
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
-from jobsetpy.domain.coscheduling.state import Action, Bind, Lift, Limits, LookUp, Refuse
-from jobsetpy.errors import JobSetPyError, LeadershipLostError, NotFoundError
+from jobsetpy.domain.coscheduling.state import Action, Bind, Evict, Lift, Limits, LookUp, Refuse
+from jobsetpy.errors import ConflictError, JobSetPyError, LeadershipLostError, NotFoundError
 from jobsetpy.informers import Registration
 
 _LIFT_AGAIN_S: Final = 1.0
@@ -62,8 +62,8 @@ class _Mark:
     message: str
 
 
-_Preparation = _Timed | _Mark
-_ORDER: Final = {_Timed: 0, _Mark: 1}
+_Preparation = _Timed | Evict | _Mark
+_ORDER: Final = {_Timed: 0, Evict: 0, _Mark: 1}
 
 
 class Engine:
@@ -102,6 +102,7 @@ class Engine:
         self._report = Reporter(self._clock, self._pod_of, self._disagreements, events)
         self._capacity = CapacityTracker(self._grew) if capacity else None
         self._grew_at: float | None = None
+        limits = attrs.evolve(limits or Limits(), held=max_held)
         self._planner = GangPlanner(limits, observer=self._report, room=self._capacity)
         self._pods: dict[str, GroupPod] = {}
         self._held: dict[int, _Held] = {}
@@ -394,6 +395,8 @@ class Engine:
                     self._binds.put_nowait(action)
                 case Refuse(ticket, _, reason):
                     self._answer(ticket, reason)
+                case Evict():
+                    self._put(action)
                 case LookUp():
                     pass  # whoever asked sees to it
                 case _:
@@ -442,6 +445,8 @@ class Engine:
                 case _Timed(lift, since):
                     if await self._lift(lift):
                         self._report.gate_lifted(self._now() - since)
+                case Evict():
+                    await self._evict(work)
                 case _Mark(pod, at, message):
                     # If it fails, the next failure is seen later, or the group's timeout does its
                     # work.
@@ -464,6 +469,15 @@ class Engine:
             self._act(self._planner.lift_failed(lift.uid, self._now()))
             return False
         return True
+
+    async def _evict(self, evict: Evict) -> None:
+        try:
+            await self._writes.evict(evict.group.namespace, evict.name, evict.uid)
+        except (NotFoundError, ConflictError, LeadershipLostError):
+            pass  # it is gone already, or another one has its name
+        except JobSetPyError as error:
+            # It is tried again when the group is looked at the next time.
+            self._report.evict_failed(evict.group, evict.name, error)
 
     async def _bind(self, request: BindRequest) -> str:
         began, error_text = self._now(), ""

@@ -146,6 +146,7 @@ class GroupPodCondition:
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: datetime | None = None
 
 
 @wire
@@ -195,7 +196,16 @@ def seen_pod(pod: GroupPod) -> SeenPod | None:
         ),
         gated=any(gate.name == keys.COSCHEDULING_GATE for gate in spec.scheduling_gates),
         ended=meta.deletion_timestamp is not None or pod.status.phase in {"Succeeded", "Failed"},
+        bound_at=_bound_at(pod),
     )
+
+
+def _bound_at(pod: GroupPod) -> float | None:
+    for condition in pod.status.conditions:
+        since = condition.last_transition_time
+        if (condition.type, condition.status) == ("PodScheduled", "True") and since is not None:
+            return since.timestamp()
+    return None
 
 
 def new_failure(pod: GroupPod) -> tuple[int, str] | None:

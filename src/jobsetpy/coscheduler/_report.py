@@ -26,6 +26,8 @@ REJECTED_REASON: Final = "PodGroupRejected"
 TIMED_OUT_REASON: Final = "PodGroupTimedOut"
 INCOMPLETE_REASON: Final = "PodGroupIncomplete"
 DISAGREE_REASON: Final = "PodGroupPodsDisagree"
+PARTIAL_REASON: Final = "PodGroupBoundInPart"
+TOO_LARGE_REASON: Final = "PodGroupTooLarge"
 
 INCOMPLETE_S: Final = 30.0
 """After this time an incomplete group is reported, in seconds."""
@@ -141,6 +143,25 @@ class Reporter:
         message = f"no pod of the group {group.key.name} is bound for now: {why}"
         self._tell(group.key, "Warning", reason, message)
 
+    def bound_in_part(self, group: PodGroupInfo, bound: int, *, deleted: bool) -> None:
+        """See ``Observer``."""
+        what = "these are deleted" if deleted else "these keep their nodes"
+        self._log.warning("group bound in part", **_about(group), bound=bound, deleted=deleted)
+        message = (
+            f"only {bound} of {group.min_available} pods of the group {group.key.name} could be "
+            f"bound, since others took its room: {what}"
+        )
+        self._tell(group.key, "Warning", PARTIAL_REASON, message)
+
+    def too_large(self, group: PodGroupInfo, held: int) -> None:
+        """See ``Observer``."""
+        self._log.warning("group too large", **_about(group), held_at_most=held)
+        message = (
+            f"the group {group.key.name} never starts: it needs {group.min_available} nodes held "
+            f"at a time, and no more than {held} can be (--max-held-binds, limit on open files)"
+        )
+        self._tell(group.key, "Warning", TOO_LARGE_REASON, message)
+
     def census(self, census: Census) -> None:
         """Set the gauges; report groups that stay incomplete, once each."""
         metrics.census(census.groups, census.pods)
@@ -180,6 +201,10 @@ class Reporter:
     def lift_failed(self, key: PodGroupKey, error: Exception) -> None:
         """A gate could not be removed; it is retried."""
         self._log.warning("a gate could not be lifted", group=str(key), error=str(error))
+
+    def evict_failed(self, key: PodGroupKey, pod: str, error: Exception) -> None:
+        """A pod could not be deleted; it is tried again."""
+        self._log.warning("a pod was not evicted", group=str(key), pod=pod, error=str(error))
 
     def held(self, number: int) -> None:
         """Set the number of held requests."""

@@ -1,4 +1,4 @@
-"""The coscheduler's writes: remove a gate, bind, mark the scheduler's message as seen.
+"""The coscheduler's writes: gates, binds, evictions, marks that a message was seen.
 
 Each write names the pod's UID, so that it is never about another pod of the same name.
 """
@@ -40,7 +40,7 @@ class BindRequest:
 
 
 class Writes:
-    """The three writes; each raises ``JobSetPyError`` when it was not done, or may not have been.
+    """Each raises ``JobSetPyError`` when it was not done, or may not have been.
 
     Args:
         client: the leader's.
@@ -81,6 +81,22 @@ class Writes:
                 method="POST",
                 path=f"{pods}/{request.name}/binding",
                 query=_UNCHECKED,
+                body=msgspec.json.encode(body),
+            )
+        )
+
+    async def evict(self, namespace: str, name: str, uid: str) -> None:
+        """Have a pod deleted as a disruption, unless a PodDisruptionBudget forbids it."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self._client.raw(
+            HttpRequest(
+                method="POST",
+                path=f"/api/v1/namespaces/{namespace}/pods/{name}/eviction",
                 body=msgspec.json.encode(body),
             )
         )

@@ -97,13 +97,40 @@ def test_a_timeout_refuses_all_that_is_held():
 
 
 def test_the_youngest_group_gives_way():
-    """Of those that hold something and are younger than the one that found no room."""
+    """Of those that hold something, lack nodes, and are younger than one that lacks nodes, too."""
     planner = lifted("a1", "a2", "b1", "b2", "c1", "c2")
     for ticket, uid in enumerate(("a1", "b1", "c1"), 1):
         planner.bind_asked(ticket, uid, 0.0)
+    assert planner.unschedulable("c2", 0.5) == []
     assert short(planner.unschedulable("b2", 1.0)) == [("Refuse", "c1")]
-    assert short(planner.unschedulable("b2", 1.0)) == [("Refuse", "b1")]
+    assert planner.unschedulable("b2", 1.0) == []
     assert planner.standing(PodGroupKey("ns", "a")).waiting == 1
+    assert short(planner.tick(6.0)) == [("Refuse", "b1")]  # the third has waited for its room
+
+
+def test_a_pod_that_finds_no_node_costs_nobody_what_they_hold():
+    """Its group keeps it until its time is over, and so does another that gets on."""
+    planner = lifted("a1", "a2", "b1", "b2")
+    planner.bind_asked(1, "a1", 0.0)
+    planner.bind_asked(2, "b1", 0.0)
+    assert planner.unschedulable("a2", 1.0) == []
+    assert planner.tick(6.0) == []
+    assert short(planner.bind_asked(3, "b2", 7.0)) == [("Bind", "b1"), ("Bind", "b2")]
+    assert short(planner.bind_asked(4, "a2", 8.0)) == [("Bind", "a1"), ("Bind", "a2")]
+
+
+def test_what_is_held_without_getting_on_is_given_up_for_those_that_wait():
+    """After some seconds, and at once when that was so before."""
+    planner = lifted("a1", "a2")
+    planner.bind_asked(1, "a1", 0.0)
+    planner.unschedulable("a2", 1.0)
+    planner.seen(seen("b", "b", minimum=1, created=200.0), 2.0)  # lifted at once
+    planner.seen(seen("c", "c", minimum=2, created=300.0, gated=False), 2.0)
+    planner.unschedulable("b", 3.0)
+    assert planner.next_wake(3.0) == 6.0
+    assert short(planner.tick(6.0)) == [("Refuse", "a1")]
+    assert planner.bind_asked(2, "a1", 8.0) == []
+    assert short(planner.unschedulable("a2", 8.0)) == [("Refuse", "a1")]
 
 
 def test_a_group_that_can_do_without_a_member_goes_on():
@@ -179,7 +206,8 @@ def test_only_so_many_incomplete_groups_are_lifted():
         for index in "12":
             planner.seen(seen(f"{group}{index}", group), 0.0)
     planner.bind_asked(1, "a1", 0.0)
-    assert planner.unschedulable("a2", 0.0) == [Refuse(1, "a1", "ns/a found no node for one of its pods")]  # fmt: skip
+    planner.unschedulable("a2", 0.0)
+    assert planner.tick(5.0) == [Refuse(1, "a1", "ns/a found no node for one of its pods")]
     assert planner.tick(30.0) == []
     planner.gone("a1", 31.0)
     assert [type(each) for each in planner.gone("a2", 31.0)] == [Lift, Lift]

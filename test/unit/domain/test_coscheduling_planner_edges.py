@@ -48,6 +48,10 @@ class Room:
         """Of each, if it were alone."""
         return True
 
+    def fits_without(self, group, wanted, others):
+        """Nobody's room helps anybody."""
+        return False
+
     def compete(self, group, other):
         """All for the same nodes."""
         return True
@@ -90,10 +94,10 @@ def test_groups_are_lifted_when_there_may_be_room_for_them():
 
 def failed_group(room):
     """A group that was lifted, held one bind, and backs off since the time 1."""
-    planner = GangPlanner(room=room)
+    planner = GangPlanner(Limits(permit_s=1, permit_per_pod_s=0), room=room)
     shown(planner, "a1", "a2")
-    planner.bind_asked(1, "a1", 1.0)
-    assert short(planner.unschedulable("a2", 1.0)) == [("Refuse", "a1")]
+    planner.bind_asked(1, "a1", 0.0)
+    assert short(planner.tick(1.0)) == [("Refuse", "a1")]
     return planner
 
 
@@ -120,10 +124,10 @@ def test_reservations_that_others_gave_up_end_a_back_off():
     """Some time after the group gave up its own."""
     planner = failed_group(Room(a=2))
     planner.bind_asked(2, "a1", 2.1)
-    planner.unschedulable("a2", 2.2)  # backs off for two seconds this time
-    assert short(planner.bind_asked(3, "a1", 3.5)) == [("Refuse", "a1")]
-    planner.room_grew(3.5, freed=False)
-    assert planner.bind_asked(4, "a1", 3.5) == []
+    planner.tick(3.1)  # backs off for two seconds this time
+    assert short(planner.bind_asked(3, "a1", 4.5)) == [("Refuse", "a1")]
+    planner.room_grew(4.5, freed=False)
+    assert planner.bind_asked(4, "a1", 4.5) == []
 
 
 # -- preemption ---------------------------------------------------------------------------------
@@ -230,8 +234,9 @@ def test_a_turn_ends_when_its_group_gives_up(how):
         planner.gone("b1", 12.0)
         planner.gone("b2", 12.0)
     else:
-        assert short(planner.unschedulable("b2", 12.0)) == [("Refuse", "b1")]
-    assert planner.bind_asked(3, "a1", 13.0) == []
+        assert planner.unschedulable("b2", 12.0) == []
+        assert short(planner.tick(17.0)) == [("Refuse", "b1")]
+    assert planner.bind_asked(3, "a1", 17.0) == []
 
 
 def test_those_that_failed_before_give_up_what_they_hold():
@@ -328,13 +333,13 @@ def test_a_gate_that_failed_after_the_pod_was_tried_is_off():
 
 def test_a_group_whose_lifting_failed_waits_while_it_backs_off():
     """Its pods are lifted again when that is over."""
-    planner = GangPlanner()
+    planner = GangPlanner(Limits(permit_s=1, permit_per_pod_s=0))
     shown(planner, "a1", "a2", "a3", "a4", minimum=4)
     planner.bind_asked(1, "a1", 0.0)
-    planner.unschedulable("a2", 0.0)
-    assert planner.lift_failed("a3", 0.1) == []  # and nothing is known of the fourth
-    assert planner.next_wake(0.2) is not None
-    assert short(planner.tick(1.5)) == [("Lift", "a3")]
+    planner.tick(1.0)
+    assert planner.lift_failed("a3", 1.1) == []  # and nothing is known of the fourth
+    assert planner.next_wake(1.2) is not None
+    assert short(planner.tick(2.5)) == [("Lift", "a3")]
 
 
 def test_a_complete_group_needs_no_timeouts():
@@ -357,12 +362,12 @@ def test_the_observer_is_told_of_each_decision():
     told = Told()
     planner = GangPlanner(observer=told)
     shown(planner, "a1", "a2")
-    planner.bind_asked(1, "a1", 0.0)
     planner.unschedulable("a2", 0.0)
-    planner.bind_asked(2, "a1", 2.0)
-    planner.bind_asked(3, "a2", 2.0)
-    planner.gone("a1", 3.0)
-    planner.gone("a2", 3.0)
+    planner.tick(5.0)
+    planner.bind_asked(2, "a1", 7.0)
+    planner.bind_asked(3, "a2", 7.0)
+    planner.gone("a1", 8.0)
+    planner.gone("a2", 8.0)
     assert [call[0] for call in told.calls] == ["lifted", "rejected", "released", "forgotten"]
     assert told.calls[1][2] is Cause.UNSCHEDULABLE
 

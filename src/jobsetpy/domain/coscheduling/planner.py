@@ -9,8 +9,10 @@ requests, writes to the API server, and calls :meth:`GangPlanner.tick` by :meth:
   found a node, was found unschedulable, or is gone.
 * **Lifting cannot be undone**, so only a few incomplete groups are lifted at a time. One that fails
   again and again gives its place to others, since it may never fit; of such there is a bound too.
-* **A group is bound as a whole or not at all**: binds are held until there are enough of them.
-  When that cannot become true, all are refused, and the scheduler gives up their reservations.
+* **A group is bound as a whole or not at all**: binds are held until there are enough of them, or
+  their time is over. Then all are refused, and the scheduler gives up their reservations.
+* **Nobody gives way in vain**: a pod that finds no node costs its group nothing at first, and
+  others only what they hold without getting on themselves, and only where that room would help.
 * **Members that come without a gate wait for the others**: their binds are held while the group
   grows, since nobody refused them before.
 * **A group for which there is no room stays gated**, if it is known how much room there is.
@@ -19,13 +21,16 @@ requests, writes to the API server, and calls :meth:`GangPlanner.tick` by :meth:
 * **Groups that ran out of time take turns**: while one of them has its turn, the others' binds are
   refused. So one that fits gets on even if nothing is ever heard of unschedulable pods.
 
-Costs per event do not grow with the group, but for those that release or refuse all of it.
+Costs per event do not grow with the group, but for those that release or refuse all of it, nor with
+the number of groups that wait.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain, islice
 from typing import Final
 
 import attrs
@@ -37,6 +42,7 @@ from jobsetpy.domain.coscheduling.state import (
     Bind,
     Cause,
     Census,
+    Evict,
     Lift,
     Limits,
     LookUp,
@@ -50,9 +56,16 @@ from jobsetpy.domain.coscheduling.state import (
     TrackedGang,
     TrackedPod,
 )
+from jobsetpy.domain.coscheduling.timers import Timers
 
 RECENT_S: Final = 1.0
 """So long after a group has given up its reservations, these count as its own."""
+
+_QUESTIONS: Final = 300
+"""So many groups at a time are asked about room; the rest when others have had their turn."""
+
+_CLOSER: Final = 8
+"""Of so many it is found out whether another one's room would help them."""
 
 
 def _queue_key(group: TrackedGang) -> plugin.QueueKey:
@@ -78,11 +91,22 @@ class GangPlanner:
         self._settling: TrackedGang | None = None
         self._holding: dict[PodGroupKey, TrackedGang] = {}
         self._ready: dict[PodGroupKey, TrackedGang] = {}
+        self._whole: dict[PodGroupKey, TrackedGang] = {}
         self._flying: dict[PodGroupKey, TrackedGang] = {}
         self._turn: TrackedGang | None = None
         self._turn_ends = 0.0
-        self._starving: dict[PodGroupKey, TrackedGang] = {}
+        self._deadlines: Timers[TrackedGang] = Timers()
+        self._gathering: Timers[TrackedGang] = Timers()
+        self._retries: Timers[TrackedGang] = Timers()
+        self._starving: Timers[TrackedGang] = Timers()
+        self._lacking: Timers[TrackedGang] = Timers()
+        self._partial: Timers[TrackedGang] = Timers()
         self._new: list[TrackedGang] = []
+        self._queue: list[tuple[plugin.QueueKey, TrackedGang]] = []
+        self._resume: plugin.QueueKey | None = None
+        self._stages: Counter[str] = Counter()
+        self._states: Counter[PodState] = Counter()
+        self._incomplete: dict[PodGroupKey, TrackedGang] = {}
         self._reserved_for: TrackedGang | None = None
         self._reserved_until = 0.0
         self._may_lift = False
@@ -120,8 +144,11 @@ class GangPlanner:
             group = self._groups.setdefault(pod.group, TrackedGang(pod.group))
             known = self._pods[uid] = TrackedPod(uid, pod.name, group, kind, state)
             group.pods[state][uid] = known
+            self._states[state] += 1
             group.add_kind(kind)
             group.gathers_until = now + self._limits.gather_s
+            if group.gathering:
+                self._gathering.set(group, group.gathers_until)
         else:
             if known.kind != kind:
                 known.group.add_kind(kind)
@@ -133,6 +160,8 @@ class GangPlanner:
                 self._move(known, PodState.BOUND)
             elif known.state is PodState.GATED and not pod.gated:
                 self._move(known, PodState.LIFTED)
+        if pod.bound_at is not None:
+            known.group.was_bound(pod.bound_at)
         self._review(known.group)
         return self._done(now)
 
@@ -154,23 +183,20 @@ class GangPlanner:
     def unschedulable(self, uid: str, now: float) -> list[Action]:
         """The scheduler has tried a member and found no node for it.
 
-        If its group cannot be complete without it, somebody has to give way: the youngest group
-        that holds reservations and is younger than this one; if there is none, this one. So of two
-        groups that wait for each other's room, the older goes on, without a timeout.
+        Its group keeps what it holds: there may be room in time. But of two groups that cannot be
+        complete for want of room, the younger one gives way if its room helps the older: so they do
+        not wait for each other until their time is over.
         """
         pod = self._pods.get(uid)
         if pod is None or pod.state not in {PodState.LIFTED, PodState.UNSCHEDULABLE}:
             return self._done(now)
         group = pod.group
         self._move(pod, PodState.UNSCHEDULABLE)
-        hopeful = group.size - len(group.pods[PodState.UNSCHEDULABLE])
-        if not group.complete and hopeful < group.info().min_available and group.not_before <= now:
-            info = group.info()
-            younger = [each for each in self._holding.values() if plugin.less(info, each.info())]
-            victim = max(younger, key=_queue_key) if younger else group
-            why = f"{group.key} found no node for one of its pods"
-            cause = Cause.YIELDED if younger else Cause.UNSCHEDULABLE
-            self._reject(victim, cause, why, now)
+        if group.lacks_a_node and group not in self._lacking:
+            patience_s = 0.0 if group.failures else self._limits.patience_s
+            self._lacking.set(group, max(now, group.not_before) + patience_s)
+            self._untangle(now)
+            self._give_up_lacking(now)
         self._review(group)
         return self._done(now)
 
@@ -186,7 +212,7 @@ class GangPlanner:
             group = pod.group
             group.promised.add(uid)
             if group.deadline is not None:
-                group.deadline = min(group.deadline, now + self._limits.promise_s)
+                self._set_deadline(group, min(group.deadline, now + self._limits.promise_s))
         return self._done(now)
 
     def bind_asked(self, ticket: int, uid: str, now: float) -> list[Action]:
@@ -215,6 +241,10 @@ class GangPlanner:
             self._move(pod, PodState.LIFTED)
             why = f"{group.key} has {group.size} of {info.min_available} pods"
             self._out.append(Refuse(ticket, uid, why))
+        elif self._too_large(group):
+            self._move(pod, PodState.LIFTED)
+            why = f"{group.key} needs {info.min_available} held binds, of {self._limits.held}"
+            self._out.append(Refuse(ticket, uid, why))
         elif self._has_to_wait(group):
             self._move(pod, PodState.LIFTED)
             self._out.append(Refuse(ticket, uid, f"{group.key} waits for its turn"))
@@ -233,7 +263,7 @@ class GangPlanner:
                 self._release(group)
             elif group.deadline is None:
                 longest_s = self._limits.promise_s if group.promised else float("inf")
-                group.deadline = now + min(self._permit_timeout(info), longest_s)
+                self._set_deadline(group, now + min(self._permit_timeout(info), longest_s))
         self._review(group)
         return self._done(now)
 
@@ -310,10 +340,13 @@ class GangPlanner:
 
     def tick(self, now: float) -> list[Action]:
         """Time has passed."""
-        for group in [g for g in self._holding.values() if g.gathering and g.gathers_until <= now]:
-            group.gathering = False
-            self._review(group)
-        late = [g for g in self._holding.values() if g.deadline is not None and g.deadline <= now]
+        while (group := self._gathering.pop(now)) is not None:
+            if group.gathering:
+                group.gathering = False
+                self._review(group)
+        late = []
+        while (group := self._deadlines.pop(now)) is not None:
+            late.append(group)
         turn = self._turn
         if turn is not None and self._turn_ends <= now and turn not in late:
             late.append(turn)
@@ -324,25 +357,36 @@ class GangPlanner:
             self._reject(group, Cause.TIMEOUT, why, now)
         if late and self._turn is None:
             self._give_turn(late, now)
+        self._give_up_lacking(now)
+        self._end_partial(now)
         self._reserve(now)
-        self._may_lift = True
+        while self._retries.pop(now) is not None:
+            pass
+        if self._resume is None:
+            self._may_lift = True
         return self._done(now)
 
     def next_wake(self, now: float) -> float | None:
-        """When :meth:`tick` is due; ``None`` if nothing waits for time to pass."""
-        moments = [g.deadline for g in self._holding.values() if g.deadline is not None]
-        moments += [g.gathers_until for g in self._holding.values() if g.gathering]
+        """When :meth:`tick` is due; ``None`` if nothing waits for time to pass. O(log groups)."""
+        moments = [
+            self._deadlines.first(),
+            self._gathering.first(),
+            self._lacking.first(),
+            self._partial.first(),
+        ]
         if self._turn is not None:
             moments.append(self._turn_ends)
         if self._reserved_for is not None:
             moments.append(self._reserved_until)
         else:
-            moments += [group.starves_at for group in self._starving.values()]
+            moments.append(self._starving.first())
         if self._settling is not None:
             moments.append(self._settling.settle_by)
         else:
-            moments += [g.not_before for g in self._ready.values() if g.not_before > now]
-        return min(moments, default=None)
+            moments.append(self._retries.first())
+            if self._resume is not None or self._may_lift:
+                moments.append(now)
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def standing(self, key: PodGroupKey) -> Standing | None:
         """Where a group stands; ``None`` if it has no pods."""
@@ -354,18 +398,15 @@ class GangPlanner:
         )
 
     def census(self) -> Census:
-        """How many groups and pods there are; O(groups)."""
-        groups: Counter[str] = Counter()
-        pods: Counter[str] = Counter()
-        incomplete = []
-        for group in self._groups.values():
-            stage = group.stage
-            groups[stage] += 1
-            if stage == "incomplete":
-                incomplete.append((group.key, group.size, group.info().min_available))
-            for state, members in group.pods.items():
-                pods[state.value] += len(members)
-        return Census(groups, pods, tuple(incomplete))
+        """How many groups and pods there are; O(groups that lack pods)."""
+        return Census(
+            +self._stages,
+            {state.value: count for state, count in (+self._states).items()},
+            tuple(
+                (group.key, group.size, group.info().min_available)
+                for group in self._incomplete.values()
+            ),
+        )
 
     def nobody_waits(self) -> bool:
         """Whether no group has to wait for its turn or for room; O(groups that are not complete).
@@ -416,6 +457,8 @@ class GangPlanner:
         if pod.state is not state:
             del group.pods[pod.state][pod.uid]
             group.pods[state][pod.uid] = pod
+            self._states[pod.state] -= 1
+            self._states[state] += 1
             pod.state = state
         if state is not PodState.LIFTED:
             group.unsettled.discard(pod.uid)
@@ -427,6 +470,7 @@ class GangPlanner:
             self._refuse(pod, "the pod is gone")
         del self._pods[pod.uid]
         del group.pods[pod.state][pod.uid]
+        self._states[pod.state] -= 1
         group.unsettled.discard(pod.uid)
         group.promised.discard(pod.uid)
         group.remove_kind(pod.kind)
@@ -436,8 +480,19 @@ class GangPlanner:
             return
         if self._reserved_for is group:
             self._reserved_for = None
-        for groups in (self._groups, self._holding, self._ready, self._flying, self._starving):
+        for groups in (self._groups, self._holding, self._ready, self._whole, self._flying):
             groups.pop(group.key, None)
+        for timers in (
+            self._deadlines,
+            self._gathering,
+            self._retries,
+            self._starving,
+            self._lacking,
+            self._partial,
+        ):
+            timers.drop(group)
+        self._put_in_queue(group, ready=False)
+        self._count(group, "")
         if self._settling is group:
             self._settling = None
         if self._turn is group:
@@ -477,11 +532,20 @@ class GangPlanner:
         group.failures = min(group.failures + 1, 30)
         if self._turn is group:
             self._turn = None
+        self._set_deadline(group, None)
         self._may_lift = True  # its place may be another's now
         self._review(group)
 
+    def _set_deadline(self, group: TrackedGang, at: float | None) -> None:
+        group.deadline = at
+        if at is None:
+            self._deadlines.drop(group)
+        else:
+            self._deadlines.set(group, at)
+
     def _release(self, group: TrackedGang) -> None:
         waiting = list(group.pods[PodState.WAITING].values())
+        group.released = True
         self._observer.released(group.info(), len(waiting))
         for pod in waiting:
             self._tickets.pop(pod.ticket, None)
@@ -492,7 +556,10 @@ class GangPlanner:
         """Bring everything that depends on the counts of a group, which has pods, up to date."""
         info = group.info()
         large = plugin.pre_filter(info, group.size)
-        group.gathering = group.gathering and not large
+        if group.gathering and large:
+            group.gathering = False
+        if not group.gathering or not group.waiting:
+            self._gathering.drop(group)
         if group.waiting:
             if group.running + group.waiting >= info.min_available:
                 self._release(group)  # the minimum was lowered, or a bind was seen
@@ -507,8 +574,10 @@ class GangPlanner:
             group.begun = False
         if self._turn is group and not group.in_flight:
             self._turn = None
-        if not group.waiting or complete:
-            group.deadline = None
+        if group.deadline is not None and (not group.waiting or complete):
+            self._set_deadline(group, None)
+        if group in self._lacking and not group.lacks_a_node:
+            self._lacking.drop(group)
         self._put(self._holding, group, wanted=group.waiting > 0)
         if group.key in self._flying and not group.in_flight:
             self._may_lift = True
@@ -517,13 +586,19 @@ class GangPlanner:
         if ready:
             self._may_lift = True
         self._put(self._ready, group, wanted=ready)
-        if self._waits(group):
-            if group.key not in self._starving:
-                self._new.append(group)
-        elif self._starving.pop(group.key, None) is not None:
+        self._put(self._whole, group, wanted=ready and complete)
+        self._put_in_queue(group, ready=ready)
+        bound = len(group.pods[PodState.BOUND])
+        group.started |= bound >= info.min_available
+        if self._waits(group) or self._in_part(group):
+            self._new.append(group)
+        if group in self._starving and not self._waits(group):
+            self._starving.drop(group)
             group.reservations = 0
-            if self._reserved_for is group:
-                self._reserved_for, self._may_lift = None, True
+        if self._reserved_for is group and not self._waits(group):
+            group.reservations = 0
+            self._reserved_for, self._may_lift = None, True
+        self._count(group, group.stage)
 
     def _large_soon(self, group: TrackedGang, now: float) -> bool:
         """Whether a group has enough pods, or may have when those that are being created are seen.
@@ -533,7 +608,126 @@ class GangPlanner:
         if plugin.pre_filter(group.info(), group.size):
             return True
         group.gathering = group.gathers_until > now and not group.failures
+        if group.gathering:
+            self._gathering.set(group, group.gathers_until)
         return group.gathering
+
+    def _put_in_queue(self, group: TrackedGang, *, ready: bool) -> None:
+        """Keep the queue in order."""
+        key = _queue_key(group) if ready else None
+        if not ready:
+            self._retries.drop(group)
+        elif group.not_before != group.retry_at:
+            self._retries.set(group, group.not_before)
+        group.retry_at = group.not_before if ready else 0.0
+        if key == group.queued_as:
+            return
+        if group.queued_as is not None:
+            del self._queue[bisect_left(self._queue, group.queued_as, key=lambda each: each[0])]
+        group.queued_as = key
+        if key is not None:
+            insort(self._queue, (key, group), key=lambda each: each[0])
+
+    def _count(self, group: TrackedGang, stage: str) -> None:
+        if group.counted_as != stage:
+            for name, change in ((group.counted_as, -1), (stage, 1)):
+                if name:
+                    self._stages[name] += change
+            group.counted_as = stage
+            self._put(self._incomplete, group, wanted=stage == "incomplete")
+
+    # -- giving way ---------------------------------------------------------------------------
+
+    def _untangle(self, now: float) -> None:
+        """Of groups that lack nodes and hold some, have the youngest give way if that helps."""
+        lacking = sorted((g for g in self._flying.values() if g.lacks_a_node), key=_queue_key)
+        for at, first in enumerate(lacking):
+            if first.not_before > now:
+                continue
+            younger = [
+                g for g in lacking[at + 1 :] if g.waiting and self._may_share_nodes(first, g)
+            ]
+            if younger and self._helps(first, younger):
+                why = f"{first.key} found no node for one of its pods"
+                self._reject(younger[-1], Cause.YIELDED, why, now)
+                return
+
+    def _give_up_lacking(self, now: float) -> None:
+        """Groups that lack nodes for long give up what they hold, if others wait for it.
+
+        One that holds nothing has failed, too: it gives its place among those that are tried.
+        """
+        due = []
+        while (group := self._lacking.pop(now)) is not None:
+            due.append(group)
+        if due:
+            self._untangle(now)
+        for group in due:
+            if not group.lacks_a_node:
+                continue
+            if group.waiting and not self._is_in_the_way(group):
+                self._lacking.set(group, now + max(1.0, self._limits.patience_s))
+                continue
+            why = f"{group.key} found no node for one of its pods"
+            self._reject(group, Cause.UNSCHEDULABLE, why, now)
+
+    def _is_in_the_way(self, group: TrackedGang) -> bool:
+        """Whether another group waits for room, and what this one holds would help it."""
+        refused = (o for o in self._flying.values() if o.lacks_a_node or o.failures)
+        others = (
+            other
+            for other in chain(refused, (other for _, other in self._queue[:_QUESTIONS]))
+            if other is not group
+            and not other.complete
+            and self._may_share_nodes(other, group)
+            and self._may_ever_fit(other) is not False
+        )
+        return any(self._helps(other, [group]) for other in islice(others, _CLOSER))
+
+    def _helps(self, group: TrackedGang, others: list[TrackedGang]) -> bool:
+        """Whether a group may fit if others gave up what they hold, and does not so far."""
+        if self._room is None:
+            return True
+        if not group.lacks_a_node and self._may_fit(group):
+            return False
+        keys = [other.key for other in others]
+        return self._room.fits_without(group.key, self._missing(group), keys) is not False
+
+    def _may_share_nodes(self, group: TrackedGang, other: TrackedGang) -> bool:
+        return self._room is None or self._room.compete(group.key, other.key)
+
+    # -- bound in part ------------------------------------------------------------------------
+
+    @staticmethod
+    def _in_part(group: TrackedGang) -> bool:
+        pods = group.pods
+        return bool(pods[PodState.BOUND]) and not group.started and not pods[PodState.BINDING]
+
+    def _end_partial(self, now: float) -> None:
+        """Groups of which only a part has been bound, and nothing has changed for long."""
+        limits = self._limits
+        while (group := self._partial.pop(now)) is not None:
+            bound = group.pods[PodState.BOUND]
+            if not self._in_part(group):
+                continue
+            self._partial.set(group, now + limits.partial_s)
+            progress = len(bound) != group.bound_before
+            group.bound_before = len(bound)
+            # Pods that are made after others had started take the place of some that were lost.
+            left = (
+                pod
+                for state in (PodState.LIFTED, PodState.UNSCHEDULABLE, PodState.WAITING)
+                for pod in group.pods[state].values()
+            )
+            since = group.bound_at
+            left_over = group.released or (
+                since is not None and any(pod.kind.created <= since for pod in left)
+            )
+            if progress or not left_over:
+                continue
+            self._observer.bound_in_part(group.info(), len(bound), deleted=limits.delete_partial)
+            if limits.delete_partial:
+                self._out += [Evict(group.key, pod.name, pod.uid) for pod in bound.values()]
 
     # -- turns --------------------------------------------------------------------------------
 
@@ -558,7 +752,9 @@ class GangPlanner:
 
     def _has_to_wait(self, group: TrackedGang) -> bool:
         turn = self._turn
-        return turn is not None and turn is not group and group.timeouts > 0 and not group.complete
+        if turn is None or turn is group or not group.timeouts or group.complete:
+            return False
+        return self._may_share_nodes(turn, group)
 
     # -- reservations -------------------------------------------------------------------------
 
@@ -567,12 +763,20 @@ class GangPlanner:
 
     def _watch_new(self, now: float) -> None:
         """Have groups that have begun to wait get a reservation after a while."""
-        after_s = self._limits.reserve_after_s
+        limits = self._limits
         for group in self._new:
-            if after_s and self._room is not None and group.kinds and self._waits(group):
-                group.starves_at = now + after_s
-                self._starving[group.key] = group
+            if not group.kinds:
+                continue
+            reserves = limits.reserve_after_s and self._room is not None and self._waits(group)
+            if reserves and group not in self._starving and group is not self._reserved_for:
+                self._starves(group, now + limits.reserve_after_s)
+            if limits.partial_s and self._in_part(group) and group not in self._partial:
+                group.bound_before = len(group.pods[PodState.BOUND])
+                self._partial.set(group, now + limits.partial_s)
         self._new.clear()
+
+    def _starves(self, group: TrackedGang, at: float) -> None:
+        self._starving.set(group, at, _queue_key(group))
 
     def _reserve(self, now: float) -> None:
         """Keep the room that becomes free for the first group of those that have waited for long.
@@ -584,21 +788,25 @@ class GangPlanner:
         """
         group = self._reserved_for
         if group is not None and self._reserved_until <= now:
-            group.starves_at = now + self._reservation_s(group)
+            self._starves(group, now + self._reservation_s(group))
             self._reserved_for = None
         if self._reserved_for is not None or self._room is None:
             return
-        due = [group for group in self._starving.values() if group.starves_at <= now]
-        for group in sorted(due, key=lambda group: (group.starves_at, _queue_key(group))):
-            fits = self._room.ever_fits(group.key, self._missing(group))
+        for _ in range(_QUESTIONS):
+            due_at = self._starving.first()
+            group = self._starving.pop(now)
+            if group is None or due_at is None:
+                return
+            fits = self._may_ever_fit(group)
             if fits is None:
+                self._starves(group, due_at)
                 return
             if fits:
                 group.reservations += 1
                 self._reserved_for = group
                 self._reserved_until = now + self._reservation_s(group)
                 return
-            group.starves_at = now + self._limits.reserve_after_s
+            self._starves(group, now + self._limits.reserve_after_s)
 
     def _reservation_s(self, group: TrackedGang) -> float:
         return float(self._limits.reserve_after_s * 2 ** min(group.reservations - 1, 20))
@@ -618,6 +826,19 @@ class GangPlanner:
         if self._room is None:
             return True
         return self._room.fits(group.key, self._missing(group))
+
+    def _may_ever_fit(self, group: TrackedGang) -> bool | None:
+        """The same, if there were no others."""
+        if self._room is None:
+            return True
+        return self._room.ever_fits(group.key, self._missing(group))
+
+    def _too_large(self, group: TrackedGang) -> bool:
+        """Whether more binds would have to be held than can be."""
+        held = self._limits.held
+        if not held or group.complete:
+            return False
+        return group.info().min_available - group.running > held
 
     @staticmethod
     def _missing(group: TrackedGang) -> int:
@@ -644,8 +865,9 @@ class GangPlanner:
             # Those that came since belong to it: they go with it.
             if self._settling.not_before <= now:
                 self._lift(self._settling, now)
-        elif self._settling is None and self._may_lift:
-            self._may_lift = False
+        elif self._settling is None and (self._may_lift or self._resume is not None):
+            if self._resume is None:
+                self._may_lift = False
             group = self._choose(now)
             if group is not None:
                 self._lift(group, now)
@@ -653,30 +875,75 @@ class GangPlanner:
         return out
 
     def _choose(self, now: float) -> TrackedGang | None:
-        limits = self._limits
-        stuck = sum(group.failures >= limits.stuck_after for group in self._flying.values())
-        fresh = len(self._flying) - stuck
-        # Stuck groups beyond their bound take up the places of others.
-        place = fresh + max(0, stuck - limits.stuck) < limits.in_flight
-        ready = [
-            group
-            for group in self._ready.values()
-            if group.not_before <= now
-            and (
-                place or group.complete or group.key in self._flying or group is self._reserved_for
-            )
-        ]
+        """The next group to lift: one that is lifted in part, or the first for which there is room.
+
+        After so many questions about room it goes on where it has stopped when it is called again.
+        """
         # One that is lifted in part is finished first: its pods are in the scheduler's queue.
-        ready.sort(key=lambda group: (group.key not in self._flying, _queue_key(group)))
-        for group in ready:
-            if group.complete or group.key in self._flying:
+        begun = [g for k, g in self._flying.items() if k in self._ready and g.not_before <= now]
+        if begun:
+            return min(begun, key=_queue_key)
+        place, held = self._has_place(), self._held_at_most()
+        if not place:
+            self._resume = None
+            return self._choose_without_place(now)
+        at = 0
+        if self._resume is not None:
+            at = bisect_left(self._queue, self._resume, key=lambda each: each[0])
+            self._resume = None
+        for asked in range(at, len(self._queue)):
+            key, group = self._queue[asked]
+            if asked - at >= _QUESTIONS:
+                self._resume = key
+                return None
+            if group.not_before > now:
+                continue
+            if group.complete:
                 return group
+            if self._refuse_too_large(group) or self._missing(group) > held:
+                continue
             if self._leaves_room(group):
                 continue
             fits = self._may_fit(group)
             if fits is not False:
                 return group if fits else None  # the order is kept while that is found out
         return None
+
+    def _choose_without_place(self, now: float) -> TrackedGang | None:
+        """The same while enough incomplete groups are lifted."""
+        whole = [group for group in self._whole.values() if group.not_before <= now]
+        if whole:
+            return min(whole, key=_queue_key)
+        first = self._reserved_for
+        if first is None or first.key not in self._ready or first.not_before > now:
+            return None
+        return first if self._may_fit(first) else None
+
+    def _has_place(self) -> bool:
+        """Whether another incomplete group may be lifted."""
+        limits = self._limits
+        stuck = sum(group.failures >= limits.stuck_after for group in self._flying.values())
+        fresh = len(self._flying) - stuck
+        # Stuck groups beyond their bound take up the places of others.
+        return fresh + max(0, stuck - limits.stuck) < limits.in_flight
+
+    def _held_at_most(self) -> float:
+        """How many binds of another group can be held besides those of groups that are lifted."""
+        if not self._limits.held:
+            return float("inf")
+        return self._limits.held - sum(
+            max(group.waiting, group.info().min_available - group.running)
+            for group in self._flying.values()
+            if not self._too_large(group)
+        )
+
+    def _refuse_too_large(self, group: TrackedGang) -> bool:
+        """Whether a group can never start; it is told of once."""
+        too_large = self._too_large(group)
+        if too_large and not group.too_large:
+            self._observer.too_large(group.info(), self._limits.held)
+        group.too_large = too_large
+        return too_large
 
     def _lift(self, group: TrackedGang, now: float) -> None:
         limits = self._limits

@@ -34,6 +34,7 @@ class SeenPod:
         member: what it says of its group; ``bound`` if it has a node.
         gated: whether our gate is on it.
         ended: finished, or being deleted.
+        bound_at: when it got its node, by the API server's clock; ``None`` if it has none.
     """
 
     group: PodGroupKey
@@ -41,6 +42,7 @@ class SeenPod:
     member: Member
     gated: bool = False
     ended: bool = False
+    bound_at: float | None = None
 
 
 @attrs.frozen
@@ -77,7 +79,16 @@ class LookUp:
     uid: str
 
 
-Action = Lift | Bind | Refuse | LookUp
+@attrs.frozen
+class Evict:
+    """Have a pod with a node deleted: the rest of its group has found none."""
+
+    group: PodGroupKey
+    name: str
+    uid: str
+
+
+Action = Lift | Bind | Refuse | LookUp | Evict
 
 
 @attrs.frozen(kw_only=True)
@@ -91,6 +102,8 @@ class Limits:
         settle_s: a lifted group counts as settled after this time, plus ``settle_per_pod_s`` for
             each pod.
         settle_per_pod_s: see there.
+        patience_s: an incomplete group with a pod that found no node keeps what it holds for so
+            long before others that could use its room get it; only the first time that it is tried.
         promise_s: the longest timeout of an incomplete group while one of its pods waits for pods
             that are deleted for it.
         permit_s: binds of an incomplete group are held for this time, plus ``permit_per_pod_s`` for
@@ -104,6 +117,10 @@ class Limits:
         longest_backoff_s: see there.
         reserve_after_s: a group that has waited for so long gets the room that becomes free, if it
             may fit into the empty cluster; 0 for never.
+        partial_s: a group that was let go and could be bound only in part, since others took its
+            room, is told of when nothing has changed for so long; 0 for never.
+        delete_partial: its pods that are bound are deleted then.
+        held: maximum binds that can be held at a time; 0 for no bound.
     """
 
     in_flight: int = 4
@@ -111,6 +128,7 @@ class Limits:
     stuck_after: int = 3
     settle_s: float = 5.0
     settle_per_pod_s: float = 0.02
+    patience_s: float = 5.0
     promise_s: float = 5.0
     permit_s: float = plugin.SHORTEST_TIMEOUT_S
     permit_per_pod_s: float = plugin.TIMEOUT_PER_POD_S
@@ -119,6 +137,9 @@ class Limits:
     first_backoff_s: float = 1.0
     longest_backoff_s: float = 10.0
     reserve_after_s: float = 60.0
+    partial_s: float = 60.0
+    delete_partial: bool = False
+    held: int = 0
 
 
 class Cause(Enum):
@@ -149,6 +170,14 @@ class Observer(Protocol):
 
     def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
         """It cannot be complete now: so many held binds are refused."""
+        ...
+
+    def bound_in_part(self, group: PodGroupInfo, bound: int, *, deleted: bool) -> None:
+        """Others took its room while it was let go; whether what is bound is deleted."""
+        ...
+
+    def too_large(self, group: PodGroupInfo, held: int) -> None:
+        """It needs more held binds than are possible: it never starts."""
         ...
 
     def forgotten(self, key: PodGroupKey) -> None:
@@ -197,6 +226,12 @@ class NoObserver:
     def rejected(self, group: PodGroupInfo, cause: Cause, why: str, pods: int) -> None:
         """Nothing."""
 
+    def bound_in_part(self, group: PodGroupInfo, bound: int, *, deleted: bool) -> None:
+        """Nothing."""
+
+    def too_large(self, group: PodGroupInfo, held: int) -> None:
+        """Nothing."""
+
     def forgotten(self, key: PodGroupKey) -> None:
         """Nothing."""
 
@@ -235,8 +270,15 @@ class TrackedGang:
         self.timeouts = 0
         self.not_before = 0.0
         self.gave_up_at = float("-inf")
-        self.starves_at = 0.0
         self.reservations = 0
+        self.queued_as: plugin.QueueKey | None = None
+        self.counted_as = ""
+        self.started = False
+        self.released = False
+        self.bound_at: float | None = None
+        self.retry_at = 0.0
+        self.bound_before = 0
+        self.too_large = False
         self._info: PodGroupInfo | None = None
 
     def info(self) -> PodGroupInfo:
@@ -244,6 +286,10 @@ class TrackedGang:
         if self._info is None:
             self._info = plugin.pod_group_info(self.key, self.kinds)
         return self._info
+
+    def was_bound(self, at: float) -> None:
+        """One of its pods got its node at this time."""
+        self.bound_at = at if self.bound_at is None else min(self.bound_at, at)
 
     def add_kind(self, kind: Member) -> None:
         """Count a pod in."""
@@ -283,6 +329,14 @@ class TrackedGang:
     def waiting(self) -> int:
         """How many pods have a node reserved."""
         return len(self.pods[PodState.WAITING])
+
+    @property
+    def lacks_a_node(self) -> bool:
+        """Whether pods have found no node without which it cannot be complete."""
+        if self.complete or not self.pods[PodState.UNSCHEDULABLE]:
+            return False
+        hopeful = self.size - len(self.pods[PodState.UNSCHEDULABLE])
+        return hopeful < self.info().min_available
 
     @property
     def complete(self) -> bool:

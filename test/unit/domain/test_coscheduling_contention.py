@@ -1,0 +1,235 @@
+"""The planner of coscheduling: several pools, groups bound in part, groups that are too large."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobsetpy.domain.coscheduling.capacity import Capacity, Shape
+from jobsetpy.domain.coscheduling.node_rules import NodeRoom, Placement, Requirement, Term
+from jobsetpy.domain.coscheduling.planner import GangPlanner
+from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
+from jobsetpy.domain.coscheduling.requests import MILLI
+from jobsetpy.domain.coscheduling.state import Limits, NoObserver, SeenPod
+
+
+class Told(NoObserver):
+    """Writes down what is wrong with groups."""
+
+    def __init__(self):
+        self.calls = []
+
+    def bound_in_part(self, group, bound, *, deleted):
+        """Only some of its pods have nodes."""
+        self.calls.append((group.key.name, bound, deleted))
+
+    def too_large(self, group, held):
+        """It can never start."""
+        self.calls.append((group.key.name, held))
+
+
+class Rig:
+    """Nodes of pools, the capacity and the planner, and whatever the scheduler is made to say."""
+
+    def __init__(self, limits=None, **pools):
+        self.capacity, self.told = Capacity(), Told()
+        self.planner = GangPlanner(limits, observer=self.told, room=self.capacity)
+        for pool, cpu in pools.items():
+            self.capacity.node(pool, NodeRoom({"cpu": cpu * MILLI}, {"pool": pool}))
+        self.shapes, self.tickets = {}, 0
+
+    def group(self, name, size, *, pool="", gated=True, minimum=0, created=0.0, terms=None):
+        """A group of pods of one CPU."""
+        placement = Placement((("pool", pool),) if pool else (), (), terms)
+        actions = []
+        for at in range(size):
+            uid = f"{name}{at}"
+            self.shapes[uid] = Shape((("cpu", MILLI),), placement, preempts=False)
+            actions += self.see(uid, minimum or size, gated=gated, created=created)
+        return [action.uid for action in actions]
+
+    def see(self, uid, minimum, *, gated=False, node="", created=0.0, now=0.0, **more):
+        """A pod is new, or has changed."""
+        group = PodGroupKey("ns", uid[0])
+        self.capacity.pod(uid, self.shapes[uid], node=node, group=group)
+        member = Member(uid=uid, created=created, min_available=minimum, bound=bool(node))
+        pod = SeenPod(group=group, name=uid, member=member, gated=gated, **more)
+        return self.planner.seen(pod, now)
+
+    def ask(self, uid, node, now):
+        """The scheduler has found a node."""
+        self.tickets += 1
+        self.capacity.reserve(uid, node)
+        return said(self.planner.bind_asked(self.tickets, uid, now))
+
+    def finds_none(self, uid, now):
+        """It has found none."""
+        return said(self.planner.unschedulable(uid, now))
+
+
+def said(actions):
+    """Kind and UID of each."""
+    return [(type(action).__name__, action.uid) for action in actions]
+
+
+NOWHERE = (Term((Requirement("pool", "In", ("none",)),)),)
+
+
+def test_a_group_that_nothing_satisfies_stays_behind_its_gate():
+    """And those behind it in the queue get on."""
+    rig = Rig(a=4)
+    assert rig.group("a", 2, terms=NOWHERE) == []
+    assert rig.group("b", 2, created=1.0) == ["b0", "b1"]
+
+
+@pytest.mark.parametrize("pool", ["a", "b"])
+def test_a_group_of_another_pool_takes_nothing_from_others(pool):
+    """Only what is held where its pods may be helps it: there the younger one gives way."""
+    rig = Rig(a=3, b=3)
+    rig.group("a", 3, pool="a", gated=False)
+    rig.group("b", 3, pool=pool, gated=False, created=1.0)
+    rig.ask("b0", pool, 0.0)
+    rig.ask("b1", pool, 0.0)
+    rig.capacity.pod("x", Shape((("cpu", MILLI),)), node=pool, group=None)  # an ordinary one
+    assert rig.finds_none("b2", 1.0) == []
+    rig.ask("a0", "a", 1.0)
+    rig.capacity.gone("x")
+    refused = [("Refuse", "b0"), ("Refuse", "b1")] if pool == "a" else []
+    assert rig.finds_none("a1", 2.0) == refused
+
+
+def test_nobody_gives_way_to_a_group_that_does_not_fit_even_so():
+    """It is larger than what all others hold."""
+    rig = Rig(a=3)
+    rig.group("a", 3, gated=False)
+    rig.group("b", 2, gated=False, created=1.0)
+    rig.capacity.pod("x", Shape((("cpu", MILLI),)), node="a", group=None)
+    rig.ask("b0", "a", 0.0)
+    rig.finds_none("b1", 0.5)
+    rig.ask("a0", "a", 1.0)
+    assert rig.finds_none("a1", 1.0) == []
+    rig.capacity.gone("x")
+    assert rig.finds_none("a2", 1.0) == []  # looked at again after some seconds
+    assert said(rig.planner.tick(6.0)) == [("Refuse", "b0")]
+
+
+def test_the_turn_of_a_group_keeps_others_of_its_pool_waiting_only():
+    """A group that ran out of time in another pool goes on trying."""
+    limits = Limits(permit_s=10, permit_per_pod_s=0)
+    rig = Rig(limits, a=3, b=3)
+    rig.group("a", 2, pool="a", gated=False)
+    rig.group("b", 2, pool="b", gated=False, created=1.0)
+    rig.group("c", 2, pool="a", gated=False, created=2.0)
+    rig.ask("a0", "a", 0.0)
+    rig.ask("b0", "b", 0.0)
+    assert said(rig.planner.tick(10.0)) == [("Refuse", "a0"), ("Refuse", "b0")]  # turn of c
+    assert rig.ask("b0", "b", 12.0) == []
+    assert rig.ask("a0", "a", 12.0) == [("Refuse", "a0")]
+
+
+def test_groups_beyond_the_first_hundreds_are_looked_at_later():
+    """A look at the queue is bounded; what is left is looked at as soon as others had their turn."""
+    rig = Rig(a=2)
+    for at in range(700):
+        group = PodGroupKey("ns", f"w{at}")
+        shape = Shape((("cpu", 3 * MILLI),))
+        rig.capacity.pod(f"w{at}", shape, node="", group=group)
+        member = Member(uid=f"w{at}", created=float(at), min_available=1)
+        rig.planner.seen(SeenPod(group=group, name=f"w{at}", member=member, gated=True), 0.0)
+    lifted = rig.group("z", 1, created=1000.0)
+    now = 0.0
+    while not lifted:
+        assert rig.planner.next_wake(now) <= now
+        lifted = [action.uid for action in rig.planner.tick(now)]
+    assert lifted == ["z0"]
+
+
+# -- bound in part ------------------------------------------------------------------------------
+
+
+def let_go(limits, **first):
+    """A group of three that is let go, and only two of which get their node."""
+    rig = Rig(limits, a=3)
+    rig.group("a", 3, gated=False, **first)
+    for at in range(3):
+        rig.ask(f"a{at}", "a", 0.0)
+    for at in range(2):
+        rig.planner.bind_done(f"a{at}", ok=True, now=1.0)
+    rig.planner.bind_done("a2", ok=False, now=1.0)
+    return rig
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_a_part_that_is_bound_does_not_wait_for_ever(delete):
+    """It is told of, again and again, and deleted where that is asked for."""
+    rig = let_go(Limits(partial_s=60, delete_partial=delete))
+    assert rig.planner.next_wake(1.0) == 61.0
+    evicted = [("Evict", "a0"), ("Evict", "a1")] if delete else []
+    assert said(rig.planner.tick(61.0)) == evicted
+    assert rig.told.calls == [("a", 2, delete)]
+    if delete:
+        rig.planner.gone("a0", 61.0)
+        rig.planner.gone("a1", 61.0)
+    rig.planner.tick(121.0)
+    assert len(rig.told.calls) == (1 if delete else 2)
+
+
+def test_a_part_that_grows_has_more_time():
+    """Its last change counts; whole, it is never looked at again."""
+    rig = let_go(Limits(partial_s=60))
+    rig.ask("a2", "a", 30.0)
+    rig.planner.bind_done("a2", ok=True, now=31.0)
+    assert rig.planner.tick(61.0) == []
+    rig.planner.gone("a1", 62.0)  # it had started: a lost pod is another matter
+    rig.planner.tick(200.0)
+    assert rig.told.calls == []
+
+
+def test_binds_under_way_are_waited_for():
+    """The API server may be slow."""
+    rig = Rig(Limits(partial_s=60), a=3)
+    rig.group("a", 3, gated=False)
+    for at in range(3):
+        rig.ask(f"a{at}", "a", 0.0)
+    rig.planner.bind_done("a0", ok=True, now=1.0)
+    rig.planner.tick(100.0)
+    assert rig.told.calls == []
+
+
+@pytest.mark.parametrize(
+    ("created", "told"), [(100.0, True), (900.0, False)], ids=["left over", "replacement"]
+)
+def test_after_a_restart_of_the_coscheduler_pods_tell_what_a_part_is(created, told):
+    """A pod that was there when others got their nodes is left over; a later one replaces some."""
+    rig = Rig(Limits(partial_s=60), a=3)
+    for at in range(3):
+        rig.shapes[f"a{at}"] = Shape((("cpu", MILLI),))
+    for at in range(2):
+        rig.see(f"a{at}", 3, node="a", bound_at=500.0)
+    rig.see("a2", 3, created=created)
+    rig.planner.tick(61.0)
+    rig.planner.tick(121.0)
+    assert bool(rig.told.calls) is told
+
+
+# -- size ---------------------------------------------------------------------------------------
+
+
+def test_a_group_that_needs_more_held_binds_than_there_can_be_is_told_of_once():
+    """It stays gated, its pods without gates are refused, and others get on."""
+    rig = Rig(Limits(held=3), a=9)
+    assert rig.group("a", 4) == []
+    assert rig.group("b", 3, created=1.0) == ["b0", "b1", "b2"]
+    assert rig.told.calls == [("a", 3)]
+    rig.see("a0", 4)
+    assert rig.ask("a0", "a", 1.0) == [("Refuse", "a0")]
+
+
+def test_groups_are_lifted_only_as_far_as_their_binds_can_be_held():
+    """Else they would refuse each other."""
+    rig = Rig(Limits(held=5), a=9)
+    assert rig.group("a", 3) == ["a0", "a1", "a2"]
+    rig.group("b", 3, created=1.0)
+    rig.group("c", 2, created=2.0)
+    rig.ask("a0", "a", 0.0)
+    rig.ask("a1", "a", 0.0)
+    assert rig.finds_none("a2", 0.0) == [("Lift", "c0"), ("Lift", "c1")]
