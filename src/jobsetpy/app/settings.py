@@ -224,6 +224,11 @@ SETTINGS: Final = (
     Setting("coscheduler.reserveAfter", DELAY, "Limits.reserve_after_s", "--reserve-after",
             "a group that has waited so long gets the room that becomes free; 0 for never; "
             "default {}"),
+    Setting("coscheduler.partialTimeout", DELAY, "Limits.partial_s", "--partial-timeout",
+            "a group that could be bound only in part is told of after this time; 0 for never; "
+            "default {}"),
+    Setting("coscheduler.deletePartial", BOOLEAN, "Limits.delete_partial", "--delete-partial",
+            "its pods that are bound are deleted then; default {}"),
     Setting("coscheduler.shutdownGrace", DURATION, "CoschedulerSettings.grace_s",
             "--shutdown-grace",
             "how long binds of complete groups may take at the end; default {}"),
