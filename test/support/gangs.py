@@ -30,7 +30,7 @@ def scheduler_config(url: str = "", **fields: Any) -> dict[str, Any]:
         "urlPrefix": url,
         "bindVerb": "bind",
         "preemptVerb": "preempt",
-        "httpTimeout": "90s",
+        "httpTimeout": "15m",
         "nodeCacheCapable": True,
         "ignorable": False,
     }

@@ -12,8 +12,8 @@ from jobsetpy.serving.namespace import own_namespace
 
 SCHEDULER_NAME: Final = "system:kube-scheduler"
 """Common name of the certificate that a cluster's own scheduler has."""
-MAX_HELD: Final = 8000
-"""Default maximum of held requests."""
+MAX_HELD: Final = 50_000
+"""Default maximum of held requests, of some 10 kB each."""
 
 
 @attrs.frozen(kw_only=True)

@@ -146,7 +146,7 @@ def test_the_scheduler_takes_its_configuration(cluster, name, tmp_path):
     understood = yaml.safe_load(out.read_text())
     (asked,), (extender,) = config["extenders"], understood["extenders"]
     assert not extender.get("ignorable")  # left out where it is false
-    assert extender.pop("httpTimeout") == "1m30s"
+    assert extender.pop("httpTimeout") == "15m0s"
     wanted = {key: asked[key] for key in asked if key not in {"ignorable", "httpTimeout"}}
     assert {key: extender[key] for key in wanted} == wanted
     assert understood["podMaxBackoffSeconds"] == 10

@@ -73,6 +73,8 @@ VALUES = {
     "coscheduler.firstBackoff": "2s",
     "coscheduler.maxBackoff": "20s",
     "coscheduler.reserveAfter": "0s",
+    "coscheduler.partialTimeout": "0s",
+    "coscheduler.deletePartial": "true",
     "coscheduler.shutdownGrace": "6s",
     "coscheduler.groupsInFlight": "5",
     "coscheduler.stuckGroups": "6",

@@ -66,7 +66,7 @@ def note(name, path=""):
         (make({MIN: "1", TIMEOUT: "5"}), [note(SCOPE)]),
         (make({SCOPE: "JobSet", TARGETS: "a,x"}), [note(TARGETS)]),
         (make({SCOPE: "JobSet", TARGETS: " , "}), [note(TARGETS)]),
-        (make({SCOPE: "JobSet", TIMEOUT: "81"}), [note(TIMEOUT)]),
+        (make({SCOPE: "JobSet", TIMEOUT: "841"}), [note(TIMEOUT)]),
         (make({SCOPE: "ReplicatedJob", MIN: "4"}), []),
         (make({SCOPE: "ReplicatedJob", MIN: "5"}), [note(MIN), note(MIN)]),
         (make({SCOPE: "Job", MIN: "3", TARGETS: "a"}), [note(MIN)]),

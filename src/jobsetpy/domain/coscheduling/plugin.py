@@ -16,8 +16,11 @@ from typing import Final
 import attrs
 
 SHORTEST_TIMEOUT_S: Final = 30.0
-LONGEST_TIMEOUT_S: Final = 80.0
-"""Has to be shorter than the scheduler waits for an answer (``httpTimeout``, 90 s)."""
+LONGEST_TIMEOUT_S: Final = 840.0
+"""Enough for some 16,000 pods, which a small control plane takes minutes to find nodes for.
+
+Has to be shorter than the scheduler waits for an answer (``httpTimeout``, 15 minutes).
+"""
 TIMEOUT_PER_POD_S: Final = 0.05
 
 
