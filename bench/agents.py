@@ -304,7 +304,7 @@ def jobset(name: str, jobs: int, pods: int, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "annotations": {keys.RESTART_BACKOFF_ANNOTATION: "0"}},
         "spec": {
             "failurePolicy": {"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
             "network": {"enableDNSHostnames": False},

@@ -109,7 +109,7 @@ async def measure(kubeconfig: str, jobs: int, pods_per_job: int, rounds: int, lo
             {
                 "apiVersion": "jobset.x-k8s.io/v1alpha2",
                 "kind": "JobSet",
-                "metadata": {"name": name},
+                "metadata": {"name": name, "annotations": {keys.RESTART_BACKOFF_ANNOTATION: "0"}},
                 "spec": {
                     "failurePolicy": {"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
                     "network": {"enableDNSHostnames": False},

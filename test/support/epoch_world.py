@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
@@ -24,12 +25,14 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.reconcile import Result
 from jobsetpy.domain import plan as p
 from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
 from jobsetpy.domain.conditions import finished
 from jobsetpy.domain.epochs.accounts import account
 from jobsetpy.domain.epochs.decision import expected_pods
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.backoff import RestartBackoff
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettings
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request, enqueue_self
@@ -165,6 +168,7 @@ class World:
         self.made = 0
         self.failures = 0
         self.resizing = False
+        self.not_before: datetime | None = None
         self.changes = 0
         self.hasty = False
         self.reached: dict[tuple[str, int], int] = {}
@@ -189,6 +193,7 @@ class World:
             assert now[1] >= before[1], f"status goes back from {before} to {now}"
             assert now[0] <= before[0] + 1, f"an epoch is left out from {before} to {now}"
         assert now[1] <= now[0], f"an epoch is deprecated before it was synced: {now}"
+        self._check_pause(now[0])
         end = finished(status.conditions)
         if end is not None and end.type == "Failed":
             paid = self.failures + (self.changes if self.hasty else 0)
@@ -197,6 +202,17 @@ class World:
             self.history.append(now)
         for manager in self.managers:
             manager.jobset_events.append((self.number, self.jobset))
+
+    def _check_pause(self, synced: int) -> None:
+        """No barrier lifts before its time, unless somebody asked for another group meanwhile."""
+        not_before, self.not_before = self.not_before, None
+        pacing = self.jobset.status.restart_pacing
+        if pacing is not None:
+            self.not_before = pacing.not_before
+        lifted = bool(self.history) and synced > self.history[-1][0]
+        if lifted and not_before and not self.changes and not self.jobset.status.restarts:
+            left_s = (not_before - self.clock.now()).total_seconds()
+            assert left_s < 0.01, f"epoch {synced} lifts {left_s} s before its time"
 
     async def get(self, _cls: type, _namespace: str, _name: str) -> JobSet:
         """The client's."""
@@ -344,6 +360,7 @@ class World:
         """What happens without anybody's fault: strangers crash, workers succeed."""
         out: list[Move] = [("OTHER WRITE", self.store_jobset), ("TAKEOVER", self._take_over)]
         out.append(("TIME PASSES", self._time_passes))
+        out.append(("A SECOND PASSES", self._second_passes))
         for pod in self.pods.values():
             if not pod.alive:
                 continue
@@ -374,6 +391,12 @@ class World:
         self.clock.advance(40)
         for manager in self.managers:
             manager.asked_epochs = True
+
+    def _second_passes(self) -> None:
+        """Enough for a short pause, not for caches and kubelets."""
+        self.clock.advance(1)
+        for manager in self.managers:
+            manager.asked_epochs = manager.asked_jobs = True
 
     def _worker_of(self, pod: Pod) -> str:
         if not self.sidecar:
@@ -642,12 +665,26 @@ class World:
     def _come_to_rest(self, rounds: int = 400) -> None:
         for _ in range(rounds):
             moves = self.moves()
+            if not moves and self._wake():
+                continue
             if not moves:
                 self.resizing = False
                 return
             for move in moves:
                 self._do_named(move[0])
         raise AssertionError(f"no rest: {[name for name, _ in self.moves()]}")
+
+    def _wake(self) -> bool:
+        """Nothing happens until somebody has waited: let that time pass; whether there is one."""
+        waits = [wait for manager in self.managers for wait in manager.waits.values()]
+        pauses = self.jobset.status.restart_pacing
+        if not waits or pauses is None or pauses.not_before is None:
+            return False  # others only look again at what does not change
+        assert min(waits) <= 300.01, f"nothing happens for {min(waits)} s"
+        self.clock.advance(min(waits))
+        for manager in self.managers:
+            manager.asked_epochs = manager.asked_jobs = True
+        return True
 
     def _do_named(self, name: str) -> None:
         for move in self.moves():
@@ -679,6 +716,7 @@ class Manager:
     def __init__(self, world: World) -> None:
         self.world = world
         self.asked_epochs = self.asked_jobs = True
+        self.waits: dict[str, float] = {}
         self.jobset_events: deque[tuple[int, JobSet]] = deque()
         self.job_events: deque[tuple[int, str, Job | None]] = deque()
         self.pod_events: deque[tuple[str, ChildPod | None]] = deque()
@@ -749,7 +787,12 @@ class Manager:
 
     def pass_epochs(self) -> None:
         self.asked_epochs = False
-        run(self.epochs.reconcile(Request(KEY)))
+        self._waits_for("epochs", run(self.epochs.reconcile(Request(KEY))))
+
+    def _waits_for(self, name: str, result: Result) -> None:
+        self.waits.pop(name, None)
+        if result.delay is not None:
+            self.waits[name] = result.delay.total_seconds()
 
     def pass_jobs(self) -> None:
         world = self.world
@@ -763,11 +806,13 @@ class Manager:
                 jobs=jobs,
                 services=frozenset({KEY.name}),
                 features=FEATURES,
+                backoff=RestartBackoff(),
             ),
             p.JobsMemory(),
             p.Moment(world.clock.now(), 0.0),
         )
         self.asked_jobs = False
+        self._waits_for("jobs", plan.result)
         before = world.number
         for action in plan.actions:
             world.act(action)

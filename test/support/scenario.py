@@ -24,6 +24,7 @@ import yaml
 from hack.cluster import Cluster
 from hack.cluster._requirements import BUILD_PACKAGES, require_programs
 from hack.images.project import build
+from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest
@@ -126,6 +127,7 @@ def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str
     documents = [d for d in yaml.safe_load_all(SAMPLE.read_text()) if d]
     jobset = copy.deepcopy(next(d for d in documents if d["kind"] == "JobSet"))
     jobset["metadata"]["name"] = name
+    jobset["metadata"].setdefault("annotations", {})[keys.RESTART_BACKOFF_ANNOTATION] = "0"
     (replicated_job,) = jobset["spec"]["replicatedJobs"]
     replicated_job["replicas"] = 1
     job = replicated_job["template"]["spec"]
@@ -174,6 +176,7 @@ def supervised_jobset(
     """
     jobset: dict[str, Any] = yaml.safe_load(SUPERVISED_SAMPLE.read_text())
     jobset["metadata"]["name"] = name
+    jobset["metadata"].setdefault("annotations", {})[keys.RESTART_BACKOFF_ANNOTATION] = "0"
     (replicated_job,) = jobset["spec"]["replicatedJobs"]
     job = replicated_job["template"]["spec"]
     job["parallelism"] = job["completions"] = pods

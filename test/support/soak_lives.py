@@ -51,7 +51,8 @@ def jobset(name: str, *jobs: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": name},
+        # What fails on purpose, again and again, is not to be waited for.
+        "metadata": {"name": name, "annotations": {keys.RESTART_BACKOFF_ANNOTATION: "0"}},
         "spec": {"replicatedJobs": list(jobs), "failurePolicy": policy, **spec},
     }
 

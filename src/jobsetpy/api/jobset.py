@@ -525,6 +525,38 @@ class RestartRecord:
 
 
 @wire
+class RestartPacing:
+    """Restarts over time: how quickly they follow each other, and when those were that count.
+
+    A manager that takes over goes on with the same wait.
+    """
+
+    series: int = field(
+        default=0,
+        description=(
+            "Restarts in quick succession: none of the runs between them lasted as long as the "
+            "back-off's reset."
+        ),
+    )
+    series_start_time: datetime | None = field(
+        default=None, description="When the first restart of the series began."
+    )
+    last_start_time: datetime | None = field(
+        default=None, description="When workers were last let run, or will be."
+    )
+    not_before: datetime | None = field(
+        default=None, description="Workers are not let run again before."
+    )
+    counted_times: tuple[datetime, ...] = field(
+        default=(),
+        description=(
+            "When restarts were that counted towards maxRestarts, with the annotation "
+            "jobset.sigs.k8s.io/max-restarts-window: those within the window, at most 101."
+        ),
+    )
+
+
+@wire
 class JobSetStatus:
     """What the controllers say."""
 
@@ -573,6 +605,9 @@ class JobSetStatus:
         atomic=True,
         max_items=10,
         description="The latest restarts of any kind, the oldest first.",
+    )
+    restart_pacing: RestartPacing | None = field(
+        default=None, description="How restarts follow each other, and are delayed."
     )
     previous_in_place_restart_attempt: int | None = field(
         default=None,

@@ -44,6 +44,17 @@ IN_PLACE_BARRIER_PORT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-b
 """Settings of an agent that admission adds; on the JobSet or on a pod template."""
 LOST_NODE_DEADLINE_ANNOTATION: Final = "jobset.sigs.k8s.io/lost-node-deadline"
 """On a JobSet, a duration: its pods on a node that is unreachable for longer are given up."""
+RESTART_BACKOFF_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-backoff"
+RESTART_BACKOFF_MAX_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-backoff-max"
+RESTART_BACKOFF_RESET_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-backoff-reset-after"
+MAX_RESTARTS_WINDOW_ANNOTATION: Final = "jobset.sigs.k8s.io/max-restarts-window"
+RESTART_PACE_ANNOTATIONS: Final = (
+    RESTART_BACKOFF_ANNOTATION,
+    RESTART_BACKOFF_MAX_ANNOTATION,
+    RESTART_BACKOFF_RESET_ANNOTATION,
+    MAX_RESTARTS_WINDOW_ANNOTATION,
+)
+"""On a JobSet, durations: how its restarts are delayed, and within what time they are counted."""
 
 # Annotations of Jobs and pods that take part in group scheduling (KEP-498); pods learn of them
 # through the downward API.
@@ -146,6 +157,7 @@ POD_RESTARTED_REASON: Final = "PodRestarted"
 JOB_REMADE_REASON: Final = "JobRemade"
 BARRIER_LIFTED_REASON: Final = "BarrierLifted"
 PODS_MISSING_REASON: Final = "PodsMissing"
+RESTART_BACKOFF_REASON: Final = "RestartBackoff"
 NO_RESTARTS_LEFT_REASON: Final = "NoRestartsLeft"
 GROUP_STARTING_REASON: Final = "GroupPodsStarting"
 GROUP_MISSING_REASON: Final = "GroupPodsMissing"

@@ -40,6 +40,7 @@ _CLASSES: Final = {
     "ManagerSettings": "jobsetpy.manager",
     "PodMarkers": "jobsetpy.domain.coscheduling.backends",
     "PodEpochsSettings": "jobsetpy.reconcilers.pod_epochs",
+    "RestartBackoff": "jobsetpy.domain.jobs.backoff",
     "WebhookSettings": "jobsetpy.admission",
 }
 """Where Settings classes are. Imported when a default is asked for: no command uses them all."""
@@ -178,6 +179,14 @@ SETTINGS: Final = (
     Setting("lostNodes.deadline", DELAY, "LostNodesSettings.deadline_s", "--lost-node-deadline",
             "give up pods of JobSets on nodes that are unreachable for longer; 0 for never; "
             "default {}", check=_LOST_NODE_DEADLINE),
+    Setting("restarts.backoff", DELAY, "RestartBackoff.first_s", "--restart-backoff",
+            "pause before the third run in quick succession, doubled each time; 0: none; "
+            "default {}"),
+    Setting("restarts.maxBackoff", DURATION, "RestartBackoff.longest_s", "--restart-max-backoff",
+            "but no longer than this; default {}", check=_SOME_TIME),
+    Setting("restarts.backoffResetAfter", DURATION, "RestartBackoff.reset_after_s",
+            "--restart-backoff-reset-after",
+            "a run that lasts so long ends the succession; default {}", check=_SOME_TIME),
     Setting("groupScheduling.image", _IMAGE, "WebhookSettings.group_image",
             "--group-scheduling-image",
             "with a shell, in which pods of a group wait for each other; default {}",
@@ -301,7 +310,7 @@ MANAGER: Final = Command(
     "manager",
     _REPLICAS
     | {"webhook", "internalCertManagement", "inPlaceRestart", "groupScheduling", "coscheduling"}
-    | {"lostNodes", "featureGates"},
+    | {"lostNodes", "restarts", "featureGates"},
     frozenset(each.flag for each in SETTINGS if each.path.startswith("--webhook"))
     | {"--metrics-secure"},
     metrics_service="jobset-controller-manager-metrics-service",

@@ -80,6 +80,7 @@ def add_jobset_controllers(
         configuration: defaults when absent.
         backend: of coscheduling; labels alone when absent.
     """
+    from jobsetpy.domain.jobs.backoff import RestartBackoff
     from jobsetpy.reconcilers import (
         coscheduling,
         jobs,
@@ -94,6 +95,7 @@ def add_jobset_controllers(
     backend = backend or Backend()
     features, make = configuration.features, configuration.make
     manager.add_metrics(metrics.REGISTRY)
+    backoff = make(RestartBackoff)
     lost = make(lost_nodes.LostNodesSettings)
     jobs.setup(
         manager,
@@ -101,6 +103,7 @@ def add_jobset_controllers(
             jobs.JobsSettings,
             features=features,
             marks=backend.marks,
+            backoff=backoff,
             lost_node_deadline_s=lost.deadline_s,
         ),
     )
@@ -116,7 +119,7 @@ def add_jobset_controllers(
             ),
         )
     if features.in_place_restart:
-        pod_epochs.setup(manager, make(pod_epochs.PodEpochsSettings))
+        pod_epochs.setup(manager, make(pod_epochs.PodEpochsSettings, backoff=backoff))
     lost_nodes.setup(manager, lost)
     # Only where the pod webhook is served is a misplaced pod an accident.
     repair = configuration["--webhooks"]

@@ -27,3 +27,11 @@ def parse_duration(text: str) -> float:
         msg = f"{text!r} is no duration such as 15s or 1m30s"
         raise ValueError(msg)
     return seconds
+
+
+def in_words(seconds: float) -> str:
+    """A duration for people, in its largest unit: ``8 s``, ``4 min``, ``36 h``."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size or seconds == size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s" if 0 < seconds < 1 else f"{seconds:.0f} s"

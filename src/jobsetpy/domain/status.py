@@ -16,6 +16,7 @@ from jobsetpy.api.jobset import (
     JobSet,
     JobSetStatus,
     ReplicatedJobStatus,
+    RestartPacing,
     RestartRecord,
 )
 from jobsetpy.api.meta import Condition
@@ -27,10 +28,10 @@ from jobsetpy.domain.plan import EmitEvent, Moment, StatusChange
 class StatusDraft:
     """A status in the making: set conditions and fields, then ask for the ``change``."""
 
-    __slots__ = ("_decisions", "_events", "_old", "_parts", "_restarted", "now", "status")
+    __slots__ = ("_decisions", "_events", "_parts", "_restarted", "now", "old", "status")
 
     def __init__(self, old: JobSetStatus, now: datetime) -> None:
-        self._old = old
+        self.old = old
         self.now = now
         self._events: list[EmitEvent] = []
         self._decisions: list[str] = []
@@ -113,11 +114,11 @@ class StatusDraft:
 
     def change(self) -> StatusChange:
         """The draft as it is now; later changes do not affect what was returned."""
-        was_finished = cond.finished(self._old.conditions)
+        was_finished = cond.finished(self.old.conditions)
         end = cond.finished(self.status.conditions) if was_finished is None else None
         return StatusChange(
             status=self.status,
-            patch=status_patch(self._old, self.status),
+            patch=status_patch(self.old, self.status),
             events=tuple(self._events),
             finished=end.type if end is not None else "",
             decisions=tuple(self._decisions),
@@ -163,6 +164,8 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
         patch["inPlaceRestart"] = _in_place_restart_json(new.in_place_restart)
     if new.restart_history != old.restart_history:
         patch["restartHistory"] = [history.record_json(item) for item in new.restart_history]
+    if new.restart_pacing != old.restart_pacing and new.restart_pacing is not None:
+        patch["restartPacing"] = _restart_pacing_json(new.restart_pacing)
     return patch
 
 
@@ -213,3 +216,18 @@ def _in_place_restart_json(record: InPlaceRestartStatus) -> dict[str, Any]:
         "crashingPod": record.crashing_pod,
         "crashingContainer": record.crashing_container,
     }
+
+
+def _restart_pacing_json(pacing: RestartPacing) -> dict[str, Any]:
+    """Every field, as above. Pauses are short: their times have milliseconds."""
+    return {
+        "series": pacing.series,
+        "seriesStartTime": _moment_json(pacing.series_start_time),
+        "lastStartTime": _moment_json(pacing.last_start_time),
+        "notBefore": _moment_json(pacing.not_before),
+        "countedTimes": [at.strftime("%Y-%m-%dT%H:%M:%SZ") for at in pacing.counted_times],
+    }
+
+
+def _moment_json(at: datetime | None) -> str | None:
+    return None if at is None else f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"

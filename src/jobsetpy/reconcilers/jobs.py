@@ -25,6 +25,7 @@ from jobsetpy.domain.children.recreation import SOON_S
 from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.backoff import RestartBackoff
 from jobsetpy.domain.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.domain.jobs.counters import is_ready
 from jobsetpy.domain.jobs.failure_policy import DECISIONS
@@ -56,6 +57,7 @@ class JobsSettings:
         marks: what pods of coscheduling's groups are given.
         lost_node_deadline_s: for pods on unreachable nodes of JobSets that name no deadline; 0 for
             never.
+        backoff: how restarts of all Jobs in quick succession are delayed.
         cooldown_factor: the minimum pause between two reconciles of a JobSet, as a multiple of
             the time that the first one took to decide. Bounds one JobSet's share of the event loop.
     """
@@ -70,6 +72,7 @@ class JobsSettings:
     group_rbac: bool = False
     marks: PodMarkers = attrs.field(factory=PodMarkers)
     lost_node_deadline_s: float = 0.0
+    backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
 
 
 class JobsReconciler:
@@ -164,6 +167,7 @@ class JobsReconciler:
             marks=settings.marks,
             pace=self._pace,
             lost_node_deadline_s=settings.lost_node_deadline_s,
+            backoff=settings.backoff,
         )
 
     def _wait_s(self, key: rt.ObjectKey) -> float:

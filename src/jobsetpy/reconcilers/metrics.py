@@ -17,13 +17,13 @@ REGISTRY: Final = MetricRegistry()
 """Served by a manager that runs these reconcilers."""
 
 RestartKind = Literal["recreate", "replicated_job", "job", "in_place"]
-RestartPhase = Literal["detect", "deprecate", "gather", "lift"]
+RestartPhase = Literal["detect", "deprecate", "gather", "wait", "lift"]
 
 RestartCause = Literal[
     "container_failed", "pod_failed", "pod_deleted", "pods_missing", "pod_restarted"
 ]
 
-_PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "lift")
+_PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "wait", "lift")
 
 _RESTART_BUCKETS: Final = (
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600),
@@ -68,8 +68,8 @@ _in_place_causes = REGISTRY.counter(
 _in_place_phase = REGISTRY.histogram(
     "jobset_in_place_restart_phase_seconds",
     "In-place restarts by phase: detect (first new epoch seen to status written), deprecate "
-    "(until no pod of an older epoch runs), gather (until the last pod is at the barrier), lift "
-    "(until the barrier is lifted)",
+    "(until no pod of an older epoch runs), gather (until the last pod is at the barrier), wait "
+    "(until the back-off is over, if there is any), lift (until the barrier is lifted)",
     "phase",
     buckets=_RESTART_BUCKETS,
 )

@@ -31,6 +31,7 @@ from jobsetpy.domain.epochs.plan import (
     needs_plan,
     plan_epochs,
 )
+from jobsetpy.domain.jobs.backoff import RestartBackoff
 from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.domain.plan import Moment
 from jobsetpy.reconcilers import metrics
@@ -51,12 +52,14 @@ class PodEpochsSettings:
             of the pods that hold it.
         missing_after_s: a pod of a running group that is away for longer has failed; less would be
             shorter than caches may lag behind each other.
+        backoff: how starts after restarts in quick succession are delayed.
         own_writes_ttl_s: how long to wait for the cache to show own writes.
     """
 
     workers: int = 8
     stalled_after_s: float = 60.0
     missing_after_s: float = 10.0
+    backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
     own_writes_ttl_s: float = 30.0
 
 
@@ -157,6 +160,7 @@ class PodEpochsReconciler:
             wait_s=0.0 if own.is_satisfied(key) else own.seconds_left(key),
             stalled_after_s=self._settings.stalled_after_s,
             missing_after_s=self._settings.missing_after_s,
+            backoff=self._settings.backoff,
         )
 
     async def _execute(self, key: rt.ObjectKey, observed: ObservedEpochs, plan: EpochPlan) -> None:

@@ -80,6 +80,7 @@ def test_values_reach_the_manager(offline):
         "featureGates": {"RestartJob": False},
         "tls": {"minVersion": "VersionTLS13"},
         "inPlaceRestart": {"stalledAfter": "1m30s", "agentEventsPerSecond": 900},
+        "restarts": {"backoff": "3s", "maxBackoff": "2m", "backoffResetAfter": "10m"},
         "lostNodes": {"deadline": "45s"},
         "image": {"registry": "images.test.invalid"},
         "agent": {"image": {"repository": "other/agent", "tag": "v2"}},
@@ -105,6 +106,7 @@ def test_values_reach_the_manager(offline):
     assert made["inPlaceRestart.stalledAfter"] == 90.0
     assert made["inPlaceRestart.agentEventsPerSecond"] == 900
     assert made["lostNodes.deadline"] == 45.0
+    assert made["restarts.maxBackoff"] == 120.0
     assert made.section("groupScheduling") == {
         "image": "shell:1",
         "agentImage": agent,

@@ -70,6 +70,7 @@ def test_a_file_without_fields_has_all_defaults():
             "stalledAfter": 60.0,
             "agentEventsPerSecond": 5000.0,
         },
+        "restarts": {"backoff": 1.0, "maxBackoff": 300.0, "backoffResetAfter": 300.0},
         "lostNodes": {"deadline": 0.0},
         "groupScheduling": {"image": "bash", "agentImage": "", "manageRbac": False},
         "coscheduling": {"backend": "labels", "schedulerName": "", "memberResource": False},

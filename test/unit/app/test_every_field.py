@@ -17,6 +17,7 @@ from jobsetpy.app.election import election_settings
 from jobsetpy.app.settings import COSCHEDULER, MANAGER, SETTINGS, Configuration
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import gate_names
+from jobsetpy.domain.jobs.backoff import RestartBackoff
 from jobsetpy.manager import ManagerSettings
 from jobsetpy.reconcilers.jobs import JobsSettings
 from jobsetpy.reconcilers.lost_nodes import LostNodesSettings
@@ -50,6 +51,9 @@ VALUES = {
     "inPlaceRestart.agentImage": "a",
     "inPlaceRestart.stalledAfter": "2m",
     "inPlaceRestart.agentEventsPerSecond": "9000",
+    "restarts.backoff": "2s",
+    "restarts.maxBackoff": "3m",
+    "restarts.backoffResetAfter": "4m",
     "lostNodes.deadline": "40s",
     "groupScheduling.image": "i",
     "groupScheduling.agentImage": "a",
@@ -133,6 +137,7 @@ def reached(tmp_path, values):
             str(getattr(tls.source, "folder", "")),
         ),
         "backend": made.make(PodMarkers),
+        "restarts": made.make(RestartBackoff),
         "coscheduler": wiring.coscheduler_settings(read(COSCHEDULER)),
     }
 

@@ -34,6 +34,7 @@ from jobsetpy.domain.children.suspension import resumptions, suspensions
 from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.domain.jobs.buckets import Buckets, sort_jobs
 from jobsetpy.domain.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.domain.jobs.counters import (
@@ -111,6 +112,7 @@ class ObservedJobSet:
         pace: of status writes that change nothing but counters.
         lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline; 0 for
             never.
+        backoff: how restarts of all Jobs are delayed, unless the JobSet says otherwise.
     """
 
     key: ObjectKey
@@ -125,6 +127,7 @@ class ObservedJobSet:
     marks: PodMarkers = attrs.field(factory=PodMarkers)
     pace: CounterPace = attrs.field(factory=CounterPace)
     lost_node_deadline_s: float = 0.0
+    backoff: RestartBackoff = OFF
 
 
 def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Moment) -> JobsPlan:
@@ -192,6 +195,8 @@ class _JobsPlanner:
         # All agents hear of a restart's beginning and end, as they would of counters.
         told = self.restarting != memory.restarting
         self.counters_at = now.monotonic if told else memory.counters_at
+        self.restart_pace = Pace.of(jobset, now.wall, observed.backoff)
+        self.paused_s = 0.0
 
     def plan(self) -> JobsPlan:
         statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
@@ -211,7 +216,9 @@ class _JobsPlanner:
             if not self._gathers_in_place():
                 self.draft.end_restart()
         if failed:
-            problem = apply_failure_policy(self.jobset, failed, self.draft, self.features)
+            problem = apply_failure_policy(
+                self.jobset, failed, self.draft, self.features, self.restart_pace
+            )
             return self._result(problem=problem)
         if self.buckets.successful and is_satisfied(self.spec, self.buckets.successful):
             self.draft.complete()
@@ -287,6 +294,9 @@ class _JobsPlanner:
         if wait_s > SOON_S:
             change = None
             wait = timedelta(seconds=wait_s)
+            delay = wait if delay is None else min(delay, wait)
+        if self.paused_s:
+            wait = timedelta(seconds=self.paused_s)
             delay = wait if delay is None else min(delay, wait)
         if self.recreation.held:
             wait = timedelta(seconds=self.recreation.wait_s)
@@ -405,6 +415,8 @@ class _JobsPlanner:
         ordered = self.in_order and not self.suspended
         if blocked:
             self.waits.append(WAITING_FOR_DELETION)
+        if self._pauses():
+            blocked = True
         blocked = blocked or bool(
             self.recreation.held
         )  # pods without what they need would only fail
@@ -438,6 +450,18 @@ class _JobsPlanner:
                 return
         if ordered:
             self.draft.set(cond.STARTUP_COMPLETED)
+
+    def _pauses(self) -> bool:
+        """Whether a restart of all Jobs waits before it makes them anew.
+
+        A restart in place has a wait of its own, at the barrier.
+        """
+        status = self.jobset.status
+        if self.suspended or not cond.is_true(status.conditions, keys.RESTARTING_CONDITION):
+            return False
+        wait_s = self.restart_pace.wait_s(status.restart_pacing)
+        self.paused_s = wait_s if wait_s > SOON_S else 0.0
+        return self.paused_s > 0
 
     def _wait_for_dependencies(self) -> None:
         if all(each.reason != keys.WAITING_FOR_DEPENDENCIES_REASON for each in self.waits):

@@ -18,8 +18,9 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
-from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
+from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, RestartPacing
 from jobsetpy.domain import conditions as cond
+from jobsetpy.domain.durations import in_words
 from jobsetpy.domain.epochs.accounts import (
     Account,
     account,
@@ -31,6 +32,8 @@ from jobsetpy.domain.epochs.accounts import (
 )
 from jobsetpy.domain.epochs.containers import charged_containers
 from jobsetpy.domain.epochs.failures import Cause
+from jobsetpy.domain.jobs import budget
+from jobsetpy.domain.jobs.backoff import UNPACED, Pace, restarts_in_place
 from jobsetpy.domain.jobs.failure_policy import FAIL_JOB
 from jobsetpy.domain.membership import is_ours, parse_count
 from jobsetpy.domain.plan import EmitEvent
@@ -125,6 +128,8 @@ class EpochDecision:
         restart: a restart in place begins or ends with this, rather than a gathering of new pods.
         renewed: what begins or ends with it otherwise, and makes running pods restart as well.
         events: what else to tell once the change is stored.
+        pacing: new ``restartPacing``, or ``None`` to leave it.
+        wait_s: all pods have come, and their workers have to wait so long.
     """
 
     synced: int | None = None
@@ -135,6 +140,8 @@ class EpochDecision:
     restart: bool = False
     renewed: str = ""
     events: tuple[EmitEvent, ...] = ()
+    pacing: RestartPacing | None = None
+    wait_s: float = 0.0
 
     @property
     def empty(self) -> bool:
@@ -210,19 +217,23 @@ def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) 
     return _has_shrunk(jobset, pods, expected)
 
 
-def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> EpochDecision:
+def decide_epochs(
+    jobset: JobSet, pods: Histogram, cause: Cause | None = None, pace: Pace = UNPACED
+) -> EpochDecision:
     """The rule of restarts in place.
 
     * All expected pods, less those that succeeded, at one epoch, and none of them being deleted:
       that epoch is synced.
     * Otherwise every epoch before the newest is deprecated, and the synced one after a failure.
     * More restarts that count than ``maxRestarts``: the JobSet fails.
+    * After restarts in quick succession an epoch is synced only after a pause.
 
     Args:
         jobset: with the numbers decided so far.
         pods: of the current attempt's Jobs; pods of other Jobs, failed ones, and those without a
             usable annotation are not in its epochs.
         cause: a failure that was seen before the failed pod's agent told of it.
+        pace: how restarts are delayed, and within what time they are counted.
     """
     policy = jobset.spec.failure_policy
     if policy is None or not takes_part(jobset):
@@ -235,18 +246,25 @@ def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -
     early = opened > max(newest, status.synced_epoch)
     remade = cause is not None and cause.epoch + 1 == opened and not cause.counted
     charged = account(jobset, max(newest, opened, status.synced_epoch), expected, remade=remade)
-    if charged.spent > policy.max_restarts:
-        if early and account(jobset, status.synced_epoch, expected).spent <= policy.max_restarts:
+    if pace.used(status, charged.spent) > policy.max_restarts:
+        before = account(jobset, status.synced_epoch, expected).spent
+        if early and pace.used(status, before) <= policy.max_restarts:
             # Ending the JobSet is not a matter of tenths of a second: its agent will tell.
             return NOTHING
-        return EpochDecision(failed=_OVER_BUDGET)
+        return EpochDecision(failed=_over_budget(pace))
     crash = _worst_crash(jobset, pods)
     if crash.times > policy.max_restarts:
         return EpochDecision(failed=_crash_loop(crash, next_epoch(jobset, pods)))
     if synced is not None:
-        return _sync(jobset, charged, expected, pods.epochs[synced])
+        begun = _begun(jobset, charged, pace)
+        if pace.wait_s(begun):
+            if restarts_in_place(status):
+                return EpochDecision(wait_s=pace.wait_s(begun))
+            # All have come at once. That they wait, and until when, is written down.
+            return _deprecate(jobset, charged, synced - 1, pods, cause, pace=pace)
+        return _sync(jobset, charged, expected, pods.epochs[synced], begun, pace)
     if deprecated is not None:
-        return _deprecate(jobset, charged, deprecated, pods, cause)
+        return _deprecate(jobset, charged, deprecated, pods, cause, pace=pace)
     record = record_of(jobset)
     if crash.times > record.crashes:
         # The next manager must not begin to count anew.
@@ -254,6 +272,16 @@ def decide_epochs(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -
     if _has_shrunk(jobset, pods, expected):
         return EpochDecision(record=evolve(record, pods=expected))
     return NOTHING
+
+
+def _begun(jobset: JobSet, charged: Account, pace: Pace) -> RestartPacing | None:
+    """How the restart that opens an epoch is delayed, which may be written down or not yet."""
+    status = jobset.status
+    if charged.renewed or status.synced_epoch == 0:
+        # Nothing has failed in place. If Jobs were recreated, that has been delayed.
+        known = status.restart_pacing
+        return None if known is None else evolve(known, not_before=None)
+    return status.restart_pacing if restarts_in_place(status) else pace.begin(status)
 
 
 def members_lost(missing: str) -> cond.DesiredCondition:
@@ -367,8 +395,23 @@ def _has_shrunk(jobset: JobSet, pods: Histogram, expected: int) -> bool:
     )
 
 
+def _over_budget(pace: Pace) -> cond.DesiredCondition:
+    """The end of a JobSet whose restarts are used up."""
+    if not pace.window_s:
+        return _OVER_BUDGET
+    return cond.failed(
+        _OVER_BUDGET.reason, f"{_OVER_BUDGET.message} within {in_words(pace.window_s)}"
+    )
+
+
 def _deprecate(
-    jobset: JobSet, charged: Account, deprecated: int, pods: Histogram, cause: Cause | None
+    jobset: JobSet,
+    charged: Account,
+    deprecated: int,
+    pods: Histogram,
+    cause: Cause | None,
+    *,
+    pace: Pace,
 ) -> EpochDecision:
     new = deprecated + 1
     if not new > jobset.status.synced_epoch > 0:
@@ -385,6 +428,8 @@ def _deprecate(
             events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),)
         renewed = charged.renewed if events else ""
         return EpochDecision(deprecated=deprecated, record=record, renewed=renewed, events=events)
+    begun = _begun(jobset, charged, pace)
+    pacing = _remembered(jobset, begun, record, pace)
     if cause is not None and cause.epoch == deprecated:
         reason, why = cause.condition_reason, str(cause)
     else:
@@ -393,9 +438,13 @@ def _deprecate(
         why = f"pod {first!r} has restarted" if first else "a pod has restarted"
     follow = f", {behind} {'pod' if behind == 1 else 'pods'} to follow" if behind else ""
     message = f"{why}: restarting in place from epoch {deprecated} to {new}{follow}"
+    delay = pace.explain(begun)
+    if delay:
+        message += f"; {delay}"
     return EpochDecision(
         deprecated=deprecated,
         record=record,
+        pacing=pacing,
         conditions=(
             cond.DesiredCondition(keys.RESTARTING_IN_PLACE_CONDITION, True, reason, message),
         ),
@@ -404,8 +453,26 @@ def _deprecate(
     )
 
 
-def _sync(jobset: JobSet, charged: Account, expected: int, count: int) -> EpochDecision:
+def _remembered(
+    jobset: JobSet, pacing: RestartPacing | None, record: InPlaceRestartStatus, pace: Pace
+) -> RestartPacing | None:
+    policy, status = jobset.spec.failure_policy, jobset.status
+    allowed = 0 if policy is None else policy.max_restarts
+    counted = budget.recreations(status) + record.restarts
+    return pace.remember(status, pacing, counted, allowed)
+
+
+def _sync(
+    jobset: JobSet,
+    charged: Account,
+    expected: int,
+    count: int,
+    begun: RestartPacing | None,
+    pace: Pace,
+) -> EpochDecision:
     epoch = charged.epoch
+    record = on_sync(jobset, charged, expected)
+    started = pace.started(evolve(jobset.status, restart_pacing=begun))
     restart = epoch > 1 and not charged.renewed
     pods = "pod is" if count == 1 else "pods are"
     message = f"{count} {pods} at epoch {epoch}: workers may run"
@@ -415,7 +482,8 @@ def _sync(jobset: JobSet, charged: Account, expected: int, count: int) -> EpochD
     lifted = keys.BARRIER_LIFTED_REASON
     return EpochDecision(
         synced=epoch,
-        record=on_sync(jobset, charged, expected),
+        record=record,
+        pacing=_remembered(jobset, started, record, pace),
         conditions=(
             cond.DesiredCondition(keys.RESTARTING_IN_PLACE_CONDITION, False, lifted, message),
             cond.DesiredCondition(keys.BARRIER_STALLED_CONDITION, False, lifted, message),

@@ -45,6 +45,7 @@ from jobsetpy.domain.epochs.decision import (
 from jobsetpy.domain.epochs.failures import Cause, Failure, Sign, judge
 from jobsetpy.domain.epochs.laggards import absentees, laggards
 from jobsetpy.domain.epochs.ledger import Notes
+from jobsetpy.domain.jobs.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.domain.membership import is_ours
 from jobsetpy.domain.plan import EmitEvent, Moment, Plan, StatusChange
 from jobsetpy.domain.status import StatusDraft
@@ -54,9 +55,10 @@ LOOK_AGAIN_MAX_S: Final = 600.0
 
 _MAX_TEXT: Final = 40
 
-Phase = Literal["detect", "deprecate", "gather", "lift"]
+Phase = Literal["detect", "deprecate", "gather", "wait", "lift"]
 """Of a restart: until ``deprecatedEpoch`` is written; until no pod is at an older epoch; until all
-are at the new one; until ``syncedEpoch`` is written."""
+are at the new one; until the back-off is over, if there is any; until ``syncedEpoch`` is
+written."""
 
 
 @attrs.frozen(kw_only=True)
@@ -74,6 +76,7 @@ class ObservedEpochs:
         wait_s: until when the cache may not show own writes, in seconds from now; 0 if it does.
         stalled_after_s: a barrier that is closed for longer is said to be stalled.
         missing_after_s: a pod of a running group that is away for longer has failed.
+        backoff: how restarts in quick succession are delayed, unless the JobSet says otherwise.
     """
 
     jobset: JobSet | None
@@ -85,6 +88,7 @@ class ObservedEpochs:
     wait_s: float = 0.0
     stalled_after_s: float = 60.0
     missing_after_s: float = 10.0
+    backoff: RestartBackoff = OFF
 
 
 @attrs.frozen(kw_only=True)
@@ -103,6 +107,7 @@ class EpochMemory:
         began: first sign of the restart that is measured.
         deprecated: its old epoch, 0 if no restart is measured.
         deprecated_at: since when that is deprecated.
+        held_since: since when all pods are there and wait for the back-off, 0 if they do not.
         waiting_since: when the barrier was first seen closed.
         lacking_since: since when workers run without all of their group.
         look_at: when to see who holds the barrier, or is missing.
@@ -120,6 +125,7 @@ class EpochMemory:
     began: float = 0.0
     deprecated: int = 0
     deprecated_at: float = 0.0
+    held_since: float = 0.0
     waiting_since: float | None = None
     lacking_since: float | None = None
     look_at: float = 0.0
@@ -218,10 +224,11 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
     if not part:
         return _leave(jobset, now)
     cause = _find_cause(jobset, observed, memory)
-    decision = decide_epochs(jobset, observed.pods, cause or memory.cause)
+    pace = Pace.of(jobset, now.wall, observed.backoff)
+    decision = decide_epochs(jobset, observed.pods, cause or memory.cause, pace)
     if cause is not None and decision.empty:
         # No restarts are left: the failed pod's agent will tell, and end the JobSet.
-        cause, decision = None, decide_epochs(jobset, observed.pods, memory.cause)
+        cause, decision = None, decide_epochs(jobset, observed.pods, memory.cause, pace)
     notices = _invalid_notices(observed, memory)
     memory = attrs.evolve(
         memory,
@@ -234,6 +241,8 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
         memory = attrs.evolve(memory, lacking_since=None)
     if not decision.empty:
         plan = _change(jobset, observed, decision, memory, now)
+    elif decision.wait_s:
+        plan = _hold(jobset, observed, decision.wait_s, memory, now)
     elif is_waiting(jobset, observed.pods):
         plan = _wait(jobset, observed, memory, now)
     else:
@@ -327,6 +336,7 @@ def _status(
         "synced_epoch": decision.synced,
         "deprecated_epoch": decision.deprecated,
         "in_place_restart": decision.record,
+        "restart_pacing": decision.pacing,
     }
     draft.evolve(**{name: value for name, value in changes.items() if value is not None})
     if reports_attempts(jobset.status, observed.pods):
@@ -375,7 +385,7 @@ def _measure(
 ) -> tuple[EpochMemory, Measures]:
     """The next memory, and what to count."""
     notes, at = observed.notes, now.monotonic
-    none = attrs.evolve(memory, deprecated=0)
+    none = attrs.evolve(memory, deprecated=0, held_since=0.0)
     if decision.deprecated is not None:
         memory = attrs.evolve(none, waiting_since=at, look_at=at + observed.stalled_after_s)
         if not decision.restart:
@@ -401,7 +411,10 @@ def _measure(
     phases: dict[Phase, float] = {}
     if notes.single[0] > memory.deprecated:
         followed = max(notes.single[1], memory.deprecated_at)
-        phases = {"deprecate": followed - memory.deprecated_at, "gather": at - followed}
+        came = memory.held_since or at
+        phases = {"deprecate": followed - memory.deprecated_at, "gather": came - followed}
+    if memory.held_since:
+        phases["wait"] = at - memory.held_since
     return done, Measures(phases=phases, since={"lift": at}, restart_since=memory.began)
 
 
@@ -426,7 +439,8 @@ def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mo
         return EpochPlan(memory=_at_rest(memory))
     epoch = next_epoch(jobset, pods)
     missing = max(0, expected - pods.epochs.get(epoch, 0))
-    memory = attrs.evolve(memory, missing=missing, stalled=memory.stalled and missing > 0)
+    stalled = memory.stalled and missing > 0
+    memory = attrs.evolve(memory, missing=missing, stalled=stalled, held_since=0.0)
     if memory.waiting_since is None:
         memory = attrs.evolve(memory, waiting_since=at, look_at=at + observed.stalled_after_s)
     change = None
@@ -434,6 +448,34 @@ def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mo
         memory, change = _look(jobset, observed, memory, epoch, now)
     wait = timedelta(seconds=memory.look_at - at)
     return EpochPlan(memory=memory, status=change, result=Result.requeue_after(wait))
+
+
+def _hold(
+    jobset: JobSet, observed: ObservedEpochs, wait_s: float, memory: EpochMemory, now: Moment
+) -> EpochPlan:
+    """All pods are there; the back-off after restarts in quick succession is not over."""
+    at = now.monotonic
+    memory = attrs.evolve(
+        memory,
+        held_since=memory.held_since or at,
+        waiting_since=at,
+        look_at=at + observed.stalled_after_s,
+        missing=0,
+        stalled=False,
+    )
+    wait = Result.requeue_after(timedelta(seconds=wait_s), summary="waits for the back-off")
+    change = _not_stalled(jobset, keys.RESTART_BACKOFF_REASON, now)
+    return EpochPlan(memory=memory, status=change, result=wait)
+
+
+def _not_stalled(jobset: JobSet, reason: str, now: Moment) -> StatusChange | None:
+    """Take the condition back, if it says otherwise."""
+    kind = keys.BARRIER_STALLED_CONDITION
+    if not cond.is_true(jobset.status.conditions, kind):
+        return None
+    draft = StatusDraft(jobset.status, now.wall)
+    draft.set(cond.DesiredCondition(kind, False, reason, "no pod is waited for"), announce=False)
+    return draft.change()
 
 
 def _at_rest(memory: EpochMemory) -> EpochMemory:
@@ -463,7 +505,8 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mom
         return EpochPlan(memory=memory, result=Result.requeue_after(timedelta(seconds=pause)))
     epoch = jobset.status.synced_epoch
     cause = Cause(epoch, Sign.PODS_MISSING, "", reason=found.message)
-    decision = decide_epochs(jobset, observed.pods, cause)
+    pace = Pace.of(jobset, now.wall, observed.backoff)
+    decision = decide_epochs(jobset, observed.pods, cause, pace)
     if not decision.empty:
         memory = attrs.evolve(memory, cause=cause, lacking_since=None)
         return _change(jobset, observed, decision, memory, now)
@@ -491,13 +534,8 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mom
 
 def _complete(jobset: JobSet, memory: EpochMemory, now: Moment) -> EpochPlan:
     """Workers run, and all are there, or will be: nothing is stalled."""
-    memory, kind = _at_rest(memory), keys.BARRIER_STALLED_CONDITION
-    if not cond.is_true(jobset.status.conditions, kind):
-        return EpochPlan(memory=memory)
-    draft = StatusDraft(jobset.status, now.wall)
-    lifted = cond.DesiredCondition(kind, False, keys.BARRIER_LIFTED_REASON, "no pod is waited for")
-    draft.set(lifted, announce=False)
-    return EpochPlan(memory=memory, status=draft.change())
+    change = _not_stalled(jobset, keys.BARRIER_LIFTED_REASON, now)
+    return EpochPlan(memory=_at_rest(memory), status=change)
 
 
 def _look(

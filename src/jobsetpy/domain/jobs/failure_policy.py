@@ -14,7 +14,7 @@ every reconcile, since reason and message of a failure never change.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
@@ -26,6 +26,7 @@ from jobsetpy.api.jobset import FailurePolicy, FailurePolicyRule, JobSet, Replic
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import history
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.backoff import UNPACED, Pace, recorded, restarts_in_place
 from jobsetpy.domain.jobs.budget import spent
 from jobsetpy.domain.jobs.patterns import found
 from jobsetpy.domain.membership import parse_count, replicated_job_of
@@ -79,7 +80,11 @@ class Match:
 
 
 def apply_failure_policy(
-    jobset: JobSet, failed: Iterable[Job], draft: StatusDraft, features: Features
+    jobset: JobSet,
+    failed: Iterable[Job],
+    draft: StatusDraft,
+    features: Features,
+    pace: Pace = UNPACED,
 ) -> str:
     """Decide on the failed Jobs and write the decision into the draft.
 
@@ -89,6 +94,7 @@ def apply_failure_policy(
             those that ``split`` found to stay failed.
         draft: its status receives restarts, conditions and events.
         features: whether single Jobs and ReplicatedJobs may be restarted.
+        pace: how restarts of all Jobs are delayed, and within what time restarts are counted.
 
     Returns:
         Why nothing could be decided (the spec asks for what this controller may not do), or "".
@@ -104,8 +110,13 @@ def apply_failure_policy(
         _explain(draft, [remaining[0]], "no failure policy")
         return ""
     parts: dict[tuple[FailurePolicyRule | None, str], list[Job]] = {}
-    problem = _apply(jobset, policy, remaining, draft, features=features, parts=parts)
+    problem = _apply(jobset, policy, remaining, draft, features=features, pace=pace, parts=parts)
     _explain_parts(draft, parts)
+    draft.evolve(
+        restart_pacing=pace.remember(
+            draft.old, draft.status.restart_pacing, recorded(draft.status), policy.max_restarts
+        )
+    )
     return problem
 
 
@@ -116,22 +127,23 @@ def _apply(
     draft: StatusDraft,
     *,
     features: Features,
+    pace: Pace,
     parts: dict[tuple[FailurePolicyRule | None, str], list[Job]],
 ) -> str:
     """Carry out the strongest of what is decided; ``parts`` gathers single Jobs by decision."""
-    no_budget = _budget_spent(policy, draft)
+    no_budget = _budget_spent(policy, draft, pace)
     matches = sorted(
         (choose(policy, job) for job in failed), key=lambda match: _rank(policy, match, no_budget)
     )
     recreated: set[str] = set()
     for match in matches:
         if match.action not in _SINGLE | _WHOLE:
-            return _apply_to_all(policy, match, draft)
+            return _apply_to_all(policy, match, draft, pace)
         if replicated_job_of(match.job) in recreated:
             continue
         if not features.restart_job:
             return f"failure policy action {match.action} needs the feature gate RestartJob"
-        if match.action in _COUNTED and _budget_spent(policy, draft):
+        if match.action in _COUNTED and _budget_spent(policy, draft, pace):
             _explain_parts(draft, parts)
             _fail_for_max_restarts(policy, match, draft)
             return ""
@@ -253,7 +265,7 @@ def _failed_first(job: Job) -> tuple[datetime, str]:
     return failed_at(job), job.metadata.name
 
 
-def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft) -> str:
+def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft, pace: Pace) -> str:
     suffix = _suffix(match.job)
     message = f"applying {match.action} failure policy action{suffix}"
     action = match.action
@@ -264,7 +276,7 @@ def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft) -> st
             _explain(draft, [match.job], _chosen(match.rule, action))
             return ""
         case "RestartJobSet":
-            if _budget_spent(policy, draft):
+            if _budget_spent(policy, draft, pace):
                 _fail_for_max_restarts(policy, match, draft)
                 return ""
         case "RestartJobSetAndIgnoreMaxRestarts":
@@ -277,15 +289,29 @@ def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft) -> st
         reason = keys.DEFAULT_FAILURE_POLICY_REASON
     else:
         reason = f"{keys.FAILURE_POLICY_REASON_PREFIX}{match.rule.name}"
-    draft.set(cond.restarting(reason, message))
+    delay = _delay(draft, pace)
+    draft.set(cond.restarting(reason, f"{message}; {delay}" if delay else message))
     draft.event(cond.WARNING, f"{match.action}FailurePolicyAction", message)
     draft.decided(action)
     _explain(draft, [match.job], _chosen(match.rule, action))
     return ""
 
 
-def _budget_spent(policy: FailurePolicy, draft: StatusDraft) -> bool:
-    return spent(draft.status) >= policy.max_restarts
+def _budget_spent(policy: FailurePolicy, draft: StatusDraft, pace: Pace) -> bool:
+    return pace.used(draft.old, spent(draft.status)) >= policy.max_restarts
+
+
+def _delay(draft: StatusDraft, pace: Pace) -> str:
+    """Note that all Jobs restart now; what their start waits for, or ""."""
+    begun = draft.status.restart_pacing
+    if not restarts_in_place(draft.old):  # otherwise the two are one restart
+        begun = pace.begin(draft.status)
+    wait_s = pace.wait_s(begun)
+    at = pace.now + timedelta(seconds=wait_s) if wait_s else None
+    explanation = pace.explain(begun)
+    draft.evolve(restart_pacing=begun)
+    draft.evolve(restart_pacing=pace.started(draft.status, at))
+    return explanation
 
 
 def _fail_for_max_restarts(policy: FailurePolicy, match: Match, draft: StatusDraft) -> None:
