@@ -16,13 +16,16 @@ Why two can never write at the same time, whatever the network and the processes
 
 * A rival that has seen the Lease and finds it deleted waits as long, from then on, before it makes
   another: the holder may not know yet.
+* So does one that has just started and never saw it, where it may have been there: whoever takes
+  the Lease makes another one before that, the *mark*, which is never written again. Without a mark
+  nobody has ever led, and the first start of an installation waits for nothing.
 * What was sent before the fence closed arrives within the difference of the two times, or never:
   the connection is cut then, and what is in the kernel's hands is discarded (``client/_cut.py``).
 
 What is left to luck is a request that the API server, or a proxy before it, received in time and
 carries out more than ``lease_duration_s - renew_deadline_s`` later, clocks that run at speeds so
-different, and a contender that starts between the deletion of the Lease by hand and the holder's
-next renewal.
+different, and a contender that starts between the deletion of both Leases by hand and the holder's
+next renewal. A holder of another kind (today's controller) makes no mark.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ from jobsetpy.client import Client, WriteFence
 from jobsetpy.errors import (
     AlreadyExistsError,
     ConflictError,
+    ForbiddenError,
     JobSetPyError,
     LeadershipLostError,
     NotFoundError,
@@ -51,8 +55,11 @@ from jobsetpy.errors import (
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 
+MARK_SUFFIX = "-mark"
+"""Of the name of the Lease that says that somebody has led."""
 RELEASE_TIMEOUT_S = 2.0
 """How long giving the Lease back may take; after that it lapses by itself."""
+_MARK_TEXT = "A leader was elected here: if the Lease beside this one is missing, wait."
 _RELEASED_S = 1
 """``leaseDurationSeconds`` of a Lease that was given back, as client-go writes it."""
 
@@ -144,6 +151,7 @@ class LeaderElector:
         self._seen: _Seen | None = None
         self._complaint = ""
         self._unsure = False
+        self._marked = False
         self._log = get_logger("leader")
         metrics.leader(settings.name, leading=False)
 
@@ -303,6 +311,7 @@ class LeaderElector:
         try:
             lease = await self._get(limit_s)
         except NotFoundError:
+            await self._mark(limit_s)
             return self._may_make() and await self._make(limit_s)
         self._observe(lease)
         holder = _holder(lease)
@@ -310,11 +319,34 @@ class LeaderElector:
             return False
         if self.leading.is_set() and holder != self.identity:
             return False  # given to nobody, or lapsed: we are not the one any more
+        await self._mark(limit_s)
         try:
             await self._claim(lease, limit_s)
         except (ConflictError, NotFoundError):
             return False  # a rival was faster; the next look will tell
         return True
+
+    async def _mark(self, limit_s: float) -> None:
+        """See to it that there is a mark; one that was there means that somebody may lead."""
+        if self._marked:
+            return
+        settings = self.settings
+        body = {
+            "metadata": {
+                "name": f"{settings.name}{MARK_SUFFIX}",
+                "namespace": settings.namespace,
+                "annotations": {"jobset.sigs.k8s.io/description": _MARK_TEXT},
+            },
+            "spec": {},
+        }
+        try:
+            await self._client.create(Lease, settings.namespace, body, timeout_s=limit_s)
+        except AlreadyExistsError:
+            if self._seen is None:
+                self._seen = _Seen(Lease(), self._clock(), deleted=True)
+        except ForbiddenError as error:
+            self._log.warning("the mark beside the Lease could not be made", error=str(error))
+        self._marked = True
 
     def _may_make(self) -> bool:
         """Whether nobody else can lead although there is no Lease."""

@@ -353,12 +353,42 @@ async def test_a_deleted_lease_of_a_leader_that_is_gone_is_made_in_time():
             assert a.elector.fence.remaining_s() <= 0
 
 
+async def test_who_never_saw_a_deleted_lease_waits_as_well():
+    """A process that starts in the gap leads only when the leader that it cannot know of does not.
+
+    The first start of an installation, with two processes at once, waits for nothing.
+    """
+    world = World()
+    async with contenders(world, "a", "b") as (a, b):
+        assert await within(1, lambda: a.leads or b.leads) < 1
+        leader = a if a.leads else b
+        leader.elector._try = asyncio.Event().wait  # hangs: as good as dead
+        (a if leader is b else b).stop.set()
+        await asyncio.sleep(1)
+        world.delete("leases.coordination.k8s.io", NAME)
+        async with contenders(world, "c") as (c,):
+            seconds = await within(20, lambda: c.leads)
+
+            assert 15 <= seconds <= 18
+            assert leader.elector.fence.remaining_s() <= 0
+
+
+async def test_a_mark_that_may_not_be_made_keeps_nobody_from_leading():
+    """Roles of before may not allow it."""
+    world = World()
+    lease = {"metadata": {"name": NAME, "namespace": "default"}, "spec": {"holderIdentity": ""}}
+    world.create("leases.coordination.k8s.io", lease)
+    world.faults.status(403, verb="create", resource="leases")
+    async with contenders(world, "a") as (a,):
+        assert await within(1, lambda: a.leads) < 1
+
+
 async def test_a_claim_cut_short_is_given_back():
     """Whoever is stopped while its first claim is under way leaves no Lease behind."""
     world = World()
     world.faults.latency(1, verb="create", resource="leases")
     async with contenders(world, "a") as (a,):
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.5)  # the mark is made before
         world.create(
             "leases.coordination.k8s.io",
             {
