@@ -95,6 +95,22 @@ class Cluster:
                 "JobSet is not installed in this cluster"
             ) from None
 
+    async def dry_run(self, manifest: Json, namespace: str) -> Json:
+        """Have the API server judge a JobSet as if it was applied; nothing is stored."""
+        meta = manifest.get("metadata") or {}
+        path = f"{JOBSETS}/namespaces/{namespace}/jobsets"
+        strict = (("dryRun", "All"), ("fieldValidation", "Strict"))
+        if not meta.get("name"):
+            return await self.send("POST", path, manifest, query=strict)
+        query = (*strict, ("fieldManager", "kubectl-jobset"), ("force", "true"))
+        return await self.send(
+            "PATCH",
+            f"{path}/{meta['name']}",
+            manifest,
+            query=query,
+            content_type="application/apply-patch+yaml",
+        )
+
     async def jobsets(self) -> list[Json]:
         """All JobSets of the namespace."""
         return await self.items(f"{JOBSETS}/namespaces/{self.namespace}/jobsets")

@@ -7,9 +7,12 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
+
+if TYPE_CHECKING:
+    from jobsetpy.kubectl.kubeconfig import Options
 
 COMMANDS: Final = {
     "status": "show a JobSet with its Jobs and pods, and who holds the barrier",
@@ -18,13 +21,14 @@ COMMANDS: Final = {
     "restart": "restart a JobSet, or some of its Jobs; nothing is counted",
     "suspend": "take away a JobSet's pods until it is resumed",
     "resume": "let a suspended JobSet run",
+    "lint": "judge manifests as the webhooks would, without a cluster",
     "completion": "print completion for bash or zsh",
 }
 
 _MODULES: Final = {"restart": "actions", "suspend": "actions", "resume": "actions"}
 """Where a command is, if not in the module of its name."""
 
-OFFLINE: Final = frozenset({"completion"})
+OFFLINE: Final = frozenset({"completion", "lint"})
 """Commands that see to a cluster themselves, if they need one."""
 
 FLAGS: Final = (
@@ -71,7 +75,8 @@ def parser(chosen: str = "") -> argparse.ArgumentParser:
     )
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=f"{name}: {text}.")
-        _flags(command)
+        # kubectl's --server takes an address; that of lint asks whatever server there is.
+        _flags(command, without="--server" if name == "lint" else "")
         if name == chosen:
             module(name).configure(command)
     return top
@@ -82,11 +87,14 @@ def module(name: str) -> Any:
     return importlib.import_module(f"jobsetpy.kubectl.{_MODULES.get(name, name)}")
 
 
-def _flags(to: argparse.ArgumentParser) -> None:
+def _flags(to: argparse.ArgumentParser, *, without: str = "") -> None:
     """The flags that every command has, before it and after it."""
     for flag, short, text in FLAGS:
-        names = (flag,) if short is None else (short, flag)
-        to.add_argument(*names, default=argparse.SUPPRESS, help=text)
+        names = [name for name in (short, flag) if name and name != without]
+        dest = flag.removeprefix("--")
+        to.add_argument(
+            *names, dest=dest, metavar=dest.upper(), default=argparse.SUPPRESS, help=text
+        )
     form = "print JSON or YAML"
     choices = ("json", "yaml")
     to.add_argument("-o", "--output", choices=choices, default=argparse.SUPPRESS, help=form)
@@ -100,11 +108,17 @@ def _run(options: argparse.Namespace) -> int:
         code = command.run(options)
         return code
     from jobsetpy.kubectl import cluster
+
+    target = target_options(options)
+    code = cluster.run(target, os.environ, lambda found: command.run(found, options))
+    return code
+
+
+def target_options(options: argparse.Namespace) -> Options:
+    """The flags that say which cluster is meant."""
     from jobsetpy.kubectl.kubeconfig import Options
 
-    given = {flag[2:]: getattr(options, flag[2:], "") for flag, _, _ in FLAGS}
-    code = cluster.run(Options(**given), os.environ, lambda found: command.run(found, options))
-    return code
+    return Options(**{flag[2:]: getattr(options, flag[2:], "") for flag, _, _ in FLAGS})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""``lint``: what API server and webhooks would say of manifests, without a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from jobsetpy.domain.features import Features, gate_problems
+from jobsetpy.errors import ApiError
+from jobsetpy.kubectl import manifests, output
+from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
+
+DEFAULT_IMAGE = "jobsetpy-agent"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("files", metavar="FILE", nargs="+", help="manifests; - for the input")
+    parser.add_argument(
+        "--server", action="store_true", dest="ask", help="ask the API server by a dry run as well"
+    )
+    parser.add_argument(
+        "--feature-gates", metavar="A=true,...", default="", help="those of the manager"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge each JobSet; 1 if one is refused or cannot be read."""
+    features = _features(options.feature_gates)
+    found: list[dict[str, Any]] = []
+    asked: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for document in manifests.read(options.files):
+        if document.data is None:
+            found.append(_entry(document.place, "", [document.problem], []))
+        elif document.is_jobset:
+            verdict = manifests.judge(document.data, features, DEFAULT_IMAGE)
+            meta = document.data.get("metadata") or {}
+            name = meta.get("name") or meta.get("generateName") or ""
+            found.append(_entry(document.place, name, verdict.errors, verdict.warnings))
+            asked.append((found[-1], document.data))
+    if not found:
+        raise CommandError("error: no JobSet in what was given")
+    if options.ask:
+        _ask(options, asked)
+    refused = any(each["errors"] for each in found)
+    if options.output:
+        output.write(found, options.output)
+    else:
+        _print(found)
+    return EXIT_ERROR if refused else 0
+
+
+def _entry(place: str, name: str, errors: list[str], told: list[str]) -> dict[str, Any]:
+    return {"file": place, "name": name, "errors": errors, "warnings": told}
+
+
+def _print(found: list[dict[str, Any]]) -> None:
+    for each in found:
+        what = f"{each['file']}: " + (f"jobset/{each['name']}: " if each["name"] else "")
+        for kind in ("error", "warning"):
+            for text in each[f"{kind}s"]:
+                print(f"{what}{kind}: {text}")  # noqa: T201
+        if not each["errors"] and not each["warnings"]:
+            print(f"{what}ok")  # noqa: T201
+
+
+def _features(text: str) -> Features:
+    gates: dict[str, bool] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        if value.lower() not in {"true", "false"}:
+            raise CommandError(f"error: --feature-gates: {part!r} is not NAME=true or NAME=false")
+        gates[name.strip()] = value.lower() == "true"
+    problems = gate_problems(gates)
+    if problems:
+        raise CommandError(f"error: --feature-gates: {problems[0]}")
+    return Features.from_gates(gates)
+
+
+def _ask(options: argparse.Namespace, asked: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    from jobsetpy.kubectl import cluster
+    from jobsetpy.kubectl.main import target_options
+
+    async def ask(server: cluster.Cluster) -> None:
+        for entry, data in asked:
+            namespace = data.get("metadata", {}).get("namespace") or server.namespace
+            try:
+                await server.dry_run(data, namespace)
+            except ApiError as error:
+                entry["errors"].append(f"the API server: {error.message}")
+
+    cluster.run(target_options(options), os.environ, ask)

@@ -1,0 +1,280 @@
+"""JobSets in files, and what becomes of them on their way into a cluster.
+
+What the API server does by the definition (defaults, types, enumerations, unknown fields) is done
+here from the same schema that the definition is made of; what webhooks do, by their own functions.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from jobsetpy.api.schema import jobset_crd
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.injection.agent import inject
+from jobsetpy.domain.validation.agents import warnings
+from jobsetpy.domain.validation.create import claims_to_look_up, validate_create
+from jobsetpy.domain.validation.defaulting import default_jobset, rewrite_jobset
+from jobsetpy.kubectl.errors import CommandError
+
+SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+_WORDS: Final = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
+
+Json = dict[str, Any]
+Schema = Mapping[str, Any]
+
+
+class Document(NamedTuple):
+    """One document of a file.
+
+    Args:
+        place: file, and which of its documents if it has several.
+        data: of it; ``None`` if it cannot be read.
+        problem: why it cannot.
+    """
+
+    place: str
+    data: Json | None
+    problem: str = ""
+
+    @property
+    def is_jobset(self) -> bool:
+        """Whether it is a JobSet of our API."""
+        found = self.data or {}
+        return found.get("kind") == "JobSet" and str(found.get("apiVersion", "")).startswith(
+            "jobset.x-k8s.io/"
+        )
+
+
+class Verdict(NamedTuple):
+    """What becomes of a JobSet.
+
+    Args:
+        jobset: with all defaults.
+        errors: why it is refused.
+        warnings: what its user should know.
+    """
+
+    jobset: Json
+    errors: list[str]
+    warnings: list[str]
+
+
+def read(paths: Sequence[str]) -> Iterator[Document]:
+    """Every document of files, of folders' files, and of standard input for ``-``.
+
+    Raises:
+        CommandError: a file is not there.
+    """
+    for path in paths:
+        if path == "-":
+            yield from _split("standard input", sys.stdin.read())
+            continue
+        place = Path(path)
+        if not place.exists():
+            raise CommandError(f'error: the path "{path}" does not exist')
+        files = [place]
+        if place.is_dir():
+            files = sorted(each for each in place.iterdir() if each.suffix in SUFFIXES)
+        for file in files:
+            try:
+                yield from _split(str(file), file.read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError) as problem:
+                yield Document(str(file), None, f"cannot be read: {problem}")
+
+
+def _split(place: str, text: str) -> Iterator[Document]:
+    """Documents one by one: a broken one does not hide the others."""
+    parts: list[list[str]] = [[]]
+    for line in text.splitlines():
+        if line == "---" or line.startswith("--- "):
+            parts.append([line[3:]])
+        else:
+            parts[-1].append(line)
+    bodies = ["\n".join(part) for part in parts]
+    several = sum(1 for body in bodies if body.strip()) > 1
+    number = 0
+    for body in bodies:
+        if not body.strip():
+            continue
+        number += 1
+        where = f"{place}, document {number}" if several else place
+        try:
+            data = yaml.load(body, _loader())  # noqa: S506 - a safe loader, perhaps in C
+        except yaml.YAMLError as problem:
+            yield Document(where, None, f"error parsing: {' '.join(str(problem).split())}")
+            continue
+        if data is None:
+            continue
+        if not isinstance(data, dict):
+            yield Document(where, None, "is no Kubernetes object")
+            continue
+        items = data.get("items") if str(data.get("kind", "")).endswith("List") else None
+        for each in items if isinstance(items, list) else [data]:
+            yield Document(where, json.loads(json.dumps(each, default=str)))
+
+
+def _loader() -> Any:
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def judge(data: Json, features: Features, agent_image: str) -> Verdict:
+    """Decide on a new JobSet as API server and webhooks do.
+
+    Args:
+        data: of the manifest.
+        features: the manager's feature gates.
+        agent_image: that the manager would inject.
+    """
+    jobset = copy.deepcopy(data)
+    schema = _schema()
+    errors = list(_unknown(jobset, schema, ""))
+    defaulted(jobset, schema)
+    wrong = list(_violations(jobset, schema, ""))
+    if wrong:
+        return Verdict(jobset, errors + wrong, [])
+    jobset = copy.deepcopy(dict(rewrite_jobset(jobset)[0]))
+    if features.in_place_restart:
+        injected = inject(jobset, image=agent_image)
+        if injected.problems:
+            return Verdict(jobset, errors + [str(each) for each in injected.problems], [])
+        jobset = copy.deepcopy(dict(injected.jobset))
+    for step in default_jobset(jobset):
+        _apply(jobset, step)
+    claims = dict.fromkeys(claims_to_look_up(jobset))
+    problems = validate_create(jobset, features=features, claims=claims)
+    errors += list(dict.fromkeys(str(each) for each in problems))
+    told = [] if problems else [str(each) for each in warnings(jobset, features)]
+    return Verdict(jobset, errors, told)
+
+
+@functools.cache
+def _schema() -> Schema:
+    found: Schema = jobset_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def defaulted(value: Any, schema: Schema) -> None:
+    """Fill in the definition's defaults."""
+    if isinstance(value, dict):
+        for name, inner in schema.get("properties", {}).items():
+            if name not in value and "default" in inner:
+                value[name] = copy.deepcopy(inner["default"])
+            if name in value:
+                defaulted(value[name], inner)
+        extra = schema.get("additionalProperties")
+        if isinstance(extra, dict):
+            for each in value.values():
+                defaulted(each, extra)
+    elif isinstance(value, list) and "items" in schema:
+        for each in value:
+            defaulted(each, schema["items"])
+
+
+def _unknown(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    """Fields that the API server would drop, and kubectl refuses."""
+    if isinstance(value, dict):
+        known = schema.get("properties")
+        for name, inner in value.items():
+            field = f"{path}.{name}" if path else str(name)
+            if field in {"metadata", "status"}:
+                continue
+            if known is not None and name in known:
+                yield from _unknown(inner, known[name], field)
+            elif isinstance(schema.get("additionalProperties"), dict):
+                yield from _unknown(inner, schema["additionalProperties"], field)
+            elif known is not None and not schema.get("x-kubernetes-preserve-unknown-fields"):
+                yield f'strict decoding error: unknown field "{field}"'
+    elif isinstance(value, list) and "items" in schema:
+        for at, each in enumerate(value):
+            yield from _unknown(each, schema["items"], f"{path}[{at}]")
+
+
+def _violations(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    """What the definition forbids, in the API server's words."""
+    if path in {"metadata", "status"}:
+        return
+    kind = schema.get("type")
+    if schema.get("x-kubernetes-int-or-string"):
+        if not isinstance(value, int | str) or isinstance(value, bool):
+            yield f"{path}: Invalid value: {_shown(value)}: must be an integer or a string"
+        return
+    if value is None:
+        return
+    if kind is not None and not _is(value, kind):
+        word = _WORDS.get(type(value), "number")
+        yield f'{path}: Invalid value: "{word}": {path} in body must be of type {kind}: "{word}"'
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        known = ", ".join(f'"{each}"' for each in schema["enum"])
+        yield f"{path}: Unsupported value: {_shown(value)}: supported values: {known}"
+    if "minimum" in schema and value < schema["minimum"]:
+        yield (
+            f"{path}: Invalid value: {value}: {path} in body should be greater than or equal to "
+            f"{schema['minimum']}"
+        )
+    if isinstance(value, dict):
+        for name in schema.get("required", ()):
+            if name not in value:
+                yield f"{_join(path, name)}: Required value"
+        for name, inner in schema.get("properties", {}).items():
+            if name in value:
+                yield from _violations(value[name], inner, _join(path, name))
+    elif isinstance(value, list):
+        if len(value) > schema.get("maxItems", len(value)):
+            most = schema["maxItems"]
+            yield f"{path}: Too many: {len(value)}: must have at most {most} items"
+        yield from _duplicates(value, schema, path)
+        for at, each in enumerate(value):
+            yield from _violations(each, schema.get("items", {}), f"{path}[{at}]")
+
+
+def _duplicates(value: list[Any], schema: Schema, path: str) -> Iterator[str]:
+    names = schema.get("x-kubernetes-list-map-keys") or ()
+    seen = set()
+    for at, each in enumerate(value if names else ()):
+        key = tuple(str(each.get(name)) for name in names) if isinstance(each, dict) else ()
+        if key and key in seen:
+            shown = json.dumps({name: each.get(name) for name in names}, separators=(",", ":"))
+            yield f"{path}[{at}]: Duplicate value: {shown}"
+        seen.add(key)
+
+
+def _is(value: Any, kind: str) -> bool:
+    match kind:
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case _:
+            return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value)
+
+
+def _apply(jobset: Json, step: Mapping[str, Any]) -> None:
+    """Carry out an ``add`` of defaulting."""
+    *parents, last = [part for part in step["path"].split("/") if part]
+    at: Any = jobset
+    for part in parents:
+        at = at[int(part)] if isinstance(at, list) else at[part]
+    at[last] = copy.deepcopy(step["value"])
