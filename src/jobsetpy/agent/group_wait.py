@@ -1,5 +1,7 @@
 """``wait-for-group``: the init container that ends when its whole group has started (KEP-498).
 
+The supervisor waits in the same way where it holds the containers of a group itself.
+
 It watches the one ConfigMap and looks at the mounted copy of it at the same time, and goes by
 whatever tells first: the watch within milliseconds, the mount within a minute or so. Without the
 right to watch, or without an API server, the mount alone will do.
@@ -313,7 +315,16 @@ def main(*, start: float | None = None) -> int:
     except ConfigurationError as error:
         log("wrong configuration", level="error", error=str(error))
         return EXIT_USAGE
+    return wait(settings, log=log, start=began)
+
+
+def wait(settings: Settings, *, log: Log, start: float) -> int:
+    """Wait, without an event loop if the mount says already that the group is released.
+
+    Returns:
+        As :meth:`GroupWait.run`.
+    """
     if GroupWait(settings, None, log=log).look():
         log("released", path="volume")
         return 0
-    return asyncio.run(_run(settings, log, began))
+    return asyncio.run(_run(settings, log, start))

@@ -262,6 +262,21 @@ def _descendants() -> list[int]:
     return found[1:]
 
 
+def become(command: Sequence[str], environ: Mapping[bytes, bytes]) -> OSError:
+    """Replace this process by a command, which finds signals as the container's first program does.
+
+    Returns:
+        Why it could not be started.
+    """
+    for number in _IGNORED_BY_PYTHON:
+        if number != signal.SIGTTOU:
+            signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], list(command), environ)  # noqa: S606 - that is the worker's
+    except OSError as error:
+        return error
+
+
 def exit_code_of(error: OSError) -> int:
     """The exit code for a command that could not be started."""
     return EXIT_NOT_FOUND if error.errno == errno.ENOENT else EXIT_NOT_EXECUTABLE

@@ -13,13 +13,13 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from jobsetpy.agent.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
 from jobsetpy.agent.epoch_reporter import EpochReporter
 from jobsetpy.agent.follower import Follower, connect
 from jobsetpy.agent.log import JsonLog, Log
-from jobsetpy.agent.processes import Processes, exit_code_of, original_environ
+from jobsetpy.agent.processes import Processes, become, exit_code_of, original_environ
 from jobsetpy.agent.settings import EXIT_USAGE, ConfigurationError, Settings, load
 from jobsetpy.agent.signals import leave_on_signals
 from jobsetpy.agent.worker_rules import (
@@ -44,6 +44,9 @@ from jobsetpy.agent.worker_settings import (
 from jobsetpy.aio import LoopClock, supervise
 from jobsetpy.client import Client
 
+if TYPE_CHECKING:
+    from jobsetpy.agent.group_wait import GroupWait
+
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
 """Exit code when the pod is told to stop while there is no worker; not 0, see ``Worker``."""
 
@@ -58,6 +61,7 @@ class Supervisor:
         environ: the worker's environment.
         rules: what the user decided about the worker.
         log: one line for each transition.
+        group: what its first start waits for besides (KEP-498); its pod has no barrier of its own.
     """
 
     def __init__(
@@ -69,7 +73,10 @@ class Supervisor:
         environ: Mapping[bytes, bytes],
         rules: Rules,
         log: Log,
+        group: GroupWait | None = None,
     ) -> None:
+        self._group = group
+        self._lifted = 0
         self._settings = settings
         self._log = log
         self._command = command
@@ -100,8 +107,20 @@ class Supervisor:
         async with supervise() as tasks:
             tasks.start(self._follower.run(), name="watch")
             tasks.start(self._reporter.run(), name="report")
+            if self._group is not None:
+                tasks.start(self._gather(self._group), name="group")
             self._log("started", pod=self._settings.pod_name, jobset=self._settings.jobset_name)
             return await self._end
+
+    async def _gather(self, group: GroupWait) -> None:
+        """Wait for the group to start, once; the epoch's barrier may have lifted before."""
+        code = await group.run()
+        if code:
+            self._do([End(code)])
+            return
+        self._group = None
+        if self._lifted:
+            self._do(self._worker.lifted(self._lifted))
 
     def _obey(self, action: Action) -> None:
         """Carry out what the barrier says."""
@@ -113,8 +132,11 @@ class Supervisor:
                 # Synced means that the controller saw our annotation.
                 self._reporter.seen(epoch)
                 self._log("barrier lifted", epoch=epoch)
-                self._do(self._worker.lifted(epoch))
+                self._lifted = epoch
+                if self._group is None:
+                    self._do(self._worker.lifted(epoch))
             case Restart(epoch, deprecated):
+                self._lifted = 0
                 self._log("epoch deprecated", epoch=epoch, deprecated=deprecated)
                 self._do(self._worker.deprecated())
             case Foreign(uid):
@@ -210,6 +232,31 @@ def _chosen(log: Log, choice: str) -> Log:
     return quieter
 
 
+def _group_wait(
+    environ: Mapping[str, str], client: Client, *, log: Log, start: float
+) -> GroupWait | None:
+    """What the first start waits for, if the pod starts as a part of a group."""
+    if not environ.get("GROUP_ATTEMPT"):
+        return None
+    from jobsetpy.agent import group_wait  # what most pods do not need
+
+    return group_wait.GroupWait(
+        group_wait.load(environ), client, log=log, elapsed=lambda: time.monotonic() - start
+    )
+
+
+def _hold(command: Sequence[str], environ: Mapping[str, str], *, log: Log, start: float) -> int:
+    """Wait for the group, then become the command; returns only if that is not to be."""
+    from jobsetpy.agent import group_wait
+
+    code = group_wait.wait(group_wait.load(environ), log=log, start=start)
+    if code:
+        return code
+    error = become(command, workers_environ(original_environ()))
+    log("the command cannot be run", level="error", command=command[0], error=str(error))
+    return exit_code_of(error)
+
+
 def main(argv: Sequence[str], *, start: float | None = None) -> int:
     """Run the supervisor by its environment.
 
@@ -222,21 +269,27 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         the pod is told to stop without a worker, 2 for a configuration that cannot work.
     """
     leave_on_signals(EXIT_STOPPED)
-    log: Log = JsonLog(LoopClock(), start=time.monotonic() if start is None else start)
+    began = time.monotonic() if start is None else start
+    log: Log = JsonLog(LoopClock(), start=began)
     try:
         command = split_command(argv)
         environ = own_environ(os.environ)
-        settings, rules = load(environ), load_rules(environ)
         choice = log_choice(environ)
+        if environ.get("MODE") == "hold":
+            return _hold(command, environ, log=_chosen(log, choice), start=began)
+        settings, rules = load(environ), load_rules(environ)
+        client = connect(settings)
+        group = _group_wait(environ, client, log=_chosen(log, choice), start=began)
     except ConfigurationError as error:
         log("wrong configuration", level="error", error=str(error))
         return EXIT_USAGE
     supervisor = Supervisor(
         settings,
-        connect(settings),
+        client,
         command=command,
         environ=workers_environ(original_environ()),
         rules=rules,
         log=_chosen(log, choice),
+        group=group,
     )
     return asyncio.run(supervisor.run())

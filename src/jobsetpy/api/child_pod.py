@@ -67,12 +67,13 @@ class ChildPodAnnotations:
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
     node_selector: str | None = field(default=None, name=keys.NODE_SELECTOR_ANNOTATION)
     group_attempt: str | None = field(default=None, name=keys.GROUP_ATTEMPT)
+    group_held: str | None = field(default=None, name=keys.GROUP_HELD)
     coscheduling_backend: str = field(default="", name=keys.COSCHEDULING_BACKEND_ANNOTATION)
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
         _intern(self, "epoch", "attempt", "completion_index", "jobset_uid", "exclusive_topology")
-        _intern(self, "node_selector", "group_attempt", "coscheduling_backend")
+        _intern(self, "node_selector", "group_attempt", "group_held", "coscheduling_backend")
 
     @property
     def report(self) -> str | None:
@@ -186,6 +187,17 @@ class _ContainerStatus:
     last_state: _ContainerState = _ContainerState()
 
     @property
+    def has_started(self) -> bool:
+        """Whether it runs, or ran before."""
+        state = self.state
+        return (
+            state.running is not None
+            or state.terminated is not None
+            or self.restart_count > 0
+            or self.last_state.terminated is not None
+        )
+
+    @property
     def at_barrier(self) -> bool:
         """Whether it is the barrier of group scheduling, and runs, has been passed, or ran before.
 
@@ -250,7 +262,8 @@ class ChildPodStatus:
             scheduled.
         restarts: containers that were restarted, init containers included; shared by the pods that
             have the same.
-        group_started: whether the pod counts as started for group scheduling (KEP-498).
+        at_barrier: whether the init container of group scheduling (KEP-498) has started.
+        started: whether all ordinary containers have started, once at least.
         conditions: empty once decoded, as are the two that follow.
     """
 
@@ -260,7 +273,8 @@ class ChildPodStatus:
     failed: tuple[FailedContainer, ...] = ()
     waiting: str = ""
     restarts: tuple[ContainerRestarts, ...] = ()
-    group_started: bool = False
+    at_barrier: bool = False
+    started: bool = False
     conditions: tuple[_PodCondition, ...] = ()
     init_container_statuses: tuple[_ContainerStatus, ...] = ()
     container_statuses: tuple[_ContainerStatus, ...] = ()
@@ -282,6 +296,7 @@ class ChildPodStatus:
     def _digest(self) -> None:
         put = object.__setattr__
         ordinary = self.container_statuses
+        put(self, "started", bool(ordinary) and all(c.has_started for c in ordinary))
         put(self, "running", " ".join([c.name for c in ordinary if c.state.running is not None]))
         ended = [
             (
@@ -304,7 +319,7 @@ class ChildPodStatus:
                 before = state if status.last_state.terminated is None else status.last_state
                 restarts.append(ContainerRestarts(status.name, status.restart_count, before.failed))
             if status.at_barrier:
-                put(self, "group_started", True)
+                put(self, "at_barrier", True)
         if restarts:
             put(self, "restarts", _shared_restarts(tuple(restarts)))
 
@@ -327,6 +342,15 @@ class ChildPod:
     def live(self) -> bool:
         """Whether it has not ended and is not being deleted."""
         return self.metadata.deletion_timestamp is None and self.status.phase not in ENDED
+
+    @property
+    def group_started(self) -> bool:
+        """Whether it counts as started for group scheduling (KEP-498).
+
+        Where its containers are held from within, all of them have to run, their images included.
+        """
+        held = self.metadata.annotations.group_held is not None
+        return self.status.started if held else self.status.at_barrier
 
     def __attrs_post_init__(self) -> None:
         """Keep of selector and gates what exclusive placement reads, shared between pods."""

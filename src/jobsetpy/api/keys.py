@@ -63,6 +63,12 @@ GROUP_SIZE: Final = "jobset.sigs.k8s.io/group-scheduling-size"
 GROUP_TIMEOUT: Final = "jobset.sigs.k8s.io/group-scheduling-timeout"
 GROUP_INIT_CONTAINER: Final = "group-scheduling-init"
 GROUP_VOLUME: Final = "group-scheduling"
+GROUP_BARRIER_ANNOTATION: Final = "jobset.sigs.k8s.io/group-scheduling-barrier"
+"""On a JobSet, ``init-container`` or ``supervisor``: what holds its pods; pods are told as well."""
+GROUP_HELD: Final = "jobset.sigs.k8s.io/group-scheduling-held"
+"""On a pod, by admission: the agent holds its containers, each from within."""
+GROUP_AGENT: Final = "group-scheduling-agent"
+"""Init container and volume by which the agent comes to where it can do that."""
 
 # Coscheduling: what pods are told by, and what a JobSet asks for it with.
 POD_GROUP_NAME: Final = "pod-group.scheduling.x-k8s.io/name"

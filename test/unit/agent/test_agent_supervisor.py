@@ -23,6 +23,7 @@ from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
 from support import patience
 from support.patience import eventually
 
+MAP = "js-group-scheduling"
 EPOCH = "jobset.sigs.k8s.io/epoch"
 JOBSETS = ResourceInfo("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 FIRST_PROCESS = ["unshare", "--pid", "--mount-proc", "--kill-child", "--fork"]
@@ -519,3 +520,85 @@ async def test_what_cannot_be_killed_ends_with_the_container(
 
     assert pod.epoch == "1"
     assert any("cannot be killed" in line["event"] for line in agent.lines)
+
+
+# ---- groups that start together (KEP-498)
+
+
+def in_group(pod: Pod, **more: str) -> dict[str, str]:
+    """The agent's own variables, as admission gives them to a pod that is held from within."""
+    jobset = pod.server.get(JOBSETS, "js")
+    assert jobset is not None
+    own = {name: value for name, value in pod.environ.items() if name.isupper() and name != "PATH"}
+    own |= {"JOBSET_UID": jobset["metadata"]["uid"], "GROUP_ATTEMPT": "3", "GROUP_MOUNT": "/none"}
+    return {f"JOBSET_AGENT_{name}": value for name, value in (own | more).items()}
+
+
+def release(pod: Pod, attempt: int) -> None:
+    """Play the controller: the group has started."""
+    jobset = pod.server.get(JOBSETS, "js")
+    assert jobset is not None
+    data = {"started": f"{jobset['metadata']['uid']} {attempt}\n"}
+    if pod.server.get("configmaps", MAP) is None:
+        pod.server.create("configmaps", {"metadata": {"name": MAP}, "data": data})
+    else:
+        pod.server.patch("configmaps", MAP, {"data": data})
+
+
+async def test_a_worker_that_restarts_in_place_waits_for_its_group_first(pod: Pod) -> None:
+    """Once: neither the epoch's barrier nor an older attempt lets it run before."""
+    async with pod.run("sh", "-c", SLEEPER, **in_group(pod)) as agent:
+        await pod.lift(1)
+        release(pod, 2)
+        await agent.logged("barrier lifted")
+        assert agent.out == []
+        pod.status(deprecatedEpoch=1)
+        await pod.lift(2)
+        release(pod, 3)
+        await agent.printed("started")
+        pod.status(deprecatedEpoch=2)
+        await agent.printed("saved")
+        await pod.lift(3)
+        await agent.printed("started", 2)
+
+
+async def test_a_group_that_does_not_come_together_in_time_ends_the_pod(
+    pod: Pod, tmp_path: Path
+) -> None:
+    """With the words and the exit code of the init container."""
+    log = tmp_path / "last"
+    given = in_group(pod, GROUP_TIMEOUT="1", TERMINATION_LOG=str(log))
+    async with pod.run("sh", "-c", SLEEPER, **given) as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == 1
+        assert agent.out == []
+    assert "timed out after 1 s" in log.read_text()
+
+
+async def test_a_container_held_for_its_group_becomes_its_command(pod: Pod) -> None:
+    """The same process, with the environment, the signals and the exit code of the command."""
+    script = "echo started $$; grep -E 'Sig(Blk|Ign)' /proc/self/status; env; exit 7"
+    given = in_group(pod, MODE="hold")
+    async with pod.run("sh", "-c", script, **given) as agent:
+        await eventually(lambda: pod.server.requests.count("watch", "configmaps"), seconds=10)
+        assert agent.out == []
+        release(pod, 3)
+        assert await agent.exit_code() == 7
+        await eventually(lambda: any(line.startswith("PATH=") for line in agent.out), seconds=10)
+        assert f"started {agent.process.pid}" == agent.out[0]
+    sets = {line.partition(":")[0]: int(line.split()[1], 16) for line in agent.out if ":\t" in line}
+    assert {"SigBlk": 0, "SigIgn": 0} == sets
+    assert not [line for line in agent.out if "JOBSET_AGENT_" in line]
+    assert pod.server.requests.count("watch", "jobsets") == 0
+
+
+async def test_a_held_command_that_is_not_there(pod: Pod) -> None:
+    """The container ends as a shell would say it; told to stop, with 143."""
+    given = in_group(pod, MODE="hold")
+    release(pod, 3)
+    async with pod.run("/nowhere", **given) as agent:
+        assert await agent.exit_code() == 127
+    async with pod.run("true", **given | {"JOBSET_AGENT_GROUP_ATTEMPT": "9"}) as agent:
+        await eventually(lambda: pod.server.requests.count("watch", "configmaps") > 1, seconds=10)
+        agent.process.send_signal(signal.SIGTERM)
+        assert await agent.exit_code() == 143

@@ -130,6 +130,100 @@ def test_the_path_watch():
     assert made["spec"]["volumes"]
 
 
+# ---- held from within
+
+
+def held_pod(*containers, **spec):
+    """A pod that is to be held from within; by default one container with a command."""
+    given = pod(containers=list(containers) or [{"name": "w", "command": ["train", "-x"]}], **spec)
+    given["metadata"]["annotations"][keys.GROUP_BARRIER_ANNOTATION] = "supervisor"
+    return given
+
+
+def variables(container):
+    """Values of a container's variables, or the fields that they come from."""
+    return {
+        each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in container["env"]
+    }
+
+
+def test_held_from_within():
+    """The agent is copied by an init container, and is the first program of every container."""
+    two = {
+        "name": "b",
+        "command": ["other"],
+        "terminationMessagePath": "/last",
+        "env": [{"name": "A", "value": "1"}],
+    }
+    made = injected(held_pod({"name": "w", "command": ["train", "-x"], "args": ["y"]}, two), WATCH)
+    spec = made["spec"]
+
+    assert [["/jobset-agent/supervise", "train", "-x"], ["/jobset-agent/supervise", "other"]] == [
+        each["command"] for each in spec["containers"]
+    ]
+    assert ["y"] == spec["containers"][0]["args"]
+    (install,) = spec["initContainers"]
+    assert (keys.GROUP_AGENT, ["install", "/jobset-agent"]) == (install["name"], install["args"])
+    assert [keys.GROUP_VOLUME, keys.GROUP_AGENT] == [each["name"] for each in spec["volumes"]]
+    told = variables(spec["containers"][1])
+    assert ("1", "hold", "/last") == (
+        told["A"],
+        told["JOBSET_AGENT_MODE"],
+        told["JOBSET_AGENT_TERMINATION_LOG"],
+    )
+    assert f"metadata.annotations['{keys.GROUP_ATTEMPT}']" == told["JOBSET_AGENT_GROUP_ATTEMPT"]
+    assert "supervisor" == made["metadata"]["annotations"][keys.GROUP_HELD]
+    assert [] == add_barrier(made, WATCH)
+
+
+def test_an_agent_that_is_there_waits_itself():
+    """A supervisor of restarts in place gets what it needs to know; others take its folder."""
+    supervised = {
+        "name": "w",
+        "command": ["/jobset-agent/supervise", "train"],
+        "env": [{"name": "JOBSET_AGENT_POD_NAME", "value": "p"}],
+    }
+    given = held_pod(
+        supervised,
+        {"name": "b", "command": ["other"]},
+        initContainers=[{"name": keys.AGENT_NAME}],
+        volumes=[{"name": keys.AGENT_NAME, "emptyDir": {}}],
+    )
+
+    spec = injected(given, WATCH)["spec"]
+
+    first, second = spec["containers"]
+    assert ["/jobset-agent/supervise", "train"] == first["command"]
+    assert ["JOBSET_AGENT_POD_NAME"] == [
+        each["name"] for each in first["env"] if each["name"].endswith("POD_NAME")
+    ]
+    assert "JOBSET_AGENT_MODE" not in variables(first)
+    assert "JOBSET_AGENT_GROUP_ATTEMPT" in variables(first)
+    assert {keys.GROUP_VOLUME, keys.AGENT_NAME} == {each["name"] for each in second["volumeMounts"]}
+    assert [keys.AGENT_NAME] == [each["name"] for each in spec["initContainers"]]
+    assert [keys.AGENT_NAME, keys.GROUP_VOLUME] == [each["name"] for each in spec["volumes"]]
+
+
+@pytest.mark.parametrize(
+    ("container", "spec", "barrier"),
+    [
+        ({"name": "w"}, {}, WATCH),
+        ({"name": "w", "command": ["a"], "startupProbe": {}}, {}, WATCH),
+        ({"name": "w", "command": ["a"]}, {"automountServiceAccountToken": False}, WATCH),
+        ({"name": "w", "command": ["a"]}, {}, Barrier()),
+        ({"name": "w", "command": ["/jobset-agent/supervise", "a"]}, {}, WATCH),
+    ],
+)
+def test_what_cannot_be_held_from_within_is_held_in_front(container, spec, barrier):
+    """An unknown entry point, a probe, no token, no agent image, an agent of another form."""
+    made = injected(held_pod(container, **spec), barrier)
+
+    assert [NAME] == [each["name"] for each in made["spec"]["initContainers"]]
+    assert [container] == made["spec"]["containers"]
+    assert keys.GROUP_HELD not in made["metadata"]["annotations"]
+
+
 def test_without_a_token_there_is_nothing_to_watch_with():
     """Such pods wait for the volume."""
     assert init(injected(pod(automountServiceAccountToken=False), WATCH))["image"] == "bash"

@@ -88,10 +88,39 @@ def test_only_targets_are_told():
     for name in ("test-js-a-0", "test-js-a-1"):
         job = cluster.jobs[name]
         for meta in (job["metadata"], job["spec"]["template"]["metadata"]):
-            found = {key: meta["annotations"].get(key) for key in groups.ANNOTATIONS}
+            notes = meta["annotations"]
+            found = {key: notes[key] for key in groups.ANNOTATIONS if key in notes}
             assert found == {ATTEMPT: "9", keys.GROUP_SIZE: "4", keys.GROUP_TIMEOUT: "60"}
     other = cluster.jobs["test-js-b-0"]
     assert not groups.ANNOTATIONS & other["metadata"]["annotations"].keys()
+
+
+@pytest.mark.parametrize(
+    ("barrier", "agent", "strategy", "held"),
+    [
+        (None, None, "Recreate", False),
+        ("supervisor", None, "Recreate", True),
+        ("init-container", "supervisor", "InPlaceRestart", False),
+        (None, "supervisor", "InPlaceRestart", True),
+        (None, "sidecar", "InPlaceRestart", False),
+        (None, "supervisor", "Recreate", False),
+    ],
+)
+def test_who_is_held_from_within(barrier, agent, strategy, held):
+    """Those that ask for it, and those that have agents around their workers anyway."""
+    notes = {keys.GROUP_BARRIER_ANNOTATION: barrier, keys.IN_PLACE_AGENT_ANNOTATION: agent}
+    jobset = decoded(
+        JobSet,
+        jobset_json(
+            annotations={name: value for name, value in notes.items() if value is not None},
+            failurePolicy={"restartStrategy": strategy},
+            groupSchedulingConfig={},
+        ),
+    )
+
+    told = groups.job_annotations(jobset, jobset.spec.replicated_jobs[0])
+
+    assert ("supervisor" if held else None) == told.get(keys.GROUP_BARRIER_ANNOTATION)
 
 
 def test_jobs_without_a_group_are_as_they_were():

@@ -54,6 +54,20 @@ def job(uid="job", *, pods=2, attempt="1", restarts="0", finished=None, **status
     return decoded(Job, {"metadata": meta, "spec": spec, "status": status})
 
 
+def held_pod(*states, attempt="1", **more):
+    """A pod whose containers are held from within, each in some state."""
+    meta = {
+        "name": "p",
+        "namespace": "default",
+        "uid": "uid-p",
+        "annotations": {keys.GROUP_ATTEMPT: attempt, keys.GROUP_HELD: "supervisor"},
+        "ownerReferences": [{"kind": "Job", "uid": "job", "controller": True}],
+    }
+    statuses = [{"name": str(at), "state": state, **more} for at, state in enumerate(states)]
+    status = {"phase": "Pending", "containerStatuses": statuses}
+    return decoded(ChildPod, {"metadata": meta, "status": status})
+
+
 @pytest.mark.parametrize(
     ("given", "started"),
     [
@@ -67,6 +81,12 @@ def job(uid="job", *, pods=2, attempt="1", restarts="0", finished=None, **status
         (pod(state={"waiting": {}}, lastState={"terminated": {"exitCode": 0}}), 1),
         (pod(state={"waiting": {}}, restartCount=1, phase="Failed"), 0),
         (pod(state=None), 0),
+        (held_pod(RUNNING), 1),
+        (held_pod(RUNNING, {"terminated": {"exitCode": 3}}), 1),
+        (held_pod(RUNNING, {"waiting": {}}), 0),
+        (held_pod({"waiting": {}}, restartCount=1), 1),
+        (held_pod(RUNNING, attempt="0"), 0),
+        (held_pod(), 0),
         (pod(phase="Failed"), 0),
         (pod(phase="Succeeded"), 0),
         (pod(deleting=True), 0),

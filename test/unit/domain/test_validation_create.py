@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from jobsetpy.api import keys
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.membership import MAX_JOBS
 from jobsetpy.domain.name_rules import effective_name
@@ -66,6 +67,16 @@ def chain(*depends: list[str]) -> dict:
         for n, names in enumerate(depends, start=1)
     ]
     return jobset(*jobs)
+
+
+def noted(barrier: str, container: dict | None = None, **pod) -> dict:
+    """A group that asks for a way to be held."""
+    made = jobset(
+        rjob(pod={"containers": [{"name": "c", **(container or {})}], **pod}),
+        groupSchedulingConfig={},
+    )
+    made["metadata"]["annotations"] = {keys.GROUP_BARRIER_ANNOTATION: barrier}
+    return made
 
 
 JOBS = "spec.replicatedJobs"
@@ -156,6 +167,13 @@ REFUSED = [
     ("group-depends-through", jobset(rjob("a"), rjob("x", dependsOn=[{"name": "a", "status": "Ready"}]), rjob("b", dependsOn=[{"name": "x", "status": "Ready"}]), groupSchedulingConfig={"targetReplicatedJobs": ["a", "b"]}), f"{JOBS}[2].dependsOn[0].name", "(a) by way of it"),
     ("group-container", jobset(rjob(pod={"containers": [{"name": "group-scheduling-init"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.containers[0].name", "reserved"),
     ("group-init", jobset(rjob(pod={"initContainers": [{"name": "group-scheduling-init"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.initContainers[0].name", "reserved"),
+    ("group-barrier", noted("sidecar"), f"metadata.annotations[{keys.GROUP_BARRIER_ANNOTATION}]", 'must be "init-container" or "supervisor"'),
+    ("group-held-command", noted("supervisor"), f"{JOBS}[0].template.spec.template.spec.containers[0].command", "entry point"),
+    ("group-held-probe", noted("supervisor", {"command": ["a"], "livenessProbe": {}}), f"{JOBS}[0].template.spec.template.spec.containers[0].livenessProbe", "kubelet would end"),
+    ("group-held-mount", noted("supervisor", {"command": ["a"], "volumeMounts": [{"name": "v", "mountPath": "/jobset-agent/"}]}, volumes=[{"name": "v", "emptyDir": {}}]), f"{JOBS}[0].template.spec.template.spec.containers[0].volumeMounts[0].mountPath", "mounted"),
+    ("group-held-variable", noted("supervisor", {"command": ["a"], "env": [{"name": "JOBSET_AGENT_X"}]}), f"{JOBS}[0].template.spec.template.spec.containers[0].env[0].name", "agent's own"),
+    ("group-held-token", noted("supervisor", {"command": ["a"]}, automountServiceAccountToken=False), f"{JOBS}[0].template.spec.template.spec.automountServiceAccountToken", "own token"),
+    ("group-agent-volume", jobset(rjob(pod={"volumes": [{"name": "group-scheduling-agent"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.volumes[0].name", "reserved"),
     ("group-volume", jobset(rjob(pod={"volumes": [{"name": "group-scheduling"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.volumes[0].name", "reserved"),
 ]  # fmt: skip
 

@@ -1,21 +1,28 @@
-"""The barrier that a pod of a group gets: an init container and a volume (KEP-498).
+"""The barrier that a pod of a group gets: an init container, or agents in its containers (KEP-498).
 
 All that is needed stands in the pod itself, put there by way of its Job: no cache is asked, so none
 can be stale. The container reads its attempt through the downward API and waits for that one.
 
 Two ways to wait. ``Volume``: a shell loop looks at the mounted ConfigMap, which a kubelet brings up
 to date every minute or so. ``Watch``: the agent watches the ConfigMap, and looks at the mount too.
+
+A kubelet takes a second or two to see that an init container has ended. So where a JobSet asks for
+it, the agent is each container's first program instead: it waits, and then becomes the container's
+own program; or it is there anyway, to restart the worker in place, and waits with its first start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.group_signal import MOUNT_PATH, STARTED, WAITING, config_map_name
-from jobsetpy.domain.json_tree import Json, Patch, child, containers, items, objects, text
+from jobsetpy.domain.agent_containers import supervised
+from jobsetpy.domain.json_tree import Json, Patch, child, containers, copied, items, objects, text
+from jobsetpy.domain.startup_groups.spec import SUPERVISOR
 
 SHELL_IMAGE: Final = "bash"
 """The KEP's; any image with ``sh`` will do."""
@@ -51,15 +58,21 @@ POSIX shell, ``sleep`` and /proc, whose clock nobody sets. A value of another Jo
 attempt lifts nothing: see ``api.group_signal``."""
 
 _WATCH_COMMAND: Final = ["wait-for-group"]
+_AGENT_SIZE: Final = {"cpu": "250m", "memory": "64Mi"}
+_SHELL_SIZE: Final = {"cpu": "50m", "memory": "32Mi"}
+_FOLDER_LIMIT: Final = "128Mi"
+_HOLD: Final = {"MODE": "hold", "AGENT_LOG": "problems"}
+"""Wait for the group and be replaced by the command; standard error is the command's."""
 
 
 @attrs.frozen(kw_only=True)
 class Barrier:
-    """What the init container runs.
+    """What waits.
 
     Args:
         shell_image: for the path ``Volume``.
-        agent_image: for the path ``Watch``; "" for ``Volume`` everywhere.
+        agent_image: for the path ``Watch``, and to hold containers from within; "" for ``Volume``
+            everywhere.
     """
 
     shell_image: str = SHELL_IMAGE
@@ -77,14 +90,114 @@ def add_barrier(pod: Json, barrier: Barrier) -> Patch:
     spec = child(pod, "spec")
     if not isinstance(annotations.get(keys.GROUP_ATTEMPT), str):
         return []
+    if keys.GROUP_HELD in annotations:
+        return []
     if any(text(each, "name") == keys.GROUP_INIT_CONTAINER for each in containers(spec)):
         return []
-    patch = _added(spec, "initContainers", _container(pod, barrier), _place(spec))
-    if not any(text(each, "name") == keys.GROUP_VOLUME for _, each in objects(spec, "volumes")):
-        source = {"name": config_map_name(_jobset(pod)), "optional": True}
-        volume = {"name": keys.GROUP_VOLUME, "configMap": source}
-        patch += _added(spec, "volumes", volume, None)
-    return patch
+    source = {"name": config_map_name(_jobset(pod)), "optional": True}
+    volumes: list[dict[str, Any]] = [{"name": keys.GROUP_VOLUME, "configMap": source}]
+    if annotations.get(keys.GROUP_BARRIER_ANNOTATION) == SUPERVISOR and _can_hold(spec, barrier):
+        patch = _held_from_within(pod, barrier, volumes)
+    else:
+        patch = _added(spec, "initContainers", [_container(pod, barrier)], _place(spec))
+    there = {text(each, "name") for _, each in objects(spec, "volumes")}
+    return patch + _added(spec, "volumes", [v for v in volumes if v["name"] not in there], None)
+
+
+def _can_hold(spec: Json, barrier: Barrier) -> bool:
+    """Whether the agent can be the first program of each container, and hear of the group there."""
+    if not barrier.agent_image or spec.get("automountServiceAccountToken") is False:
+        return False
+    return bool(objects(spec, "containers")) and not unholdable(spec)
+
+
+def unholdable(spec: Json) -> list[tuple[str, str]]:
+    """What keeps the agent from holding containers of a pod spec: fields below it, and why."""
+    agents = {at for at, _ in supervised(spec)}
+    found = []
+    for at, each in objects(spec, "containers"):
+        where = f"containers[{at}]"
+        if at in agents:
+            if f"{keys.AGENT_VARIABLE_PREFIX}POD_NAME" not in _variables(each):
+                why = (
+                    f"its agent has to have variables with the prefix {keys.AGENT_VARIABLE_PREFIX}"
+                )
+                found.append((f"{where}.env", why))
+            continue
+        if not items(each, "command"):
+            why = "the agent runs the command, and the entry point of an image cannot be known"
+            found.append((f"{where}.command", why))
+        found += [
+            (f"{where}.{probe}", "the kubelet would end the container while its group gathers")
+            for probe in ("livenessProbe", "startupProbe")
+            if each.get(probe) is not None
+        ]
+        found += [
+            (f"{where}.volumeMounts[{nth}].mountPath", "is where the agent is mounted")
+            for nth, mount in objects(each, "volumeMounts")
+            if text(mount, "mountPath").rstrip("/") == keys.AGENT_FOLDER
+        ]
+        found += [
+            (f"{where}.env[{nth}].name", "variables that begin so are the agent's own")
+            for nth, variable in objects(each, "env")
+            if text(variable, "name").startswith(keys.AGENT_VARIABLE_PREFIX)
+        ]
+    return found
+
+
+def _variables(container: Json) -> set[str]:
+    return {text(variable, "name") for _, variable in objects(container, "env")}
+
+
+def _held_from_within(pod: Json, barrier: Barrier, volumes: list[dict[str, Any]]) -> Patch:
+    """Put the agent in front of each container's command; one that has an agent has it wait.
+
+    Args:
+        pod: its containers can be held.
+        barrier: see there.
+        volumes: is given one more if the pod has no agent yet.
+    """
+    spec = child(pod, "spec")
+    agents = {at for at, _ in supervised(spec)}
+    there = {text(each, "name") for _, each in objects(spec, "volumes")}
+    volume = keys.AGENT_NAME if agents and keys.AGENT_NAME in there else keys.GROUP_AGENT
+    held = copied(items(spec, "containers"))
+    for at, container in enumerate(held):
+        own = [*_prefixed(_environment(pod)), *_last_words(container)]
+        mounts = [{"name": keys.GROUP_VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}]
+        if at in agents:
+            known = _variables(container)
+            own = [each for each in own if each["name"] not in known]
+        else:
+            container["command"] = [keys.AGENT_PROGRAM, *items(container, "command")]
+            own += _prefixed([{"name": name, "value": value} for name, value in _HOLD.items()])
+            mounts.append({"name": volume, "mountPath": keys.AGENT_FOLDER, "readOnly": True})
+        container["env"] = [*items(container, "env"), *own]
+        container["volumeMounts"] = [*items(container, "volumeMounts"), *mounts]
+    patch: Patch = [{"op": "replace", "path": "/spec/containers", "value": held}]
+    if volume == keys.GROUP_AGENT and len(agents) < len(held):
+        install = {
+            "name": keys.GROUP_AGENT,
+            "image": barrier.agent_image,
+            "args": ["install", keys.AGENT_FOLDER],
+            "volumeMounts": [{"name": keys.GROUP_AGENT, "mountPath": keys.AGENT_FOLDER}],
+            "securityContext": _security(spec),
+            **_resources(spec, _AGENT_SIZE),
+        }
+        patch += _added(spec, "initContainers", [install], _place(spec))
+        volumes.append({"name": keys.GROUP_AGENT, "emptyDir": {"sizeLimit": _FOLDER_LIMIT}})
+    path = f"/metadata/annotations/{keys.GROUP_HELD.replace('/', '~1')}"
+    return [*patch, {"op": "add", "path": path, "value": SUPERVISOR}]
+
+
+def _prefixed(variables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**each, "name": f"{keys.AGENT_VARIABLE_PREFIX}{each['name']}"} for each in variables]
+
+
+def _last_words(container: Json) -> list[dict[str, Any]]:
+    """Where the container's last words go, if not to the usual place."""
+    path = text(container, "terminationMessagePath")
+    return _prefixed([{"name": "TERMINATION_LOG", "value": path}]) if path else []
 
 
 def _place(spec: Json) -> int:
@@ -95,11 +208,11 @@ def _place(spec: Json) -> int:
     return ordinary[-1] + 1 if ordinary else 0
 
 
-def _added(spec: Json, name: str, value: Any, at: int | None) -> Patch:
+def _added(spec: Json, name: str, values: list[Any], at: int | None) -> Patch:
     if not items(spec, name):
-        return [{"op": "add", "path": f"/spec/{name}", "value": [value]}]
+        return [{"op": "add", "path": f"/spec/{name}", "value": values}] if values else []
     where = "-" if at is None else str(at)
-    return [{"op": "add", "path": f"/spec/{name}/{where}", "value": value}]
+    return [{"op": "add", "path": f"/spec/{name}/{where}", "value": value} for value in values]
 
 
 def _container(pod: Json, barrier: Barrier) -> dict[str, Any]:
@@ -117,12 +230,18 @@ def _container(pod: Json, barrier: Barrier) -> dict[str, Any]:
         out |= {"image": barrier.agent_image, "args": list(_WATCH_COMMAND)}
     else:
         out |= {"image": barrier.shell_image, "command": ["sh", "-c", SCRIPT]}
-    size = {"cpu": "250m" if watch else "50m", "memory": "64Mi" if watch else "32Mi"}
-    if any(child(each, "resources") for each in containers(spec)):
-        # Limits equal to requests keep a Guaranteed pod what it is, and quotas content; a pod needs
-        # no more for it, as init containers and containers do not run at the same time.
-        out["resources"] = {"requests": size, "limits": dict(size)}
-    return out
+    return out | _resources(spec, _AGENT_SIZE if watch else _SHELL_SIZE)
+
+
+def _resources(spec: Json, size: Mapping[str, str]) -> dict[str, Any]:
+    """Of an init container, if any container of the pod names some.
+
+    Limits equal to requests keep a Guaranteed pod what it is, and quotas content; a pod needs no
+    more for it, as init containers and containers do not run at the same time.
+    """
+    if not any(child(each, "resources") for each in containers(spec)):
+        return {}
+    return {"resources": {"requests": dict(size), "limits": dict(size)}}
 
 
 def _environment(pod: Json) -> list[dict[str, Any]]:

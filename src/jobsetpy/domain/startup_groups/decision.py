@@ -195,7 +195,7 @@ def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[Missing]:
     present = [
         pod for pod in pods if pod.live and pod.metadata.annotations.group_attempt == attempt
     ]
-    out = [Missing(p.metadata.name, _why(p)) for p in present if not p.status.group_started]
+    out = [Missing(p.metadata.name, _why(p)) for p in present if not p.group_started]
     if job.spec.completion_mode == "Indexed":
         there = {pod.metadata.annotations.completion_index for pod in present}
         absent = islice((index for index in range(wanted) if str(index) not in there), NAMED)

@@ -131,7 +131,7 @@ def _read_pod(pod: ChildPod) -> tuple[str, str] | None:
     """The group attempt that a started pod is of."""
     meta = pod.metadata
     attempt = meta.annotations.group_attempt
-    if attempt is None or not pod.status.group_started or meta.deletion_timestamp is not None:
+    if attempt is None or not pod.group_started or meta.deletion_timestamp is not None:
         return None
     if pod.status.phase in {"Failed", "Succeeded"}:
         return None  # those that succeeded are in their Job's status

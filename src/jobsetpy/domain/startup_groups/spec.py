@@ -21,8 +21,18 @@ from jobsetpy.api.meta import owner_reference_to
 from jobsetpy.domain.membership import pods_of_template
 from jobsetpy.domain.plan import CreateGroupObject
 
-ANNOTATIONS: Final = frozenset({keys.GROUP_ATTEMPT, keys.GROUP_SIZE, keys.GROUP_TIMEOUT})
+ANNOTATIONS: Final = frozenset(
+    {
+        *(keys.GROUP_ATTEMPT, keys.GROUP_SIZE, keys.GROUP_TIMEOUT),
+        *(keys.GROUP_BARRIER_ANNOTATION, keys.GROUP_HELD),
+    }
+)
 """Annotations of Jobs and pods whose value is the controller's, whatever a template says."""
+
+SUPERVISOR: Final = "supervisor"
+INIT_CONTAINER: Final = "init-container"
+BARRIERS: Final = (INIT_CONTAINER, SUPERVISOR)
+"""What may hold the pods of a group."""
 
 
 def is_target(jobset: JobSet, name: str) -> bool:
@@ -61,7 +71,22 @@ def job_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]
     }
     if config.timeout_after_seconds is not None:
         out[keys.GROUP_TIMEOUT] = str(config.timeout_after_seconds)
+    if held_from_within(jobset):
+        out[keys.GROUP_BARRIER_ANNOTATION] = SUPERVISOR
     return out
+
+
+def held_from_within(jobset: JobSet) -> bool:
+    """Whether an agent is to hold each container of the group's pods from within.
+
+    Where the JobSet asks for it, or restarts in place with such agents anyway.
+    """
+    notes, policy = jobset.metadata.annotations, jobset.spec.failure_policy
+    wanted = notes.get(keys.GROUP_BARRIER_ANNOTATION)
+    if wanted is not None or policy is None:
+        return wanted == SUPERVISOR
+    in_place = policy.restart_strategy == keys.IN_PLACE_RESTART
+    return in_place and notes.get(keys.IN_PLACE_AGENT_ANNOTATION) == SUPERVISOR
 
 
 def objects(jobset: JobSet, present: AbstractSet[str], *, rbac: bool) -> list[CreateGroupObject]:

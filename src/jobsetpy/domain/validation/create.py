@@ -81,7 +81,7 @@ def validate_create(
         *validation_failure.failure_policy(spec, names, features),
         *coordinator(spec, name),
         *validation_volumes.volume_claims(spec, name, claims or {}),
-        *validation_groups.group_scheduling(spec, names),
+        *validation_groups.group_scheduling(jobset),
         *validation_coscheduling.coscheduling(jobset, features),
         *validation_lost_nodes.lost_node_deadline(jobset),
         *restart_pace(jobset),

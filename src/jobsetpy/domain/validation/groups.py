@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jobsetpy.api import keys
-from jobsetpy.domain.field_errors import FieldError, invalid
+from jobsetpy.domain.field_errors import FieldError, forbidden, invalid
 from jobsetpy.domain.json_tree import Json, child, items, objects, pod_spec, text, texts
+from jobsetpy.domain.startup_groups.barrier import unholdable
+from jobsetpy.domain.startup_groups.spec import BARRIERS, INIT_CONTAINER, SUPERVISOR
 
+_ANNOTATION = f"metadata.annotations[{keys.GROUP_BARRIER_ANNOTATION}]"
 _PATH = "spec.groupSchedulingConfig"
 _RESERVED = "is reserved for the barrier of groupSchedulingConfig"
 
 
-def group_scheduling(spec: Json, names: set[str]) -> list[FieldError]:
+def group_scheduling(jobset: Json) -> list[FieldError]:
     """What is wrong with ``groupSchedulingConfig``.
 
     A group waits for all its pods, so none of them may wait for another one of the group to be
     ready first; and the names that pods get for the barrier have to be free.
 
     Args:
-        spec: the JobSet's.
-        names: of its ReplicatedJobs.
+        jobset: as it is after defaulting.
     """
+    spec = child(jobset, "spec")
+    names = {text(job, "name") for _, job in objects(spec, "replicatedJobs")}
+    wanted = child(jobset, "metadata", "annotations").get(keys.GROUP_BARRIER_ANNOTATION)
+    problems = barrier(wanted)
     config = spec.get("groupSchedulingConfig")
     if not isinstance(config, Mapping):
-        return []
-    problems = [
+        return problems
+    problems += [
         invalid(
             f"{_PATH}.targetReplicatedJobs[{at}]",
             target,
@@ -39,7 +45,10 @@ def group_scheduling(spec: Json, names: set[str]) -> list[FieldError]:
         problems += _order(spec, targets)
     for at, job in objects(spec, "replicatedJobs"):
         if text(job, "name") in targets:
-            problems += _taken_names(job, f"spec.replicatedJobs[{at}].template.spec.template.spec")
+            path = f"spec.replicatedJobs[{at}].template.spec.template.spec"
+            problems += _taken_names(job, path)
+            if wanted == SUPERVISOR:
+                problems += _unholdable(pod_spec(job), path)
     for at, policy in objects(spec, "volumeClaimPolicies"):
         for nth, template in objects(policy, "templates"):
             if text(child(template, "metadata"), "name") == keys.GROUP_VOLUME:
@@ -47,6 +56,29 @@ def group_scheduling(spec: Json, names: set[str]) -> list[FieldError]:
                 path = f"spec.volumeClaimPolicies[{at}].templates[{nth}].metadata.name"
                 problems.append(invalid(path, keys.GROUP_VOLUME, _RESERVED))
     return problems
+
+
+def barrier(wanted: object) -> list[FieldError]:
+    """What is wrong with the annotation that says what holds the pods."""
+    if wanted is None or wanted in BARRIERS:
+        return []
+    said = " or ".join(f'"{each}"' for each in BARRIERS)
+    return [invalid(_ANNOTATION, wanted, f"must be {said}")]
+
+
+def _unholdable(spec: Json, path: str) -> list[FieldError]:
+    """Why the agent cannot hold the containers of a target from within, as the JobSet asks for."""
+    found = unholdable(spec)
+    if spec.get("automountServiceAccountToken") is False:
+        found.append(("automountServiceAccountToken", "the agent watches with the pod's own token"))
+    return [
+        forbidden(
+            f"{path}.{field}" if field else path,
+            f'with the annotation {keys.GROUP_BARRIER_ANNOTATION} "{SUPERVISOR}", {why}: '
+            f'change it, or take "{INIT_CONTAINER}"',
+        )
+        for field, why in found
+    ]
 
 
 def _order(spec: Json, targets: set[str]) -> list[FieldError]:
@@ -95,14 +127,14 @@ def _dependencies(spec: Json) -> dict[str, set[str]]:
 def _taken_names(job: Json, path: str) -> list[FieldError]:
     spec = pod_spec(job)
     taken = [
-        (f"{path}.{kind}[{at}].name", keys.GROUP_INIT_CONTAINER)
+        (f"{path}.{kind}[{at}].name", name)
         for kind in ("initContainers", "containers")
         for at, container in objects(spec, kind)
-        if text(container, "name") == keys.GROUP_INIT_CONTAINER
+        if (name := text(container, "name")) in {keys.GROUP_INIT_CONTAINER, keys.GROUP_AGENT}
     ]
     taken += [
-        (f"{path}.volumes[{at}].name", keys.GROUP_VOLUME)
+        (f"{path}.volumes[{at}].name", name)
         for at, volume in objects(spec, "volumes")
-        if text(volume, "name") == keys.GROUP_VOLUME
+        if (name := text(volume, "name")) in {keys.GROUP_VOLUME, keys.GROUP_AGENT}
     ]
     return [invalid(field, name, _RESERVED) for field, name in taken]

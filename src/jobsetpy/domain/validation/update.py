@@ -71,6 +71,7 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
     if not same(masked, list(items(old_spec, "replicatedJobs")), jobs):
         problems.append(invalid("spec.replicatedJobs", new_spec.get("replicatedJobs"), IMMUTABLE))
     problems += _added(old_spec, new_spec, features)
+    problems += _group_added(old, new)
     if old_spec.get("coordinator") != new_spec.get("coordinator"):
         problems += coordinator(new_spec, effective_name(child(new, "metadata")))
     problems += _agent_notes(old, new)
@@ -83,16 +84,25 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
 
 
 def _added(old: Json, new: Json, features: Features) -> list[FieldError]:
-    """What is wrong with a failure policy or a group that was not there before."""
+    """What is wrong with a failure policy that was not there before."""
     names = {text(job, "name") for _, job in objects(new, "replicatedJobs")}
     problems = []
     if old.get("failurePolicy") is None:
         problems += in_place_restart(new, features)
         problems += in_place_jobs(new, features)
         problems += failure_policy(new, names, features)
-    if old.get("groupSchedulingConfig") is None:
-        problems += group_scheduling(new, names)
     return problems
+
+
+def _group_added(old: Json, new: Json) -> list[FieldError]:
+    """What is wrong with a group, or with the way to hold it, that was not there before."""
+    before, after = (
+        child(each, "metadata", "annotations").get(keys.GROUP_BARRIER_ANNOTATION)
+        for each in (old, new)
+    )
+    if child(old, "spec").get("groupSchedulingConfig") is None or before != after:
+        return group_scheduling(new)
+    return []
 
 
 def _agent_notes(old: Json, new: Json) -> list[FieldError]:
