@@ -61,6 +61,11 @@ class Crowd:
         self.bytes += len(data)
         self.changes += data.count(CHANGED)
 
+    def connected(self, epoch: int) -> None:
+        """One more has seen the JobSet; at the start they come by turns."""
+        if epoch == 1:
+            self.turns.release()
+
     def count(self, what: str, epoch: int) -> None:
         """One more has come so far; a line once all have."""
         key = what, epoch
@@ -159,6 +164,7 @@ class Agent:
     def act(self, action: Action) -> None:
         match action:
             case PatchEpoch(epoch):
+                self.crowd.connected(epoch)
                 self.reporter.report(epoch)
             case Lift(epoch):
                 self.reporter.seen(epoch)
@@ -181,7 +187,10 @@ class Agents(Crowd):
     """The agents' own core."""
 
     async def start(self) -> None:
-        self.agents = [Agent(self, pod) for pod in self.pods]
+        self.agents = []
+        for pod in self.pods:
+            await self.turns.acquire()
+            self.agents.append(Agent(self, pod))
 
     def fail(self) -> None:
         self.agents[0].fail()
@@ -202,6 +211,7 @@ class Bare(Crowd):
         self.namespace, self.name = os.environ["NAMESPACE"], os.environ["JOBSET_NAME"]
         self.all = [BareAgent(self, pod) for pod in self.pods]
         for agent in self.all:
+            await self.turns.acquire()
             self.tasks.start(agent.live(), name="bare")
 
     def fail(self) -> None:
@@ -250,6 +260,7 @@ class BareAgent:
             self.join(self.epoch + 1)
 
     def join(self, epoch: int) -> None:
+        self.crowd.connected(epoch)
         self.epoch, self.lifted = epoch, False
         self.crowd.tasks.start(self.report(epoch), name="patch")
 

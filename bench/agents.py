@@ -138,8 +138,11 @@ class Round:
 class Crowd:
     """The processes with all agents, or with bare connections."""
 
-    def __init__(self, kind: str, environ: dict[str, str], pods: Sequence[str]) -> None:
+    def __init__(
+        self, kind: str, environ: dict[str, str], pods: Sequence[str], folder: Path
+    ) -> None:
         self.kind = kind
+        self.complaints = (folder / f"{kind}.log").open("wb")
         self.environ = environ
         self.pods = pods
         self.processes: list[asyncio.subprocess.Process] = []
@@ -157,6 +160,7 @@ class Crowd:
                         sys.executable, "-m", "bench.agent_crowd", self.kind,
                         env={**self.environ, "POD_NAMES": mine}, cwd=ROOT,
                         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                        stderr=self.complaints,
                     )
                 )  # fmt: skip
             async with aio.supervise() as tasks:
@@ -375,13 +379,13 @@ async def measure(kubeconfig: str, folder: Path, options: argparse.Namespace) ->
         await stack.enter_async_context(following(client, JobSet, bench.note, namespace=NAMESPACE))
         environ = await agent_environ(client, kubeconfig, folder, NAMESPACE, NAME)
         await kubelets.report(ready=True)
-        agents = await stack.enter_async_context(Crowd("agents", environ, pods).running())
+        agents = await stack.enter_async_context(Crowd("agents", environ, pods, folder).running())
         await agents.all("lifted", 1, START_S)
         bare = None
         if not options.no_bare:
             environ = {**environ, "JOBSET_NAME": BARE}
             await bench.status(deprecatedEpoch=0, syncedEpoch=0)
-            bare = await stack.enter_async_context(Crowd("bare", environ, pods).running())
+            bare = await stack.enter_async_context(Crowd("bare", environ, pods, folder).running())
             await bare.all("reported", 1, START_S)
             await bench.status(syncedEpoch=1)
             await bare.all("lifted", 1)
