@@ -31,6 +31,8 @@ def cluster():
         crds=[CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"],
         # Nodes that the tests make have no kubelet to say that they are alive.
         controller_manager_args=["--node-monitor-grace-period=3h"],
+        # Kueue makes its certificate when it has started, and waits for it in its own mount.
+        kubelet_config={"syncFrequency": "3s"},
         timeout_s=patience.scaled(180),
     ) as running:
         if running.is_existing:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from jobsetpy.api import keys
 from support.kueue_kit import condition, jobset, pod_spec, replicated_job
 
 pytestmark = [
@@ -50,3 +51,82 @@ async def test_a_jobset_is_admitted_runs_and_gives_its_quota_back(tenant):
     await tenant.until(all_given_back, "all quota to be given back")
     assert condition(await tenant.jobset("js"), "Failed") == ""
     assert (await tenant.jobset("js"))["status"].get("restarts", 0) == 0
+
+
+async def test_two_jobsets_take_turns(tenant):
+    """With quota for one of them the second waits without Jobs that run, and follows."""
+    flavor = await tenant.pool("pool")
+    await tenant.queue((flavor, {"cpu": 2}))
+    await tenant.create(jobset("one", replicated_job(pods=2)))
+    await tenant.until_runs("one", 2)
+    await tenant.create(jobset("two", replicated_job(pods=2)))
+    await tenant.until_workload("two", "QuotaReserved", "False")
+    await tenant.until_suspended("two")
+
+    await tenant.nodes.finish(tenant.namespace, "one-")
+    await tenant.until_condition("one", "Completed")
+    await tenant.until_runs("two", 2)
+    await tenant.nodes.finish(tenant.namespace, "two-")
+    await tenant.until_condition("two", "Completed")
+
+
+async def test_a_jobset_that_waits_is_deleted(tenant):
+    """Nothing of it is left, in the cluster or in the queue."""
+    flavor = await tenant.pool("pool")
+    await tenant.queue((flavor, {"cpu": 1}))
+    await tenant.create(jobset("js", replicated_job(pods=2)))
+    await tenant.until_workload("js", "QuotaReserved", "False")
+    await tenant.until_suspended("js")
+    await tenant.delete("js")
+
+    async def gone():
+        return not (await tenant.jobs("js") or await tenant.workload("js"))
+
+    await tenant.until(gone, "Jobs and workload to go")
+
+
+async def test_a_jobset_that_is_resized_is_admitted_anew(tenant):
+    """Kueue suspends it, counts again, and it runs at its new size; too large a one waits."""
+    flavor = await tenant.pool("pool")
+    await tenant.queue((flavor, {"cpu": 4}))
+    await tenant.create(jobset("js", replicated_job(pods=2)))
+    first = await tenant.until_runs("js", 2)
+
+    await tenant.resize("js", 3)
+    second = await tenant.until_runs("js", 3, old=first)
+    assert await tenant.used() == {"cpu": "3"}
+
+    await tenant.resize("js", 5)
+    await tenant.until_suspended("js")
+    await tenant.resize("js", 4)
+    await tenant.until_runs("js", 4, old=second)
+    assert await tenant.used() == {"cpu": "4"}
+    assert (await tenant.jobset("js"))["status"].get("restarts", 0) == 0
+
+
+async def test_a_jobset_of_another_manager_is_left_alone(tenant):
+    """Kueue may give a JobSet to another cluster: nothing is made of it here."""
+    flavor = await tenant.pool("pool")
+    await tenant.queue((flavor, {"cpu": 4}))
+    await tenant.create(jobset("far", managedBy="kueue.x-k8s.io/multikueue"))
+    await tenant.create(jobset("near"))
+    await tenant.until_runs("near", 1)
+    await tenant.until_workload("far", "Admitted")
+    assert await tenant.jobs("far") == []
+    assert "conditions" not in (await tenant.jobset("far")).get("status", {})
+
+
+async def test_a_queue_without_memory_admits_an_injected_agent(tenant):
+    """The agent asks only for resources that the worker asks for; a quota of them is enough."""
+    flavor = await tenant.pool("pool")
+    await tenant.queue((flavor, {"cpu": 2}))
+    body = jobset("js", failurePolicy={"restartStrategy": "InPlaceRestart", "maxRestarts": 1})
+    body["metadata"]["annotations"] = {keys.IN_PLACE_AGENT_ANNOTATION: "supervisor"}
+    (job,) = body["spec"]["replicatedJobs"]
+    del job["template"]["spec"]["backoffLimit"]
+    made = await tenant.create(body)
+    (job,) = made["spec"]["replicatedJobs"]
+    (agent,) = job["template"]["spec"]["template"]["spec"]["initContainers"]
+    assert agent["resources"]["requests"].keys() == {"cpu"}
+    await tenant.until_workload("js", "Admitted")
+    await tenant.until_condition("js", "Suspended", "False")
