@@ -95,7 +95,7 @@ ROLES = (
         "config/rbac/manager_role.yaml",
         "jobset-manager-role",
         CONTROLLERS,
-        without=GROUP_RBAC,
+        without=GROUP_RBAC | {"leases"},
         also=(
             (
                 Need("jobset.x-k8s.io", "jobsets/finalizers", "update", ""),
@@ -112,7 +112,11 @@ ROLES = (
     Generated(
         "config/rbac/leader_election_role.yaml",
         "jobset-leader-election-role",
-        ("jobsetpy.manager._leader", "jobsetpy.manager._manager"),
+        (
+            "jobsetpy.manager._leader",
+            "jobsetpy.manager._manager",
+            "jobsetpy.reconcilers._coscheduler",
+        ),
     ),
     Generated("config/rbac/metrics_roles.yaml", "jobset-proxy-role", ("jobsetpy.manager._access",)),
     Generated(

@@ -22,7 +22,8 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import Client
 from jobsetpy.domain.coscheduling.admission import add_marks, member_problem
-from jobsetpy.domain.coscheduling.backends import PodMarkers
+from jobsetpy.domain.coscheduling.backends import CoschedulerSight, PodMarkers
+from jobsetpy.domain.coscheduling.queue_state import closed_queue
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.injection.agent import inject
 from jobsetpy.domain.injection.update import restore
@@ -175,6 +176,7 @@ class PodHandlers:
             node.
         barrier: what pods wait by that start as a group.
         marks: what pods of coscheduling's groups are given.
+        coscheduler: what is seen of one, if one is looked for.
     """
 
     def __init__(
@@ -185,9 +187,11 @@ class PodHandlers:
         jobs: Store[Job] | None = None,
         barrier: Barrier | None = None,
         marks: PodMarkers | None = None,
+        coscheduler: CoschedulerSight | None = None,
     ) -> None:
         self._barrier = barrier or Barrier()
-        self._marks = marks or PodMarkers()
+        self._asked = marks or PodMarkers()
+        self._coscheduler = coscheduler
         self._pods = pods
         self._nodes = nodes
         self._jobs = jobs
@@ -210,7 +214,9 @@ class PodHandlers:
         if mutation.denied:
             return review.forbidden(mutation.denied)
         patch = [*mutation.patch, *add_barrier(request.object, self._barrier)]
-        return Answer(patch=[*patch, *add_marks(request.object, self._marks, before=patch)])
+        openings = closed_queue() if self._coscheduler is None else self._coscheduler.openings()
+        marks = add_marks(request.object, self._marks, before=patch, openings=openings)
+        return Answer(patch=[*patch, *marks])
 
     async def validate(self, request: ReviewRequest) -> Answer:
         """Whether a pod may be created now."""
@@ -225,6 +231,10 @@ class PodHandlers:
             request.object, self._leaders(request.namespace), gate=self._jobs is not None
         )
         return review.forbidden(refusal) if refusal else ALLOWED
+
+    @property
+    def _marks(self) -> PodMarkers:
+        return self._asked if self._coscheduler is None else self._coscheduler.marks
 
     def _leaders(self, namespace: str) -> pod_placement.LeaderLookup:
         def look_up(base: str) -> list[PodPlace]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 
-from jobsetpy.domain.coscheduling.backends import PodMarkers
+from jobsetpy.domain.coscheduling.backends import CoschedulerSight, PodMarkers
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.startup_groups.barrier import SHELL_IMAGE
 from jobsetpy.serving.namespace import own_namespace
@@ -38,6 +38,7 @@ class WebhookSettings:
         group_image: with a shell, in which pods of a group wait for each other (KEP-498).
         group_agent_image: the agent, by which they wait in its place; "" for the shell.
         marks: what new pods of coscheduling's groups are given; others may have made them.
+        coscheduler: what is seen of one, if one is looked for.
         tls: which versions and ciphers are offered.
     """
 
@@ -59,6 +60,7 @@ class WebhookSettings:
     group_image: str = SHELL_IMAGE
     group_agent_image: str = ""
     marks: PodMarkers = attrs.field(factory=PodMarkers)
+    coscheduler: CoschedulerSight | None = None
     tls: TlsPolicy = attrs.field(factory=TlsPolicy)
 
     @property

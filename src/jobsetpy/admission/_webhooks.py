@@ -88,6 +88,7 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
                 shell_image=settings.group_image, agent_image=settings.group_agent_image
             ),
             marks=settings.marks if settings.features.coscheduling else None,
+            coscheduler=settings.coscheduler,
         ),
     )
     certificates = certificate_manager(manager.replica_client, settings, manager.clock)

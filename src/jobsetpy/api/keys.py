@@ -122,6 +122,7 @@ STARTUP_COMPLETED_CONDITION: Final = "StartupPolicyCompleted"
 GROUP_IN_PROGRESS_CONDITION: Final = "GroupSchedulingInProgress"
 GROUP_COMPLETED_CONDITION: Final = "GroupSchedulingCompleted"
 COSCHEDULING_IN_PROGRESS_CONDITION: Final = "CoschedulingInProgress"
+COSCHEDULING_NOT_SERVED_CONDITION: Final = "CoschedulingNotServed"
 COSCHEDULING_COMPLETED_CONDITION: Final = "CoschedulingCompleted"
 
 # Reasons of conditions and events.
@@ -178,6 +179,8 @@ POD_GROUPS_SUSPENDED_REASON: Final = "PodGroupsSuspended"
 POD_GROUPS_FINISHED_REASON: Final = "PodGroupsFinished"
 POD_GROUP_PRIORITIES_REASON: Final = "PodGroupPrioritiesDiffer"
 COSCHEDULING_INVALID_REASON: Final = "InvalidCoscheduling"
+NO_COSCHEDULER_REASON: Final = "NoCoscheduler"
+COSCHEDULING_SERVED_REASON: Final = "CoschedulingServed"
 POD_GROUPS_NOT_SERVED_REASON: Final = "PodGroupsNotServed"
 
 # The in-place restart agent where admission adds it to a pod.

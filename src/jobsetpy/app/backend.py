@@ -6,12 +6,18 @@ from typing import Final
 
 import attrs
 
+from jobsetpy.api import keys
+from jobsetpy.api.coordination import Lease
 from jobsetpy.client import Client
-from jobsetpy.domain.coscheduling.backends import LABELS, PODGROUP, PodMarkers
+from jobsetpy.domain.coscheduling.backends import AUTO, COSCHEDULER, LABELS, PODGROUP, PodMarkers
 from jobsetpy.domain.coscheduling.podgroups import API_VERSION
+from jobsetpy.domain.features import Features
 from jobsetpy.errors import ApiError
+from jobsetpy.manager import Manager
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.reconcilers._coscheduler import CoschedulerWatch
 from jobsetpy.reconcilers.coscheduling import pod_groups_are_served
+from jobsetpy.serving.namespace import own_namespace
 
 _WHY: Final = (
     f"the backend {PODGROUP!r} of coscheduling needs {API_VERSION} (feature gates GenericWorkload "
@@ -26,10 +32,35 @@ class Backend:
     Args:
         marks: what pods are given.
         not_served: why that is less than was asked for; "" if it is not.
+        coscheduler: what is seen of a coscheduler, where one is looked for.
     """
 
     marks: PodMarkers = attrs.field(factory=PodMarkers)
     not_served: str = ""
+    coscheduler: CoschedulerWatch | None = None
+
+    async def watched(self, manager: Manager, features: Features) -> Backend:
+        """The same, with a look at the coscheduler where there may be one.
+
+        Args:
+            manager: not started yet; the coscheduler is in its namespace.
+            features: the feature gates.
+
+        Raises:
+            TransportError: the API server cannot be reached.
+        """
+        if not features.coscheduling or self.marks.backend not in {AUTO, COSCHEDULER}:
+            return self
+        namespace, name = own_namespace(), f"metadata.name={keys.COSCHEDULER_LEASE}"
+        try:
+            await manager.replica_client.list_page(Lease, namespace, field_selector=name)
+        except ApiError as error:
+            # A cache that cannot be filled would keep the manager from starting.
+            text = f"whether there is a coscheduler cannot be seen: {error}"
+            get_logger("manager").warning("coscheduling", why=text)
+            return attrs.evolve(self, not_served=text if self.marks.backend == AUTO else "")
+        watch = CoschedulerWatch(manager, namespace, self.marks)
+        return attrs.evolve(self, coscheduler=watch)
 
 
 async def choose_backend(client: Client, marks: PodMarkers) -> Backend:

@@ -25,7 +25,7 @@ from jobsetpy.app.settings import (
     Setting,
     snake_case,
 )
-from jobsetpy.domain.coscheduling.backends import COSCHEDULER
+from jobsetpy.domain.coscheduling.backends import AUTO, COSCHEDULER
 from jobsetpy.domain.features import gate_problems
 from jobsetpy.observability.logging import get_logger
 
@@ -280,6 +280,8 @@ def without_effect(configuration: Configuration) -> list[str]:
         idle.append("webhook.certDir")  # own certificates are kept in memory
     if not configuration.features.coscheduling:
         idle.append("coscheduling")
-    elif configuration["coscheduling.backend"] != COSCHEDULER:
-        idle += ["coscheduling.schedulerName", "coscheduling.memberResource"]
+    elif configuration["coscheduling.backend"] not in {AUTO, COSCHEDULER}:
+        idle += [
+            f"coscheduling.{each}" for each in ("schedulerName", "memberResource", "alwaysGate")
+        ]
     return [path for path in idle if path in configuration.given]

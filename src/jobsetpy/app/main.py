@@ -86,6 +86,7 @@ def _manager(options: argparse.Namespace) -> int:
 
     async def setup(manager: Manager) -> None:
         backend = await choose_backend(manager.replica_client, configuration.make(PodMarkers))
+        backend = await backend.watched(manager, configuration.features)
         wiring.add_jobset_controllers(manager, configuration, backend)
         if configuration["--webhooks"]:
             from jobsetpy import admission  # 10 MB that a manager without need not carry

@@ -269,7 +269,7 @@ SETTINGS: Final = (
             "no TLS and no client certificates: whoever connects can have pods bound"),
     Setting("coscheduling.backend", _BACKEND, "PodMarkers.backend",
             "--coscheduling-backend",
-            "what schedules groups of coscheduling; default {}: a plugin of the scheduler's",
+            "what schedules groups of coscheduling; default {}: a coscheduler, where there is one",
             check=_backend_check),
     Setting("coscheduling.schedulerName", _SCHEDULER, "PodMarkers.scheduler_name",
             "--coscheduling-scheduler-name",
@@ -278,6 +278,10 @@ SETTINGS: Final = (
     Setting("coscheduling.memberResource", BOOLEAN, "PodMarkers.member_resource",
             "--coscheduling-member-resource",
             f"have pods of groups ask for {keys.POD_GROUP_MEMBER_RESOURCE}; default {{}}"),
+    Setting("coscheduling.alwaysGate", BOOLEAN, "PodMarkers.always_gate",
+            "--coscheduling-always-gate",
+            "gate pods of groups even while no group waits, so that groups come one after the "
+            "other; default {}"),
 )  # fmt: skip
 
 

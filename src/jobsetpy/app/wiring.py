@@ -104,6 +104,7 @@ def add_jobset_controllers(
             features=features,
             marks=backend.marks,
             backoff=backoff,
+            coscheduler=backend.coscheduler,
             lost_node_deadline_s=lost.deadline_s,
         ),
     )
@@ -115,6 +116,7 @@ def add_jobset_controllers(
                 coscheduling.CoschedulingSettings,
                 features=features,
                 marks=backend.marks,
+                coscheduler=backend.coscheduler,
                 not_served=backend.not_served,
             ),
         )
@@ -143,6 +145,7 @@ def webhook_settings(
         drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0,
         features=configuration.features,
         marks=(backend or Backend()).marks,
+        coscheduler=(backend or Backend()).coscheduler,
         tls=_tls_policy(configuration),
     )
 

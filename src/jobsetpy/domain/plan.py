@@ -17,6 +17,7 @@ import attrs
 
 from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.reconcile import Result
+from jobsetpy.domain.coscheduling.queue_state import HandOut
 
 M = TypeVar("M")
 
@@ -241,6 +242,7 @@ class JobsPlan(Plan[JobsMemory]):
         confirm: whether to read the JobSet before anything is done. Children are missing that
             somebody else deleted, which the garbage collector does after the JobSet itself.
         begun: when planning began, on the monotonic clock; ``None`` if nothing was looked at.
+        handed_out: room that pods made without the coscheduler's gate are to have.
     """
 
     actions: tuple[Action, ...] = ()
@@ -248,6 +250,7 @@ class JobsPlan(Plan[JobsMemory]):
     problem: str = ""
     confirm: bool = False
     begun: float | None = None
+    handed_out: tuple[HandOut, ...] = ()
 
     @property
     def empty(self) -> bool:

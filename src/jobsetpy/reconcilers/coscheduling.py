@@ -44,6 +44,7 @@ from jobsetpy.domain.coscheduling.reconcile_plan import (
 from jobsetpy.domain.features import Features
 from jobsetpy.errors import NotFoundError
 from jobsetpy.reconcilers._caches import SharedCaches
+from jobsetpy.reconcilers._coscheduler import CoschedulerWatch
 from jobsetpy.reconcilers._gates import take_gate_off
 from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._parallel import in_parallel, raise_failures
@@ -67,7 +68,8 @@ class CoschedulingSettings:
         features: the feature gates.
         workers: maximum concurrent reconciles.
         parallel_writes: maximum concurrent writes of labels for one JobSet.
-        marks: what pods of groups are given.
+        marks: what pods of groups are given, where no coscheduler is looked for.
+        coscheduler: what is seen of one, if it is.
         not_served: why pods are only labelled, if more was asked for; JobSets are told.
     """
 
@@ -75,6 +77,7 @@ class CoschedulingSettings:
     workers: int = 4
     parallel_writes: int = 16
     marks: PodMarkers = attrs.field(factory=PodMarkers)
+    coscheduler: CoschedulerWatch | None = None
     not_served: str = ""
 
 
@@ -172,7 +175,10 @@ class CoschedulingReconciler:
     def _observe(self, key: rt.ObjectKey) -> ObservedGangs:
         jobset = self._status.latest(key)
         uid = "" if jobset is None else jobset.metadata.uid
-        caches = self._pod_groups
+        caches, coscheduler = self._pod_groups, self._settings.coscheduler
+        marks, not_served = self._settings.marks, self._settings.not_served
+        if coscheduler is not None:
+            marks, not_served = coscheduler.marks, coscheduler.not_served
         return ObservedGangs(
             key=key,
             jobset=jobset,
@@ -185,8 +191,8 @@ class CoschedulingReconciler:
             pod_groups=None if caches is None else caches.pod_groups.by_index(rt.OWNER_UID, uid),
             workloads=() if caches is None else caches.workloads.by_index(rt.OWNER_UID, uid),
             features=self._settings.features,
-            backend=self._settings.marks.backend,
-            not_served=self._settings.not_served,
+            backend=marks.backend,
+            not_served=not_served,
         )
 
     def _counts(self, gang: GangKey) -> GangCounts:
@@ -257,8 +263,11 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
     pods.add_tally(GANGS)
     pod_groups = None
     watches: list[rt.Watch[Any]] = []
+    if settings.coscheduler is not None:
+        watches.append(settings.coscheduler.watch(jobsets.store))
     if settings.marks.backend == PODGROUP:
-        pod_groups, watches = wire_pod_groups(manager)
+        pod_groups, more = wire_pod_groups(manager)
+        watches += more
     reconciler = CoschedulingReconciler(
         manager.client,
         jobsets=jobsets.store,

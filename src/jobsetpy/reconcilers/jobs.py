@@ -24,6 +24,7 @@ from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
 from jobsetpy.domain.children.recreation import SOON_S
 from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
+from jobsetpy.domain.coscheduling.queue_state import closed_queue
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.backoff import RestartBackoff
 from jobsetpy.domain.jobs.counter_pace import CounterPace, is_restarting
@@ -34,6 +35,7 @@ from jobsetpy.errors import ConflictError, TerminalError
 from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._caches import CHILD_SELECTOR, SharedCaches
 from jobsetpy.reconcilers._child_writer import ChildWriter
+from jobsetpy.reconcilers._coscheduler import CoschedulerWatch
 from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._parallel import raise_failures
 from jobsetpy.reconcilers._status import StatusWriter, moment
@@ -54,7 +56,8 @@ class JobsSettings:
             while a restart in place is under way for its end; 0 for no limit.
         own_writes_ttl_s: how long to wait for the cache to show own writes.
         group_rbac: whether pods of a group are given the right to watch their ConfigMap.
-        marks: what pods of coscheduling's groups are given.
+        marks: what pods of coscheduling's groups are given, where no coscheduler is looked for.
+        coscheduler: what is seen of one, if it is.
         lost_node_deadline_s: for pods on unreachable nodes of JobSets that name no deadline; 0 for
             never.
         backoff: how restarts of all Jobs in quick succession are delayed.
@@ -71,6 +74,7 @@ class JobsSettings:
     cooldown_factor: float = 8.0
     group_rbac: bool = False
     marks: PodMarkers = attrs.field(factory=PodMarkers)
+    coscheduler: CoschedulerWatch | None = None
     lost_node_deadline_s: float = 0.0
     backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
 
@@ -151,6 +155,7 @@ class JobsReconciler:
                 if self._claims.get(rt.ObjectKey(key.namespace, claim)) is not None
             )
         group = rt.ObjectKey(key.namespace, config_map_name(key.name))
+        coscheduler = settings.coscheduler
         return ObservedJobSet(
             key=key,
             jobset=jobset,
@@ -164,7 +169,8 @@ class JobsReconciler:
             features=settings.features,
             config_maps=frozenset({group.name} if self._config_maps.get(group) is not None else ()),
             group_rbac=settings.group_rbac,
-            marks=settings.marks,
+            marks=settings.marks if coscheduler is None else coscheduler.marks,
+            openings=closed_queue if coscheduler is None else coscheduler.openings,
             pace=self._pace,
             lost_node_deadline_s=settings.lost_node_deadline_s,
             backoff=settings.backoff,
@@ -187,6 +193,8 @@ class JobsReconciler:
         if plan.confirm and not await self._is_still(jobset, before):
             return
         self._status.tell(jobset, plan.notices)
+        if self._settings.coscheduler is not None:
+            self._settings.coscheduler.hand_out(plan.handed_out)
         failures = await self._writer.carry_out(jobset, plan.actions)
         change = plan.partial_status if failures else plan.status
         if change is not None:

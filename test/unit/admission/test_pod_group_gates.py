@@ -13,6 +13,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers
+from jobsetpy.domain.coscheduling.queue_state import Openings, QueueState
 from jobsetpy.informers import StoreWriter
 from jobsetpy.testing import json_patch
 
@@ -23,12 +24,16 @@ ADMISSION = CONFIG / "coscheduler-admission"
 NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
 
 
-def serving(marks):
+OF_JOBSET = {keys.COSCHEDULING_BACKEND_ANNOTATION: "coscheduler"}
+
+
+def serving(marks, **more):
     """The handlers of a manager with that backend."""
     return handlers.PodHandlers(
         pods=StoreWriter(ChildPod, indexes=[handlers.LEADERS]).store,
         nodes=StoreWriter(LabelledNode).store,
         marks=marks,
+        **more,
     )
 
 
@@ -118,3 +123,30 @@ def test_the_policies_are_about_the_same_labels_and_gate():
     for each in (gate, labels):
         (rule,) = each["matchConstraints"]["objectSelector"]["matchExpressions"]
         assert rule == {"key": NAME, "operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("state", "annotations", "gated"),
+    [
+        (None, {}, True),
+        (QueueState(), {}, True),
+        (QueueState(waiting=False, vacancies=None), {}, False),
+        (QueueState(waiting=False, vacancies=None, holds=1), {}, True),
+        (QueueState(waiting=False, holds=1), OF_JOBSET, False),
+        (QueueState(), OF_JOBSET, True),
+    ],
+)
+async def test_pods_are_not_gated_while_nobody_waits(state, annotations, gated):
+    """If there is room for a whole group; of pods of JobSets the manager has seen to that."""
+
+    class Sight:
+        marks = PodMarkers(backend="coscheduler", member_resource=True)
+
+        def openings(self):
+            return Openings(state)
+
+    asked = request({NAME: "g", MIN: "2"}, annotations, containers=[{"name": "c"}])
+    answer = await serving(PodMarkers(), coscheduler=Sight()).mutate(asked)
+    spec = json_patch(asked.object, answer.patch)["spec"]
+    assert ("schedulingGates" in spec) == gated
+    assert spec["containers"][0]["resources"]["requests"] == {keys.POD_GROUP_MEMBER_RESOURCE: "1"}

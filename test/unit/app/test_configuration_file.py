@@ -73,7 +73,12 @@ def test_a_file_without_fields_has_all_defaults():
         "restarts": {"backoff": 1.0, "maxBackoff": 300.0, "backoffResetAfter": 300.0},
         "lostNodes": {"deadline": 0.0},
         "groupScheduling": {"image": "bash", "agentImage": "", "manageRbac": False},
-        "coscheduling": {"backend": "labels", "schedulerName": "", "memberResource": False},
+        "coscheduling": {
+            "backend": "auto",
+            "schedulerName": "",
+            "memberResource": False,
+            "alwaysGate": False,
+        },
         "coscheduler": {
             "bindAddress": ":9443",
             "pathPrefix": "/ext",

@@ -80,7 +80,11 @@ def test_what_a_flag_may_not_say(tmp_path, flag, capsys):
     ("text", "idle"),
     [
         ("coscheduling: {backend: coscheduler, schedulerName: x, memberResource: true}", []),
-        ("coscheduling: {schedulerName: x}", ["coscheduling.schedulerName"]),
+        ("coscheduling: {schedulerName: x}", []),
+        (
+            "coscheduling: {backend: labels, schedulerName: x, alwaysGate: true}",
+            ["coscheduling.schedulerName", "coscheduling.alwaysGate"],
+        ),
         (
             "coscheduling: {backend: podgroup, schedulerName: x, memberResource: true}",
             ["coscheduling.schedulerName", "coscheduling.memberResource"],

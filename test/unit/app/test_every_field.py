@@ -61,6 +61,7 @@ VALUES = {
     "coscheduling.backend": "podgroup",
     "coscheduling.schedulerName": "s",
     "coscheduling.memberResource": "true",
+    "coscheduling.alwaysGate": "true",
     "coscheduler.bindAddress": '":9997"',
     "coscheduler.pathPrefix": "/x",
     "coscheduler.certDir": "/certs",
@@ -95,6 +96,7 @@ NEEDS = {
     "metrics.certDir": {"internalCertManagement.enable": "false"},
     "coscheduling.schedulerName": {"coscheduling.backend": "coscheduler"},
     "coscheduling.memberResource": {"coscheduling.backend": "coscheduler"},
+    "coscheduling.alwaysGate": {"coscheduling.backend": "coscheduler"},
 }
 """Fields that count only together with others."""
 CHECKED_ONLY = {"leaderElection.resourceLock"}

@@ -12,6 +12,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
+from jobsetpy.domain.conditions import WARNING
 from jobsetpy.domain.coscheduling.backends import COSCHEDULER, GATE
 from jobsetpy.domain.coscheduling.counts import GangCounts, GangKey, changed_gangs, gang_state
 from jobsetpy.domain.coscheduling.gangs import gangs_of
@@ -277,12 +278,12 @@ def test_objects_come_one_kind_after_the_other():
 
 
 def test_warnings_are_told_once():
-    """That nobody serves gangs, that priorities differ, and that a scope means nothing."""
-    gangs = Gangs(not_served="nobody serves them")
+    """That priorities differ, and that a scope means nothing."""
+    gangs = Gangs()
     gangs.set_pod("0-0")
     gangs.set_pod("0-1", spec={"priority": 7})
     reasons = [[each.reason for each in gangs.look(at).notices] for at in range(2)]
-    assert reasons == [[keys.POD_GROUPS_NOT_SERVED_REASON, keys.POD_GROUP_PRIORITIES_REASON], []]
+    assert reasons == [[keys.POD_GROUP_PRIORITIES_REASON], []]
     gangs.change(**{keys.COSCHEDULING_ANNOTATION: "Rack"})
     plans = [gangs.look(at) for at in range(2)]
     assert [[each.reason for each in plan.notices] for plan in plans] == [
@@ -294,14 +295,39 @@ def test_warnings_are_told_once():
     assert gangs.look().memory is None
 
 
+def test_that_nobody_schedules_groups_is_a_condition():
+    """Told once, with a warning; it goes when somebody does."""
+    gangs = Gangs()
+    assert not gangs.look().status.patch
+    told = [gangs.look(at, not_served="nobody serves them").status for at in (0.1, 0.2)]
+    assert [[(e.type_, e.reason, e.message) for e in each.events] for each in told] == [
+        [(WARNING, keys.POD_GROUPS_NOT_SERVED_REASON, "nobody serves them")],
+        [],
+    ]
+    (condition,) = gangs.cluster.object["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("CoschedulingNotServed", "True")
+    gangs.look(0.3)
+    (condition,) = gangs.cluster.object["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "CoschedulingServed")
+
+
+def test_another_backend_has_all_pods_looked_at():
+    """A coscheduler that was removed takes no gates off any more."""
+    gangs = Gangs(backend=COSCHEDULER)
+    for name in ALL:
+        notes = {keys.COSCHEDULING_BACKEND_ANNOTATION: COSCHEDULER}
+        gangs.set_pod(name, metadata={"annotations": notes}, status={"conditions": [GATED]})
+    assert gangs.look().mended == []
+    assert gangs.look(1, backend="labels").mended == list(ALL)
+
+
 def test_another_jobset_of_the_name_begins_anew():
     """Nothing that is remembered of the old one counts."""
-    gangs = Gangs(not_served="nobody serves them")
+    gangs = Gangs()
     for name in ALL:
         gangs.set_pod(name)
     gangs.look()
     gangs.cluster.object["metadata"]["uid"] = "another"
     plan = gangs.look()
-    assert [each.reason for each in plan.notices] == [keys.POD_GROUPS_NOT_SERVED_REASON]
     assert plan.mended == list(ALL)
     assert GangKey(KEY, plan.memory.gangs.common_name).name in plan.memory.standings

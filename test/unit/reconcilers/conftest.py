@@ -12,6 +12,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
 from jobsetpy.reconcilers import coscheduling, jobs, leader_pods, pod_epochs
+from jobsetpy.reconcilers._coscheduler import CoschedulerWatch
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
 from jobsetpy.testing.jobsets import jobset_json
 
@@ -34,10 +35,13 @@ class Rig:
         return self.world.faults
 
     @asynccontextmanager
-    async def manager(self, *, epochs=True, groups=False, gangs=False, **settings):
-        """A running manager; leaving the block stops it."""
+    async def manager(self, *, epochs=True, groups=False, gangs=False, looks_for=None, **settings):
+        """A running manager; leaving the block stops it. It may look for a coscheduler."""
         client = RecordingClient(self.world, qps=0)
         manager = Manager(client, clock=VirtualClock())
+        if looks_for is not None:
+            settings["coscheduler"] = CoschedulerWatch(manager, NAMESPACE, looks_for)
+            gangs = coscheduling.CoschedulingSettings(coscheduler=settings["coscheduler"])
         jobs.setup(manager, jobs.JobsSettings(**settings))
         if epochs:
             pod_epochs.setup(manager)

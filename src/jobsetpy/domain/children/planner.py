@@ -7,7 +7,7 @@ rest on this order, so it is written down once, here, and every rule has a file 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Final
@@ -33,6 +33,7 @@ from jobsetpy.domain.children.recreation import SOON_S, Recreation
 from jobsetpy.domain.children.suspension import resumptions, suspensions
 from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
+from jobsetpy.domain.coscheduling.queue_state import Openings, closed_queue
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.domain.jobs.buckets import Buckets, sort_jobs
@@ -67,6 +68,7 @@ from jobsetpy.domain.membership import (
     is_left_to_us,
     is_ours,
     jobs_of,
+    pods_of_template,
     replicated_job_of,
 )
 from jobsetpy.domain.names import job_name, subdomain
@@ -109,6 +111,7 @@ class ObservedJobSet:
         config_maps: names of the ConfigMaps of its namespace that are known to exist.
         group_rbac: whether pods are given the right to watch their group's ConfigMap.
         marks: what pods of coscheduling's groups are given.
+        openings: decides which of them need no gate.
         pace: of status writes that change nothing but counters.
         lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline; 0 for
             never.
@@ -125,6 +128,7 @@ class ObservedJobSet:
     config_maps: AbstractSet[str] = frozenset()
     group_rbac: bool = False
     marks: PodMarkers = attrs.field(factory=PodMarkers)
+    openings: Callable[[], Openings] = closed_queue
     pace: CounterPace = attrs.field(factory=CounterPace)
     lost_node_deadline_s: float = 0.0
     backoff: RestartBackoff = OFF
@@ -184,6 +188,7 @@ class _JobsPlanner:
         self.now = now
         self.draft = StatusDraft(self.jobset.status, now.wall)
         self.actions: list[Action] = []
+        self.openings: Openings | None = None
         self.buckets: Buckets = sort_jobs(self.jobset, observed.jobs, observed.features)
         self.suspended = self.spec.suspend is True
         self.in_order = in_order(self.spec)
@@ -318,6 +323,7 @@ class _JobsPlanner:
             confirm=self.recreation.confirm,
             memory=memory,
             begun=self.now.monotonic,
+            handed_out=() if self.openings is None else tuple(self.openings.handed_out),
             result=Result(delay, _summary(self.actions, writes=writes)),
         )
 
@@ -444,7 +450,10 @@ class _JobsPlanner:
                     self.observed.lost_node_deadline_s,
                 )
                 plan = plans[item.name]
-                self.actions += [CreateJob(f"{stem}{i}", plan.body(i)) for i in missing]
+                ungated = self._ungated(plan, missing)
+                self.actions += [
+                    CreateJob(f"{stem}{i}", plan.body(i, gate=i not in ungated)) for i in missing
+                ]
             if ordered:
                 self.draft.set(cond.STARTUP_IN_PROGRESS)
                 return
@@ -462,6 +471,24 @@ class _JobsPlanner:
         wait_s = self.restart_pace.wait_s(status.restart_pacing)
         self.paused_s = wait_s if wait_s > SOON_S else 0.0
         return self.paused_s > 0
+
+    def _ungated(self, plan: Blueprint, missing: Sequence[int]) -> AbstractSet[int]:
+        """Indexes of the Jobs whose gangs wait for nobody: their pods need no gate."""
+        gangs: dict[str, list[int]] = {}
+        for index in missing:
+            gang = plan.gang(index)
+            if gang is not None:
+                gangs.setdefault(gang.name, []).append(index)
+        if not gangs or self.suspended or plan.reserves_nodes:
+            return frozenset()
+        if self.openings is None:
+            self.openings = self.observed.openings()
+        pods = pods_of_template(plan.replicated)
+        out: set[int] = set()
+        for indexes in gangs.values():
+            if self.openings.opens(plan.pod_spec, len(indexes) * pods):
+                out.update(indexes)
+        return out
 
     def _wait_for_dependencies(self) -> None:
         if all(each.reason != keys.WAITING_FOR_DEPENDENCIES_REASON for each in self.waits):

@@ -14,12 +14,14 @@ from typing import Final
 
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.backends import (
+    COSCHEDULER,
     GATE,
     PodMarkers,
     chooses_no_scheduler,
     resources_of_member,
 )
 from jobsetpy.domain.coscheduling.gangs import positive
+from jobsetpy.domain.coscheduling.queue_state import Openings
 from jobsetpy.domain.field_errors import FieldError, invalid, required
 from jobsetpy.domain.json_tree import Json, Patch, child, items, objects, text
 
@@ -32,13 +34,20 @@ def is_member(pod: Json) -> bool:
     return bool(named) and not text(child(pod, "spec"), "nodeName")
 
 
-def add_marks(pod: Json, marks: PodMarkers, *, before: Patch | None = None) -> Patch:
+def add_marks(
+    pod: Json,
+    marks: PodMarkers,
+    *,
+    before: Patch | None = None,
+    openings: Openings | None = None,
+) -> Patch:
     """A JSON patch that gives a new pod of a group its marks; empty if it has them or needs none.
 
     Args:
         pod: as it is to be created; not changed.
         marks: the backend's. Only those of the coscheduler can be added to pods.
         before: what is added to the pod ahead of this; it may put gates of its own on.
+        openings: decides whether the pod's group needs no gate; without it, all do.
 
     Guarantees: gates of others stay, a pod that has chosen a scheduler keeps it, and added twice,
     the second patch is empty.
@@ -47,7 +56,8 @@ def add_marks(pod: Json, marks: PodMarkers, *, before: Patch | None = None) -> P
         return []
     spec = child(pod, "spec")
     patch: Patch = []
-    if not any(gate.get("name") == GATE["name"] for _, gate in objects(spec, "schedulingGates")):
+    gated = any(gate.get("name") == GATE["name"] for _, gate in objects(spec, "schedulingGates"))
+    if not gated and (openings is None or bool(before) or _waits(pod, openings)):
         others = items(spec, "schedulingGates") or any(
             each["path"] == _GATES for each in before or ()
         )
@@ -62,6 +72,16 @@ def add_marks(pod: Json, marks: PodMarkers, *, before: Patch | None = None) -> P
         resources = resources_of_member(first.get("resources"))
         patch.append({"op": "add", "path": "/spec/containers/0/resources", "value": resources})
     return patch
+
+
+def _waits(pod: Json, openings: Openings) -> bool:
+    """Whether a pod's group may have to wait; what is made for JobSets has its room already."""
+    meta = child(pod, "metadata")
+    made_for = text(child(meta, "annotations"), keys.COSCHEDULING_BACKEND_ANNOTATION)
+    if made_for == COSCHEDULER:
+        return not openings.nobody_waits
+    minimum = positive(text(child(meta, "labels"), keys.POD_GROUP_MIN_AVAILABLE))
+    return not openings.opens(child(pod, "spec"), minimum or 1)
 
 
 def _asks(container: tuple[int, Json]) -> bool:

@@ -2,6 +2,7 @@
 
 One backend at a time, for all JobSets of a manager:
 
+* ``auto``: ``coscheduler`` where one is installed, else ``labels``.
 * ``labels``: the two labels and nothing else, for a scheduler whose own plugin reads them.
 * ``coscheduler``: a scheduling gate, which our coscheduler takes off when it is the group's turn.
 * ``podgroup``: the API server's own groups; pods name theirs in ``spec.schedulingGroup``.
@@ -13,16 +14,18 @@ annotation on both says what that was.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.domain.coscheduling.queue_state import Openings, QueueState
 
+AUTO: Final = "auto"
 LABELS: Final = "labels"
 COSCHEDULER: Final = "coscheduler"
 PODGROUP: Final = "podgroup"
-BACKENDS: Final = (LABELS, COSCHEDULER, PODGROUP)
+BACKENDS: Final = (AUTO, LABELS, COSCHEDULER, PODGROUP)
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 """What the API server fills in, so that it cannot be told from a template that says nothing."""
@@ -40,26 +43,60 @@ class PodMarkers:
             for pods that name no other.
         member_resource: whether pods ask for one of the resource by which a scheduler can tell
             them from all others, so that ordinary pods do not depend on the coscheduler.
+        always_gate: whether pods are gated even while no group waits: groups are then tried one
+            after the other, at the cost of a second write for each pod.
     """
 
-    backend: str = LABELS
+    backend: str = AUTO
     scheduler_name: str = ""
     member_resource: bool = False
+    always_gate: bool = False
 
     @property
     def gates(self) -> bool:
-        """Whether pods are born with the gate."""
+        """Whether pods are born with the gate, unless there is nobody to wait for."""
         return self.backend == COSCHEDULER
+
+    def resolved(self, state: QueueState | None) -> PodMarkers:
+        """The marks of the coscheduler that tells this; of none if ``None``.
+
+        What it says of its scheduler counts where nothing else was said.
+        """
+        if self.backend not in {AUTO, COSCHEDULER}:
+            return self
+        if state is None:
+            return attrs.evolve(self, backend=LABELS) if self.backend == AUTO else self
+        return attrs.evolve(
+            self,
+            backend=COSCHEDULER,
+            scheduler_name=self.scheduler_name or state.scheduler_name,
+            member_resource=self.member_resource or state.member_resource,
+        )
+
+
+class CoschedulerSight(Protocol):
+    """What is seen of a coscheduler."""
+
+    @property
+    def marks(self) -> PodMarkers:
+        """What pods of groups are given now."""
+        ...
+
+    def openings(self) -> Openings:
+        """Decides which pods need no gate now."""
+        ...
 
 
 def job_annotations(marks: PodMarkers) -> dict[str, str]:
     """What Jobs and pods of groups are told of the backend."""
-    if marks.backend == LABELS:
+    if marks.backend in {AUTO, LABELS}:
         return {}
     return {keys.COSCHEDULING_BACKEND_ANNOTATION: marks.backend}
 
 
-def marked(pod_spec: Mapping[str, Any], marks: PodMarkers, pod_group: str) -> Mapping[str, Any]:
+def marked(
+    pod_spec: Mapping[str, Any], marks: PodMarkers, pod_group: str, *, gate: bool = True
+) -> Mapping[str, Any]:
     """A template's pod spec with the marks of its backend.
 
     A template that names nodes itself passes by every scheduler, and the API server would refuse a
@@ -69,12 +106,15 @@ def marked(pod_spec: Mapping[str, Any], marks: PodMarkers, pod_group: str) -> Ma
         pod_spec: of a template; not changed.
         marks: the backend's.
         pod_group: name of the pods' ``PodGroup``, for the backend of that name.
+        gate: whether the coscheduler's pods are gated.
     """
     if marks.backend == PODGROUP:
         return {**pod_spec, "schedulingGroup": {"podGroupName": pod_group}}
     if not marks.gates or pod_spec.get("nodeName"):
         return pod_spec
-    out = {**pod_spec, "schedulingGates": gated(pod_spec.get("schedulingGates"))}
+    out = dict(pod_spec)
+    if gate:
+        out["schedulingGates"] = gated(pod_spec.get("schedulingGates"))
     if marks.scheduler_name and chooses_no_scheduler(pod_spec):
         out["schedulerName"] = marks.scheduler_name
     if marks.member_resource:

@@ -89,10 +89,16 @@ class Openings:
     def __init__(self, state: QueueState | None, before: Iterable[HandOut] = ()) -> None:
         self.handed_out: list[HandOut] = []
         self._open = state is not None and not state.waiting
+        self._full = False
         self._vacancies = None if state is None else state.vacancies
         self._holds = 0 if state is None else state.holds
         for each in before:
-            self._open = self._open and self._take(each)
+            self._full = self._full or not self._take(each)
+
+    @property
+    def nobody_waits(self) -> bool:
+        """Whether no group has to wait, as far as is known."""
+        return self._open
 
     def opens(self, pod_spec: Mapping[str, Any], pods: int) -> bool:
         """Whether so many more pods of a group are made without gates, and have room from now on.
@@ -101,7 +107,7 @@ class Openings:
             pod_spec: of their template.
             pods: how many are to be made.
         """
-        if not self._open or pods <= 0 or not is_counted(pod_spec):
+        if not self._open or self._full or pods <= 0 or not is_counted(pod_spec):
             return False
         wanted = HandOut(shape_of_template(pod_spec), pods)
         if not self._take(wanted):

@@ -47,7 +47,7 @@ from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import sort_jobs
 from jobsetpy.domain.membership import is_ours, parse_count
 from jobsetpy.domain.plan import EmitEvent, Moment, Plan
-from jobsetpy.domain.status import condition_change
+from jobsetpy.domain.status import StatusDraft, condition_change
 
 
 @attrs.frozen(kw_only=True)
@@ -234,9 +234,9 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Moment) 
     )
     mends = _mends(observed, jobset, before, memory)
     return attrs.evolve(
-        _tell(jobset, memory, now, mended=len(mends)),
+        _tell(observed, jobset, memory, now, mended=len(mends)),
         interim=memory,
-        notices=_notices(observed, before, memory),
+        notices=_notices(before, memory),
         stages=(*_pod_groups(observed, jobset, gangs), mends),
     )
 
@@ -290,7 +290,7 @@ def _mends(
 ) -> tuple[MendPod, ...]:
     """The pods that are wrong; all are looked at if the gangs are not those of before."""
     pods: Iterable[ChildPod | None]
-    if memory.gangs is not before.gangs:
+    if memory.gangs is not before.gangs or memory.backend != before.backend:
         name = jobset.metadata.name
         pods = (pod for pod in observed.pods() if pod.metadata.labels.jobset_name == name)
     else:
@@ -339,38 +339,39 @@ def _removals(observed: ObservedGangs) -> tuple[tuple[Action, ...], ...]:
     return (object_changes(observed.pod_groups or (), []), object_changes(observed.workloads, []))
 
 
-def _tell(jobset: JobSet, memory: GangMemory, now: Moment, *, mended: int) -> CoschedulingPlan:
+def _tell(
+    observed: ObservedGangs, jobset: JobSet, memory: GangMemory, now: Moment, *, mended: int
+) -> CoschedulingPlan:
     """Tell that all gangs are bound; or where they stand, after pauses that grow."""
     summary = f"mended labels of {mended}" if mended else ""
-    status, standings = None, list(memory.standings.values())
+    standings = list(memory.standings.values())
+    draft = StatusDraft(jobset.status, now.wall)
+    draft.set(told.not_served(observed.not_served) if observed.not_served else told.SERVED)
     if all(each.complete for each in standings):
         if standings:
-            status = condition_change(jobset, told.bound(len(standings)), now)
+            draft.set(told.bound(len(standings)))
         memory = attrs.evolve(memory, next_tell=None, pause=0.0)
-        return CoschedulingPlan(memory=memory, status=status, result=Result.done(summary=summary))
+        return CoschedulingPlan(
+            memory=memory, status=draft.change(), result=Result.done(summary=summary)
+        )
     next_tell, pause = memory.next_tell, memory.pause
     if next_tell is None:
         next_tell = now.monotonic + told.TELL_AFTER_S
     elif now.monotonic >= next_tell:
         pause = told.next_pause(pause)
         next_tell = now.monotonic + pause
-        status = condition_change(jobset, told.waiting(standings), now)
+        draft.set(told.waiting(standings))
     delay = timedelta(seconds=max(0.01, next_tell - now.monotonic))
     return CoschedulingPlan(
         memory=attrs.evolve(memory, next_tell=next_tell, pause=pause),
-        status=status,
+        status=draft.change(),
         result=Result.requeue_after(delay, summary=summary),
     )
 
 
-def _notices(
-    observed: ObservedGangs, before: GangMemory, memory: GangMemory
-) -> tuple[EmitEvent, ...]:
-    """What is told at once: that nobody serves gangs, and pods that differ in priority."""
+def _notices(before: GangMemory, memory: GangMemory) -> tuple[EmitEvent, ...]:
+    """What is told at once: pods that differ in priority."""
     out = []
-    if before.gangs is None and observed.not_served:
-        reason = keys.POD_GROUPS_NOT_SERVED_REASON
-        out.append(EmitEvent(cond.WARNING, reason, observed.not_served))
     for name, standing in memory.standings.items():
         old = before.standings.get(name)
         if standing.mixed and (old is None or old.mixed != standing.mixed):

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.domain.conditions import DesiredCondition
+from jobsetpy.domain.conditions import WARNING, DesiredCondition
 from jobsetpy.domain.coscheduling.counts import GangCounts
 from jobsetpy.domain.coscheduling.gangs import Gang
 
@@ -92,11 +92,36 @@ def bound(number: int) -> DesiredCondition:
     )
 
 
+def not_served(why: str) -> DesiredCondition:
+    """The condition while nobody schedules groups as such."""
+    absent = why in {NO_COSCHEDULER, SILENT_COSCHEDULER}
+    return DesiredCondition(
+        keys.COSCHEDULING_NOT_SERVED_CONDITION,
+        True,
+        keys.NO_COSCHEDULER_REASON if absent else keys.POD_GROUPS_NOT_SERVED_REASON,
+        why,
+        WARNING,
+    )
+
+
 def next_pause(pause: float) -> float:
     """How long to wait after another write, in seconds."""
     return min(max(FIRST_PAUSE_S, pause * 2), LONGEST_PAUSE_S)
 
 
+NO_COSCHEDULER: Final = (
+    "no coscheduler is installed, nor is the manager told that something else schedules groups "
+    "(coscheduling.backend): pods are labelled, and scheduled one by one"
+)
+SILENT_COSCHEDULER: Final = (
+    "nothing has been heard of the coscheduler for a while: groups wait until there is one"
+)
+SERVED: Final = DesiredCondition(
+    keys.COSCHEDULING_NOT_SERVED_CONDITION,
+    False,
+    keys.COSCHEDULING_SERVED_REASON,
+    "groups are scheduled as such",
+)
 SUSPENDED: Final = DesiredCondition(
     keys.COSCHEDULING_IN_PROGRESS_CONDITION,
     False,
