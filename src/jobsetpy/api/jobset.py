@@ -600,6 +600,13 @@ class JobSetStatus:
         default=None,
         description="What the strategy InPlaceRestart has to remember to count each restart once.",
     )
+    state: str = field(
+        default="",
+        description=(
+            "Running, Restarting, Waiting, Suspended, Completed or Failed: what the rest of the "
+            "status comes to, as of its latest write."
+        ),
+    )
     restart_history: tuple[RestartRecord, ...] = field(
         default=(),
         atomic=True,

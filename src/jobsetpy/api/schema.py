@@ -113,6 +113,19 @@ _COLUMNS: Final = (
         "jsonPath": ".status.inPlaceRestart.restarts",
         "description": "How many restarts in place have counted towards maxRestarts.",
     },
+    {
+        "name": "State",
+        "type": "string",
+        "jsonPath": ".status.state",
+        "description": "What the JobSet does, in one word.",
+    },
+    {
+        "name": "Epoch",
+        "type": "integer",
+        "priority": 1,
+        "jsonPath": ".status.syncedEpoch",
+        "description": "Latest epoch that all pods reached, with the strategy InPlaceRestart.",
+    },
 )
 
 

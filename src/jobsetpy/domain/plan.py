@@ -173,6 +173,7 @@ class StatusChange:
         restarted: how many times this write restarts all Jobs (0 or 1).
         jobs_restarted: how many single Jobs it restarts.
         replicated_jobs_restarted: how many times it restarts all Jobs of one ReplicatedJob.
+        ready_s: how long it took until all Jobs were ready, if this write says so first.
     """
 
     status: JobSetStatus
@@ -183,6 +184,7 @@ class StatusChange:
     restarted: int = 0
     jobs_restarted: int = 0
     replicated_jobs_restarted: int = 0
+    ready_s: float | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -217,6 +219,7 @@ class JobsMemory:
         surroundings: likewise, names of Service, claims and ConfigMaps that were there.
         recreations: how often such children were created anew, in a row.
         recreated_at: when that was last, on the monotonic clock.
+        ready_since: the creation, restart or resume after which all Jobs have been ready.
     """
 
     uid: str = ""
@@ -228,6 +231,7 @@ class JobsMemory:
     surroundings: AbstractSet[str] = frozenset()
     recreations: int = 0
     recreated_at: float = float("-inf")
+    ready_since: datetime | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -14,10 +14,12 @@ from typing import Any, Final, Protocol, TypeVar
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import version_number
 from jobsetpy.domain.plan import EmitEvent, Moment, StatusChange
+from jobsetpy.domain.state import state
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers import metrics
 
@@ -95,8 +97,11 @@ class StatusWriter:
         """
         if not change.patch:
             return jobset
-        meta = jobset.metadata
-        body = {"metadata": {"resourceVersion": meta.resource_version}, "status": change.patch}
+        meta, patch = jobset.metadata, change.patch
+        word = state(evolve(jobset, status=change.status))
+        if word != jobset.status.state:
+            patch = {**patch, "state": word}
+        body = {"metadata": {"resourceVersion": meta.resource_version}, "status": patch}
         try:
             stored = await self._client.merge_patch(
                 JobSet, meta.namespace, meta.name, body, subresource="status"
@@ -203,6 +208,8 @@ def _count(key: rt.ObjectKey, change: StatusChange) -> None:
         metrics.jobset_failed(key.namespace, key.name)
     elif change.finished == keys.COMPLETED_CONDITION:
         metrics.jobset_completed(key.namespace, key.name)
+    if change.ready_s is not None:
+        metrics.jobset_ready(change.ready_s)
     for decision in change.decisions:
         metrics.failure_decided(decision)
     if change.restarted:

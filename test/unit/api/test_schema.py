@@ -254,6 +254,8 @@ def test_printer_columns():
         ("Suspended", "string", ".spec.suspend"),
         ("Age", "date", ".metadata.creationTimestamp"),
         ("InPlace", "integer", ".status.inPlaceRestart.restarts"),
+        ("State", "string", ".status.state"),
+        ("Epoch", "integer", ".status.syncedEpoch"),
     ]
 
 

@@ -95,7 +95,7 @@ async def test_a_change_is_one_patch_with_the_version_it_was_decided_on(bench):
     (request,) = bench.client.writes
     assert {
         "metadata": {"resourceVersion": jobset.metadata.resource_version},
-        "status": {"restarts": 1, "restartsCountTowardsMax": 1},
+        "status": {"restarts": 1, "restartsCountTowardsMax": 1, "state": "Waiting"},
     } == request.json
     assert "jobsets/status" == request.resource
     assert 1 == stored.status.restarts

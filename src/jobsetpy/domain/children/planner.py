@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
@@ -196,6 +196,7 @@ class _JobsPlanner:
         self.stay_failed: list[Match] = []
         self.waits: list[EmitEvent] = []
         self.recreation = Recreation(memory, now)
+        self.ready = False
         self.restarting = is_restarting(jobset)
         # All agents hear of a restart's beginning and end, as they would of counters.
         told = self.restarting != memory.restarting
@@ -218,6 +219,7 @@ class _JobsPlanner:
             self.jobset, self.counters.values(), stay_failed=len(self.stay_failed)
         ):
             self.draft.set(cond.RESTART_ENDED_READY)
+            self.ready = True
             if not self._gathers_in_place():
                 self.draft.end_restart()
         if failed:
@@ -239,6 +241,29 @@ class _JobsPlanner:
         self._create_jobs()
         self._suspend_or_resume()
         return self._result(partial=before_actions)
+
+    def _were_ready(self) -> bool:
+        """Whether the stored counters say that all Jobs are ready."""
+        stored = self.jobset.status.replicated_jobs_status
+        return all_jobs_ready(self.jobset, stored, stay_failed=len(self.stay_failed))
+
+    def _waited_since(self) -> datetime | None:
+        """The creation, or the latest restart of Jobs or resume."""
+        times = [self.jobset.metadata.creation_timestamp]
+        times += [
+            each.last_transition_time
+            for each in self.jobset.status.conditions
+            if each.type == keys.SUSPENDED_CONDITION and each.status == "False"
+        ]
+        restarts = self.jobset.status.restart_history
+        times += [each.began_at for each in restarts if each.kind != history.IN_PLACE]
+        return max((at for at in times if at is not None), default=None)
+
+    def _time_to_ready(self, since: datetime | None) -> float | None:
+        """Seconds, to be counted; none if it is not known that the wait ends only now."""
+        if since is None or self._were_ready():
+            return None
+        return max(0.0, (self.now.wall - since).total_seconds())
 
     def _gathers_in_place(self) -> bool:
         """Whether the end of a restart is when the barrier lifts, which is told elsewhere."""
@@ -307,10 +332,16 @@ class _JobsPlanner:
             wait = timedelta(seconds=self.recreation.wait_s)
             delay = wait if delay is None else min(delay, wait)
         writes = change is not None and bool(change.patch)
+        ready_since = self.memory.ready_since
+        if self.ready and (writes or self._were_ready()):
+            ready_since = self._waited_since()
+            if change is not None and ready_since != self.memory.ready_since:
+                change = attrs.evolve(change, ready_s=self._time_to_ready(ready_since))
         notices = self._notices(problem)
         memory = attrs.evolve(
             self._remembered(),
             told=frozenset(notices),
+            ready_since=ready_since,
             counters_at=self.now.monotonic if writes else self.counters_at,
             restarting=self.restarting,
         )
