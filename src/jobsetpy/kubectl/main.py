@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "suspend": "take away a JobSet's pods until it is resumed",
     "resume": "let a suspended JobSet run",
     "lint": "judge manifests as the webhooks would, without a cluster",
+    "doctor": "see whether the cluster is fit for JobSets, and what would mend it",
     "completion": "print completion for bash or zsh",
 }
 

@@ -1,0 +1,289 @@
+"""``doctor``: is the cluster fit for JobSets and for restarts in place, and what would mend it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from jobsetpy.errors import ApiError, ForbiddenError, NotFoundError
+from jobsetpy.kubectl import output
+from jobsetpy.kubectl.cluster import Cluster
+from jobsetpy.kubectl.errors import EXIT_ERROR
+
+OK: Final = "ok"
+WARNING: Final = "warning"
+ERROR: Final = "error"
+UNKNOWN: Final = "unknown"
+
+RULES_SINCE: Final = (1, 35)
+"""Kubernetes release whose kubelets know the action RestartAllContainers, behind a gate."""
+RULES_ON_SINCE: Final = (1, 36)
+"""The one where that gate is on by default."""
+OLDEST: Final = (1, 30)
+"""ValidatingAdmissionPolicy is stable from there on."""
+
+_ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
+_CRD: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-k8s.io"
+_AGENT: Final = "jobset-agent"
+_STYLES: Final = {OK: "green", WARNING: "yellow", ERROR: "red", UNKNOWN: "blue"}
+_RIGHTS: Final = (
+    ("jobset.x-k8s.io", "jobsets", "get"),
+    ("jobset.x-k8s.io", "jobsets", "patch"),
+    ("batch", "jobs", "list"),
+    ("batch", "jobs", "patch"),
+    ("", "pods", "list"),
+)
+
+Json = Mapping[str, Any]
+
+
+class Finding(NamedTuple):
+    """What one check came to.
+
+    Args:
+        check: what was looked at.
+        verdict: ``ok``, ``warning``, ``error`` or ``unknown``.
+        message: what was found.
+        fix: a command that mends it, or tells more.
+    """
+
+    check: str
+    verdict: str
+    message: str
+    fix: str = ""
+
+
+def configure(_: argparse.ArgumentParser) -> None:
+    """It has no arguments of its own."""
+
+
+async def run(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Look at everything; 1 if something is wrong."""
+    found: list[Finding] = []
+    for check, look in _CHECKS:
+        try:
+            found += await look(cluster)
+        except ForbiddenError:
+            found.append(Finding(check, UNKNOWN, "you have not the right to look at it"))
+        except ApiError as error:
+            found.append(Finding(check, UNKNOWN, error.message))
+    if options.output:
+        output.write([each._asdict() for each in found], options.output)
+    else:
+        _print(found)
+    return EXIT_ERROR if any(each.verdict == ERROR for each in found) else 0
+
+
+def _print(found: Iterable[Finding]) -> None:
+    from rich.markup import escape
+
+    console = output.console()
+    for each in found:
+        style = _STYLES[each.verdict]
+        console.print(f"[{style}]{each.verdict:8}[/]{each.check}: {escape(each.message)}")
+        if each.fix:
+            console.print(f"        [dim]{escape(each.fix)}[/]")
+
+
+async def _server(cluster: Cluster) -> list[Finding]:
+    version = (await cluster.get("/version")).get("gitVersion", "")
+    if _release(version) < OLDEST:
+        text = f"{version} is older than {_text(OLDEST)}, with which nothing here was tried"
+        return [Finding("API server", WARNING, text)]
+    return [Finding("API server", OK, version)]
+
+
+async def _definition(cluster: Cluster) -> list[Finding]:
+    check, fix = "definition", "jobsetpy crds | kubectl apply --server-side -f -"
+    try:
+        crd = await cluster.get(_CRD)
+    except NotFoundError:
+        return [
+            Finding(check, ERROR, "JobSets are not installed", "kubectl apply -k config/default")
+        ]
+    versions = crd.get("spec", {}).get("versions") or [{}]
+    schema = versions[0].get("schema", {}).get("openAPIV3Schema", {}).get("properties", {})
+    status = schema.get("status", {}).get("properties", {})
+    if "syncedEpoch" not in status:
+        text = "it is another controller's: it knows no epochs, so restarts in place cannot work"
+        return [Finding(check, ERROR, text, fix)]
+    if not {"restartHistory", "state"} <= set(status):
+        return [Finding(check, WARNING, "it is older than this plugin: it has no history", fix)]
+    return [Finding(check, OK, "it has all fields of this release")]
+
+
+async def _webhooks(cluster: Cluster) -> list[Finding]:
+    out: list[Finding] = []
+    for kind, name in (
+        ("mutatingwebhookconfigurations", "jobset-mutating-webhook-configuration"),
+        ("validatingwebhookconfigurations", "jobset-validating-webhook-configuration"),
+    ):
+        check = f"webhooks ({kind.removesuffix('webhookconfigurations')})"
+        try:
+            found = await cluster.get(f"{_ADMISSION}/{kind}/{name}")
+        except NotFoundError:
+            text = "not there: JobSets get no defaults, agents are not injected, mistakes stay"
+            out.append(Finding(check, WARNING, text, "kubectl apply -k config/default"))
+            continue
+        out.append(await _webhook(cluster, check, found))
+    return out
+
+
+async def _webhook(cluster: Cluster, check: str, found: Json) -> Finding:
+    hooks = found.get("webhooks") or []
+    if not hooks or any(not each["clientConfig"].get("caBundle") for each in hooks):
+        text = "the manager has not put its certificate authority there yet"
+        return Finding(
+            check, ERROR, text, "kubectl -n jobset-system logs deploy/jobset-controller-manager"
+        )
+    service = hooks[0]["clientConfig"].get("service")
+    if service is None:
+        return Finding(check, OK, "reached by a URL")
+    space, name = service["namespace"], service["name"]
+    slices = await cluster.items(
+        f"/apis/discovery.k8s.io/v1/namespaces/{space}/endpointslices",
+        ("labelSelector", f"kubernetes.io/service-name={name}"),
+    )
+    ready = sum(
+        1
+        for each in slices
+        for endpoint in each.get("endpoints") or ()
+        if endpoint.get("conditions", {}).get("ready") is not False
+    )
+    if not ready:
+        text = f"no pod answers for Service {space}/{name}: JobSets cannot be created"
+        return Finding(check, ERROR, text, f"kubectl -n {space} get pods,endpointslices")
+    return Finding(check, OK, f"{ready} {'pod answers' if ready == 1 else 'pods answer'}")
+
+
+async def _agents(cluster: Cluster) -> list[Finding]:
+    out = []
+    policies = f"{_ADMISSION}/validatingadmissionpolicies/{_AGENT}"
+    try:
+        await cluster.get(policies)
+        out.append(Finding("agents' policy", OK, "agents may change their own epoch only"))
+    except NotFoundError:
+        text = "not there: an agent's account may change more of pods than its own epoch"
+        out.append(Finding("agents' policy", WARNING, text, "kubectl apply -k config/agent/policy"))
+    except ForbiddenError:
+        out.append(Finding("agents' policy", UNKNOWN, "you have not the right to look at it"))
+    space = cluster.namespace
+    try:
+        await cluster.get(f"/api/v1/namespaces/{space}/serviceaccounts/{_AGENT}")
+        out.append(Finding("agents' account", OK, f"{_AGENT} is in {space}"))
+    except NotFoundError:
+        text = f"no account {_AGENT} in {space}: agents of its JobSets need another with its rights"
+        fix = f"kubectl -n {space} apply -k config/agent/account"
+        out.append(Finding("agents' account", WARNING, text, fix))
+    return out
+
+
+async def _kubelets(cluster: Cluster) -> list[Finding]:
+    nodes = await cluster.items("/api/v1/nodes")
+    by_version: dict[str, int] = {}
+    for node in nodes:
+        version = node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")
+        by_version[version] = by_version.get(version, 0) + 1
+    told = ", ".join(f"{count} at {version}" for version, count in sorted(by_version.items()))
+    oldest = min((_release(version) for version in by_version), default=(0, 0))
+    if not nodes:
+        return [Finding("kubelets", WARNING, "there are no nodes")]
+    if oldest < RULES_SINCE:
+        text = f"{told}: sidecar agents need {_text(RULES_SINCE)}; supervisors work everywhere"
+        return [Finding("kubelets", WARNING, text, _SUPERVISOR)]
+    if oldest < RULES_ON_SINCE:
+        text = f"{told}: sidecar agents need the gate RestartAllContainersOnContainerExits"
+        return [Finding("kubelets", WARNING, text, _SUPERVISOR)]
+    lost = [
+        node["metadata"]["name"]
+        for node in nodes
+        if any(
+            each["type"] == "Ready" and each["status"] != "True"
+            for each in node.get("status", {}).get("conditions") or ()
+        )
+    ]
+    if lost:
+        text = f"{told}; not ready: {', '.join(lost[:5])}"
+        return [Finding("kubelets", WARNING, text, f"kubectl describe node {lost[0]}")]
+    return [Finding("kubelets", OK, told)]
+
+
+_SUPERVISOR: Final = (
+    "kubectl annotate jobset NAME jobset.sigs.k8s.io/in-place-restart-agent=supervisor "
+    "(in the manifest, before it is created)"
+)
+
+
+async def _images(cluster: Cluster) -> list[Finding]:
+    """Whether agents that are there could be pulled; nothing is created to find out."""
+    pods = await cluster.items(
+        f"/api/v1/namespaces/{cluster.namespace}/pods",
+        ("labelSelector", "jobset.sigs.k8s.io/jobset-name"),
+    )
+    seen, bad = 0, []
+    for pod in pods:
+        status = pod.get("status", {})
+        for each in status.get("initContainerStatuses") or ():
+            if "agent" not in each["name"]:
+                continue
+            seen += 1
+            waiting = (each.get("state", {}).get("waiting") or {}).get("reason", "")
+            if waiting in {"ErrImagePull", "ImagePullBackOff", "InvalidImageName"}:
+                bad.append((pod["metadata"]["name"], each["image"], waiting))
+    check = "agents' image"
+    if bad:
+        name, image, why = bad[0]
+        text = f"{len(bad)} pods cannot pull it: {image} ({why})"
+        fix = f"kubectl -n {cluster.namespace} describe pod {name}"
+        return [Finding(check, ERROR, text, fix)]
+    if not seen:
+        text = f"no pod in {cluster.namespace} has an injected agent, so nothing is known of it"
+        return [Finding(check, UNKNOWN, text)]
+    return [Finding(check, OK, f"{seen} agents have theirs")]
+
+
+async def _rights(cluster: Cluster) -> list[Finding]:
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    lacking = []
+    for group, resource, verb in _RIGHTS:
+        wanted = {
+            "namespace": cluster.namespace,
+            "group": group,
+            "resource": resource,
+            "verb": verb,
+        }
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": wanted},
+        }
+        answer = await cluster.send("POST", path, body)
+        if not answer.get("status", {}).get("allowed"):
+            lacking.append(f"{verb} {resource}")
+    check = f"your rights in {cluster.namespace}"
+    if lacking:
+        text = f"you may not {', '.join(lacking)}"
+        return [Finding(check, WARNING, text, f"kubectl -n {cluster.namespace} auth can-i --list")]
+    return [Finding(check, OK, "all that this plugin asks for")]
+
+
+_CHECKS: Final = (
+    ("API server", _server),
+    ("definition", _definition),
+    ("webhooks", _webhooks),
+    ("agents", _agents),
+    ("kubelets", _kubelets),
+    ("agents' image", _images),
+    ("your rights", _rights),
+)
+
+
+def _release(version: str) -> tuple[int, int]:
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _text(release: tuple[int, int]) -> str:
+    return f"{release[0]}.{release[1]}"
