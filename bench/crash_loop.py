@@ -1,8 +1,8 @@
 """A crash loop of a supervised group on one real node, with the back-off of restarts and without.
 
-One worker fails two seconds after each start, until a moment that all workers know; from then on
-the group runs. Later one worker is killed: a long run has ended the series, so that restart is not
-delayed. Counted are restarts in place and the API server's requests.
+One worker fails two seconds after each start, for some minutes; from then on the group runs. Later
+one worker is killed: a long run has ended the series, so that restart is not delayed. Counted are
+restarts in place and the API server's requests.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ from support.scenario import (
 )
 
 RUN_S = 2
+FIRST_RUN_S = 20
 RESET_S = 60
 CRASHING = (
-    f'if [ "$JOB_COMPLETION_INDEX" = 0 ] && [ "$(date +%s)" -lt "$CRASH_UNTIL" ]; then '
-    f"sleep {RUN_S}; exit 1; fi; {WORKER_SCRIPT}"
+    f'if [ "$JOB_COMPLETION_INDEX" = 0 ]; then since=/dev/shm/since; '
+    f"[ -e $since ] || {{ date +%s >$since; sleep {FIRST_RUN_S}; exit 1; }}; "
+    f'if [ $(($(date +%s) - $(cat $since))) -lt "$CRASH_S" ]; then sleep {RUN_S}; exit 1; fi; '
+    f"fi; {WORKER_SCRIPT}"
 )
 _REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 
@@ -69,8 +72,8 @@ async def requests(client: Client) -> Counter[str]:
 
 def crashing(name: str, pods: int, seconds: float, backoff: str | None) -> dict[str, Any]:
     """A group whose first worker crashes for so long."""
-    until = {"CRASH_UNTIL": str(round(time.time() + seconds))}
-    jobset = supervised_jobset(name, pods, command=("sh", "-c", CRASHING), environ=until)
+    environ = {"CRASH_S": str(round(FIRST_RUN_S + seconds))}
+    jobset = supervised_jobset(name, pods, command=("sh", "-c", CRASHING), environ=environ)
     jobset["spec"]["failurePolicy"]["maxRestarts"] = 100_000
     notes = jobset["metadata"]["annotations"]
     del notes[keys.RESTART_BACKOFF_ANNOTATION]
@@ -86,8 +89,9 @@ async def crash_loop(
     """One loop, and how long a restart takes after a long run."""
     name = "crash-loop" if backoff is None else f"crash-loop-{backoff}"
     jobset = crashing(name, pods, seconds, backoff)
-    began = time.time()
     async with run_gang(client, jobset, pods, pod_log_folders(cluster)) as timeline:
+        await timeline.wait(lambda: 2 in timeline.synced, 120, "the first restart")
+        began = time.time()
         before = await requests(client)
         condition = ""
         while (left_s := began + seconds - time.time()) > 0:
@@ -98,7 +102,7 @@ async def crash_loop(
         spent = await requests(client)
         spent.subtract(before)
         synced, old = dict(timeline.synced), dict(timeline.deprecated)
-        restarts = sum(1 for epoch in synced if epoch > 1)
+        restarts = sum(1 for epoch in synced if epoch > 2)
         waits = [synced[e] - old[e - 1] for e in sorted(synced) if e - 1 in old and e > 1]
         loop = Loop(time.time() - began, restarts, waits, spent, condition)
         say(f"{name}: {restarts} restarts in {loop.seconds:.0f} s; waits for the last start")

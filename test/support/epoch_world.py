@@ -61,6 +61,7 @@ class Pod:
         self.code = self.cause = 0
         self.strange = 0
         self.deleting = False
+        self.cut = False
         self.barrier: Barrier | None = None
         self.seen = 0
         self.patch = 0
@@ -255,7 +256,12 @@ class World:
         """What can happen next; never empty unless everything is at rest."""
         out: list[Move] = []
         for pod in self.pods.values():
-            if pod.alive:
+            if pod.alive and pod.cut:
+                out += [
+                    (f"{pod.name} is given up", lambda pod=pod: self._give_up(pod)),
+                    (f"{pod.name} is back", lambda pod=pod: setattr(pod, "cut", False)),
+                ]
+            elif pod.alive:
                 out.extend(self._pod_moves(pod))
             elif pod.deleting:
                 out.append((f"{pod.name} gone", lambda pod=pod: self.store_pod(pod, gone=True)))
@@ -338,7 +344,7 @@ class World:
             ]
         out += self.probes()
         for pod in self.pods.values():
-            if not pod.alive:
+            if not pod.alive or pod.cut:
                 continue
             name = pod.name
             if pod.runs and not pod.failed:
@@ -354,6 +360,7 @@ class World:
         out += [(f"{name} FAILS", lambda name=name: self._job_fails(name)) for name in self.jobs]
         if len(self.pods) > 1:
             out.append(("NODE LOST", self._node_lost))
+            out.append(("NODE CUT OFF", self._node_cut_off))
         return out
 
     def harmless(self) -> list[Move]:
@@ -362,7 +369,7 @@ class World:
         out.append(("TIME PASSES", self._time_passes))
         out.append(("A SECOND PASSES", self._second_passes))
         for pod in self.pods.values():
-            if not pod.alive:
+            if not pod.alive or pod.cut:
                 continue
             name = pod.name
             out.append((f"{name} STRANGER CRASHES", lambda pod=pod: self._stranger(pod)))
@@ -375,7 +382,8 @@ class World:
         """The same, and agents that their startup probes end."""
         out = self.harmless()
         for pod in self.pods.values():
-            if pod.alive and pod.barrier is not None and pod.note and not pod.deleting:
+            free = pod.alive and not pod.deleting and not pod.cut
+            if free and pod.barrier is not None and pod.note:
                 out.append((f"{pod.name} AGENT ENDS WITH 0", lambda pod=pod: self._quit(pod)))
         return out
 
@@ -384,7 +392,7 @@ class World:
     def _time_passes(self) -> None:
         """So much that no cache and no kubelet lags behind by then."""
         for pod in list(self.pods.values()):
-            if pod.alive and pod.status(self._worker_of(pod)) != pod.reported:
+            if pod.alive and not pod.cut and pod.status(self._worker_of(pod)) != pod.reported:
                 self._report(pod, pod.status(self._worker_of(pod)))
         for manager in self.managers:
             manager.catch_up()
@@ -559,10 +567,26 @@ class World:
         pod.deleting = True  # its object goes some time later
         self.store_pod(pod)
 
+    def _node_cut_off(self) -> None:
+        """Half of the pods are deleted, and neither they nor their kubelet hear of anything.
+
+        They are given up after a while, or the node comes back; until then their workers run on.
+        """
+        for pod in list(self.pods.values())[::2]:
+            if pod.alive and not pod.cut:
+                pod.cut = True
+                if not pod.deleting:
+                    self._lose(pod)
+
+    def _give_up(self, pod: Pod) -> None:
+        """A manager marks the pod as failed; its object goes some time later."""
+        pod.phase, pod.runs, pod.barrier, pod.patch = "Failed", 0, None, 0
+        self.store_pod(pod)
+
     def _node_lost(self) -> None:
         """Half of the pods, at once."""
         for pod in list(self.pods.values())[::2]:
-            if pod.phase == "Succeeded":
+            if pod.phase == "Succeeded" or (pod.alive and pod.cut):
                 continue  # its Job's finalizer keeps it until it is counted
             if pod.alive:
                 self.failures += 1
