@@ -8,14 +8,17 @@ from jobsetpy.api import keys
 
 
 def in_place_jobset(
-    name: str, *, jobs: int = 2, pods: int = 3, max_restarts: int = 100
+    name: str, *, jobs: int = 2, pods: int = 3, max_restarts: int = 100, backoff: str = "0"
 ) -> dict[str, Any]:
-    """A JobSet that restarts in place; its agents are played by the test."""
+    """A JobSet that restarts in place; its agents are played by the test.
+
+    Restarts in quick succession wait only if ``backoff`` says so.
+    """
     container = {"name": "worker", "image": "test.invalid/worker:1"}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "annotations": {keys.RESTART_BACKOFF_ANNOTATION: backoff}},
         "spec": {
             "failurePolicy": {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import re
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -260,3 +261,28 @@ async def test_a_failover_in_the_middle_of_a_restart(cluster, client, namespace,
         await one.report(names[0], 3)
         await one.epochs(3, 2)
         assert (await conditions(one))["BarrierStalled"][0] == "False"
+
+
+async def test_a_wait_goes_on_under_the_next_manager(cluster, client, namespace, tmp_path):
+    """The second restart in quick succession waits, says so, and lifts when it is time."""
+    async with group(cluster, client, namespace, tmp_path, backoff="4s") as (one, manager):
+        names = await one.pods(4)
+        await one.show(names[0], ended(7), restarts=1)
+        await one.epochs(1, 1)
+        await one.come(names, 2)
+        assert (await one.jobset()).status.restart_pacing.not_before is None
+
+        await one.report(names[1], 3)
+        status = await one.epochs(2, 2)
+        due = status.restart_pacing.not_before
+        said = (await conditions(one))["RestartingInPlace"][2]
+        assert "; waits 4 s before the next start: 1 restart in " in said
+        for name in names:
+            await one.report(name, 3)
+        await manager.kill()
+        await manager.start()
+        await one.epochs(3, 2)
+
+        now = datetime.now(UTC)  # the managers' clock, on this machine
+        assert due <= now
+        assert (await one.jobset()).status.restart_pacing.series == 2
