@@ -78,13 +78,13 @@ class Stage:
         self.node = node
         self.names = []
 
-    async def create(self, name, *jobs, config=None, **spec):
+    async def create(self, name, *jobs, config=None, annotations=None, **spec):
         """Create a JobSet that starts as a group."""
         config = {"timeoutAfterSeconds": LONG_S} if config is None else config
         body = {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "annotations": annotations or {}},
             "spec": {"replicatedJobs": list(jobs), "groupSchedulingConfig": config, **spec},
         }
         self.names.append(name)
@@ -238,6 +238,26 @@ async def test_a_group_that_waits_too_long_fails(stage, name):
         assert "of 3 pods had started at" in message or "fewer than 3 pods" in message
     if name == "watch":
         assert "2 of 3 pods had started at" in messages[0]
+
+
+async def test_a_group_that_is_held_from_within(stage, node_cluster):
+    """The containers of all pods run before any of their commands does."""
+    held = {keys.GROUP_BARRIER_ANNOTATION: "supervisor"}
+    await stage.create("within", job("a"), job("b", 1, late="test/within"), annotations=held)
+    names = ("a-0-0", "a-0-1", "b-0-0")
+    folders = pod_log_folders(node_cluster)
+
+    def printed():
+        logs = [path for each in folders for path in each.glob("*_within-*/worker/*.log")]
+        return [path.read_text().partition(" F ")[2].strip() for path in logs]
+
+    await stage.runs("within", *names[:2])
+    assert "started" not in printed()
+    await stage.let_in("test/within")
+
+    pods = await stage.runs("within", *names)
+    assert {"supervisor"} == {p["metadata"]["annotations"][keys.GROUP_HELD] for p in pods.values()}
+    await eventually(lambda: ["started"] * 3 == printed(), WATCHED_S)
 
 
 async def test_pods_without_a_token_wait_for_the_mount(stage):
