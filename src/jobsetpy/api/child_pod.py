@@ -40,6 +40,7 @@ class ChildPodLabels:
     jobset_name: str = field(default="", name=keys.JOBSET_NAME)
     replicated_job_name: str = field(default="", name=keys.REPLICATED_JOB_NAME)
     restart_attempt: str = field(default="", name=keys.RESTART_ATTEMPT)
+    job_restart_attempt: str = field(default="", name=keys.JOB_RESTART_ATTEMPT)
     job_index: str = field(default="", name=keys.JOB_INDEX)
     job_key: str = field(default="", name=keys.JOB_KEY)
     pod_group: str = field(default="", name=keys.POD_GROUP_NAME)
@@ -50,7 +51,7 @@ class ChildPodLabels:
         _intern(
             self, "jobset_name", "replicated_job_name", "restart_attempt", "job_index", "job_key"
         )
-        _intern(self, "pod_group", "pod_group_minimum")
+        _intern(self, "pod_group", "pod_group_minimum", "job_restart_attempt")
 
 
 @wire

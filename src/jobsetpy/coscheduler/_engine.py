@@ -359,6 +359,8 @@ class Engine:
         Binds of groups that are complete are still carried out, as long as :meth:`run` runs:
         without that a group would be left bound in part.
         """
+        if not self._closed:
+            self._act(self._planner.finish(self._now()))
         self._closed = self._closed or reason
         for ticket in list(self._held):
             if ticket not in self._releasing:

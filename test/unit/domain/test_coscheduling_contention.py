@@ -233,3 +233,59 @@ def test_groups_are_lifted_only_as_far_as_their_binds_can_be_held():
     rig.ask("a0", "a", 0.0)
     rig.ask("a1", "a", 0.0)
     assert rig.finds_none("a2", 0.0) == [("Lift", "c0"), ("Lift", "c1")]
+
+
+# -- portions -----------------------------------------------------------------------------------
+
+
+def large(size, **limits):
+    """A group whose pods all have found nodes but for the last one."""
+    rig = Rig(Limits(permit_s=1, permit_per_pod_s=0, **limits), a=size)
+    lifted, now = len(rig.group("a", size)), 0.0
+    while rig.planner.next_wake(now) <= now:
+        lifted += len(rig.planner.tick(now))
+    assert lifted == size
+    for at in range(size - 1):
+        rig.ask(f"a{at}", "a", 0.0)
+    return rig
+
+
+def rest(rig, first, now):
+    """How many actions of which kinds follow, and the longest list of them."""
+    kinds, longest = {kind for kind, _ in first}, len(first)
+    count = len(first)
+    while (wake := rig.planner.next_wake(now)) is not None and wake <= now:
+        actions = said(rig.planner.tick(now))
+        kinds |= {kind for kind, _ in actions}
+        count, longest = count + len(actions), max(longest, len(actions))
+    return kinds, count, longest
+
+
+def test_a_large_group_is_lifted_and_let_go_in_portions():
+    """Nothing of it is refused any more once that has begun, nor deleted for others."""
+    rig = large(2200)
+    first = rig.ask("a2199", "a", 0.5)
+    held = [uid for uid, state in rig.planner.states().items() if state.value == "waiting"]
+    assert held
+    assert rig.planner.preempt({"a": held[:1]}, 0.5) == ({"a": held[:1]}, [])
+    kinds, count, longest = rest(rig, first, 0.5)
+    assert (kinds, count) == ({"Bind"}, 2200)
+    assert longest <= 1000
+
+
+def test_a_large_group_is_refused_in_portions():
+    """What is refused comes back while others are yet to be; all are in the end."""
+    rig = large(500)
+    first = said(rig.planner.tick(1.0))
+    assert rest(rig, first, 1.0) == ({"Refuse"}, 499, 100)
+    assert rig.planner.standing(PodGroupKey("ns", "a")).waiting == 0
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_what_was_decided_is_finished_at_the_end(complete):
+    """Else a group would be left bound in part."""
+    rig = large(2200)
+    first = rig.ask("a2199", "a", 0.5) if complete else said(rig.planner.tick(1.0))
+    actions = said(rig.planner.finish(1.0))
+    assert len(first) + len(actions) == (2200 if complete else 2199)
+    assert {kind for kind, _ in actions} == {"Bind" if complete else "Refuse"}

@@ -331,3 +331,24 @@ def test_another_jobset_of_the_name_begins_anew():
     plan = gangs.look()
     assert plan.mended == list(ALL)
     assert GangKey(KEY, plan.memory.gangs.common_name).name in plan.memory.standings
+
+
+def test_pods_of_a_job_that_restarts_alone_leave_the_gang():
+    """Else its new pods would start beside the old ones, and be left alone when these have gone."""
+    gangs = Gangs()
+    for name in ("0-0", "0-1", "1-0", "1-1"):
+        own = {"metadata": {"labels": {keys.JOB_RESTART_ATTEMPT: "0"}}}
+        gangs.set_pod(name, node="n", **own)
+    gangs.look()
+    status = {"replicatedJobsStatus": [{"name": "w", "jobRestarts": [1, 0]}]}
+    gangs.cluster.object = merge(gangs.cluster.object, {"status": status})
+    mends = {mend.pod.metadata.name: mend.labels for mend in gangs.look(1.0).stages[-1]}
+    gone = {keys.POD_GROUP_NAME: None, keys.POD_GROUP_MIN_AVAILABLE: None}
+    assert mends == {"0-0": gone, "0-1": gone}
+    left = merge(own, {"metadata": {"labels": {keys.POD_GROUP_NAME: ""}}})
+    gangs.set_pod("0-0", node="n", **left)
+    new = {"metadata": {"uid": "new", "labels": {keys.JOB_RESTART_ATTEMPT: "1"}}}
+    gangs.set_pod("0-1", **new)
+    assert gangs.suspects == set()
+    (gang,) = gangs_of(gangs.cluster.jobset)
+    assert gangs.counts(GangKey(KEY, gang.name)).members == 3

@@ -24,11 +24,12 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from jobsetpy.api.child_pod import ChildPodLabels
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.jobs.buckets import sort_jobs
+from jobsetpy.domain.jobs.buckets import job_restart_targets, sort_jobs
 from jobsetpy.domain.jobs.failure_policy import split
-from jobsetpy.domain.membership import pods_at_once, pods_of_template
+from jobsetpy.domain.membership import parse_count, pods_at_once, pods_of_template
 from jobsetpy.domain.names import job_name
 
 JOBSET: Final = "JobSet"
@@ -77,6 +78,7 @@ class Gangs:
         meta = jobset.metadata
         self.scope = scope
         self.attempt = jobset.status.restarts
+        self._own_attempts = job_restart_targets(jobset)
         self._stem = meta.name[:_READABLE]
         self._uid = meta.uid
         self._minimum = positive(meta.annotations.get(keys.COSCHEDULING_MIN_ANNOTATION))
@@ -110,6 +112,18 @@ class Gangs:
             return self._of_replicated_job[replicated_job]
         size, minimum = self._of_jobs[replicated_job]
         return self._gang(f"{replicated_job}-{index}", size, minimum)
+
+    def has_left(self, labels: ChildPodLabels) -> bool:
+        """Whether a pod is of a Job that is made anew, by a restart of that Job alone or of some.
+
+        The gang keeps its name then, for the sake of the pods that go on. So those that go must not
+        count for it: others would start beside them, and be left alone when they have gone.
+        """
+        own, index = parse_count(labels.job_restart_attempt), parse_count(labels.job_index)
+        attempts = self._own_attempts.get(labels.replicated_job_name)
+        if own is None or index is None or attempts is None:
+            return False
+        return own < attempts.of(index)
 
     def __iter__(self) -> Iterator[Gang]:
         """All gangs that have pods, in the order of the spec."""

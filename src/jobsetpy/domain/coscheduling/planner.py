@@ -64,6 +64,12 @@ RECENT_S: Final = 1.0
 _QUESTIONS: Final = 300
 """So many groups at a time are asked about room; the rest when others have had their turn."""
 
+_PORTION: Final = 500
+"""So many pods of a group are lifted or let go at a time."""
+
+_REFUSED: Final = 100
+"""So many held binds are refused at a time: each is answered, and its room is free again."""
+
 _CLOSER: Final = 8
 """Of so many it is found out whether another one's room would help them."""
 
@@ -101,6 +107,7 @@ class GangPlanner:
         self._starving: Timers[TrackedGang] = Timers()
         self._lacking: Timers[TrackedGang] = Timers()
         self._partial: Timers[TrackedGang] = Timers()
+        self._unfinished: dict[PodGroupKey, TrackedGang] = {}
         self._new: list[TrackedGang] = []
         self._queue: list[tuple[plugin.QueueKey, TrackedGang]] = []
         self._resume: plugin.QueueKey | None = None
@@ -340,6 +347,7 @@ class GangPlanner:
 
     def tick(self, now: float) -> list[Action]:
         """Time has passed."""
+        self._go_on(_REFUSED)
         while (group := self._gathering.pop(now)) is not None:
             if group.gathering:
                 group.gathering = False
@@ -380,13 +388,22 @@ class GangPlanner:
             moments.append(self._reserved_until)
         else:
             moments.append(self._starving.first())
+        if self._unfinished:
+            moments.append(now)
         if self._settling is not None:
-            moments.append(self._settling.settle_by)
+            rest = self._settling.key in self._ready and self._settling.not_before <= now
+            moments.append(now if rest else self._settling.settle_by)
         else:
             moments.append(self._retries.first())
             if self._resume is not None or self._may_lift:
                 moments.append(now)
         return min((moment for moment in moments if moment is not None), default=None)
+
+    def finish(self, now: float) -> list[Action]:
+        """The rest of what was decided: nothing more is asked of the planner."""
+        while self._unfinished:
+            self._go_on(len(self._tickets))
+        return self._done(now)
 
     def standing(self, key: PodGroupKey) -> Standing | None:
         """Where a group stands; ``None`` if it has no pods."""
@@ -450,7 +467,9 @@ class GangPlanner:
         in between thinks of the rest as pods that can be deleted.
         """
         pod = self._pods.get(uid)
-        return pod is not None and pod.state not in {PodState.BINDING, PodState.BOUND}
+        if pod is None or pod.group.releasing:
+            return False
+        return pod.state not in {PodState.BINDING, PodState.BOUND}
 
     def _move(self, pod: TrackedPod, state: PodState) -> None:
         group = pod.group
@@ -480,7 +499,14 @@ class GangPlanner:
             return
         if self._reserved_for is group:
             self._reserved_for = None
-        for groups in (self._groups, self._holding, self._ready, self._whole, self._flying):
+        for groups in (
+            self._groups,
+            self._holding,
+            self._ready,
+            self._whole,
+            self._flying,
+            self._unfinished,
+        ):
             groups.pop(group.key, None)
         for timers in (
             self._deadlines,
@@ -519,11 +545,11 @@ class GangPlanner:
         limits = self._limits
         waiting = list(group.pods[PodState.WAITING])
         refused = plugin.unreserve(group.info(), running=group.running, waiting=waiting)
-        for uid in refused:
-            self._refuse(self._pods[uid], reason)
         self._observer.rejected(group.info(), cause, reason, len(refused))
         if refused:
             group.gave_up_at = now
+            group.refusing = reason
+            self._refuse_some(group, _REFUSED)
         # What was found unschedulable may fit now, and will be tried again.
         for pod in list(group.pods[PodState.UNSCHEDULABLE].values()):
             self._move(pod, PodState.LIFTED)
@@ -544,13 +570,32 @@ class GangPlanner:
             self._deadlines.set(group, at)
 
     def _release(self, group: TrackedGang) -> None:
-        waiting = list(group.pods[PodState.WAITING].values())
-        group.released = True
-        self._observer.released(group.info(), len(waiting))
-        for pod in waiting:
+        """Have held binds carried out, some at a time: from now on none is refused."""
+        waiting = group.pods[PodState.WAITING]
+        if not group.releasing:
+            self._observer.released(group.info(), len(waiting))
+        group.released, group.refusing = True, ""
+        for pod in list(islice(waiting.values(), _PORTION)):
             self._tickets.pop(pod.ticket, None)
             self._move(pod, PodState.BINDING)
             self._out.append(Bind(pod.ticket, pod.uid))
+        group.releasing = bool(waiting)
+        self._put(self._unfinished, group, wanted=group.releasing)
+
+    def _refuse_some(self, group: TrackedGang, number: int) -> None:
+        waiting = group.pods[PodState.WAITING]
+        for pod in list(islice(waiting.values(), number)):
+            self._refuse(pod, group.refusing)
+        if not waiting:
+            group.refusing = ""
+        self._put(self._unfinished, group, wanted=bool(waiting))
+
+    def _go_on(self, refused: int) -> None:
+        """Go on with groups that are let go, or refused, some pods at a time."""
+        for group in list(self._unfinished.values()):
+            if group.refusing:
+                self._refuse_some(group, refused)
+            self._review(group)
 
     def _review(self, group: TrackedGang) -> None:
         """Bring everything that depends on the counts of a group, which has pods, up to date."""
@@ -561,13 +606,18 @@ class GangPlanner:
         if not group.gathering or not group.waiting:
             self._gathering.drop(group)
         if group.waiting:
-            if group.running + group.waiting >= info.min_available:
+            if group.releasing or group.running + group.waiting >= info.min_available:
                 self._release(group)  # the minimum was lowered, or a bind was seen
+            elif group.refusing:
+                pass
             elif not large and not group.gathering:
                 why = f"{group.key} has {group.size} of {info.min_available} pods"
                 self._observer.rejected(info, Cause.TOO_SMALL, why, group.waiting)
-                for pod in list(group.pods[PodState.WAITING].values()):
-                    self._refuse(pod, why)
+                group.refusing = why
+                self._refuse_some(group, _REFUSED)
+        else:
+            group.releasing, group.refusing = False, ""
+            self._unfinished.pop(group.key, None)
         complete = group.complete
         if complete:
             group.failures, group.timeouts, group.not_before = 0, 0, 0.0
@@ -701,7 +751,8 @@ class GangPlanner:
     @staticmethod
     def _in_part(group: TrackedGang) -> bool:
         pods = group.pods
-        return bool(pods[PodState.BOUND]) and not group.started and not pods[PodState.BINDING]
+        on_the_way = pods[PodState.BINDING] or group.releasing
+        return bool(pods[PodState.BOUND]) and not group.started and not on_the_way
 
     def _end_partial(self, now: float) -> None:
         """Groups of which only a part has been bound, and nothing has changed for long."""
@@ -947,10 +998,11 @@ class GangPlanner:
 
     def _lift(self, group: TrackedGang, now: float) -> None:
         limits = self._limits
-        gated = list(group.pods[PodState.GATED].values())
+        gated = group.pods[PodState.GATED]
+        if self._settling is not group:
+            self._observer.lifted(group.info(), len(gated))
         group.begun = True
-        self._observer.lifted(group.info(), len(gated))
-        for pod in gated:
+        for pod in list(islice(gated.values(), _PORTION)):
             self._move(pod, PodState.LIFTED)
             group.unsettled.add(pod.uid)
             self._out.append(Lift(group.key, pod.name, pod.uid))

@@ -25,6 +25,7 @@ from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.coscheduling import status as told
 from jobsetpy.domain.coscheduling.backends import COSCHEDULER, LABELS
 from jobsetpy.domain.coscheduling.counts import GATED, GangCounts, GangKey
+from jobsetpy.domain.coscheduling.gangs import LABELS as GANG_LABELS
 from jobsetpy.domain.coscheduling.gangs import (
     SCOPES,
     Gangs,
@@ -117,12 +118,12 @@ class MendPod:
 
     Args:
         pod: which.
-        labels: to be written; ``None`` if they are true.
+        labels: to be written, or taken off (``None``); ``None`` if they are true.
         gate: whether the gate has to go.
     """
 
     pod: ChildPod
-    labels: Mapping[str, str] | None
+    labels: Mapping[str, str | None] | None
     gate: bool
 
 
@@ -168,6 +169,8 @@ def mending(memory: GangMemory, pod: ChildPod) -> MendPod | None:
         and pod.status.waiting == GATED
         and not spec.node_name
     )
+    if memory.gangs.has_left(meta.labels):
+        return MendPod(pod, dict.fromkeys(GANG_LABELS), stranded) if meta.labels.pod_group else None
     standing = memory.standings.get(gang.name)
     least = gang.min_available if standing is None else standing.minimum
     labelled = meta.labels.pod_group == gang.name and is_true(
@@ -249,7 +252,10 @@ def _stamp(jobset: JobSet) -> object:
         keys.COSCHEDULING_TARGETS_ANNOTATION,
         keys.COSCHEDULING_MIN_ANNOTATION,
     )
-    return meta.uid, meta.generation, jobset.status.restarts, *map(meta.annotations.get, names)
+    every = jobset.status.replicated_jobs_status
+    own = tuple((item.name, item.job_restarts) for item in every if any(item.job_restarts))
+    restarts = jobset.status.restarts, own
+    return meta.uid, meta.generation, restarts, *map(meta.annotations.get, names)
 
 
 def _without_gangs(jobset: JobSet, before: GangMemory, stamp: object) -> CoschedulingPlan:

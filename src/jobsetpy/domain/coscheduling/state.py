@@ -275,6 +275,8 @@ class TrackedGang:
         self.counted_as = ""
         self.started = False
         self.released = False
+        self.releasing = False
+        self.refusing = ""
         self.bound_at: float | None = None
         self.retry_at = 0.0
         self.bound_before = 0
@@ -341,7 +343,7 @@ class TrackedGang:
     @property
     def complete(self) -> bool:
         """Whether as many as it needs are bound, or being bound."""
-        return self.running >= self.info().min_available
+        return self.releasing or self.running >= self.info().min_available
 
     @property
     def stage(self) -> str:
