@@ -11,6 +11,8 @@ Rules (KEP-467, "Implementation - Agent sidecar"):
   not started since, stays there: it is one of those that the controller saw.
 * The barrier lifts when the synced epoch equals ours, and never closes again in this run.
 * The run is over when our epoch is at or below the deprecated epoch.
+* It is over, too, when a later epoch is synced: the group is complete without this pod, whose place
+  another one has. An agent that was cut off with its node may see nothing else of it.
 
 The caller must make the first sight a **consistent** one (see :meth:`Barrier.observe`).
 """
@@ -36,11 +38,13 @@ class Restart(msgspec.Struct, frozen=True):
     """``epoch`` is over (``deprecated`` is at or above it): restart the worker.
 
     A sidecar exits with its restart code; a supervisor stops its child and calls
-    :meth:`Barrier.next_round`.
+    :meth:`Barrier.next_round`. If this pod was ``replaced``, workers of a later epoch run already,
+    one of them with the rank of ours, which has to end at once.
     """
 
     epoch: int
     deprecated: int
+    replaced: bool = False
 
 
 class Foreign(msgspec.Struct, frozen=True):
@@ -126,9 +130,9 @@ class Barrier:
             return self._join()
         if self._over:
             return []
-        if self._epoch <= deprecated:
+        if self._epoch < max(synced, deprecated + 1):
             self._over = True
-            return [Restart(self._epoch, deprecated)]
+            return [Restart(self._epoch, deprecated, replaced=self._epoch < synced)]
         if not self._lifted and self._epoch == synced:
             self._lifted = True
             return [Lift(self._epoch)]

@@ -9,6 +9,11 @@ keeps a lower epoch from replacing a higher one is this:
 * Within a run one patch is under way at a time, and epochs only grow.
 * What remains is a patch that the API server delays and carries out after the next run's. Only the
   API server can refuse that one: an admission policy that forbids the annotation to decrease.
+
+The answer to a patch is also how an agent knows that it has a pod at all. A pod that was given up
+with its node is deleted by force while the agent may live on; the group would be complete without
+it, at the very epoch that it holds. So no worker starts before an answer, a few seconds old at
+most, has said that the pod is there and stays.
 """
 
 from __future__ import annotations
@@ -32,6 +37,11 @@ from jobsetpy.errors import (
     RetryableApiError,
     UnauthorizedError,
 )
+
+FRESH_S: Final = 5.0
+"""So long what an answer says of the own pod is believed. The controller deletes none by force
+sooner than ten seconds after it was told to end (``domain.lost_nodes.plan.LEAVING_S``). A restart
+takes less, so it costs no second patch."""
 
 _REFUSED: Final = (ForbiddenError, InvalidError, NotFoundError, UnauthorizedError)
 """Answers that a human has to do something about; asking again soon would only be noise."""
@@ -67,6 +77,9 @@ class EpochReporter:
         self._sleep = sleep
         self._wanted = 0
         self._stored = 0
+        self._asked_at = 0.0
+        self._leaving = False
+        self._lift: Callable[[], None] | None = None
         self._wake = asyncio.Event()
 
     @property
@@ -78,11 +91,28 @@ class EpochReporter:
         """Have ``epoch`` stored; one that is not above an earlier one is ignored."""
         if epoch > self._wanted:
             self._wanted = epoch
+            self._lift = None
             self._wake.set()
 
-    def seen(self, epoch: int) -> None:
-        """Someone else saw ``epoch`` stored: stop trying, should the answer have been lost."""
-        self._stored = max(self._stored, epoch)
+    def once_member(self, lift: Callable[[], None]) -> None:
+        """Call ``lift`` when it is sure that the own pod is there, at its epoch, and stays.
+
+        Mostly that is at once: the controller has just seen the annotation, and its patch was
+        answered. An answer that was lost, or is too old, is asked for again; until there is one,
+        and for a pod that is being deleted for ever, ``lift`` is not called. Neither is it when
+        another epoch is reported meanwhile.
+        """
+        self._lift = lift
+        self._try_lift()
+        if self._lift is not None:
+            self._wake.set()
+
+    def _try_lift(self) -> None:
+        lift, age = self._lift, asyncio.get_running_loop().time() - self._asked_at
+        if lift is None or self._leaving or self._stored < self._wanted or age > FRESH_S:
+            return
+        self._lift = None
+        lift()
 
     async def run(self) -> None:
         """Send patches until cancelled; nothing the API server does ends this."""
@@ -95,21 +125,26 @@ class EpochReporter:
         """Try until the wanted epoch is stored."""
         soon = Backoff(base=0.1, cap=30.0, rand=self._rand)
         late = Backoff(base=2.0, cap=60.0, rand=self._rand)
-        while self._stored < self._wanted:
-            epoch = self._wanted
+        while self._stored < self._wanted or (self._lift is not None and not self._leaving):
+            epoch, asked_at = self._wanted, asyncio.get_running_loop().time()
             try:
-                await self._patch(epoch)
+                pod = await self._patch(epoch)
             except JobSetPyError as error:
                 retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
                 wait = (late if isinstance(error, _REFUSED) else soon).next(retry_after)
                 self._log_failure(epoch, error, wait)
                 await self._sleep(wait)
             else:
-                self.seen(epoch)
+                self._stored = max(self._stored, epoch)
+                self._asked_at = asked_at
                 self._log("epoch patched", epoch=epoch)
+                if pod.metadata.deletion_timestamp is not None and not self._leaving:
+                    self._leaving = True
+                    self._log("the pod is being deleted: no worker starts in it", level="warning")
+                self._try_lift()
 
-    async def _patch(self, epoch: int) -> None:
-        await self._client.merge_patch(
+    async def _patch(self, epoch: int) -> Pod:
+        return await self._client.merge_patch(
             Pod,
             self._namespace,
             self._pod_name,

@@ -11,6 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, assert_never
 
 from jobsetpy.agent.arrival import Arrival
@@ -114,6 +115,10 @@ class Agent:
             self._arrival.forget()
         self._on_open()
 
+    def _lift(self, epoch: int) -> None:
+        self._server.lift()
+        self._log("barrier lifted", epoch=epoch)
+
     def _do(self, action: Action) -> None:
         match action:
             case PatchEpoch(epoch):
@@ -122,11 +127,8 @@ class Agent:
                     self._arrival.note(self._barrier.uid, epoch)
                 self._reporter.report(epoch)
             case Lift(epoch):
-                self._server.lift()
-                # Synced means that the controller saw our annotation.
-                self._reporter.seen(epoch)
-                self._log("barrier lifted", epoch=epoch)
-            case Restart(epoch, deprecated):
+                self._reporter.once_member(partial(self._lift, epoch))
+            case Restart(epoch, deprecated, _):
                 code = self._settings.exit_code
                 self._log("epoch deprecated", epoch=epoch, deprecated=deprecated, exit_code=code)
                 assert self._restart is not None

@@ -30,6 +30,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    deletion_timestamp: str | None = None
 
 
 class FailurePolicy(msgspec.Struct, frozen=True, rename="camel"):

@@ -13,6 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 from jobsetpy.agent.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
@@ -120,7 +121,14 @@ class Supervisor:
             return
         self._group = None
         if self._lifted:
-            self._do(self._worker.lifted(self._lifted))
+            # It may have waited for long: the pod may be gone by now.
+            self._reporter.once_member(self._lifted, partial(self._lift, self._lifted))
+
+    def _lift(self, epoch: int) -> None:
+        self._log("barrier lifted", epoch=epoch)
+        self._lifted = epoch
+        if self._group is None:
+            self._do(self._worker.lifted(epoch))
 
     def _obey(self, action: Action) -> None:
         """Carry out what the barrier says."""
@@ -129,16 +137,13 @@ class Supervisor:
                 self._log("joining", epoch=epoch)
                 self._reporter.report(epoch)
             case Lift(epoch):
-                # Synced means that the controller saw our annotation.
-                self._reporter.seen(epoch)
-                self._log("barrier lifted", epoch=epoch)
-                self._lifted = epoch
-                if self._group is None:
-                    self._do(self._worker.lifted(epoch))
-            case Restart(epoch, deprecated):
+                self._reporter.once_member(partial(self._lift, epoch))
+            case Restart(epoch, deprecated, replaced):
                 self._lifted = 0
+                if replaced:
+                    self._log("the group runs without this pod", level="warning", epoch=epoch)
                 self._log("epoch deprecated", epoch=epoch, deprecated=deprecated)
-                self._do(self._worker.deprecated())
+                self._do(self._worker.deprecated(replaced=replaced))
             case Foreign(uid):
                 self._log(
                     "ignoring another JobSet of this name",

@@ -110,12 +110,20 @@ class Worker:
         self._exited = False
         return [Start(epoch)]
 
-    def deprecated(self) -> list[WorkerAction]:
-        """The epoch is over. A worker that is being cleared away after its failure is so anyway."""
+    def deprecated(self, *, replaced: bool = False) -> list[WorkerAction]:
+        """The epoch is over. A worker that is being cleared away after its failure is so anyway.
+
+        Args:
+            replaced: another worker of the same rank runs by now. Ours gets no time for a
+                checkpoint, which would replace one of the other's.
+        """
         if self.phase is Phase.WAITING:
             return [JoinNext()]
         if self.phase is not Phase.RUNNING:
             return []
+        if replaced:
+            self.phase = Phase.CLEARING
+            return [KillAll()]
         self.phase = Phase.STOPPING
         return [Signal(self._rules.stop_signal), ArmGrace(self._rules.grace_s)]
 

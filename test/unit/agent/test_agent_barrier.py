@@ -40,9 +40,19 @@ THEIRS = "uid-b"
             id="deprecated before it was synced",
         ),
         pytest.param(
-            [(OURS, 0, 0), (OURS, 1, 0), (OURS, 0, 0), (OURS, 2, 0)],
+            [(OURS, 0, 0), (OURS, 1, 0), (OURS, 0, 0), (OURS, 1, 0)],
             [[PatchEpoch(1)], [Lift(1)], [], []],
             id="the barrier never closes again",
+        ),
+        pytest.param(
+            [(OURS, 0, 0), (OURS, 1, 0), (OURS, 2, 0), (OURS, 3, 2)],
+            [[PatchEpoch(1)], [Lift(1)], [Restart(1, 0, replaced=True)], []],
+            id="the group runs at a later epoch without this pod",
+        ),
+        pytest.param(
+            [(OURS, 0, 0), (OURS, 1, 0), (OURS, 2, 1)],
+            [[PatchEpoch(1)], [Lift(1)], [Restart(1, 1, replaced=True)]],
+            id="an agent that was cut off sees the end of the restart only",
         ),
         pytest.param(
             [(OURS, 0, 0), (THEIRS, 1, 0), (THEIRS, 1, 1), (OURS, 1, 0)],
@@ -128,7 +138,7 @@ STATES = st.lists(st.tuples(st.sampled_from([OURS, THEIRS]), EPOCHS, EPOCHS), ma
 
 @given(states=STATES, uid=st.sampled_from(["", OURS]))
 def test_laws_hold_for_every_sequence(states: list[tuple[str, int, int]], uid: str) -> None:
-    """One patch at most; a lift only on our synced epoch; a restart iff it is deprecated."""
+    """One patch at most; a lift only on our synced epoch; a restart iff it is over."""
     barrier = Barrier(uid=uid)
     patched: list[int] = []
     lifted = over = False
@@ -150,15 +160,17 @@ def test_laws_hold_for_every_sequence(states: list[tuple[str, int, int]], uid: s
                     assert [epoch] == patched
                     assert epoch == synced
                     lifted = True
-                case Restart(epoch, by):
+                case Restart(epoch, by, replaced):
                     assert ours
                     assert not over
-                    assert epoch <= deprecated == by
+                    assert replaced is (epoch < synced)
+                    assert replaced or epoch <= deprecated
+                    assert by == deprecated
                     over = True
                 case Foreign(other):
                     assert not ours
                     assert other == state_uid
-        if ours and had_joined and patched[0] <= deprecated:
+        if ours and had_joined and patched[0] <= max(deprecated, synced - 1):
             assert over
         if ours and had_joined and patched[0] == synced:
             assert lifted or over

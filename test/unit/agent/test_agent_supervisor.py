@@ -77,6 +77,10 @@ class Process:
         await eventually(lambda: any(line["event"] == event for line in self.lines), seconds=10)
         return next(line for line in self.lines if line["event"] == event)
 
+    def logs(self, event: str) -> int:
+        """How often that was logged."""
+        return sum(line["event"] == event for line in self.lines)
+
     async def exit_code(self) -> int:
         """Wait for the end."""
         async with patience.timeout(10):
@@ -180,6 +184,21 @@ async def test_a_group_restart(pod: Pod) -> None:
 
     assert pod.server.requests.count("watch", "jobsets") == 1
     assert pod.server.requests.count("patch", "pods") == 2
+
+
+async def test_a_worker_whose_place_another_has_is_killed(pod: Pod) -> None:
+    """Cut off with its node, the pod was replaced: no checkpoint is written over the other one's."""
+    async with pod.run("sh", "-c", SLEEPER) as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        pod.server.delete("pods", "p-0")
+        pod.status(syncedEpoch=2, deprecatedEpoch=1)
+        await agent.logged("the group runs without this pod")
+        await agent.logged("epoch not stored")
+        pod.status(syncedEpoch=3)  # the one that it would have joined
+        pod.status(syncedEpoch=4, deprecatedEpoch=3)
+        await eventually(lambda: agent.logs("epoch not stored") > 1, seconds=10)
+        assert len(agent.out) == 1
 
 
 async def test_a_token_is_renewed_while_the_worker_runs(pod: Pod, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from jobsetpy.domain.coscheduling import gangs as coscheduling_groups
 from jobsetpy.domain.coscheduling.podgroups import pod_group_name
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import OwnAttempts, job_restart_targets
-from jobsetpy.domain.lost_nodes.deadline import deadline_of, tolerations
+from jobsetpy.domain.lost_nodes.deadline import deadline_of, job_fields, tolerations
 from jobsetpy.domain.names import coordinator_endpoint, job_key, job_name, namespaced_job, subdomain
 from jobsetpy.domain.startup_groups import spec as group_scheduling
 
@@ -149,7 +149,11 @@ class Blueprint:
         self._pod_spec = pod_spec
         self._pod_meta = pod_meta
         self._pod_template = pod_template
-        self._spec = {**job_spec, "suspend": jobset.spec.suspend is True}
+        self._spec = {
+            **job_spec,
+            **job_fields(job_spec, lost_node_deadline_s),
+            "suspend": jobset.spec.suspend is True,
+        }
         # A finished Job that is deleted would be missing, be made again and run again.
         self._spec.pop("ttlSecondsAfterFinished", None)
 

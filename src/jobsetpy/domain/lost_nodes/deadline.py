@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from jobsetpy.api import keys
 from jobsetpy.domain.durations import parse_duration
-from jobsetpy.domain.json_tree import Json, number, objects
+from jobsetpy.domain.json_tree import Json, child, number, objects, text
 
 SHORTEST_S: Final = 10.0
 """See ``plan.LEAVING_S``."""
@@ -57,6 +57,28 @@ def deadline_of(annotations: Mapping[str, str], default_s: float = 0.0) -> float
         return read_deadline(value)
     except ValueError:
         return default_s
+
+
+def job_fields(job_spec: Json, deadline_s: float) -> dict[str, Any]:
+    """What a Job's spec gets beside what the user wrote: back-off by index, where that is possible.
+
+    The Job controller waits before it makes new pods: for 10 s after one has failed, doubled with
+    each further one, to ten minutes. Of a Job with several pods on a node, all fail at once when it
+    is lost; eight of them would cost ten minutes. By index, each costs 10 s. The limit is none, as
+    that of the Job, which has to be none as well.
+
+    Args:
+        job_spec: of a template; not changed.
+        deadline_s: of its JobSet; 0 for none.
+    """
+    possible = (
+        text(job_spec, "completionMode") == "Indexed"
+        and text(child(job_spec, "template", "spec"), "restartPolicy") == "Never"
+        and number(job_spec, "backoffLimit") == keys.INT32_MAX
+    )
+    if not deadline_s or not possible or job_spec.get("backoffLimitPerIndex") is not None:
+        return {}
+    return {"backoffLimitPerIndex": keys.INT32_MAX}
 
 
 def tolerations(pod_spec: Json, deadline_s: float) -> list[Any]:

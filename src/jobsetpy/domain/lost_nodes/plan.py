@@ -31,7 +31,8 @@ LEAVING_S: Final = 10.0
 """A pod is being deleted for so long at least before it is given up, however short its grace is.
 
 Its agent may still reach the API server where its kubelet does not. It starts no worker unless it
-has just been told that its pod is there and stays (``agent.membership.FRESH_S``, which is less).
+has just been told that its pod is there and stays (``FRESH_S`` of ``agent.epoch_reporter``, which
+is less).
 """
 
 MAX_NAMED: Final = 10

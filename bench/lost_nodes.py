@@ -1,0 +1,209 @@
+"""A node is lost under a group of real pods on two nodes: seconds until all workers run again.
+
+Real kubelets and Kubernetes' own node monitoring; the node's power is cut (all its processes end at
+once) and it does not come back. The manager runs beside the cluster, as a process of its own. With
+Kubernetes' defaults the group does not run again: after ``--wait`` seconds the node is marked as
+out of service, and it is measured from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import attrs
+import uvloop
+
+from bench.common import say, table
+from hack.cluster import Cluster  # type: ignore[import-not-found]
+from jobsetpy.api import keys
+from jobsetpy.api._wire import wire
+from jobsetpy.api.core import LabelledNode
+from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
+from jobsetpy.client import Client, connect
+from support.install import install_crd
+from support.manager_process import manager_process
+from support.scenario import build_images, pod_log_folders, run_gang, supervised_jobset
+from support.timeline import Timeline
+
+LOST, STAYS = "node-2", "node-1"
+OUT_OF_SERVICE = {
+    "key": "node.kubernetes.io/out-of-service",
+    "value": "nodeshutdown",
+    "effect": "NoExecute",
+}
+
+
+@resource("", "v1", "Pod", "pods")
+@wire
+class GoingPod:
+    """A pod, and whether it is being deleted."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+
+
+@attrs.frozen
+class Mode:
+    """How a group's pods are given up.
+
+    Args:
+        deadline: the JobSet's annotation, "" for none.
+        grace_s: of its pods.
+        arguments: of the controller manager.
+    """
+
+    deadline: str
+    grace_s: int = 30
+    arguments: tuple[str, ...] = ()
+
+
+MODES = {
+    "defaults": Mode(""),
+    "30s": Mode("30s"),
+    "10s": Mode("10s", 10),
+    "10s-monitor-40s": Mode("10s", 10, ("--node-monitor-grace-period=40s",)),
+}
+
+
+async def until(what: Callable[[], Any], limit_s: float) -> float:
+    """When something is true of what is read, on the wall clock; 0 if it never is."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if await what():
+            return time.time()
+        await asyncio.sleep(0.1)
+    return 0.0
+
+
+async def lose_node(
+    client: Client, cluster: Cluster, timeline: Timeline, pods: int, wait_s: float
+) -> dict[str, float]:
+    """Cut a node's power; when what happened, in seconds since."""
+    nodes = await placed(client)
+    say(f"pods by node: {nodes}; cutting the power of {LOST}")
+    before = {story.uid for story in timeline.pods.values()}
+    logs = [folder for folder in timeline.pod_logs if STAYS in str(folder)]
+    timeline.pod_logs = tuple(logs)
+    await asyncio.to_thread(cluster.stop_node, LOST)
+    began = time.time()
+    at: dict[str, float] = {}
+
+    async def unreachable() -> bool:
+        page = await client.list_page(LabelledNode, field_selector=f"metadata.name={LOST}")
+        return page.items[0].unreachable_since is not None
+
+    async def deleted() -> bool:
+        page = await client.list_page(GoingPod, "default")
+        return any(pod.metadata.deletion_timestamp is not None for pod in page.items)
+
+    async def replaced() -> bool:
+        new = [story for story in timeline.pods.values() if story.uid not in before]
+        return len(new) == nodes[LOST]
+
+    def started() -> int:
+        lines = [
+            timeline.line_times(story, "worker started", began) for story in timeline.pods.values()
+        ]
+        return sum(bool(times) for times in lines)
+
+    async def running() -> bool:
+        return 2 in timeline.synced and started() == pods
+
+    at["node unreachable"] = await until(unreachable, 120) - began
+    say(f"unreachable after {at['node unreachable']:.1f} s")
+    at["pods being deleted"] = await until(deleted, 400) - began
+    say(f"pods deleted after {at['pods being deleted']:.1f} s")
+    done = await until(replaced, wait_s)
+    if not done:
+        at["still waiting"] = time.time() - began
+        say(f"nothing came back within {wait_s:.0f} s: the taint out-of-service")
+        node = await client.list_page(TaintedNode, field_selector=f"metadata.name={LOST}")
+        taints = [*node.items[0].spec["taints"], OUT_OF_SERVICE]
+        await client.merge_patch(LabelledNode, "", LOST, {"spec": {"taints": taints}})
+        done = await until(replaced, 120)
+    if not done:
+        raise SystemExit("the pods were not replaced")
+    at["pods replaced"] = done - began
+    at["all run again"] = await until(running, 60) - began
+    say(f"all run again after {at['all run again']:.1f} s")
+    return at
+
+
+@resource("", "v1", "Node", "nodes", namespaced=False)
+@wire
+class TaintedNode:
+    """A node with its whole spec."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = attrs.field(factory=dict)
+
+
+async def placed(client: Client) -> dict[str, int]:
+    """How many pods each node has."""
+    from jobsetpy.api.core import Pod
+
+    counts: dict[str, int] = {}
+    for pod in (await client.list_page(Pod, "default")).items:
+        counts[pod.spec.node_name] = counts.get(pod.spec.node_name, 0) + 1
+    return counts
+
+
+async def run(cluster: Cluster, mode: Mode, pods: int, wait_s: float) -> dict[str, float]:
+    """One loss."""
+    client = await connect(kubeconfig=str(cluster.kubeconfig))
+    try:
+        await install_crd(client)
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "manager.log"
+            async with manager_process(cluster.kubeconfig, log):
+                gang = supervised_jobset("gang", pods)
+                template = gang["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+                template["spec"]["terminationGracePeriodSeconds"] = mode.grace_s
+                spread = {"topologyKey": "kubernetes.io/hostname", "maxSkew": 1}
+                template["spec"]["topologySpreadConstraints"] = [
+                    {**spread, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+                ]
+                if mode.deadline:
+                    notes = {keys.LOST_NODE_DEADLINE_ANNOTATION: mode.deadline}
+                    gang["metadata"]["annotations"] = notes
+                with contextlib.suppress(TimeoutError):  # the end waits for the lost node's pods
+                    async with run_gang(client, gang, pods, pod_log_folders(cluster)) as timeline:
+                        await asyncio.sleep(15)  # the kubelets' heartbeats are at any phase
+                        found = await lose_node(client, cluster, timeline, pods, wait_s)
+                return found
+    finally:
+        await client.aclose()
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pods", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--wait", type=float, default=400.0, help="for pods to be replaced")
+    parser.add_argument("--modes", default=",".join(MODES), help="default %(default)s")
+    options = parser.parse_args()
+    rows = []
+    images = build_images()[1:]  # the agent's
+    for name in options.modes.split(","):
+        mode = MODES[name]
+        for number in range(options.rounds):
+            say(f"{name}, round {number + 1}: starting a cluster with two nodes")
+            with Cluster(
+                nodes=2, images=images, controller_manager_args=mode.arguments, timeout_s=300
+            ) as cluster:
+                found = uvloop.run(run(cluster, mode, options.pods, options.wait))
+            rows += [(f"{name}: {what}", f"{seconds:.1f} s", "") for what, seconds in found.items()]
+    table(f"A node is lost under {options.pods} pods on two nodes", rows)
+
+
+if __name__ == "__main__":
+    main()
