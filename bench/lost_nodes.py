@@ -103,6 +103,9 @@ async def lose_node(
         page = await client.list_page(GoingPod, "default")
         return any(pod.metadata.deletion_timestamp is not None for pod in page.items)
 
+    async def given_up() -> bool:
+        return any(story.phase == "Failed" for story in timeline.pods.values())
+
     async def replaced() -> bool:
         new = [story for story in timeline.pods.values() if story.uid not in before]
         return len(new) == nodes[LOST]
@@ -120,7 +123,10 @@ async def lose_node(
     say(f"unreachable after {at['node unreachable']:.1f} s")
     at["pods being deleted"] = await until(deleted, 400) - began
     say(f"pods deleted after {at['pods being deleted']:.1f} s")
-    done = await until(replaced, wait_s)
+    done = await until(given_up, wait_s)
+    if done:
+        at["pods given up"] = done - began
+        done = await until(replaced, wait_s)
     if not done:
         at["still waiting"] = time.time() - began
         say(f"nothing came back within {wait_s:.0f} s: the taint out-of-service")

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from hack.images.basic import pause_image, shell_image
 
-from . import _bringup, _cgroups, _config, _dns, _nodes, _state
+from . import _bringup, _cgroups, _config, _dns, _node_config, _nodes, _state
 from ._binaries import Binaries
 from ._components import Components
 from ._control import Api, ask
@@ -389,6 +389,19 @@ class Cluster(Components):
         # The first process goes last: the kernel waits for all others of its namespace.
         if first and not wait_until(lambda: not first.alive(), 10.0):
             raise ClusterError(f"{node} cannot be ended")
+
+    def unplug_node(self, node: str) -> None:
+        """Pull a node's network cable: its processes run on, and nobody hears of them."""
+        self._set_wire(node, "down")
+
+    def plug_in_node(self, node: str) -> None:
+        """Undo `unplug_node`."""
+        self._set_wire(node, "up")
+
+    def _set_wire(self, node: str, state: str) -> None:
+        wire = _node_config.node_wire(int(node.removeprefix("node-")))["wire"]
+        command = [*self.exec_prefix, "ip", "link", "set", wire, state]
+        subprocess.run(command, check=True, timeout=20)
 
     def start_node(self, node: str, *, timeout_s: float = 60.0) -> None:
         """Start a stopped node again, with its disk as it was, up to a running kubelet."""

@@ -2,31 +2,24 @@
 
 import functools
 import signal
-from typing import ClassVar
 
 import pytest
 
 from jobsetpy.api import keys
-from jobsetpy.api._wire import wire
 from jobsetpy.api.core import Pod
-from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
-from support.scenario import gang_jobset, kill_worker, pod_log_folders, restart_once, run_gang
+from support.scenario import (
+    ToldEvent,
+    gang_jobset,
+    kill_worker,
+    pod_log_folders,
+    restart_once,
+    run_gang,
+)
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
 SCRIPT = "echo worker started; trap 'exit 143' TERM; trap 'exit 7' HUP; sleep 1000000 & wait $!"
 ROUNDS = 2
-
-
-@resource("events.k8s.io", "v1", "Event", "events")
-@wire
-class ToldEvent:
-    """What people are told."""
-
-    RESOURCE: ClassVar[ResourceInfo]
-    metadata: ObjectMeta = ObjectMeta()
-    reason: str = ""
-    note: str = ""
 
 
 async def test_the_group_restarts_beside_the_failed_pod(node_cluster, node_client):

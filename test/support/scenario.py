@@ -15,7 +15,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import msgspec
@@ -25,8 +25,10 @@ from hack.cluster import Cluster
 from hack.cluster._requirements import BUILD_PACKAGES, require_programs
 from hack.images.project import build
 from jobsetpy.api import keys
+from jobsetpy.api._wire import wire
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.errors import NotFoundError
 from support import patience
@@ -42,6 +44,17 @@ WORKER_SCRIPT = "echo worker started; trap 'exit 143' TERM; sleep 1000000 & wait
 """A worker that ends at once when told to. A shell sees to signals only between commands, and a
 program that it is just starting loses them; so it starts one, once, and can be called away from it.
 Otherwise a worker would now and then take a second longer to stop."""
+
+
+@resource("events.k8s.io", "v1", "Event", "events")
+@wire
+class ToldEvent:
+    """What people are told."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    reason: str = ""
+    note: str = ""
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain.children.jobs import blueprints
 from jobsetpy.domain.children.suspension import resume_patch, resumptions
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.lost_nodes.deadline import deadline_of, tolerations
+from jobsetpy.domain.lost_nodes.deadline import deadline_of, job_fields, tolerations
 from jobsetpy.domain.lost_nodes.plan import LeavingPod, ObservedNode, plan_lost_node
 from jobsetpy.domain.plan import Moment
 from jobsetpy.domain.validation.create import validate_create
@@ -140,6 +140,30 @@ OWN = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerat
 def test_tolerations(spec, deadline_s, expected):
     """The grace period ends with the deadline, and what the user wrote stays as it is."""
     assert tolerations(spec, deadline_s) == expected
+
+
+UNLIMITED = {
+    "completionMode": "Indexed",
+    "backoffLimit": keys.INT32_MAX,
+    "template": {"spec": {"restartPolicy": "Never"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "deadline_s", "expected"),
+    [
+        ({}, 30, {"backoffLimitPerIndex": keys.INT32_MAX}),
+        ({}, 0, {}),
+        ({"backoffLimitPerIndex": 3}, 30, {}),
+        ({"backoffLimit": 6}, 30, {}),
+        ({"completions": 100_001}, 30, {}),
+        ({"completionMode": "NonIndexed"}, 30, {}),
+        ({"template": {"spec": {"restartPolicy": "OnFailure"}}}, 30, {}),
+    ],
+)
+def test_back_off_by_index(change, deadline_s, expected):
+    """Else the Job controller would wait the longer the more pods a node had; no limit is added."""
+    assert job_fields({**UNLIMITED, **change}, deadline_s) == expected
 
 
 def test_tolerations_reach_the_jobs():

@@ -21,6 +21,9 @@ LONGEST_S: Final = 86400.0
 DEFAULT_GRACE_S: Final = 30
 """Kubernetes' ``terminationGracePeriodSeconds`` of a pod that names none."""
 
+MOST_INDEXES: Final = 100_000
+"""Of larger Jobs, the API server wants a limit of failed indexes together with one for each."""
+
 _EVICTS: Final = "NoExecute"
 
 
@@ -75,6 +78,7 @@ def job_fields(job_spec: Json, deadline_s: float) -> dict[str, Any]:
         text(job_spec, "completionMode") == "Indexed"
         and text(child(job_spec, "template", "spec"), "restartPolicy") == "Never"
         and number(job_spec, "backoffLimit") == keys.INT32_MAX
+        and (number(job_spec, "completions") or 0) <= MOST_INDEXES
     )
     if not deadline_s or not possible or job_spec.get("backoffLimitPerIndex") is not None:
         return {}
