@@ -155,7 +155,7 @@ async def test_a_partition_that_heals_leaves_one_worker_of_each_rank(two_nodes, 
 
         two_nodes.signal_component(f"{LOST}/kubelet", signal.SIGSTOP)
         await asyncio.to_thread(two_nodes.plug_in_node, LOST)
-        await eventually(lambda: workers("supervised") == ONE_EACH, seconds=45)
+        await eventually(lambda: workers("supervised") == ONE_EACH, seconds=60)
         assert workers("sidecar").total() == PODS + 2
         # The agents that are left over hold the next epoch; it must not let their workers start.
         victim = await client.get(Pod, "default", min(supervised.pods))

@@ -138,6 +138,13 @@ class Barrier:
             return [Lift(self._epoch)]
         return []
 
+    def expel(self) -> list[Action]:
+        """The pod is known to be gone, whatever the JobSet's state: the run is over."""
+        if not self._epoch or self._over:
+            return []
+        self._over = True
+        return [Restart(self._epoch, self._deprecated, replaced=True)]
+
     def next_round(self) -> list[Action]:
         """Close the barrier and join the next epoch, for an agent that outlives its worker.
 

@@ -79,6 +79,7 @@ class EpochReporter:
         self._stored = 0
         self._asked_at = 0.0
         self._leaving = False
+        self._deadline = ""
         self._lift: Callable[[], None] | None = None
         self._wake = asyncio.Event()
 
@@ -86,6 +87,11 @@ class EpochReporter:
     def stored(self) -> int:
         """The highest epoch known to be in the annotation; 0 for none of this run's."""
         return self._stored
+
+    @property
+    def may_be_given_up(self) -> bool:
+        """Whether the own pod is given up when its node is unreachable for a while."""
+        return bool(self._deadline)
 
     def report(self, epoch: int) -> None:
         """Have ``epoch`` stored; one that is not above an earlier one is ignored."""
@@ -137,6 +143,7 @@ class EpochReporter:
             else:
                 self._stored = max(self._stored, epoch)
                 self._asked_at = asked_at
+                self._deadline = pod.metadata.annotations.deadline
                 self._log("epoch patched", epoch=epoch)
                 if pod.metadata.deletion_timestamp is not None and not self._leaving:
                     self._leaving = True

@@ -5,6 +5,7 @@ Nobody else reads the watch: a state is acted upon completely before the next on
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
@@ -13,7 +14,7 @@ from jobsetpy.agent.log import Log
 from jobsetpy.agent.model import JobSet
 from jobsetpy.agent.settings import Settings
 from jobsetpy.client import Client, SlimTransport
-from jobsetpy.errors import ForbiddenError
+from jobsetpy.errors import ForbiddenError, UnauthorizedError
 from jobsetpy.informers._events import (
     Applied,
     Bookmark,
@@ -32,6 +33,10 @@ IDLE_TIMEOUT_S: Final = 120.0
 """Longest silence of the watch. Above it, the API server's own bookmarks (one a minute) are the
 sign of life, so that thousands of waiting agents cost no requests; a peer that vanished is noticed
 sooner, by TCP keep-alive."""
+
+REFUSED_S: Final = 15.0
+"""So long the API server says of a token that it is not valid until its pod is taken for gone. An
+API server that has just started may say so for a moment."""
 
 
 def connect(settings: Settings) -> Client:
@@ -55,6 +60,8 @@ class Follower:
         barrier: is shown each state of the JobSet.
         log: what goes wrong.
         act: carries out the barrier's actions; synchronous.
+        may_be_given_up: whether the pod may be deleted while the agent lives on. Its token, which
+            is bound to it, is then refused, and nothing else can be known of the JobSet.
     """
 
     def __init__(
@@ -65,7 +72,9 @@ class Follower:
         barrier: Barrier,
         log: Log,
         act: Callable[[Action], None],
+        may_be_given_up: Callable[[], bool],
     ) -> None:
+        self._may_be_given_up = may_be_given_up
         self._barrier = barrier
         self._log = log
         self._act = act
@@ -80,7 +89,7 @@ class Follower:
                 page_limit=0,
                 streaming=True,
                 idle_timeout_s=IDLE_TIMEOUT_S,
-                observer=_WatchLog(log, settings),
+                observer=_WatchLog(log, settings, self._refused),
             ),
         )
         self._listed: JobSet | None = None
@@ -117,6 +126,16 @@ class Follower:
                 case _:
                     assert_never(event)
 
+    def _refused(self) -> None:
+        """The token has been refused for a while."""
+        if not self._may_be_given_up():
+            return
+        actions = self._barrier.expel()
+        if actions:
+            self._log("the token is refused: the pod was given up", level="error")
+        for action in actions:
+            self._act(action)
+
     def _see(self, jobset: JobSet | None) -> None:
         """One complete state of the JobSet; ``None`` when there is none."""
         if jobset is None:
@@ -140,14 +159,35 @@ class Follower:
 
 
 class _WatchLog(NullObserver):
-    """Says what goes wrong with the watch, and which permission is missing."""
+    """Says what goes wrong with the watch, and which permission is missing.
 
-    def __init__(self, log: Log, settings: Settings) -> None:
+    Args:
+        log: takes the lines.
+        settings: who we are.
+        refused: called when the token has been refused for ``REFUSED_S``, and at each refusal that
+            follows.
+    """
+
+    def __init__(self, log: Log, settings: Settings, refused: Callable[[], None]) -> None:
         self._log = log
         self._settings = settings
+        self._refused = refused
+        self._refused_since: float | None = None
+
+    def on_watch_open(self, kind: str, resource_version: str) -> None:  # noqa: ARG002 - a protocol's
+        """The token is good."""
+        self._refused_since = None
 
     def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
         """A list or watch request failed."""
+        if not isinstance(error, UnauthorizedError):
+            self._refused_since = None
+        else:
+            now = asyncio.get_running_loop().time()
+            if self._refused_since is None:
+                self._refused_since = now
+            elif now - self._refused_since >= REFUSED_S:
+                self._refused()
         fields: dict[str, object] = {"error": str(error), "retry_s": round(retry_in_s, 3)}
         if isinstance(error, ForbiddenError):
             fields["hint"] = (

@@ -65,7 +65,14 @@ class Agent:
         self._reporter = EpochReporter(
             client, namespace=settings.namespace, pod_name=settings.pod_name, log=log
         )
-        self._follower = Follower(settings, client, barrier=self._barrier, log=log, act=self._do)
+        self._follower = Follower(
+            settings,
+            client,
+            barrier=self._barrier,
+            log=log,
+            act=self._do,
+            may_be_given_up=lambda: self._reporter.may_be_given_up,
+        )
         self._restart: asyncio.Future[int] | None = None
 
     async def run(self) -> int:

@@ -30,7 +30,6 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    deletion_timestamp: str | None = None
 
 
 class FailurePolicy(msgspec.Struct, frozen=True, rename="camel"):
@@ -68,9 +67,29 @@ class JobSet(msgspec.Struct, frozen=True):
         return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
 
 
+class PodAnnotations(
+    msgspec.Struct, frozen=True, rename={"deadline": keys.LOST_NODE_DEADLINE_ANNOTATION}
+):
+    """``metadata.annotations`` of a pod.
+
+    Args:
+        deadline: the pod is given up when its node is unreachable for longer; "" if never.
+    """
+
+    deadline: str = ""
+
+
+class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    """``metadata`` of a pod."""
+
+    name: str = ""
+    deletion_timestamp: str | None = None
+    annotations: PodAnnotations = PodAnnotations()
+
+
 class Pod(msgspec.Struct, frozen=True):
     """What the agent reads of the answer to its patch."""
 
     RESOURCE: ClassVar[Resource] = Resource("", "v1", "Pod", "pods")
 
-    metadata: Metadata
+    metadata: PodMetadata

@@ -85,7 +85,14 @@ class Supervisor:
         self._reporter = EpochReporter(
             client, namespace=settings.namespace, pod_name=settings.pod_name, log=log
         )
-        self._follower = Follower(settings, client, barrier=self._barrier, log=log, act=self._obey)
+        self._follower = Follower(
+            settings,
+            client,
+            barrier=self._barrier,
+            log=log,
+            act=self._obey,
+            may_be_given_up=lambda: self._reporter.may_be_given_up,
+        )
         self._worker = Worker(rules)
         self._processes = Processes(
             command,

@@ -43,7 +43,8 @@ IN_PLACE_END_CODES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-end-
 IN_PLACE_BARRIER_PORT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-barrier-port"
 """Settings of an agent that admission adds; on the JobSet or on a pod template."""
 LOST_NODE_DEADLINE_ANNOTATION: Final = "jobset.sigs.k8s.io/lost-node-deadline"
-"""On a JobSet, a duration: its pods on a node that is unreachable for longer are given up."""
+"""On a JobSet, a duration: its pods on a node that is unreachable for longer are given up. Its pods
+carry the one that holds, for their agents."""
 RESTART_BACKOFF_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-backoff"
 RESTART_BACKOFF_MAX_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-backoff-max"
 RESTART_BACKOFF_RESET_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-backoff-reset-after"

@@ -12,7 +12,7 @@ import pytest
 
 from jobsetpy.agent.epoch_reporter import EpochReporter
 from jobsetpy.agent.main import Agent
-from jobsetpy.agent.model import Metadata, Pod
+from jobsetpy.agent.model import Pod, PodAnnotations, PodMetadata
 from jobsetpy.agent.settings import Settings
 from jobsetpy.aio import supervise
 from jobsetpy.client import Page, WatchFrame
@@ -24,6 +24,7 @@ from jobsetpy.errors import (
     NotFoundError,
     RetryableApiError,
     StreamBrokenError,
+    UnauthorizedError,
 )
 
 EPOCH = "jobset.sigs.k8s.io/epoch"
@@ -80,7 +81,7 @@ class ScriptedClient:
     def __init__(self) -> None:
         self.patches: list[tuple[float, dict[str, Any]]] = []
         self.patch_results: list[Exception | None] = []
-        self.pod = Metadata(name="p-0")
+        self.pod = PodMetadata(name="p-0")
         self.watches: list[dict[str, Any]] = []
         self.watch_results: list[Exception | None] = []
         self.stream = Stream()
@@ -198,6 +199,32 @@ async def test_a_whole_life(rig: Rig) -> None:
     assert rig.client.epochs == ["3"]
     expected = ["started", "joining", "epoch patched", "barrier lifted", "epoch deprecated"]
     assert rig.log.events == expected
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("deadline", "refusals", "ends"),
+    [("30s", 100, True), ("30s", 2, False), ("", 100, False)],
+    ids=["given-up", "for-a-moment", "never-given-up"],
+)
+async def test_a_token_that_is_refused(rig: Rig, deadline: str, refusals: int, ends: bool) -> None:
+    """It is bound to its pod: where pods are given up, a token that stays refused tells that."""
+    rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline=deadline))
+    with suppress(asyncio.CancelledError):
+        async with rig.running():
+            await rig.sees(frame("ADDED", jobset(5, 2, 2)), list_end(6))
+            await rig.sees(frame("MODIFIED", jobset(7, 3, 2)))
+            rig.client.watch_results = [UnauthorizedError(401, "Unauthorized", "no")] * refusals
+            rig.client.stream.fail(StreamBrokenError("cut"))
+            began = asyncio.get_running_loop().time()
+            assert rig.task is not None
+            await asyncio.wait([rig.task], timeout=600)
+            assert rig.task.done() is ends
+            if ends:
+                assert rig.task.result() == 77
+                assert 15 <= asyncio.get_running_loop().time() - began <= 60
+            else:
+                rig.task.cancel()
 
 
 @pytest.mark.looptime
@@ -407,7 +434,7 @@ async def test_no_worker_starts_in_a_pod_that_is_no_more(rig: Rig, gone: bool) -
     if gone:
         rig.client.patch_results = [NotFoundError(404, "NotFound", "no such pod")] * 100
     else:
-        rig.client.pod = Metadata(name="p-0", deletion_timestamp="2026-01-01T00:00:00Z")
+        rig.client.pod = PodMetadata(name="p-0", deletion_timestamp="2026-01-01T00:00:00Z")
     async with rig.running():
         await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
         await rig.sees(frame("MODIFIED", jobset(7, 1, 0)))

@@ -43,6 +43,7 @@ GENERATED_KEYS: Final = frozenset(
         keys.EXCLUSIVE_TOPOLOGY_ANNOTATION,
         keys.NODE_SELECTOR_ANNOTATION,
         keys.COSCHEDULING_BACKEND_ANNOTATION,
+        keys.LOST_NODE_DEADLINE_ANNOTATION,
         *group_scheduling.ANNOTATIONS,
     }
 )
@@ -129,6 +130,12 @@ class Blueprint:
             told = backends.job_annotations(marks)
             self._job_annotations |= told
             self._pod_annotations |= coscheduling_groups.pod_annotations(jobset) | told
+
+        if lost_node_deadline_s:
+            told_s = f"{lost_node_deadline_s:g}s"
+            self._pod_annotations[keys.LOST_NODE_DEADLINE_ANNOTATION] = told_s
+        else:
+            self._pod_annotations.pop(keys.LOST_NODE_DEADLINE_ANNOTATION, None)
 
         pod_spec = dict(_part(pod_template, "spec"))
         if dns_hostnames(jobset):
