@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Final
 
 from jobsetpy.agent.log import Log
@@ -77,7 +78,7 @@ class EpochReporter:
         self._sleep = sleep
         self._wanted = 0
         self._stored = 0
-        self._asked_at = 0.0
+        self._asked_at = -inf
         self._leaving = False
         self._deadline = ""
         self._lift: Callable[[], None] | None = None
@@ -100,14 +101,15 @@ class EpochReporter:
             self._lift = None
             self._wake.set()
 
-    def once_member(self, lift: Callable[[], None]) -> None:
-        """Call ``lift`` when it is sure that the own pod is there, at its epoch, and stays.
+    def once_member(self, epoch: int, lift: Callable[[], None]) -> None:
+        """Call ``lift`` when it is sure that the own pod is there, at ``epoch``, and stays.
 
         Mostly that is at once: the controller has just seen the annotation, and its patch was
         answered. An answer that was lost, or is too old, is asked for again; until there is one,
         and for a pod that is being deleted for ever, ``lift`` is not called. Neither is it when
         another epoch is reported meanwhile.
         """
+        self.report(epoch)  # an earlier run of the pod may have reported it
         self._lift = lift
         self._try_lift()
         if self._lift is not None:

@@ -134,7 +134,7 @@ class Agent:
                     self._arrival.note(self._barrier.uid, epoch)
                 self._reporter.report(epoch)
             case Lift(epoch):
-                self._reporter.once_member(partial(self._lift, epoch))
+                self._reporter.once_member(epoch, partial(self._lift, epoch))
             case Restart(epoch, deprecated, _):
                 code = self._settings.exit_code
                 self._log("epoch deprecated", epoch=epoch, deprecated=deprecated, exit_code=code)

@@ -144,7 +144,7 @@ class Supervisor:
                 self._log("joining", epoch=epoch)
                 self._reporter.report(epoch)
             case Lift(epoch):
-                self._reporter.once_member(partial(self._lift, epoch))
+                self._reporter.once_member(epoch, partial(self._lift, epoch))
             case Restart(epoch, deprecated, replaced):
                 self._lifted = 0
                 if replaced:
