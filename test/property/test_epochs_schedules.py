@@ -15,7 +15,13 @@ from jobsetpy.domain.conditions import finished
 from support.epoch_world import World
 
 SCHEDULES = int(os.environ.get("JOBSETPY_SCHEDULES", "1200"))
-SHAPES = [("sidecar", 2, 2), ("sidecar", 1, 3), ("supervisor", 2, 2), ("supervisor", 1, 3)]
+SHAPES = [
+    ("sidecar", 2, 2),
+    ("sidecar", 1, 3),
+    ("supervisor", 2, 2),
+    ("supervisor", 1, 3),
+    ("attempts", 2, 2),
+]
 
 
 def play(world, seed, steps, share, faults=World.faults):

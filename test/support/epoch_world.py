@@ -71,6 +71,7 @@ class Pod:
         self.runs = 0
         self.failed = False
         self.worker = Worker(Rules())
+        self.reports_attempts = False
 
     @property
     def alive(self) -> bool:
@@ -90,7 +91,7 @@ class Pod:
         """As a manager decodes it."""
         key = (
             *(self.name, self.job, self.job_uid, self.index),
-            *(self.epoch, self.phase, self.reported, self.deleting),
+            *(self.epoch, self.phase, self.reported, self.deleting, self.reports_attempts),
         )
         pod = _PODS.get(key)
         if pod is None:
@@ -101,7 +102,9 @@ class Pod:
         states = {"r": {"running": {}}, "f": {"terminated": {"exitCode": 1}}, "n": {}}
         worker, restarts, failed, strange = self.reported
         annotations = {keys.COMPLETION_INDEX_ANNOTATION: str(self.index)}
-        if self.epoch:
+        if self.epoch and self.reports_attempts:
+            annotations[keys.ATTEMPT_ANNOTATION] = str(self.epoch - 1)
+        elif self.epoch:
             annotations[keys.EPOCH_ANNOTATION] = str(self.epoch)
         owner = {
             "apiVersion": "batch/v1", "kind": "Job", "name": self.job, "uid": self.job_uid,
@@ -137,7 +140,8 @@ class World:
     """See the module.
 
     Args:
-        mode: "sidecar" or "supervisor".
+        mode: "sidecar", "supervisor", or "attempts": sidecars of the Go project, which report
+            attempts, go by the status's attempts, and remember nothing of a run before.
         jobs: how many Jobs.
         pods: how many pods in each.
         max_restarts: of the JobSet.
@@ -146,7 +150,8 @@ class World:
     def __init__(
         self, mode: str, *, jobs: int = 2, pods: int = 2, max_restarts: int = 1000
     ) -> None:
-        self.sidecar = mode == "sidecar"
+        self.sidecar = mode != "supervisor"
+        self.attempts = mode == "attempts"
         self.number = 1
         container = {"name": "worker", "image": "w", "restartPolicyRules": RULES}
         agent = {"name": "agent", "restartPolicy": "Always", "restartPolicyRules": RULES}
@@ -188,6 +193,12 @@ class World:
         self.jobset = decoded(JobSet, self.object)
         status = self.jobset.status
         now = (status.synced_epoch, status.deprecated_epoch)
+        if self.attempts:
+            told = (
+                status.current_in_place_restart_attempt,
+                status.previous_in_place_restart_attempt,
+            )
+            assert told == tuple(epoch - 1 if epoch else None for epoch in now), f"{told}, {now}"
         if self.history:
             before = self.history[-1]
             assert now[0] >= before[0], f"status goes back from {before} to {now}"
@@ -428,12 +439,14 @@ class World:
     def _make(self, job: Mapping[str, Any], index: int) -> None:
         self.made += 1
         pod = Pod(f"{job['metadata']['name']}-{index}-{self.made}", job, index)
+        pod.reports_attempts = self.attempts
         self.pods[pod.name] = pod
         self.store_pod(pod)
 
     def _agent_starts(self, pod: Pod) -> None:
         pod.restarts, pod.starts, pod.cause = pod.starts, pod.starts + 1, pod.code
-        pod.barrier = Barrier(uid="js-uid", arrived=("js-uid" if pod.note else "", pod.note))
+        note = 0 if self.attempts else pod.note
+        pod.barrier = Barrier(uid="js-uid", arrived=("js-uid" if note else "", note))
         pod.seen = len(self.history)
         self._obey(pod, pod.barrier.observe("js-uid", *self.history[-1]))
         # Nobody has probed this run yet: where the barrier is open already, the note is taken back.
