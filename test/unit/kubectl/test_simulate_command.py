@@ -1,0 +1,147 @@
+"""``kubectl jobset simulate``: what would be decided when, by the controllers' own rules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobsetpy.kubectl import main as plugin
+from jobsetpy.testing.jobsets import jobset_json, replicated_job
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+def simulate(capsys, file, *flags):
+    """What came of it."""
+    code = plugin.main(["simulate", str(file), *flags, "-o", "json"])
+    captured = capsys.readouterr()
+    assert 0 == code, captured.err
+    return json.loads(captured.out)
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    """Writes a manifest of two Jobs with two pods each."""
+
+    def write(rules=(), job_spec=None, *, max_restarts=2, container=None, **policy):
+        pod = {"containers": [{"name": "worker", "image": "w:1", **(container or {})}]}
+        item = replicated_job("w", 2, parallelism=2, job_spec=job_spec, pod_spec=pod)
+        policy = {"maxRestarts": max_restarts, "rules": list(rules), **policy}
+        data = jobset_json(item, name="js", failurePolicy=policy)
+        data.update(apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet")
+        path = tmp_path / "js.yaml"
+        path.write_text(yaml.safe_dump(data))
+        return path
+
+    return write
+
+
+def told(found, text):
+    """When something was told first, in seconds."""
+    return next(each["seconds"] for each in found["log"] if text in each["text"])
+
+
+class TestJobs:
+    def test_a_failure_recreates_all_jobs(self, manifest, capsys):
+        """After as many failed pods as the back-off limit allows, and as many restarts."""
+        file = manifest(job_spec={"backoffLimit": 1})
+        once = simulate(capsys, file, "--fail", "w-0-1@30s")
+        twice = simulate(capsys, file, "--fail", "w-0-1@30s", "--fail", "w-0-0@40s:exit=3")
+
+        assert ([], "Running") == (once["restarts"], once["state"])
+        (restart,) = twice["restarts"]
+        assert ("Recreate", "js-w-0", "Completed") == (
+            restart["kind"],
+            restart["cause"]["job"],
+            restart["outcome"],
+        )
+        assert 1 == twice["spent"]
+
+    def test_pod_failure_policies(self, manifest, capsys):
+        """An exit code that fails the Job at once meets the JobSet's rule for that."""
+        codes = {"operator": "In", "values": [42]}
+        file = manifest(
+            [{"name": "bug", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
+            {"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]}},
+        )
+        found = simulate(capsys, file, "--fail", "w-1-0@1m:exit=42")
+
+        assert "Failed" == found["state"]
+        assert 60.0 == told(found, "FailJobSet")
+
+    def test_the_budget(self, manifest, capsys):
+        """One failure more than restarts ends the JobSet, at that moment."""
+        flags = [
+            each for at in (100, 1000, 2000) for each in ("--fail-job", f"w-0@{at}s:reason=Evicted")
+        ]
+        found = simulate(capsys, manifest(), *flags)
+
+        assert ("Failed", 2) == (found["state"], found["spent"])
+        assert 2000.0 == told(found, "ReachedMaxRestarts")
+
+    def test_a_pod_that_does_not_run(self, manifest, capsys):
+        """It is said, and nothing happens."""
+        found = simulate(capsys, manifest(), "--fail", "w-7-7@30s", "--lose-node", "x@31s")
+
+        assert ([], "Running") == (found["restarts"], found["state"])
+        assert told(found, "js-w-7-7 does not run")
+        assert told(found, "no pod js-x")
+
+
+class TestInPlace:
+    def test_supervisor(self, capsys):
+        """All follow within a fifth of a second; one that comes at once after that is delayed."""
+        file = EXAMPLES / "in-place-restart" / "injected-supervisor.yaml"
+        flags = ("--fail", "workers-0-3@90s:exit=137", "--fail", "workers-0-1@91s")
+        found = simulate(capsys, file, *flags, "--lose-node", "workers-0-2@10m")
+
+        kinds = [(each["number"], each["cause"]["reason"]) for each in found["restarts"]]
+        assert [(2, "PodRestarted"), (3, "PodRestarted"), (4, "PodDeleted")] == kinds
+        assert pytest.approx(90.2) == told(found, "at epoch 2")
+        assert told(found, "waits 1 s") == 91.0
+        assert 3 == found["spent"]
+
+    def test_sidecar(self, capsys):
+        """The exit code is seen, and the pods restart by their kubelets."""
+        file = EXAMPLES / "in-place-restart" / "sidecar.yaml"
+        found = simulate(capsys, file, "--fail", "workers-0-3@90s:exit=137", "--start", "2")
+        (restart,) = found["restarts"]
+
+        assert 137 == restart["cause"]["exitCode"]
+        assert 92.0 == told(found, "at epoch 2")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--fail", "w-0-0"], "is not NAME@TIME"),
+        (["--fail", "w-0-0@1.2.3s"], "is not NAME@TIME"),
+        (["--fail", "w-0-0@1s:exit=0"], "is not exit=CODE"),
+        (["--fail-job", "w-0@1s:because"], "is not reason=WORD"),
+    ],
+)
+def test_bad_faults(manifest, capsys, flags, message):
+    """A sentence says how they are written."""
+    assert 1 == plugin.main(["simulate", str(manifest()), *flags])
+    assert message in capsys.readouterr().err
+
+
+def test_a_refused_manifest(manifest, capsys):
+    """It is told why, as by lint."""
+    file = manifest(restartStrategy="InPlaceRestart")
+
+    assert 1 == plugin.main(["simulate", str(file)])
+    assert "error: " in capsys.readouterr().err
+
+
+def test_for_people(manifest, capsys):
+    """Times, decisions, and the end."""
+    assert 0 == plugin.main(["simulate", str(manifest()), "--fail-job", "w-1@2m"])
+    lines = capsys.readouterr().out.splitlines()
+
+    assert lines[0].split() == ["2m00.0s", "!", "job", "js-w-1", "fails:", "BackoffLimitExceeded"]
+    assert "1 of 2 restarts that count are spent." in lines
+    assert lines[-1] == "- Recreate (1), counted: BackoffLimitExceeded js-w-1"
