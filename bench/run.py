@@ -22,6 +22,7 @@ ALL = (
     "real_pods",
     "groups",
     "failover",
+    "crash_loop",
 )
 
 
