@@ -31,7 +31,6 @@ from jobsetpy.domain.json_tree import Json, child, text
 from jobsetpy.domain.placement import admission as pod_placement
 from jobsetpy.domain.placement.admission import PodPlace, base_name
 from jobsetpy.domain.startup_groups.barrier import Barrier, add_barrier
-from jobsetpy.domain.validation.agents import warnings
 from jobsetpy.domain.validation.create import (
     Claim,
     LookupFailed,
@@ -40,6 +39,7 @@ from jobsetpy.domain.validation.create import (
 )
 from jobsetpy.domain.validation.defaulting import default_jobset, kept_defaults, rewrite_jobset
 from jobsetpy.domain.validation.update import validate_update
+from jobsetpy.domain.validation.warnings import warnings
 from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
 

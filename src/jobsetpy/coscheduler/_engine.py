@@ -23,6 +23,7 @@ from jobsetpy.coscheduler._pods import GroupPod, attempt_of, new_failure, seen_p
 from jobsetpy.coscheduler._report import Events, Reporter
 from jobsetpy.coscheduler._settings import MAX_HELD
 from jobsetpy.coscheduler._writes import BindRequest, Writes
+from jobsetpy.domain.coscheduling.gangs import positive
 from jobsetpy.domain.coscheduling.planner import GangPlanner
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
 from jobsetpy.domain.coscheduling.state import Action, Bind, Evict, Lift, Limits, LookUp, Refuse
@@ -99,7 +100,13 @@ class Engine:
         self._workers = workers
         self._max_held = max_held
         self._ordinary_pods = ordinary_pods
-        self._report = Reporter(self._clock, self._pod_of, self._disagreements, events)
+        self._report = Reporter(
+            self._clock,
+            self._pod_of,
+            self._disagreements,
+            events,
+            self._lacks_room,
+        )
         self._capacity = CapacityTracker(self._grew) if capacity else None
         self._grew_at: float | None = None
         limits = attrs.evolve(limits or Limits(), held=max_held)
@@ -179,6 +186,8 @@ class Engine:
             return
         self._pods[pod.metadata.uid] = pod
         self._act(self._planner.seen(told, self._now()))
+        if not told.ended and positive(pod.metadata.labels.minimum) is None:
+            self._report.minimum(told.group, pod.metadata.labels.minimum)
         failure = None if told.ended else new_failure(pod)
         if failure is not None:
             self._put(_Mark(pod, *failure))
@@ -497,6 +506,9 @@ class Engine:
 
     def _disagreements(self, key: PodGroupKey) -> list[str]:
         return self._planner.disagreements(key)
+
+    def _lacks_room(self, key: PodGroupKey) -> bool:
+        return self._planner.lacks_room(key)
 
     def _pod_of(self, key: PodGroupKey) -> GroupPod | None:
         _, uid = min(self._planner.members(key), default=("", ""))

@@ -40,6 +40,7 @@ class GroupNotes:
     """The annotations of a group's pods."""
 
     timeout: str = field(default="", name=keys.COSCHEDULING_TIMEOUT_ANNOTATION)
+    capacity: str = field(default="", name=keys.COSCHEDULING_CAPACITY_ANNOTATION)
 
 
 @wire
@@ -192,6 +193,7 @@ def seen_pod(pod: GroupPod) -> SeenPod | None:
             min_available=positive(meta.labels.minimum) or 1,
             priority=spec.priority or 0,
             timeout_s=float(timeout) if timeout is not None else None,
+            needs_room=meta.annotations.capacity != "false",
             bound=bool(spec.node_name),
         ),
         gated=any(gate.name == keys.COSCHEDULING_GATE for gate in spec.scheduling_gates),

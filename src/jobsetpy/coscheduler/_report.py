@@ -13,6 +13,7 @@ from typing import ClassVar, Final, Literal, Protocol
 import attrs
 
 from jobsetpy.aio import Clock
+from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import KubeObject, ResourceInfo
 from jobsetpy.coscheduler import metrics
@@ -28,6 +29,9 @@ INCOMPLETE_REASON: Final = "PodGroupIncomplete"
 DISAGREE_REASON: Final = "PodGroupPodsDisagree"
 PARTIAL_REASON: Final = "PodGroupBoundInPart"
 TOO_LARGE_REASON: Final = "PodGroupTooLarge"
+
+NO_ROOM_REASON: Final = "PodGroupWaitsForRoom"
+MINIMUM_REASON: Final = "PodGroupMinimumInvalid"
 
 INCOMPLETE_S: Final = 30.0
 """After this time an incomplete group is reported, in seconds."""
@@ -79,6 +83,7 @@ class Reporter:
         pod_of: any pod of a group that is known, always the same one while it is there.
         disagreements: in what a group's pods differ that should be the same.
         events: where events go; nowhere when absent.
+        lacks_room: whether a group is kept behind its gates for want of room.
     """
 
     def __init__(
@@ -87,11 +92,15 @@ class Reporter:
         pod_of: Callable[[PodGroupKey], GroupPod | None],
         disagreements: Callable[[PodGroupKey], list[str]],
         events: Events | None = None,
+        lacks_room: Callable[[PodGroupKey], bool] = lambda _: False,
     ) -> None:
         self._clock = clock
         self._pod_of = pod_of
         self._disagreements = disagreements
+        self._lacks_room = lacks_room
         self._incomplete: dict[PodGroupKey, float] = {}
+        self._queued: dict[PodGroupKey, float] = {}
+        self._odd: set[PodGroupKey] = set()
         self._events = events
         self._courses: dict[PodGroupKey, _Course] = {}
         self._log = get_logger("coscheduler")
@@ -163,7 +172,7 @@ class Reporter:
         self._tell(group.key, "Warning", TOO_LARGE_REASON, message)
 
     def census(self, census: Census) -> None:
-        """Set the gauges; report groups that stay incomplete, once each."""
+        """Set the gauges; report groups that stay incomplete, or lack room, once each."""
         metrics.census(census.groups, census.pods)
         now = self._clock.monotonic()
         since, self._incomplete = self._incomplete, {}
@@ -173,10 +182,34 @@ class Reporter:
                 self._incomplete[key] = math.inf
                 message = f"the group {key.name} has {size} pods and waits for {minimum}"
                 self._tell(key, "Warning", INCOMPLETE_REASON, message)
+        queued, self._queued = self._queued, {}
+        for key, minimum in census.queued:
+            began = self._queued[key] = queued.get(key, now)
+            if now - began >= INCOMPLETE_S and self._lacks_room(key):
+                self._queued[key] = math.inf
+                opt_out = f'{keys.COSCHEDULING_CAPACITY_ANNOTATION}: "false"'
+                message = (
+                    f"there is no room for {minimum} pods of the group {key.name}: they stay "
+                    "behind their gates, where cluster autoscalers do not see them. To have room "
+                    f"made for it, annotate the JobSet with {opt_out}"
+                )
+                self._tell(key, "Normal", NO_ROOM_REASON, message)
+
+    def minimum(self, key: PodGroupKey, given: str) -> None:
+        """A pod of the group does not say how many of them it takes; told once for a group."""
+        if key not in self._odd:
+            self._odd.add(key)
+            message = (
+                f"label {keys.POD_GROUP_MIN_AVAILABLE} of pods of the group {key.name} is "
+                f"{given!r}, not a number from 1 to {keys.INT32_MAX}: it counts as 1, so each of "
+                "them is scheduled by itself"
+            )
+            self._tell(key, "Warning", MINIMUM_REASON, message)
 
     def forgotten(self, key: PodGroupKey) -> None:
         """See ``Observer``."""
         self._courses.pop(key, None)
+        self._odd.discard(key)
 
     def gate_lifted(self, seconds: float) -> None:
         """A gate was removed; ``seconds`` since the decision."""

@@ -19,9 +19,9 @@ import yaml
 from jobsetpy.api.schema import jobset_crd
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.injection.agent import inject
-from jobsetpy.domain.validation.agents import warnings
 from jobsetpy.domain.validation.create import claims_to_look_up, validate_create
 from jobsetpy.domain.validation.defaulting import default_jobset, rewrite_jobset
+from jobsetpy.domain.validation.warnings import warnings
 from jobsetpy.kubectl.errors import CommandError
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})

@@ -270,6 +270,8 @@ def test_what_can_be_left_out(offline):
         ("ClusterRoleBinding", "jobset-proxy-rolebinding"),
         CONFIG_MAP,
         DEPLOYMENT,
+        ("Role", "jobset-leader-election-role"),
+        ("RoleBinding", "jobset-leader-election-rolebinding"),
         ("Service", "jobset-metrics-service"),
     ]
     (subject,) = rendered["ClusterRoleBinding", "jobset-controller"]["subjects"]

@@ -15,6 +15,8 @@ from jobsetpy.coscheduler._engine import ENDING
 from jobsetpy.coscheduler._report import (
     DISAGREE_REASON,
     INCOMPLETE_REASON,
+    MINIMUM_REASON,
+    NO_ROOM_REASON,
     SCHEDULED_REASON,
     TIMED_OUT_REASON,
 )
@@ -32,7 +34,7 @@ LEASE = "coscheduler.jobset.x-k8s.io"
 class Replica:
     """One process: its manager, its coscheduler, and how it ended."""
 
-    def __init__(self, world, identity, *, limits=None, elected=True):
+    def __init__(self, world, identity, *, limits=None, elected=True, capacity=False):
         self.client = RecordingClient(world, qps=0)
         election = LeaderElectionSettings(namespace="default", name=LEASE, identity=identity)
         self.manager = Manager(
@@ -41,7 +43,7 @@ class Replica:
             clock=VirtualClock(),
         )
         settings = CoschedulerSettings(
-            namespace="default", limits=limits or Limits(), capacity_check=False
+            namespace="default", limits=limits or Limits(), capacity_check=capacity
         )
         self.coscheduler = Coscheduler(self.manager, settings)
         self.manager.add(self.coscheduler)
@@ -242,6 +244,8 @@ async def test_groups_that_cannot_be_right_are_told_of():
     world = new_world()
     make_group(world, "few", 3, gated=True, members=2)
     make_group(world, "odd", 2, gated=True, members=1)
+    no_minimum = make_pod("none-0").labels({keys.POD_GROUP_NAME: "none"}).phase("Pending")
+    world.create("pods", no_minimum.build())
     other = make_pod("odd-1").labels(
         {keys.POD_GROUP_NAME: "odd", keys.POD_GROUP_MIN_AVAILABLE: "1"}
     )
@@ -251,14 +255,38 @@ async def test_groups_that_cannot_be_right_are_told_of():
     async with aio.supervise() as tasks:
         running = tasks.start(replica.run(), name="a")
         await asyncio.sleep(25)
-        assert events(world) == {(DISAGREE_REASON, "Pod", "odd-0"): 2}
+        assert events(world) == {
+            (DISAGREE_REASON, "Pod", "odd-0"): 2,
+            (MINIMUM_REASON, "Pod", "none-0"): 1,
+        }
         await asyncio.sleep(100)
         replica.stop.set()
         await running
     assert events(world) == {
         (DISAGREE_REASON, "Pod", "odd-0"): 2,
         (INCOMPLETE_REASON, "Pod", "few-0"): 1,
+        (MINIMUM_REASON, "Pod", "none-0"): 1,
     }
+
+
+@pytest.mark.looptime
+async def test_groups_that_wait_for_room_are_told_of():
+    """Once, after a while: an autoscaler sees none of them. Others are tried for its sake."""
+    world = new_world()
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1", "pods": "1"}}}
+    world.create("nodes", node)
+    make_group(world, "large", 2, gated=True)
+    make_group(world, "tried", 2, gated=True, **{keys.COSCHEDULING_CAPACITY_ANNOTATION: "false"})
+    replica = Replica(world, "a", capacity=True)
+    async with aio.supervise() as tasks:
+        running = tasks.start(replica.run(), name="a")
+        await replica.manager.leading.wait()
+        await asyncio.sleep(100)
+        replica.stop.set()
+        await running
+    assert events(world) == {(NO_ROOM_REASON, "Pod", "large-0"): 1}
+    gated = {p["metadata"]["name"] for p in world.list("pods") if p["spec"].get("schedulingGates")}
+    assert gated == {"large-0", "large-1"}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,13 @@ from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
 from jobsetpy.domain.coscheduling.state import Bind, Lift, Limits, LookUp, Refuse, SeenPod
 
 
-def seen(uid, group="g", *, minimum=2, gated=True, created=0.0, bound=False, ended=False, prio=0):
+def seen(
+    uid, group="g", *, minimum=2, gated=True, created=0.0, bound=False, ended=False, prio=0, **more
+):
     """A pod with a group."""
-    member = Member(uid=uid, created=created, min_available=minimum, bound=bound, priority=prio)
+    member = Member(
+        uid=uid, created=created, min_available=minimum, bound=bound, priority=prio, **more
+    )
     key = PodGroupKey("ns", group)
     return SeenPod(group=key, name=uid, member=member, gated=gated, ended=ended)
 
@@ -300,3 +304,61 @@ def test_nobody_waits_while_groups_get_on():
     for uid in ("b1", "b2", "c1", "c2"):  # c has to wait until b has settled
         planner.seen(seen(uid, uid[0], minimum=2), 1.0)
     assert not planner.nobody_waits()
+
+
+def test_a_part_without_gates_does_not_have_the_rest_lifted_first():
+    """Whoever leaves out one gate would else be ahead of all that wait."""
+    planner = GangPlanner(Limits(in_flight=1))
+    for uid in ("a1", "a2"):
+        planner.seen(seen(uid, "a", created=1.0), 0.0)
+    for uid in ("b1", "b2"):
+        planner.seen(seen(uid, "b", created=2.0), 0.0)
+    planner.seen(seen("c1", "c", created=3.0, gated=False), 0.0)
+    planner.seen(seen("c2", "c", created=3.0), 0.0)
+    actions = [*planner.bind_asked(1, "a1", 1.0), *planner.bind_asked(2, "a2", 1.0)]
+    actions += [*planner.bind_done("a1", ok=True, now=2.0), *planner.bind_done("a2", ok=True, now=2.0)]  # fmt: skip
+    assert ("Lift", "c2") not in short(actions)
+
+
+class NoRoom:
+    """There is none for anybody, and never will be."""
+
+    def fits(self, group, wanted):
+        return False
+
+    def ever_fits(self, group, wanted):
+        return False
+
+    def fits_without(self, group, wanted, others):
+        return False
+
+    def compete(self, group, other):
+        return True
+
+
+def test_a_group_that_is_to_have_room_made_is_tried_without():
+    """Where it was asked for; others stay behind their gates, which can be told."""
+    planner = GangPlanner(Limits(), room=NoRoom())
+    for uid in ("a1", "a2"):
+        assert planner.seen(seen(uid, "a"), 0.0) == []
+    assert planner.lacks_room(PodGroupKey("ns", "a"))
+    assert planner.census().queued == ((PodGroupKey("ns", "a"), 2),)
+    b = [seen(uid, "b", created=1.0, needs_room=False) for uid in ("b1", "b2")]
+    planner.seen(b[0], 1.0)
+    assert short(planner.seen(b[1], 1.0)) == [("Lift", "b1"), ("Lift", "b2")]
+    assert not planner.lacks_room(PodGroupKey("ns", "b"))
+
+
+def test_groups_tried_for_an_autoscaler_take_no_places_of_others():
+    """They have a bound of their own."""
+    planner = GangPlanner(Limits(in_flight=1, stuck=2, settle_s=1, settle_per_pod_s=0))
+    lifted_ = []
+    for at, group in enumerate("abc"):
+        for nth in "12":
+            pod = seen(f"{group}{nth}", group, created=float(at), needs_room=False)
+            lifted_ += short(planner.seen(pod, 0.0))
+    for nth in "12":
+        planner.seen(seen(f"d{nth}", "d", created=9.0), 0.0)
+    for now in range(2, 12, 2):
+        lifted_ += short(planner.tick(float(now)))
+    assert [uid for _, uid in lifted_] == ["a1", "a2", "b1", "b2", "d1", "d2"]

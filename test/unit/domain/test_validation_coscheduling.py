@@ -9,11 +9,13 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.gangs import LABELS
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.validation.coscheduling import coscheduling_warnings
 from jobsetpy.domain.validation.create import validate_create
 from jobsetpy.domain.validation.update import validate_update
 
 SCOPE, MIN = keys.COSCHEDULING_ANNOTATION, keys.COSCHEDULING_MIN_ANNOTATION
 TARGETS, TIMEOUT = keys.COSCHEDULING_TARGETS_ANNOTATION, keys.COSCHEDULING_TIMEOUT_ANNOTATION
+CHECK = keys.COSCHEDULING_CAPACITY_ANNOTATION
 TOPOLOGY, SELECTOR = keys.EXCLUSIVE_TOPOLOGY_ANNOTATION, keys.NODE_SELECTOR_ANNOTATION
 TEMPLATE = "spec.replicatedJobs[{}].template"
 
@@ -67,6 +69,8 @@ def note(name, path=""):
         (make({SCOPE: "JobSet", TARGETS: "a,x"}), [note(TARGETS)]),
         (make({SCOPE: "JobSet", TARGETS: " , "}), [note(TARGETS)]),
         (make({SCOPE: "JobSet", TIMEOUT: "841"}), [note(TIMEOUT)]),
+        (make({SCOPE: "JobSet", CHECK: "false"}), []),
+        (make({SCOPE: "JobSet", CHECK: "no"}), [note(CHECK)]),
         (make({SCOPE: "ReplicatedJob", MIN: "4"}), []),
         (make({SCOPE: "ReplicatedJob", MIN: "5"}), [note(MIN), note(MIN)]),
         (make({SCOPE: "Job", MIN: "3", TARGETS: "a"}), [note(MIN)]),
@@ -148,6 +152,7 @@ def test_the_feature_gate_refuses_new_jobsets_only(scope):
         ({SCOPE: "Job", MIN: "9"}, {SCOPE: "Job"}, []),
         ({SCOPE: "Job"}, {SCOPE: "Job", MIN: "-2"}, [note(MIN)]),
         ({SCOPE: "Job"}, {SCOPE: "Job", TIMEOUT: "x"}, [note(TIMEOUT)]),
+        ({SCOPE: "Job"}, {SCOPE: "Job", CHECK: "False"}, [note(CHECK)]),
         ({SCOPE: "Job"}, {SCOPE: "JobSet"}, [note(SCOPE)]),
         ({SCOPE: "Job"}, {}, [note(SCOPE)]),
         ({}, {SCOPE: "Job"}, [note(SCOPE)]),
@@ -168,3 +173,16 @@ def test_labels_given_while_suspended():
     template["metadata"]["labels"] = {LABELS[1]: "1"}
     path = f"{TEMPLATE.format(1)}.spec.template.metadata.labels[{LABELS[1]}]"
     assert [p.field for p in validate_update(old, new)] == [path]
+
+
+@pytest.mark.parametrize(("given", "told"), [(None, 1), ("x", 1), ("0", 1), (4, 1), ("4", 0)])
+def test_group_labels_of_a_template_that_mean_little_are_warned_of(given, told):
+    """Without a minimum that is a number, each pod is a group that is complete."""
+    labels = {keys.POD_GROUP_NAME: "g"} | ({} if given is None else {keys.POD_GROUP_MIN_AVAILABLE: given})  # fmt: skip
+    template = {"spec": {"template": {"metadata": {"labels": labels}}}}
+    jobset = {"spec": {"replicatedJobs": [{"name": "w", "template": template}]}}
+    found = coscheduling_warnings(jobset)
+    assert len(found) == told
+    if told:
+        assert "counts as 1" in str(found[0])
+        assert keys.POD_GROUP_MIN_AVAILABLE in str(found[0])

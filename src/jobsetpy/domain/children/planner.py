@@ -33,6 +33,7 @@ from jobsetpy.domain.children.recreation import SOON_S, Recreation
 from jobsetpy.domain.children.suspension import resumptions, suspensions
 from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
+from jobsetpy.domain.coscheduling.gangs import needs_room
 from jobsetpy.domain.coscheduling.queue_state import Openings, closed_queue
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.backoff import OFF, Pace, RestartBackoff
@@ -514,10 +515,10 @@ class _JobsPlanner:
             return frozenset()
         if self.openings is None:
             self.openings = self.observed.openings()
-        pods = pods_of_template(plan.replicated)
+        pods, room = pods_of_template(plan.replicated), needs_room(self.jobset)
         out: set[int] = set()
         for indexes in gangs.values():
-            if self.openings.opens(plan.pod_spec, len(indexes) * pods):
+            if self.openings.opens(plan.pod_spec, len(indexes) * pods, room=room):
                 out.update(indexes)
         return out
 

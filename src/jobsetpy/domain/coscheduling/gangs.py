@@ -7,6 +7,8 @@ A JobSet asks for it by annotations, so that its definition is the one that othe
 * ``…-targets`` names the ReplicatedJobs that take part, with commas; all of them without it.
 * ``…-min-available``: so many pods of a gang start together; all of them without it. With the
   scopes ``ReplicatedJob`` and ``Job`` it may stand on a Job template as well, and wins there.
+* ``…-capacity-check: "false"``: a coscheduler tries a gang though there is no room for it, so that
+  whoever makes room hears of it.
 * ``…-timeout-seconds``: how long a coscheduler holds reservations of a gang that is incomplete.
 
 Gang names carry the JobSet's UID, so a JobSet made anew never shares a gang with the old one, and
@@ -182,10 +184,18 @@ def gangs_of(jobset: JobSet) -> Gangs | None:
 
 def pod_annotations(jobset: JobSet) -> dict[str, str]:
     """What pods of gangs are told beside the labels."""
+    out = {}
     timeout = jobset.metadata.annotations.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION)
-    if timeout is None or positive(timeout) is None:
-        return {}
-    return {keys.COSCHEDULING_TIMEOUT_ANNOTATION: timeout}
+    if timeout is not None and positive(timeout) is not None:
+        out[keys.COSCHEDULING_TIMEOUT_ANNOTATION] = timeout
+    if not needs_room(jobset):
+        out[keys.COSCHEDULING_CAPACITY_ANNOTATION] = "false"
+    return out
+
+
+def needs_room(jobset: JobSet) -> bool:
+    """Whether groups are tried only where there may be room; else somebody is to make it."""
+    return jobset.metadata.annotations.get(keys.COSCHEDULING_CAPACITY_ANNOTATION) != "false"
 
 
 def possible(

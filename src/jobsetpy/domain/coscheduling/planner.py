@@ -154,6 +154,8 @@ class GangPlanner:
             self._states[state] += 1
             group.add_kind(kind)
             group.gathers_until = now + self._limits.gather_s
+            # What was there before this process may have been lifted by the one before.
+            group.lifted |= self._paused and state is PodState.LIFTED
             if group.gathering:
                 self._gathering.set(group, group.gathers_until)
         else:
@@ -423,7 +425,18 @@ class GangPlanner:
                 (group.key, group.size, group.info().min_available)
                 for group in self._incomplete.values()
             ),
+            tuple(
+                (key, group.info().min_available)
+                for key, group in self._ready.items()
+                if not group.complete
+            ),
         )
+
+    def lacks_room(self, key: PodGroupKey) -> bool:
+        """Whether a group is kept behind its gates because there certainly is no room for it."""
+        group = self._groups.get(key)
+        waits = group is not None and key in self._ready and not group.complete
+        return waits and group is not None and self._may_fit(group) is False
 
     def nobody_waits(self) -> bool:
         """Whether no group has to wait for its turn or for room; O(groups that are not complete).
@@ -621,7 +634,7 @@ class GangPlanner:
         complete = group.complete
         if complete:
             group.failures, group.timeouts, group.not_before = 0, 0, 0.0
-            group.begun = False
+            group.begun = group.lifted = False
         if self._turn is group and not group.in_flight:
             self._turn = None
         if group.deadline is not None and (not group.waiting or complete):
@@ -874,7 +887,7 @@ class GangPlanner:
 
     def _may_fit(self, group: TrackedGang) -> bool | None:
         """Whether there may be room for a group; ``None``: that is not known yet."""
-        if self._room is None:
+        if self._room is None or not group.info().needs_room:
             return True
         return self._room.fits(group.key, self._missing(group))
 
@@ -931,9 +944,14 @@ class GangPlanner:
         After so many questions about room it goes on where it has stopped when it is called again.
         """
         # One that is lifted in part is finished first: its pods are in the scheduler's queue.
-        begun = [g for k, g in self._flying.items() if k in self._ready and g.not_before <= now]
+        begun = [
+            group
+            for key, group in self._flying.items()
+            if group.lifted and key in self._ready and group.not_before <= now
+        ]
         if begun:
             return min(begun, key=_queue_key)
+        limits = self._limits
         place, held = self._has_place(), self._held_at_most()
         if not place:
             self._resume = None
@@ -942,6 +960,7 @@ class GangPlanner:
         if self._resume is not None:
             at = bisect_left(self._queue, self._resume, key=lambda each: each[0])
             self._resume = None
+        unasked = self._tried_without_room()
         for asked in range(at, len(self._queue)):
             key, group = self._queue[asked]
             if asked - at >= _QUESTIONS:
@@ -954,6 +973,8 @@ class GangPlanner:
             if self._refuse_too_large(group) or self._missing(group) > held:
                 continue
             if self._leaves_room(group):
+                continue
+            if unasked >= limits.stuck and not group.info().needs_room:
                 continue
             fits = self._may_fit(group)
             if fits is not False:
@@ -973,10 +994,16 @@ class GangPlanner:
     def _has_place(self) -> bool:
         """Whether another incomplete group may be lifted."""
         limits = self._limits
-        stuck = sum(group.failures >= limits.stuck_after for group in self._flying.values())
-        fresh = len(self._flying) - stuck
+        # Those that are tried for the sake of an autoscaler have a bound of their own.
+        tried = [group for group in self._flying.values() if group.info().needs_room]
+        stuck = sum(group.failures >= limits.stuck_after for group in tried)
+        fresh = len(tried) - stuck
         # Stuck groups beyond their bound take up the places of others.
         return fresh + max(0, stuck - limits.stuck) < limits.in_flight
+
+    def _tried_without_room(self) -> int:
+        """How many groups are lifted whether there is room or not."""
+        return sum(not group.info().needs_room for group in self._flying.values())
 
     def _held_at_most(self) -> float:
         """How many binds of another group can be held besides those of groups that are lifted."""
@@ -1001,7 +1028,7 @@ class GangPlanner:
         gated = group.pods[PodState.GATED]
         if self._settling is not group:
             self._observer.lifted(group.info(), len(gated))
-        group.begun = True
+        group.begun = group.lifted = True
         for pod in list(islice(gated.values(), _PORTION)):
             self._move(pod, PodState.LIFTED)
             group.unsettled.add(pod.uid)

@@ -47,6 +47,7 @@ class Member:
         priority: ``spec.priority``.
         timeout_s: how long its group's binds may be held, if the pod says so.
         bound: it has a node.
+        needs_room: it is tried only where there may be room for its group.
     """
 
     uid: str
@@ -55,6 +56,7 @@ class Member:
     priority: int = 0
     timeout_s: float | None = None
     bound: bool = False
+    needs_room: bool = True
 
 
 @attrs.frozen(kw_only=True, slots=True)
@@ -70,6 +72,8 @@ class PodGroupInfo:
         priority: the highest of its pods. They should all have the same; if they do not, the group
             still stays together.
         timeout_s: how long its binds may be held; ``None`` for :func:`permit_timeout`.
+        needs_room: whether it is tried only where there may be room for it; else it is tried so
+            that somebody makes room.
     """
 
     key: PodGroupKey
@@ -78,6 +82,7 @@ class PodGroupInfo:
     min_available: int
     priority: int = 0
     timeout_s: float | None = None
+    needs_room: bool = True
 
 
 def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
@@ -103,6 +108,7 @@ def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
         min_available=max(1, *(pod.min_available for pod in open_)),
         priority=max(pod.priority for pod in pods),
         timeout_s=max(timeouts) if timeouts else None,
+        needs_room=all(pod.needs_room for pod in open_),
     )
 
 

@@ -100,13 +100,17 @@ class Openings:
         """Whether no group has to wait, as far as is known."""
         return self._open
 
-    def opens(self, pod_spec: Mapping[str, Any], pods: int) -> bool:
+    def opens(self, pod_spec: Mapping[str, Any], pods: int, *, room: bool = True) -> bool:
         """Whether so many more pods of a group are made without gates, and have room from now on.
 
         Args:
             pod_spec: of their template.
             pods: how many are to be made.
+            room: whether there has to be any; if not, somebody is to make it.
         """
+        if not room and self._open and 0 < pods <= self._holds:
+            self._holds -= pods
+            return not pod_spec.get("schedulingGates")
         if not self._open or self._full or pods <= 0 or not is_counted(pod_spec):
             return False
         wanted = HandOut(shape_of_template(pod_spec), pods)

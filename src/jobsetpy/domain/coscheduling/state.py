@@ -264,6 +264,7 @@ class TrackedGang:
         self.settle_by = 0.0
         self.deadline: float | None = None
         self.begun = False
+        self.lifted = False
         self.gathering = False
         self.gathers_until = 0.0
         self.failures = 0
@@ -372,11 +373,13 @@ class Census:
         groups: by state: ``incomplete``, ``queued``, ``lifted``, ``holding``, ``bound``.
         pods: by the values of :class:`PodState`.
         incomplete: the groups that have too few pods: which, how many there are, how many it needs.
+        queued: those behind their gates that have enough: which, and how many it needs.
     """
 
     groups: Mapping[str, int]
     pods: Mapping[str, int]
     incomplete: tuple[tuple[PodGroupKey, int, int], ...] = ()
+    queued: tuple[tuple[PodGroupKey, int], ...] = ()
 
 
 @attrs.frozen

@@ -9,7 +9,14 @@ from jobsetpy.domain.coscheduling.backends import DEFAULT_SCHEDULER
 from jobsetpy.domain.coscheduling.gangs import JOBSET, LABELS, SCOPES, positive, target_names
 from jobsetpy.domain.coscheduling.plugin import LONGEST_TIMEOUT_S
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.field_errors import FieldError, forbidden, invalid, plain, required
+from jobsetpy.domain.field_errors import (
+    FieldError,
+    FieldWarning,
+    forbidden,
+    invalid,
+    plain,
+    required,
+)
 from jobsetpy.domain.injection.options import note_field
 from jobsetpy.domain.json_tree import Json, child, job_spec, number, objects, pod_spec, text
 from jobsetpy.domain.membership import pods_at_once
@@ -18,6 +25,7 @@ SETTINGS: Final = (
     keys.COSCHEDULING_TARGETS_ANNOTATION,
     keys.COSCHEDULING_MIN_ANNOTATION,
     keys.COSCHEDULING_TIMEOUT_ANNOTATION,
+    keys.COSCHEDULING_CAPACITY_ANNOTATION,
 )
 _IMMUTABLE: Final = "field is immutable"
 
@@ -38,7 +46,7 @@ def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
         why = f"must be one of {', '.join(SCOPES)}"
         return [invalid(note_field(keys.COSCHEDULING_ANNOTATION), scope, why)]
     problems = _targets(notes, spec)
-    problems += _timeout(notes)
+    problems += _timeout(notes) + _capacity(notes)
     if problems:
         return problems
     wanted = set(target_names(text(notes, keys.COSCHEDULING_TARGETS_ANNOTATION)))
@@ -72,11 +80,32 @@ def coscheduling_update(old: Json, new: Json) -> list[FieldError]:
         keys.COSCHEDULING_TIMEOUT_ANNOTATION
     ):
         problems += _timeout(after)
+    name = keys.COSCHEDULING_CAPACITY_ANNOTATION
+    if before.get(name) != after.get(name):
+        problems += _capacity(after)
     given = after.get(keys.COSCHEDULING_MIN_ANNOTATION)
     if given is not None and given != before.get(keys.COSCHEDULING_MIN_ANNOTATION):
         # No upper bound: a group that is smaller than that needs all of its pods.
         problems += _number(given, note_field(keys.COSCHEDULING_MIN_ANNOTATION))
     return problems + _reserved(objects(child(new, "spec"), "replicatedJobs"))
+
+
+def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:
+    """What is odd about group labels that templates of a new JobSet have by themselves."""
+    out = []
+    for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
+        labels = child(job_spec(job), "template", "metadata", "labels")
+        given = labels.get(keys.POD_GROUP_MIN_AVAILABLE)
+        if labels.get(keys.POD_GROUP_NAME) and (
+            positive(given if isinstance(given, str) else None) is None
+        ):
+            path = f"spec.replicatedJobs[{at}].template.spec.template.metadata.labels"
+            why = (
+                f"{given!r} is not a number from 1 to {keys.INT32_MAX} and counts as 1, so each "
+                "pod of the group is scheduled by itself"
+            )
+            out.append(FieldWarning(f"{path}[{keys.POD_GROUP_MIN_AVAILABLE}]", why))
+    return out
 
 
 def _targets(notes: Json, spec: Json) -> list[FieldError]:
@@ -104,6 +133,17 @@ def _timeout(notes: Json) -> list[FieldError]:
         return []
     why = f"must be a number from 1 to {LONGEST_TIMEOUT_S:.0f}"
     return [invalid(note_field(keys.COSCHEDULING_TIMEOUT_ANNOTATION), given, why)]
+
+
+def _capacity(notes: Json) -> list[FieldError]:
+    given = notes.get(keys.COSCHEDULING_CAPACITY_ANNOTATION)
+    if given in {None, "true", "false"}:
+        return []
+    return [
+        invalid(
+            note_field(keys.COSCHEDULING_CAPACITY_ANNOTATION), given, 'must be "true" or "false"'
+        )
+    ]
 
 
 def _minima(notes: Json, targets: list[tuple[int, Json]], scope: str) -> list[FieldError]:

@@ -1,0 +1,14 @@
+"""What users are told of a new JobSet that is accepted."""
+
+from __future__ import annotations
+
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.field_errors import FieldWarning
+from jobsetpy.domain.json_tree import Json
+from jobsetpy.domain.validation import agents
+from jobsetpy.domain.validation.coscheduling import coscheduling_warnings
+
+
+def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
+    """All warnings, in the order of what they are about."""
+    return [*agents.warnings(jobset, features), *coscheduling_warnings(jobset)]
