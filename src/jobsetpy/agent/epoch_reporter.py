@@ -12,8 +12,8 @@ keeps a lower epoch from replacing a higher one is this:
 
 The answer to a patch is also how an agent knows that it has a pod at all. A pod that was given up
 with its node is deleted by force while the agent may live on; the group would be complete without
-it, at the very epoch that it holds. So no worker starts before an answer, a few seconds old at
-most, has said that the pod is there and stays.
+it, at the very epoch that it holds. So no worker starts before an answer has said that the pod is
+there and stays: where pods are given up, one that is a few seconds old at most.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from jobsetpy.errors import (
 )
 
 FRESH_S: Final = 5.0
-"""So long what an answer says of the own pod is believed. The controller deletes none by force
+"""So long what an answer says of a pod that may be given up is believed. The controller deletes none by force
 sooner than ten seconds after it was told to end (``domain.lost_nodes.plan.LEAVING_S``). A restart
 takes less, so it costs no second patch."""
 
@@ -117,7 +117,9 @@ class EpochReporter:
 
     def _try_lift(self) -> None:
         lift, age = self._lift, asyncio.get_running_loop().time() - self._asked_at
-        if lift is None or self._leaving or self._stored < self._wanted or age > FRESH_S:
+        if lift is None or self._leaving or self._stored < self._wanted:
+            return
+        if self.may_be_given_up and age > FRESH_S:
             return
         self._lift = None
         lift()

@@ -445,9 +445,12 @@ async def test_no_worker_starts_in_a_pod_that_is_no_more(rig: Rig, gone: bool) -
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize(("after_s", "sent"), [(4, 1), (6, 2)])
-async def test_an_old_answer_says_nothing(rig: Rig, after_s: int, sent: int) -> None:
+@pytest.mark.parametrize(
+    ("deadline", "after_s", "sent"), [("30s", 4, 1), ("30s", 6, 2), ("", 600, 1)]
+)
+async def test_an_old_answer_says_nothing(rig: Rig, deadline: str, after_s: int, sent: int) -> None:
     """A pod may be given up ten seconds after it was told to end: old answers are asked for anew."""
+    rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline=deadline))
     async with rig.running():
         await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
         await asyncio.sleep(after_s)
@@ -461,6 +464,7 @@ async def test_an_old_answer_says_nothing(rig: Rig, after_s: int, sent: int) -> 
 @pytest.mark.looptime
 async def test_a_pod_that_goes_while_its_group_gathers(rig: Rig) -> None:
     """It had come to the epoch, was given up, and the group is complete with another one."""
+    rig.client.pod = PodMetadata(annotations=PodAnnotations(deadline="30s"))
     async with rig.running():
         await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
         assert rig.client.epochs == ["1"]
