@@ -40,9 +40,9 @@ from jobsetpy.errors import (
 )
 
 FRESH_S: Final = 5.0
-"""So long what an answer says of a pod that may be given up is believed. The controller deletes none by force
-sooner than ten seconds after it was told to end (``domain.lost_nodes.plan.LEAVING_S``). A restart
-takes less, so it costs no second patch."""
+"""So long what an answer says of a pod that may be given up is believed. The controller deletes
+none by force sooner than ten seconds after it was told to end
+(``domain.lost_nodes.plan.LEAVING_S``). A restart takes less, so it costs no second patch."""
 
 _REFUSED: Final = (ForbiddenError, InvalidError, NotFoundError, UnauthorizedError)
 """Answers that a human has to do something about; asking again soon would only be noise."""
