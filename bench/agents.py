@@ -43,6 +43,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, connect
+from jobsetpy.reconcilers.jobs import JobsSettings
 from support.account import account_kubeconfig, manager_kubeconfig
 from support.agent_account import RBAC, agent_environ, binding, post
 from support.follow import following
@@ -358,7 +359,8 @@ async def measure(kubeconfig: str, folder: Path, options: argparse.Namespace) ->
         client = await connect(kubeconfig=kubeconfig, qps=0, timeout_s=ROUND_S)
         stack.push_async_callback(client.aclose)
         of_manager, of_kubelets = await prepare(client, kubeconfig, folder)
-        managers = {"now": ManagerProcess(of_manager, folder / "now.log")}
+        limit = f"--in-place-restart-agent-events-per-second={options.limit}"
+        managers = {"now": ManagerProcess(of_manager, folder / "now.log", limit)}
         if options.before:
             source = {"PYTHONPATH": str(Path(options.before).resolve() / "src")}
             managers["before"] = ManagerProcess(of_manager, folder / "before.log", environ=source)
@@ -449,6 +451,10 @@ def main() -> None:
     parser.add_argument("--size", default="50x100", metavar="JOBSxPODS", help="default %(default)s")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--modes", default="supervisor,sidecar", help="default %(default)s")
+    parser.add_argument(
+        "--limit", type=float, default=JobsSettings().agent_events_per_s, metavar="EVENTS",
+        help="changes a second that agents may be told of by counters; default %(default)s",
+    )  # fmt: skip
     parser.add_argument("--before", metavar="FOLDER", help="a checkout whose manager takes turns")
     parser.add_argument("--no-bare", action="store_true")
     options = parser.parse_args()
