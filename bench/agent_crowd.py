@@ -312,14 +312,18 @@ class BareAgent:
         path = f"/api/v1/namespaces/{crowd.namespace}/pods/{self.pod}"
         writer.write(crowd.head("PATCH", path, body))
         answer = await reader.readuntil(b"\r\n\r\n")
-        if b" 200 " not in answer.partition(b"\r\n")[0]:
-            raise RuntimeError(answer)
         if b"chunked" in answer:
             await reader.readuntil(b"\r\n0\r\n\r\n")
         else:
             length = re.search(rb"(?i)content-length: (\d+)", answer)
             await reader.readexactly(int(length[1]) if length else 0)
-        crowd.count("reported", epoch)
+        if b" 429 " in answer.partition(b"\r\n")[0]:
+            await asyncio.sleep(1.0)
+            await self.report(epoch)
+        elif b" 200 " in answer.partition(b"\r\n")[0]:
+            crowd.count("reported", epoch)
+        else:
+            raise RuntimeError(answer)
 
 
 async def main() -> None:
