@@ -38,6 +38,8 @@ def test_printer_columns(jobsets):
         ("Suspended", "string", 0),
         ("Age", "date", 0),
         ("InPlace", "integer", 0),
+        ("State", "string", 0),
+        ("Epoch", "integer", 1),
     ]
     cells = table["rows"][0]["cells"]
     assert cells[1:5] == ["Completed", "3", "True", "true"]
