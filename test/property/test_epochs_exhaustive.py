@@ -77,7 +77,7 @@ def test_every_order_is_safe_and_can_go_on(case, first, record_property):
     record_property("events", explorer.events)
 
     assert len(explorer.goals) > 0
-    assert len(explorer.states) > 4000
+    assert len(explorer.states) > 500  # the smallest slice has 818
 
 
 def test_slices_are_the_whole():
