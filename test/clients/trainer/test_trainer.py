@@ -1,0 +1,246 @@
+"""TrainJobs of Kubeflow Trainer: JobSets by server-side apply, from its start to each end."""
+
+import json
+import uuid
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from jobsetpy.api import keys
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest
+from jobsetpy.errors import ApiError, NotFoundError
+from support import patience
+from support.install import CONFIG, apply_object, create_namespace
+from support.scenario import WORKER_SCRIPT, kill_worker
+from support.trainer_install import RUNTIMES
+from support.trainer_kit import container, path, replicated_job, runtime, train_job
+
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.cluster,
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(400),
+]
+
+LIMIT_S = 90.0
+ATTEMPT = {"fieldPath": f"metadata.labels['{keys.RESTART_ATTEMPT}']"}
+
+
+class Project:
+    """A namespace with TrainJobs."""
+
+    def __init__(self, client, namespace):
+        self.client, self.namespace = client, namespace
+
+    async def send(self, method, what, body=None):
+        data = json.dumps(body).encode() if body is not None else None
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        request = HttpRequest(
+            method=method, path=path(self.namespace, what), body=data, content_type=kind
+        )
+        return json.loads((await self.client.raw(request)).body)
+
+    async def runtime(self, body):
+        await self.send("POST", "trainingruntimes", body)
+
+    async def train(self, body):
+        await self.send("POST", "trainjobs", body)
+
+    async def patch(self, name, **spec):
+        await self.send("PATCH", f"trainjobs/{name}", {"spec": spec})
+
+    async def conditions(self, name):
+        """Types of the conditions that are true, with their reasons."""
+        status = (await self.send("GET", f"trainjobs/{name}")).get("status", {})
+        return {
+            c["type"]: c["reason"] for c in status.get("conditions", []) if c["status"] == "True"
+        }
+
+    async def ends(self, name):
+        """How a TrainJob ends: ``Complete`` or ``Failed``, and the reason."""
+        end = None
+
+        async def ended():
+            nonlocal end
+            found = await self.conditions(name)
+            end = next((item for item in found.items() if item[0] in {"Complete", "Failed"}), None)
+            return end is not None
+
+        await patience.eventually(ended, LIMIT_S, poll_s=0.2)
+        return end
+
+    async def jobset(self, name):
+        return await self.client.get(JobSet, self.namespace, name)
+
+    async def pods(self, name=None):
+        """Its pods that are not going, by name."""
+        page = await self.client.list_page(Pod, self.namespace)
+        return {
+            pod.metadata.name: pod
+            for pod in page.items
+            if pod.metadata.deletion_timestamp is None
+            and name in {None, pod.metadata.labels.get(keys.JOBSET_NAME)}
+        }
+
+    async def running(self, name, count):
+        """Its pods, once so many run."""
+        found = {}
+
+        async def run():
+            nonlocal found
+            found = await self.pods(name)
+            return len(found) == count and {p.status.phase for p in found.values()} == {"Running"}
+
+        await patience.eventually(run, LIMIT_S, poll_s=0.1)
+        return found
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def project(client, trainer):
+    """A namespace of the test's own."""
+    name = f"train-{uuid.uuid4().hex[:6]}"
+    await create_namespace(client, name)
+    made = Project(client, name)
+
+    async def served():
+        """Whether all webhooks let TrainJobs through; Kueue's come some seconds later."""
+        body = train_job("probe", "torch-distributed", cluster=True)
+        try:
+            await made.send("POST", "trainjobs?dryRun=All", body)
+        except ApiError:
+            return False
+        return True
+
+    await patience.eventually(served, LIMIT_S, poll_s=0.5)
+    yield made
+    for each in (await made.send("GET", "trainjobs"))["items"]:
+        await made.send("DELETE", f"trainjobs/{each['metadata']['name']}")
+
+
+CHECKS = {
+    "torch": '[ "$PET_NNODES" = 2 ] && [ -n "$PET_MASTER_ADDR" ]',
+    "jax": '[ "$JAX_NUM_PROCESSES" = 2 ] && [ -n "$JAX_COORDINATOR_ADDRESS" ]',
+    "xgboost": '[ "$DMLC_NUM_WORKER" = 2 ] && [ -n "$DMLC_TRACKER_URI" ]',
+    "deepspeed": 'grep -q node "$OMPI_MCA_orte_default_hostfile"',
+    "mlx": 'grep -q node "$OMPI_MCA_orte_default_hostfile"',
+}
+"""What a framework's processes find."""
+
+
+async def test_every_runtime_trains(project):
+    """Two nodes each; those of MPI start their launcher when the other node is ready."""
+    for name in RUNTIMES:
+        body = train_job(name, f"{name}-distributed", CHECKS[name], cluster=True, nodes=2)
+        await project.train(body)
+    ends = {name: await project.ends(name) for name in RUNTIMES}
+    assert {name: end[0] for name, end in ends.items()} == dict.fromkeys(RUNTIMES, "Complete")
+    for name in RUNTIMES:
+        jobset = await project.jobset(name)
+        assert jobset.status.terminal_state == "Completed"
+        assert jobset.status.restarts == 0
+
+
+async def test_initializers_come_first(project):
+    """The trainer's pods are made when both have succeeded."""
+    steps = ("dataset-initializer", "model-initializer")
+    mount = {"volumeMounts": [{"name": "initializer", "mountPath": "/workspace"}]}
+    script = ["sh", "-c", 'test -n "$STORAGE_URI"; sleep 1']
+    jobs = [
+        replicated_job(step, step, containers=[container(step, command=script, **mount)])
+        for step in steps
+    ]
+    for job in jobs:
+        volume = {"name": "initializer", "emptyDir": {}}
+        job["template"]["spec"]["template"]["spec"]["volumes"] = [volume]
+    needs = [{"name": step, "status": "Complete"} for step in steps]
+    await project.runtime(runtime(*jobs, replicated_job(dependsOn=needs)))
+    uri = {"storageUri": "hf://a/b"}
+    await project.train(train_job("t", initializer={"dataset": uri, "model": uri}, nodes=2))
+    assert (await project.ends("t"))[0] == "Complete"
+    made = {}
+    for pod in (await project.pods("t")).values():
+        step = pod.metadata.labels[keys.REPLICATED_JOB_NAME]
+        made.setdefault(step, []).append(pod.metadata.creation_timestamp)
+    assert sorted(made) == ["dataset-initializer", "model-initializer", "node"]
+    assert min(made["node"]) > max(made[step][0] for step in steps)
+
+
+async def test_suspended_and_resumed(project):
+    """By patches of the TrainJob; a JobSet that was resumed is completed."""
+    await project.runtime(runtime())
+    await project.train(train_job("t", script="sleep 3", suspend=True, nodes=2))
+
+    async def suspended():
+        try:
+            jobset = await project.jobset("t")
+        except NotFoundError:
+            return False
+        found = [c for c in jobset.status.conditions if c.type == "Suspended"]
+        return [c.status for c in found] == ["True"] and not await project.pods("t")
+
+    await patience.eventually(suspended, LIMIT_S, poll_s=0.1)
+    await project.patch("t", suspend=False)
+    await project.running("t", 2)
+    await project.patch("t", suspend=True)
+    await patience.eventually(suspended, LIMIT_S, poll_s=0.1)
+    assert "Suspended" in await project.conditions("t")
+    await project.patch("t", suspend=False)
+    assert (await project.ends("t"))[0] == "Complete"
+    assert (await project.jobset("t")).status.restarts == 0
+
+
+async def test_failures_restarts_and_deadlines(project):
+    """A restart heals one; one has none left; one takes too long."""
+    failing = container(env=[{"name": "ATTEMPT", "valueFrom": {"fieldRef": ATTEMPT}}])
+    job = replicated_job(containers=[failing], job={"backoffLimit": 0})
+    await project.runtime(runtime(job, failurePolicy={"maxRestarts": 1}))
+    await project.train(train_job("heals", script='[ "$ATTEMPT" = 1 ]'))
+    await project.train(train_job("fails", script="exit 3"))
+    await project.train(train_job("late", script="sleep 600", activeDeadlineSeconds=4))
+    assert (await project.ends("heals"))[0] == "Complete"
+    assert (await project.ends("fails"))[0] == "Failed"
+    assert await project.ends("late") == ("Failed", "DeadlineExceeded")
+    for name, state in (("heals", "Completed"), ("fails", "Failed")):
+        status = (await project.jobset(name)).status
+        assert (status.restarts, status.terminal_state) == (1, state)
+
+    async def nothing_runs():
+        return not await project.pods("late")
+
+    await patience.eventually(nothing_runs, LIMIT_S, poll_s=0.2)
+
+
+async def test_a_restart_in_place(project):
+    """Asked for by an annotation of the runtime's template: no pod is made anew."""
+    for name in ("service_account", "role"):
+        for document in yaml.safe_load_all((CONFIG / f"agent/account/{name}.yaml").read_text()):
+            document["metadata"]["namespace"] = project.namespace
+            await apply_object(project.client, document)
+    metadata = {"annotations": {keys.IN_PLACE_AGENT_ANNOTATION: "supervisor"}}
+    job = replicated_job(job={"completionMode": "Indexed"})
+    job["template"]["spec"]["template"]["spec"]["serviceAccountName"] = "jobset-agent"
+    policy = {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}
+    await project.runtime(runtime(job, metadata=metadata, failurePolicy=policy))
+    script = f"{WORKER_SCRIPT} # {project.namespace}"
+    await project.train(train_job("t", script=script, nodes=2))
+    before = await project.running("t", 2)
+
+    async def synced(epoch):
+        return (await project.jobset("t")).status.synced_epoch == epoch
+
+    await patience.eventually(lambda: synced(1), LIMIT_S, poll_s=0.1)
+    await kill_worker(next(iter(before.values())), script, supervised=True)
+    await patience.eventually(lambda: synced(2), LIMIT_S, poll_s=0.1)
+    after = await project.running("t", 2)
+    assert uids(before) == uids(after)
+    status = (await project.jobset("t")).status
+    assert (status.restarts, status.in_place_restart.restarts) == (0, 1)
+    assert not {"Complete", "Failed"} & set(await project.conditions("t"))
+
+
+def uids(pods):
+    return {pod.metadata.uid for pod in pods.values()}
