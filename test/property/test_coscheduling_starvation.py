@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections import deque
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +16,10 @@ from jobsetpy.domain.coscheduling.node_rules import NodeRoom, Placement
 from jobsetpy.domain.coscheduling.planner import GangPlanner
 from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
 from jobsetpy.domain.coscheduling.requests import MILLI
-from jobsetpy.domain.coscheduling.state import Bind, Lift, Limits, Refuse, SeenPod
+from jobsetpy.domain.coscheduling.state import Bind, Lift, Limits, PodState, Refuse, SeenPod
+
+LIVES = int(os.environ.get("JOBSETPY_LIVES", "60"))
+"""How many random lives are lived; ``JOBSETPY_LIVES=10000`` for a long look."""
 
 RUNS_S = 12
 """So long the pods of a group run once all are bound."""
@@ -23,15 +29,11 @@ class Life:
     """Nodes of two pools, the real planner and capacity, and a scheduler that takes any node."""
 
     def __init__(self, pools, *, reserve_after_s=20.0):
-        self.capacity = Capacity()
-        self.planner = GangPlanner(Limits(reserve_after_s=reserve_after_s), room=self.capacity)
-        self.free = {}
-        self.pool = {}
-        for pool, nodes in pools.items():
-            for at in range(nodes):
-                name = f"{pool}{at}"
-                self.capacity.node(name, NodeRoom({"cpu": 4 * MILLI}, {"pool": pool}))
-                self.free[name], self.pool[name] = 4, pool
+        self.limits = Limits(reserve_after_s=reserve_after_s)
+        self.pool = {f"{pool}{at}": pool for pool, nodes in pools.items() for at in range(nodes)}
+        self.free = dict.fromkeys(self.pool, 4)
+        self.begin()
+        self.made = {}  # uid → shape and member
         self.now = 0
         self.tickets = 0
         self.pods = {}  # uid → (group, cpu, pool)
@@ -42,6 +44,31 @@ class Life:
         self.unbound = {}  # group → UIDs
         self.ends = {}
         self.started = {}
+
+    def begin(self):
+        """A coscheduler that knows the nodes."""
+        self.capacity = Capacity()
+        self.planner = GangPlanner(self.limits, room=self.capacity)
+        for name, pool in self.pool.items():
+            self.capacity.node(name, NodeRoom({"cpu": 4 * MILLI}, {"pool": pool}))
+
+    def restart(self):
+        """The coscheduler ends with whatever it holds, and another one sees what pods show."""
+        states = self.planner.states()
+        self.begin()
+        self.planner.pause()
+        for uid, (group, _, _) in self.pods.items():
+            open_ = uid in self.unbound[group]
+            if open_ and uid in self.placed:
+                self.give_back(uid)
+                self.retry[uid] = self.now + 1
+            shape, member = self.made[uid]
+            node = "" if open_ else self.placed[uid]
+            self.capacity.pod(uid, shape, node=node, group=group)
+            member = attrs.evolve(member, bound=not open_)
+            gated = states[uid] is PodState.GATED
+            self.planner.seen(SeenPod(group=group, name=uid, member=member, gated=gated), self.now)
+        self.act(self.planner.resume(self.now))
 
     def arrive(self, name, pods, *, cpu=1, pool="", priority=0):
         """The pods of a group are made, behind their gates."""
@@ -54,6 +81,7 @@ class Life:
         for uid in uids:
             member = Member(uid=uid, created=float(self.now), min_available=pods, priority=priority)
             self.pods[uid] = (group, cpu, pool)
+            self.made[uid] = shape, member
             self.capacity.pod(uid, shape, node="", group=group)
             seen = SeenPod(group=group, name=uid, member=member, gated=True)
             self.act(self.planner.seen(seen, self.now))
@@ -105,16 +133,20 @@ class Life:
             self.tickets += 1
             self.act(self.planner.bind_asked(self.tickets, uid, self.now))
 
+    def end(self, group):
+        """The pods of a group that runs are gone."""
+        del self.ends[group]
+        for uid in self.members.pop(group):
+            self.give_back(uid)
+            self.capacity.gone(uid)
+            self.act(self.planner.gone(uid, self.now))
+            del self.pods[uid]
+
     def second(self):
         """A second goes by: groups end, pods come back to the queue, time passes."""
         self.now += 1
         for group in [group for group, end in self.ends.items() if end <= self.now]:
-            del self.ends[group]
-            for uid in self.members.pop(group):
-                self.give_back(uid)
-                self.capacity.gone(uid)
-                self.act(self.planner.gone(uid, self.now))
-                del self.pods[uid]
+            self.end(group)
         for uid, when in list(self.retry.items()):
             if when <= self.now:
                 del self.retry[uid]
@@ -206,3 +238,44 @@ def test_every_group_that_fits_the_empty_cluster_starts(a, b, arrivals):
         if at > 60 and all(name in life.started for name in fits):
             return
     assert [name for name in fits if name not in life.started] == []
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_lives(part):
+    """Pools, priorities, arrivals, restarts of groups and of the coscheduler: whatever fits starts."""
+    for seed in range(part, LIVES, 4):
+        assert not_started(random.Random(seed)) == set(), f"seed {seed}"
+
+
+def not_started(rng):
+    """A life of some minutes; the groups that would fit the empty cluster and have not started."""
+    pools = {"a": rng.randint(1, 4), "b": rng.randint(1, 3)}
+    nodes = {**pools, "": sum(pools.values())}
+    life, wanted = Life(pools), {}
+    restarts = {rng.randint(1, 150) for _ in range(rng.randint(0, 3))}
+    arrivals = [
+        (rng.randint(0, 60), f"g{at}", rng.randint(1, 12), rng.choice([1, 1, 2, 3]))
+        for at in range(rng.randint(1, 5))
+    ]
+    again = {name for _, name, _, _ in arrivals if rng.random() < 0.3}
+    for now in range(900):
+        life.arrive(f"small-{now}", 1, cpu=rng.choice([1, 2]))
+        for when, name, pods, cpu in arrivals:
+            if when == now:
+                pool, priority = rng.choice(["", "a", "b"]), rng.randint(0, 2)
+                life.arrive(name, pods, cpu=cpu, pool=pool, priority=priority)
+                if pods <= nodes[pool] * (4 // cpu):
+                    wanted[name] = (pods, cpu, pool, priority)
+        if now in restarts:
+            life.restart()
+        life.second()
+        for name in sorted(again & life.started.keys()):
+            group = PodGroupKey("ns", name)
+            if name in wanted and group in life.ends:  # all its Jobs are made anew
+                life.end(group)
+                pods, cpu, pool, priority = wanted[f"{name}-1"] = wanted[name]
+                life.arrive(f"{name}-1", pods, cpu=cpu, pool=pool, priority=priority)
+                again.discard(name)
+        if now > 150 and wanted.keys() <= life.started.keys():
+            break
+    return wanted.keys() - life.started.keys()
