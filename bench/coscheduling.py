@@ -12,6 +12,8 @@ cluster, so that a figure and what it is compared with see the same machine.
 * hopeless: a group that can never fit, with and without the check of capacity: what it costs, and
   how soon regular pods are bound beside it.
 * held: thousands of binds held at once (only with ``--part held``).
+* decisions: what a decision costs at most, with 5,000 nodes; needs no cluster (only with ``--part
+  decisions``).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from typing import ClassVar
 import attrs
 import uvloop
 
+from bench import gang_decisions
 from bench.common import create_namespace, in_parallel, say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api import keys
@@ -52,7 +55,7 @@ from support.gangs import (
 )
 from support.patience import eventually
 
-PARTS = ("throughput", "lifts", "freed", "hopeless", "held")
+PARTS = ("throughput", "lifts", "freed", "hopeless", "held", "decisions")
 SHAPES = ("10x100", "100x10", "1x1000")
 PLAIN, EXTENDER, GATED, OPEN = "plain", "plain, with the extender", "gated", "without gates"
 WAYS = (PLAIN, EXTENDER, GATED, OPEN)
@@ -444,7 +447,7 @@ def main() -> None:
     """Parse flags and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--part", choices=PARTS, action="append", help="default: all but lifts and held"
+        "--part", choices=PARTS, action="append", help="default: the first, third and fourth"
     )
     parser.add_argument(
         "--shape", action="append", metavar="GROUPSxPODS", help=f"default: {', '.join(SHAPES)}"
@@ -453,6 +456,9 @@ def main() -> None:
     parser.add_argument("--held", type=int, default=3000, help="binds at once; default 3000")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    if options.part == ["decisions"]:
+        table("Decisions about groups: the longest block", gang_decisions.measure(options.seed))
+        return
     with TemporaryDirectory(prefix="jobsetpy-bench-") as folder:
         site = ExtenderSite(Path(folder) / "extender")
         with Cluster(

@@ -1,0 +1,168 @@
+"""What a decision about groups costs the loop at most; no cluster, CPU time of this thread.
+
+* 20 shapes of pods on nodes of four pools that are in use: counted for the first time, in steps;
+  and after ten pods have gone. The slowest step is the longest that anything blocks the loop.
+* A group of 15,000 pods beside 10,000 groups that wait for room, on 5,000 nodes: the slowest of all
+  calls of the planner from its first pod to its last bind.
+
+Without the garbage collector, whose full passes depend on everything else that a process keeps.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from jobsetpy.coscheduler._capacity import STEPS
+from jobsetpy.domain.coscheduling.capacity import Capacity, Shape
+from jobsetpy.domain.coscheduling.node_rules import NodeRoom, Placement
+from jobsetpy.domain.coscheduling.planner import GangPlanner
+from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
+from jobsetpy.domain.coscheduling.requests import MILLI
+from jobsetpy.domain.coscheduling.state import Action, Bind, Lift, SeenPod
+
+Rows = list[tuple[str, str, str]]
+R = TypeVar("R")
+SHAPES, POOLS, AIM = 20, 4, "<= 10 ms"
+
+
+class Timed:
+    """The longest call of each kind, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.longest: dict[str, float] = {}
+
+    def call(self, what: str, function: Callable[[], R]) -> R:
+        """Call it."""
+        began = time.thread_time()
+        result = function()
+        took = (time.thread_time() - began) * 1000
+        self.longest[what] = max(self.longest.get(what, 0.0), took)
+        return result
+
+
+def nodes_of(capacity: Capacity, number: int) -> None:
+    """Nodes of 64 CPUs in four pools."""
+    for at in range(number):
+        name, labels = f"n{at}", {"kubernetes.io/hostname": f"n{at}", "pool": f"p{at % POOLS}"}
+        offers = {"cpu": 64 * MILLI, "memory": 256 * 2**30 * MILLI, "pods": 110 * MILLI}
+        capacity.node(name, NodeRoom(offers, labels, (), name))
+
+
+def shape(cpu: int, pool: int | None = None) -> Shape:
+    """A pod's."""
+    placement = Placement(() if pool is None else (("pool", f"p{pool}"),))
+    return Shape((("cpu", cpu * MILLI), ("pods", MILLI)), placement, preempts=False)
+
+
+def room(number: int, rng: random.Random) -> Rows:
+    """The check of capacity."""
+    capacity, timed = Capacity(STEPS), Timed()
+    nodes_of(capacity, number)
+    for at in range(3 * number):
+        node = f"n{rng.randrange(number)}"
+        capacity.pod(f"r{at}", shape(rng.randint(1, 8)), node=node, group=None)
+    groups = [PodGroupKey("bench", f"g{at}") for at in range(SHAPES)]
+    for at, group in enumerate(groups):
+        for pod in range(10):
+            wanted = shape(at + 1, at % POOLS)
+            capacity.pod(f"{group.name}-{pod}", wanted, node="", group=group)
+
+    def ask() -> bool:
+        return None not in [capacity.fits(group, 10) for group in groups]
+
+    steps = 1
+    while not timed.call("first", ask):
+        timed.call("first", capacity.work)
+        steps += 1
+    for _ in range(100):
+        for _ in range(10):
+            capacity.gone(f"r{rng.randrange(3 * number)}")
+        timed.call("growth", ask)
+        capacity.work()
+    what = f"{SHAPES} shapes, {number} nodes"
+    return [
+        (f"{what}: first count, slowest of {steps} steps", f"{timed.longest['first']:.1f} ms", AIM),
+        (f"{what}: after ten pods have gone", f"{timed.longest['growth']:.1f} ms", AIM),
+    ]
+
+
+class Decisions:
+    """A planner with groups that wait, and what it decides."""
+
+    def __init__(self, waiting: int) -> None:
+        self.timed, self.actions = Timed(), [0, 0]
+        self.capacity = Capacity(STEPS)
+        self.planner = GangPlanner(room=self.capacity)
+        nodes_of(self.capacity, 5000)
+        self.planner.pause()
+        for at in range(waiting):
+            group = PodGroupKey("bench", f"w{at}")
+            for pod in range(2):
+                self.show(group, f"{at}-{pod}", shape(100 + at % SHAPES), 2, float(at))
+        self.did("resume", lambda: self.planner.resume(0.0))
+        self.settle()
+
+    def show(
+        self, group: PodGroupKey, uid: str, wanted: Shape, minimum: int, created: float
+    ) -> None:
+        """A pod is new."""
+        self.capacity.pod(uid, wanted, node="", group=group)
+        member = Member(uid=uid, created=created, min_available=minimum)
+        pod = SeenPod(group=group, name=uid, member=member, gated=True)
+        self.did("pod seen", lambda: self.planner.seen(pod, 0.0))
+
+    def did(self, what: str, function: Callable[[], list[Action]]) -> None:
+        """Call the planner, and count lifts and binds."""
+        for action in self.timed.call(what, function):
+            self.actions[0] += isinstance(action, Lift)
+            self.actions[1] += isinstance(action, Bind)
+
+    def settle(self) -> None:
+        """What the process does between events."""
+        while True:
+            asked = self.capacity.pending
+            more = self.timed.call("room counted", self.capacity.work)
+            if asked and not more:
+                self.did("room counted", lambda: self.planner.room_grew(0.0, freed=False))
+            wake = self.timed.call("next wake-up", lambda: self.planner.next_wake(0.0))
+            if self.capacity.pending:
+                continue
+            if wake is None or wake > 0.0:
+                return
+            if not more:
+                self.did("time passed", lambda: self.planner.tick(0.0))
+
+    def start(self, size: int) -> None:
+        """A large group, from its first pod to its last bind."""
+        group, uids = PodGroupKey("bench", "large"), [f"l{at}" for at in range(size)]
+        for uid in uids:
+            self.show(group, uid, shape(1), size, 1e6)
+        self.settle()
+        for at, uid in enumerate(uids):
+            self.capacity.reserve(uid, f"n{at % 5000}")
+            ticket = at + 1
+            self.did("bind asked", lambda t=ticket, u=uid: self.planner.bind_asked(t, u, 0.0))  # type: ignore[misc]
+        self.settle()
+        for uid in uids:
+            self.did("bind done", lambda u=uid: self.planner.bind_done(u, ok=True, now=0.0))  # type: ignore[misc]
+        self.timed.call("census", self.planner.census)
+
+
+def measure(seed: int, size: int = 15_000) -> Rows:
+    """All of it, as rows of a table."""
+    gc.disable()
+    rows = [row for number in (1000, 5000) for row in room(number, random.Random(seed))]
+    for waiting in (0, 10_000):
+        decisions = Decisions(waiting)
+        decisions.start(size)
+        if decisions.actions != [size, size]:
+            raise SystemExit(f"{decisions.actions} pods lifted and bound, of {size}")
+        rows += [
+            (f"group of {size}, {waiting} groups wait: {what}", f"{took:.1f} ms", AIM)
+            for what, took in decisions.timed.longest.items()
+        ]
+    return rows
