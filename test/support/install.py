@@ -45,6 +45,7 @@ PLURALS = {
     "ClusterRoleBinding": ("clusterrolebindings", False),
     "Role": ("roles", True),
     "RoleBinding": ("rolebindings", True),
+    "Lease": ("leases", True),
     "ServiceAccount": ("serviceaccounts", True),
     "Deployment": ("deployments", True),
     "Service": ("services", True),
