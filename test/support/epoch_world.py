@@ -393,7 +393,8 @@ class World:
         """The same, and agents that their startup probes end."""
         out = self.harmless()
         for pod in self.pods.values():
-            free = pod.alive and not pod.deleting and not pod.cut
+            # The Go project's agents end with 143 when they are told to stop.
+            free = pod.alive and not pod.deleting and not pod.cut and not self.attempts
             if free and pod.barrier is not None and pod.note:
                 out.append((f"{pod.name} AGENT ENDS WITH 0", lambda pod=pod: self._quit(pod)))
         return out
