@@ -72,7 +72,8 @@ class PlayedNodes:
     async def finish(self, namespace: str, part: str = "", *, code: int = 0) -> None:
         """End the pods of a namespace whose names have ``part`` in them."""
         for (space, name), pod in list(self.pods.items()):
-            if space == namespace and part in name and pod.status.phase == "Running":
+            ended = pod.status.phase in {"Failed", "Succeeded"}  # the watch may lag behind a start
+            if space == namespace and part in name and not ended:
                 await self._end(pod, code)
 
     def _note(self, pod: Pod, gone: bool) -> None:
