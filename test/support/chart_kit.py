@@ -31,6 +31,7 @@ KINDS = {
     "Deployment": "deployments",
     "FlowSchema": "flowschemas",
     "Issuer": "issuers",
+    "Lease": "leases",
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",

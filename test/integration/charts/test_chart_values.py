@@ -297,7 +297,12 @@ def test_what_can_be_left_out(offline):
 def test_names(offline, release, values, prefix):
     """Any release's name makes names and labels that all kinds of objects may have."""
     rendered = offline.render({**EVERYTHING, **values}, release=release, namespace="elsewhere")
-    fixed = ("jobset-mutating-webhook", "jobset-validating-webhook", "jobset-agent")
+    fixed = (
+        "jobset-mutating-webhook",
+        "jobset-validating-webhook",
+        "jobset-agent",
+        "coscheduler-queue.",
+    )
     for (kind, name), document in rendered.items():
         assert name.startswith((prefix, *fixed)), kind
         assert len(name) <= 63 or "Role" in kind
@@ -413,6 +418,9 @@ def test_notes_tell_what_to_do(offline):
     notes = offline.ok(*render, values={"coscheduler": {"enable": True}}).split("NOTES:")[1]
     assert "https://gangs-jobset-coscheduler.there.svc:9443/ext" in notes
     assert "Secret gangs-jobset-coscheduler-client-cert" in notes
+    assert "JobSets do not use the coscheduler" not in notes
+    values = {"coscheduler": {"enable": True}, "coscheduling": {"backend": "labels"}}
+    notes = offline.ok(*render, values=values).split("NOTES:")[1]
     assert "JobSets do not use the coscheduler" in notes
     values = {
         "coscheduler": {"enable": True, "mode": "second-scheduler"},
