@@ -177,6 +177,14 @@ class Tenant:
             if resource["total"] != "0"
         }
 
+    async def until_used(self, **amounts: str) -> None:
+        """Wait until its ClusterQueue shows that so much is given away, and nothing else."""
+
+        async def counted() -> bool:
+            return await self.used() == amounts
+
+        await self.until(counted, f"{amounts} to be given away")
+
     # -- JobSets ------------------------------------------------------------------------------
 
     async def create(self, jobset: Json) -> Json:

@@ -33,22 +33,14 @@ async def test_a_jobset_is_admitted_runs_and_gives_its_quota_back(tenant):
         assert [each["key"] for each in pod_spec(job)["tolerations"]] == [key]
     assert {pod["spec"]["nodeName"] for pod in pods} == {f"played-pool-{tenant.id}"}
     await tenant.until_workload("js", "PodsReady")
-    assert await tenant.used() == {"cpu": "3"}
+    await tenant.until_used(cpu="3")
 
     await tenant.nodes.finish(tenant.namespace, "driver")
-
-    async def given_back():
-        return await tenant.used() == {"cpu": "2"}
-
-    await tenant.until(given_back, "the driver's quota to be given back")
+    await tenant.until_used(cpu="2")
     await tenant.nodes.finish(tenant.namespace)
     await tenant.until_condition("js", "Completed")
     await tenant.until_workload("js", "Finished")
-
-    async def all_given_back():
-        return await tenant.used() == {}
-
-    await tenant.until(all_given_back, "all quota to be given back")
+    await tenant.until_used()
     assert condition(await tenant.jobset("js"), "Failed") == ""
     assert (await tenant.jobset("js"))["status"].get("restarts", 0) == 0
 
@@ -94,13 +86,13 @@ async def test_a_jobset_that_is_resized_is_admitted_anew(tenant):
 
     await tenant.resize("js", 3)
     second = await tenant.until_runs("js", 3, old=first)
-    assert await tenant.used() == {"cpu": "3"}
+    await tenant.until_used(cpu="3")
 
     await tenant.resize("js", 5)
     await tenant.until_suspended("js")
     await tenant.resize("js", 4)
     await tenant.until_runs("js", 4, old=second)
-    assert await tenant.used() == {"cpu": "4"}
+    await tenant.until_used(cpu="4")
     assert (await tenant.jobset("js"))["status"].get("restarts", 0) == 0
 
 

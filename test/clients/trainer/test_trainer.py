@@ -1,5 +1,6 @@
 """TrainJobs of Kubeflow Trainer: JobSets by server-side apply, from its start to each end."""
 
+import asyncio
 import json
 import uuid
 
@@ -14,7 +15,7 @@ from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, NotFoundError
 from support import patience
 from support.install import CONFIG, apply_object, create_namespace
-from support.scenario import WORKER_SCRIPT, kill_worker
+from support.scenario import SHELL_IMAGE, WORKER_SCRIPT, kill_worker
 from support.trainer_install import RUNTIMES
 from support.trainer_kit import container, path, replicated_job, runtime, train_job
 
@@ -244,3 +245,38 @@ async def test_a_restart_in_place(project):
 
 def uids(pods):
     return {pod.metadata.uid for pod in pods.values()}
+
+
+# Its data classes are of pydantic's old kind; pydantic says so at each import.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_the_sdk(project, cluster):
+    """What the Kubeflow SDK offers: train, wait, look, delete."""
+    from kubeflow.common.types import KubernetesBackendConfig
+    from kubeflow.trainer import CustomTrainerContainer, TrainerClient
+
+    config = KubernetesBackendConfig(
+        namespace=project.namespace, config_file=str(cluster.kubeconfig)
+    )
+    await project.runtime(runtime())
+
+    def all_of_it():
+        sdk = TrainerClient(config)
+        assert {f"{name}-distributed" for name in RUNTIMES} <= {r.name for r in sdk.list_runtimes()}
+        trainer = CustomTrainerContainer(image=SHELL_IMAGE, num_nodes=2)
+        name = sdk.train(runtime=sdk.get_runtime("own"), trainer=trainer)
+        done = sdk.wait_for_job_status(name, timeout=int(patience.scaled(LIMIT_S)))
+        steps = {step.name for step in done.steps}
+        sdk.delete_job(name)
+        return name, done.status, steps
+
+    name, status, steps = await asyncio.to_thread(all_of_it)
+    assert (status, steps) == ("Complete", {"node-0", "node-1"})
+
+    async def gone():
+        try:
+            await project.jobset(name)
+        except NotFoundError:
+            return not await project.pods(name)
+        return False
+
+    await patience.eventually(gone, LIMIT_S, poll_s=0.2)

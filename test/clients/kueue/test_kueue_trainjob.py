@@ -1,0 +1,46 @@
+"""A TrainJob in a queue: Trainer makes its JobSet, Kueue says when and where it runs."""
+
+import pytest
+
+from support.kueue_kit import QUEUE, QUEUE_LABEL, condition, pod_spec
+from support.trainer_kit import container, path, replicated_job, runtime, train_job
+
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.cluster,
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(300),
+]
+
+
+async def test_a_trainjob_is_admitted_runs_and_gives_its_quota_back(trainer, tenant):
+    """Its JobSet is suspended until then; its pods get the flavor's selector and toleration."""
+    flavor = await tenant.pool("pool")
+    await tenant.queue((flavor, {"cpu": 2}))
+    node = container(resources={"requests": {"cpu": "1"}})
+    body = runtime(replicated_job(containers=[node], job={"backoffLimit": 0}))
+    await tenant.send("POST", path(tenant.namespace, "trainingruntimes"), body)
+    jobs = path(tenant.namespace, "trainjobs")
+    labels = {"labels": {QUEUE_LABEL: QUEUE}}
+    for name in ("first", "second"):
+        await tenant.send("POST", jobs, train_job(name, nodes=2, metadata=labels))
+
+    for name, other in (("first", "second"), ("second", "first")):
+        await tenant.until_runs(name, 2)
+        await tenant.until_used(cpu="2")
+        assert not await tenant.pods(other)
+        key = tenant.label("pool")
+        for job in await tenant.jobs(name):
+            assert pod_spec(job)["nodeSelector"] == {key: "yes"}
+            assert [each["key"] for each in pod_spec(job)["tolerations"]] == [key]
+        await tenant.nodes.finish(tenant.namespace)
+
+        async def complete(name=name):
+            return condition(await tenant.send("GET", f"{jobs}/{name}"), "Complete") == "True"
+
+        await tenant.until(complete, f"{name} to be complete")
+
+    await tenant.until_used()
+    for name in ("first", "second"):
+        await tenant.send("DELETE", f"{jobs}/{name}")
