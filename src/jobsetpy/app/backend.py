@@ -12,7 +12,7 @@ from jobsetpy.client import Client
 from jobsetpy.domain.coscheduling.backends import AUTO, COSCHEDULER, LABELS, PODGROUP, PodMarkers
 from jobsetpy.domain.coscheduling.podgroups import API_VERSION
 from jobsetpy.domain.features import Features
-from jobsetpy.errors import ApiError
+from jobsetpy.errors import ApiError, RetryableApiError, TransportError
 from jobsetpy.manager import Manager
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.reconcilers._coscheduler import CoschedulerWatch
@@ -23,6 +23,8 @@ _WHY: Final = (
     f"the backend {PODGROUP!r} of coscheduling needs {API_VERSION} (feature gates GenericWorkload "
     "and GangScheduling of Kubernetes 1.36)"
 )
+
+_LOOK_S: Final = 5.0
 
 
 @attrs.frozen
@@ -42,18 +44,22 @@ class Backend:
     async def watched(self, manager: Manager, features: Features) -> Backend:
         """The same, with a look at the coscheduler where there may be one.
 
+        An API server that cannot be reached is no reason not to start: the look is tried again
+        as those of all caches are.
+
         Args:
             manager: not started yet; the coscheduler is in its namespace.
             features: the feature gates.
-
-        Raises:
-            TransportError: the API server cannot be reached.
         """
         if not features.coscheduling or self.marks.backend not in {AUTO, COSCHEDULER}:
             return self
         namespace, name = own_namespace(), f"metadata.name={keys.COSCHEDULER_LEASE}"
         try:
-            await manager.replica_client.list_page(Lease, namespace, field_selector=name)
+            await manager.replica_client.list_page(
+                Lease, namespace, field_selector=name, timeout_s=_LOOK_S
+            )
+        except (RetryableApiError, TransportError) as error:
+            get_logger("manager").warning("the API server does not answer yet", error=str(error))
         except ApiError as error:
             # A cache that cannot be filled would keep the manager from starting.
             text = f"whether there is a coscheduler cannot be seen: {error}"

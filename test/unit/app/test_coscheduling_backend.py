@@ -9,11 +9,13 @@ import pytest
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.app import configuration as c
 from jobsetpy.app import flags as f
-from jobsetpy.app.backend import choose_backend
+from jobsetpy.app.backend import Backend, choose_backend
 from jobsetpy.app.kinds import ConfigurationError
 from jobsetpy.app.settings import MANAGER
 from jobsetpy.domain.coscheduling.backends import PodMarkers
-from jobsetpy.testing import RecordingClient, World
+from jobsetpy.domain.features import Features
+from jobsetpy.manager import Manager
+from jobsetpy.testing import RecordingClient, VirtualClock, World
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 
@@ -129,3 +131,24 @@ async def test_a_refused_question_is_told():
     backend = await choose_backend(RecordingClient(world, qps=0), PodMarkers(backend="podgroup"))
     assert backend.marks.backend == "labels"
     assert "could not be found out" in backend.not_served
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("fail", "seen", "told"),
+    [
+        (lambda faults: faults.status(403), False, "cannot be seen"),
+        (lambda faults: faults.status(503), True, ""),
+        (lambda faults: faults.lose_answer(), True, ""),
+        (lambda faults: faults.latency(3600), True, ""),
+    ],
+    ids=["forbidden", "unavailable", "lost", "silent"],
+)
+async def test_a_coscheduler_is_looked_for_at_a_bad_moment(fail, seen, told):
+    """Without the right to look there is none; an API server that is away keeps no one from it."""
+    world = World(clock=VirtualClock())
+    fail(world.faults)
+    manager = Manager(RecordingClient(world, qps=0), clock=VirtualClock())
+    backend = await Backend(PodMarkers(backend="auto")).watched(manager, Features())
+    assert (backend.coscheduler is not None) == seen
+    assert told in backend.not_served
