@@ -257,7 +257,8 @@ async def test_the_sdk(project, cluster):
     config = KubernetesBackendConfig(
         namespace=project.namespace, config_file=str(cluster.kubeconfig)
     )
-    await project.runtime(runtime())
+    node = container(command=["true"])  # the SDK names an image, and no command
+    await project.runtime(runtime(replicated_job(containers=[node])))
 
     def all_of_it():
         sdk = TrainerClient(config)
