@@ -20,6 +20,7 @@ import attrs
 from jobsetpy.aio import Clock, LoopClock, full_jitter
 from jobsetpy.api.events import Event
 from jobsetpy.api.meta import KubeObject
+from jobsetpy.api.timestamps import micros_text
 from jobsetpy.client import Client
 from jobsetpy.controller._token_buckets import TokenBuckets
 from jobsetpy.errors import (
@@ -284,7 +285,7 @@ class EventRecorder:
             "apiVersion": Event.RESOURCE.api_version,
             "kind": Event.RESOURCE.kind,
             "metadata": {"name": name + suffix, "namespace": namespace},
-            "eventTime": _micro_time(now),
+            "eventTime": micros_text(now),
             "reportingController": self.component,
             "reportingInstance": self._instance,
             "action": key.action[:_MAX_WORD],
@@ -367,7 +368,7 @@ class EventRecorder:
             await self._client.create(Event, series.namespace, series.body)
 
     async def _patch(self, series: _Series) -> None:
-        repeats = {"count": series.count, "lastObservedTime": _micro_time(series.last_wall)}
+        repeats = {"count": series.count, "lastObservedTime": micros_text(series.last_wall)}
         try:
             await self._client.merge_patch(
                 Event, series.namespace, series.name, {"series": repeats}
@@ -395,11 +396,6 @@ def _reference(obj: KubeObject) -> dict[str, str]:
         "resourceVersion": meta.resource_version,
     }
     return {field: value for field, value in reference.items() if value}
-
-
-def _micro_time(when: datetime) -> str:
-    """Kubernetes' MicroTime: RFC 3339 in UTC with exactly six digits."""
-    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _truncated(text: str, limit: int) -> str:

@@ -16,6 +16,7 @@ from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
+from jobsetpy.api.timestamps import micros_text
 from jobsetpy.coscheduler._capacity import CapacityTracker
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.domain.coscheduling.queue_state import QueueState
@@ -132,7 +133,7 @@ class Publisher:
         now = self._clock.monotonic()
         if state == self._told and now - self._told_at < RENEWED_S:
             return False
-        stamp = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        stamp = micros_text(self._clock.now())
         body: dict[str, Any] = {
             "metadata": {"annotations": {keys.COSCHEDULER_QUEUE_ANNOTATION: state.encoded()}},
             "spec": {

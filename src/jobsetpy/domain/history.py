@@ -20,6 +20,7 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve, to_json
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import RestartCause, RestartRecord
+from jobsetpy.api.timestamps import millis_text
 
 MAX_RECORDS: Final = 10
 MAX_RECORD_BYTES: Final = 600
@@ -149,8 +150,7 @@ def record_json(record: RestartRecord) -> Mapping[str, Any]:
     out: dict[str, Any] = to_json(evolve(record, began_at=None))
     out.update(kind=record.kind, counted=record.counted)
     if record.began_at is not None:
-        text = record.began_at.strftime("%Y-%m-%dT%H:%M:%S")
-        out["beganAt"] = f"{text}.{record.began_at.microsecond // 1000:03d}Z"
+        out["beganAt"] = millis_text(record.began_at)
     return out
 
 

@@ -20,6 +20,7 @@ from jobsetpy.api.jobset import (
     RestartRecord,
 )
 from jobsetpy.api.meta import Condition
+from jobsetpy.api.timestamps import millis_text, seconds_text
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import history
 from jobsetpy.domain.plan import EmitEvent, Moment, StatusChange
@@ -178,7 +179,7 @@ def condition_json(condition: Condition) -> dict[str, Any]:
         "message": condition.message,
     }
     if condition.last_transition_time is not None:
-        out["lastTransitionTime"] = condition.last_transition_time.strftime("%Y-%m-%dT%H:%M:%SZ")
+        out["lastTransitionTime"] = seconds_text(condition.last_transition_time)
     if condition.observed_generation:
         out["observedGeneration"] = condition.observed_generation
     return out
@@ -210,7 +211,7 @@ def _in_place_restart_json(record: InPlaceRestartStatus) -> dict[str, Any]:
         "restarts": record.restarts,
         "allJobsRestartsAtSync": record.all_jobs_restarts_at_sync,
         "jobRestartsAtSync": record.job_restarts_at_sync,
-        "resumeTime": None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "resumeTime": None if at is None else seconds_text(at),
         "containerRestarts": record.container_restarts,
         "crashes": record.crashes,
         "crashingPod": record.crashing_pod,
@@ -225,9 +226,9 @@ def _restart_pacing_json(pacing: RestartPacing) -> dict[str, Any]:
         "seriesStartTime": _moment_json(pacing.series_start_time),
         "lastStartTime": _moment_json(pacing.last_start_time),
         "notBefore": _moment_json(pacing.not_before),
-        "countedTimes": [at.strftime("%Y-%m-%dT%H:%M:%SZ") for at in pacing.counted_times],
+        "countedTimes": [seconds_text(at) for at in pacing.counted_times],
     }
 
 
 def _moment_json(at: datetime | None) -> str | None:
-    return None if at is None else f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+    return None if at is None else millis_text(at)

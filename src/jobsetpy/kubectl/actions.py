@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from jobsetpy.aio import LoopClock
+from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import JOBSETS, MERGE_PATCH, Cluster
 from jobsetpy.kubectl.errors import CommandError
@@ -77,7 +78,7 @@ async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: dict[s
     chosen = _chosen(options, jobset, jobs)
     for job in chosen:
         name = job["metadata"]["name"]
-        at = LoopClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = seconds_text(LoopClock().now())
         body = {
             "metadata": {"uid": job["metadata"]["uid"], "annotations": {RESTART_ANNOTATION: at}}
         }

@@ -20,6 +20,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.domain import plan as p
 from jobsetpy.domain.agent_containers import RESTART_ALL_ACTIONS, supervised
 from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
@@ -150,7 +151,7 @@ class Simulation:
 
     def __init__(self, jobset: Json, *, start_s: float = 5.0) -> None:
         meta = {"namespace": "default", "name": "simulated", **(jobset.get("metadata") or {})}
-        created = START.strftime("%Y-%m-%dT%H:%M:%SZ")
+        created = seconds_text(START)
         meta.update(uid=UID, resourceVersion="1", creationTimestamp=created)
         self._jobset: Json = {**jobset, "metadata": meta, "status": {}}
         self.name: str = meta["name"]
@@ -302,7 +303,7 @@ class Simulation:
         return p.Moment(START + timedelta(seconds=self._now), self._now)
 
     def _text_now(self) -> str:
-        return self._moment.wall.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return seconds_text(self._moment.wall)
 
     # ---- the manager -------------------------------------------------------------------------
 

@@ -37,12 +37,13 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 
 import attrs
 
 from jobsetpy import aio
 from jobsetpy.api.coordination import Lease, LeaseSpec
+from jobsetpy.api.timestamps import micros_text
 from jobsetpy.client import Client, WriteFence
 from jobsetpy.errors import (
     AlreadyExistsError,
@@ -246,7 +247,7 @@ class LeaderElector:
         self.fence.close()
         self.leading.clear()
         metrics.leader(self.settings.name, leading=False)
-        stamp = _micro_time(self._now())
+        stamp = micros_text(self._now())
         spec = {
             "holderIdentity": "",
             "leaseDurationSeconds": _RELEASED_S,
@@ -387,7 +388,7 @@ class LeaderElector:
         self.fence.open_until(started + self.settings.renew_deadline_s)
 
     def _record(self, old: LeaseSpec) -> dict[str, object]:
-        settings, stamp = self.settings, _micro_time(self._now())
+        settings, stamp = self.settings, micros_text(self._now())
         record: dict[str, object] = {
             "holderIdentity": self.identity,
             # Whole seconds, rounded so that others wait rather too long.
@@ -465,8 +466,3 @@ class LeaderElector:
 
 def _holder(lease: Lease) -> str:
     return lease.spec.holder_identity or ""
-
-
-def _micro_time(when: datetime) -> str:
-    """Kubernetes' MicroTime: RFC 3339 in UTC with exactly six digits."""
-    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

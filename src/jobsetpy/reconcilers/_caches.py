@@ -11,6 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.meta import controller_of
 
 CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of all that is made for JobSets: the label exists."""
@@ -41,3 +42,12 @@ class SharedCaches:
     def config_maps(self) -> rt.SharedInformer[ConfigMap]:
         """The ConfigMaps of startup groups."""
         return self.manager.informer(ConfigMap, label_selector=CHILD_SELECTOR)
+
+
+def job_of(jobs: rt.Store[Job], pod: ChildPod) -> Job | None:
+    """The Job that a pod belongs to, by its UID: names and labels prove nothing."""
+    owner = controller_of(pod.metadata.owner_references)
+    if owner is None:
+        return None
+    job = jobs.get(rt.ObjectKey(pod.metadata.namespace, owner.name))
+    return job if job is not None and job.metadata.uid == owner.uid else None

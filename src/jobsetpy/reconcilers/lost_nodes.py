@@ -25,7 +25,6 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ENDED
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.api.meta import controller_of
 from jobsetpy.domain.lost_nodes.deadline import deadline_of
 from jobsetpy.domain.lost_nodes.plan import (
     LeavingPod,
@@ -38,7 +37,8 @@ from jobsetpy.domain.lost_nodes.plan import (
 from jobsetpy.domain.membership import is_ours
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.reconcilers import metrics
-from jobsetpy.reconcilers._caches import SharedCaches
+from jobsetpy.reconcilers._caches import SharedCaches, job_of
+from jobsetpy.reconcilers._disruption import disruption
 from jobsetpy.reconcilers._kinds import ListedPod
 from jobsetpy.reconcilers._parallel import in_parallel, raise_failures
 from jobsetpy.reconcilers._status import moment
@@ -230,14 +230,11 @@ class LostNodesReconciler:
 
     def _jobset_of(self, pod: ChildPod) -> JobSet | None:
         """The JobSet of a pod, by UIDs: labels prove nothing."""
-        owner = controller_of(pod.metadata.owner_references)
-        if owner is None:
+        job = job_of(self._jobs, pod)
+        if job is None or job.metadata.controller is None:
             return None
-        namespace = pod.metadata.namespace
-        job = self._jobs.get(rt.ObjectKey(namespace, owner.name))
-        if job is None or job.metadata.uid != owner.uid or job.metadata.controller is None:
-            return None
-        jobset = self._jobsets.get(rt.ObjectKey(namespace, job.metadata.controller.name))
+        key = rt.ObjectKey(pod.metadata.namespace, job.metadata.controller.name)
+        jobset = self._jobsets.get(key)
         if jobset is None or jobset.metadata.uid != job.metadata.controller.uid:
             return None
         return jobset if is_ours(jobset) else None
@@ -245,24 +242,15 @@ class LostNodesReconciler:
 
 def _failed(pod: ChildPod, why: str, at: datetime) -> dict[str, Any]:
     meta = pod.metadata
-    condition = {
-        "type": keys.DISRUPTION_TARGET_CONDITION,
-        "status": "True",
-        "reason": keys.NODE_LOST_REASON,
-        "message": f"Deleted by force, {why}",
-        "lastTransitionTime": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    metadata = {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "uid": meta.uid,
-            "resourceVersion": meta.resource_version,
-        },
-        "status": {"phase": "Failed", "conditions": [condition]},
-    }
+    body = disruption(metadata, keys.NODE_LOST_REASON, f"Deleted by force, {why}", at)
+    body["status"]["phase"] = "Failed"
+    return body
 
 
 def _jobset_key(pod: ChildPod) -> rt.ObjectKey:

@@ -12,6 +12,7 @@ number over a newer one, and the numbers must never go back.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import attrs
@@ -21,7 +22,6 @@ from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
-from jobsetpy.api.meta import controller_of
 from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.epochs.plan import (
     EpochMemory,
@@ -35,7 +35,7 @@ from jobsetpy.domain.jobs.backoff import RestartBackoff
 from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.domain.plan import Moment
 from jobsetpy.reconcilers import metrics
-from jobsetpy.reconcilers._caches import SharedCaches
+from jobsetpy.reconcilers._caches import SharedCaches, job_of
 from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._status import StatusWriter, decide_again_on_conflict
 
@@ -155,7 +155,7 @@ class PodEpochsReconciler:
             pods=self.ledger.histogram(group),
             invalid=self.ledger.invalid(group),
             notes=self.ledger.notes(group),
-            job_of=self._job_of,
+            job_of=partial(job_of, self._jobs),
             members=lambda: self._members(jobset),
             wait_s=0.0 if own.is_satisfied(key) else own.seconds_left(key),
             stalled_after_s=self._settings.stalled_after_s,
@@ -196,13 +196,6 @@ class PodEpochsReconciler:
             self._stalled += new.stalled - old.stalled
             metrics.in_place_missing_pods(self._missing)
             metrics.in_place_stalled(self._stalled)
-
-    def _job_of(self, pod: ChildPod) -> Job | None:
-        owner = controller_of(pod.metadata.owner_references)
-        if owner is None:
-            return None
-        job = self._jobs.get(rt.ObjectKey(pod.metadata.namespace, owner.name))
-        return job if job is not None and job.metadata.uid == owner.uid else None
 
     def _members(self, jobset: JobSet) -> tuple[list[Job], list[ChildPod]]:
         """Jobs of the present attempt and their pods; O(pods of the namespace)."""

@@ -42,6 +42,7 @@ from jobsetpy.domain.plan import EmitEvent
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._caches import SharedCaches
+from jobsetpy.reconcilers._disruption import disruption
 from jobsetpy.reconcilers._kinds import ListedPod
 from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._parallel import in_parallel, raise_failures
@@ -282,19 +283,9 @@ class PodPlacementReconciler:
 
 
 def _disruption(namespace: str, pod: PlacedPod, at: datetime) -> dict[str, Any]:
-    condition = {
-        "type": keys.DISRUPTION_TARGET_CONDITION,
-        "status": "True",
-        "reason": keys.PLACEMENT_VIOLATION_REASON,
-        "message": keys.PLACEMENT_VIOLATION_MESSAGE,
-        "lastTransitionTime": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": pod.name, "namespace": namespace, "uid": pod.uid},
-        "status": {"conditions": [condition]},
-    }
+    metadata = {"name": pod.name, "namespace": namespace, "uid": pod.uid}
+    reason, message = keys.PLACEMENT_VIOLATION_REASON, keys.PLACEMENT_VIOLATION_MESSAGE
+    return disruption(metadata, reason, message, at)
 
 
 def _placed(pod: ChildPod) -> PlacedPod:

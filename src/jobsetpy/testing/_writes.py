@@ -12,13 +12,14 @@ import re
 import secrets
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import attrs
 
 from jobsetpy.aio import Clock
 from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.testing import _answers as answers
 from jobsetpy.testing import _fields
 from jobsetpy.testing._kinds import NAMESPACES, Json, Kind, prepare_create, prepare_update
@@ -35,11 +36,6 @@ class WriteOptions:
     manager: str = "unknown"
     subresource: str = ""
     dry_run: bool = False
-
-
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 with whole seconds, as metav1.Time is written."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Writer:
@@ -370,7 +366,7 @@ class Writer:
             applied.pop("status", None)
 
     def _now(self, plus_s: float = 0) -> str:
-        return timestamp(self._clock.now() + timedelta(seconds=plus_s))
+        return seconds_text(self._clock.now() + timedelta(seconds=plus_s))
 
 
 def tidy(meta: Json) -> None:

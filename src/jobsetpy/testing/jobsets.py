@@ -16,6 +16,7 @@ import msgspec
 
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, JobSetStatus
+from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.domain import plan as p
 from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
 from jobsetpy.domain.children.suspension import resume_patch
@@ -244,7 +245,7 @@ class ModelCluster:
                 self.jobs[name] = job
             case p.DeleteJob(name, uid):
                 assert self.jobs[name]["metadata"]["uid"] == uid
-                self.jobs[name]["metadata"]["deletionTimestamp"] = _text(self.clock)
+                self.jobs[name]["metadata"]["deletionTimestamp"] = seconds_text(self.clock)
             case p.SuspendJob(name, _):
                 self.jobs[name]["spec"]["suspend"] = True
             case p.ResumeJob(name, _):
@@ -265,7 +266,7 @@ class ModelCluster:
                 self.group_objects[kind, name] = body
             case p.DeleteJobSet():
                 self.deleted = True
-                self.object["metadata"]["deletionTimestamp"] = _text(self.clock)
+                self.object["metadata"]["deletionTimestamp"] = seconds_text(self.clock)
 
     # -- the rest of the world ----------------------------------------------------------------
 
@@ -308,7 +309,7 @@ class ModelCluster:
             "status": "True",
             "reason": reason,
             "message": message,
-            "lastTransitionTime": _text(at or self.clock),
+            "lastTransitionTime": seconds_text(at or self.clock),
         }
         self.set_status(name, active=0, ready=0, conditions=[condition])
 
@@ -317,7 +318,3 @@ class ModelCluster:
         for name in tuple(self.jobs):
             if name.startswith(prefix):
                 action(name)
-
-
-def _text(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -19,6 +19,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet, RestartCause
 from jobsetpy.api.reconcile import Result
+from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import history
 from jobsetpy.domain.epochs import history as epoch_history
@@ -516,7 +517,7 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mom
         found = absentees(jobset, jobs, pods, f"for more than {patience:g} s")
         failed = EpochDecision(failed=members_lost(found.message))
         return _change(jobset, observed, failed, memory, now)
-    since = (now.wall - timedelta(seconds=lacking_s)).strftime("since %Y-%m-%dT%H:%M:%SZ")
+    since = f"since {seconds_text(now.wall - timedelta(seconds=lacking_s))}"
     who = absentees(jobset, jobs, pods, since).message
     message = (
         f"{who}; no restarts are left, so the jobset fails if it is not complete "

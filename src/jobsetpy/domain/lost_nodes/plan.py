@@ -23,6 +23,7 @@ from jobsetpy.api.child_pod import ENDED
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
+from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.domain.conditions import WARNING
 from jobsetpy.domain.lost_nodes.deadline import deadline_of
 from jobsetpy.domain.plan import EmitEvent, Moment, Plan
@@ -170,5 +171,5 @@ def _why(observed: ObservedNode, since: datetime, jobset: JobSet) -> str:
     deadline_s = deadline_of(jobset.metadata.annotations, observed.default_s)
     return (
         f"since nothing was heard of node {observed.name!r} since "
-        f"{since.strftime('%Y-%m-%dT%H:%M:%SZ')}, longer than the deadline of {deadline_s:g} s"
+        f"{seconds_text(since)}, longer than the deadline of {deadline_s:g} s"
     )

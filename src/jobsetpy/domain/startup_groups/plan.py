@@ -28,6 +28,7 @@ from jobsetpy.api.group_signal import (
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
+from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.membership import AttemptKey, is_ours
@@ -291,5 +292,5 @@ def _foreign(config_map: ConfigMap) -> tuple[EmitEvent, ...]:
 
 
 def _progress(jobset: JobSet, memory: GroupMemory, started: int, now: Moment) -> str:
-    progress = Progress(started, memory.size, now.wall.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    progress = Progress(started, memory.size, seconds_text(now.wall))
     return waiting_value(jobset.metadata.uid, memory.attempt, progress)
