@@ -34,7 +34,7 @@ def is_left_to_us(jobset: JobSet) -> bool:
 
 def jobs_of(jobset: JobSet) -> int:
     """How many Jobs a JobSet asks for."""
-    return sum(item.replicas for item in jobset.spec.replicated_jobs)
+    return sum([item.replicas for item in jobset.spec.replicated_jobs])
 
 
 @attrs.frozen(cache_hash=True)

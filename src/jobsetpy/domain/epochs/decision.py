@@ -12,6 +12,7 @@ Epochs start at 1. Both numbers only ever grow. What restarts cost is in ``epoch
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import attrs
@@ -58,6 +59,7 @@ def parse_epoch(text: str | None) -> int:
     return epoch if 1 <= epoch <= keys.INT32_MAX else INVALID
 
 
+@lru_cache(maxsize=256)  # asked several times for each event of a pod; a group is at two or three
 def parse_report(text: str | None, is_attempt: bool) -> int:
     """What an agent reports as an epoch; an attempt of the Go project's counts from 0."""
     if not is_attempt:
@@ -199,12 +201,10 @@ def leaves_jobs_failed(jobset: JobSet) -> bool:
 
 
 def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) -> bool:
-    """Whether the counts ask for another status; the cheap question, asked at each pod's event.
+    """Whether the counts of a group that takes part ask for another status, asked at each event.
 
     A budget spent by others than the pods shows in the JobSet, whose own events lead to a decision.
     """
-    if not takes_part(jobset):
-        return False
     expected = group_size(jobset, pods)
     synced, deprecated = _move(jobset, pods, cause, expected)
     if synced is not None or deprecated is not None:

@@ -266,8 +266,9 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             version = version_number(new.metadata.resource_version)
             self.newest_version = max(self.newest_version, version)
         changed = super().pod_changed(old, new)
-        if changed is not None and changed in self._attempts:
-            self._attempts[changed].note_epochs(now, new)
+        attempt = None if changed is None else self._attempts.get(changed)
+        if attempt is not None:
+            attempt.note_epochs(now, new)
         if old is None or new is None or new.status.restarts is old.status.restarts:
             crashed = None
         else:
