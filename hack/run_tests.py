@@ -4,6 +4,10 @@ Tests with a node and those of faults wait for kubelets, back-offs and time-outs
 Those with a control plane are shown as they go; the others are shown when they are done. Those that
 need no cluster use the time that is left, with lower priority. Arguments go to all of them. Those
 with other projects' clients come last, if anything changed that they depend on (`client_tests`).
+
+A few tests with servers that failed are run once more, by themselves, when all others are done. Who
+passes then is unsteady: a defect that is told of in the last lines, but does not fail the run. The
+output ends with all that failed, each with the end of its report, and a list of their names.
 """
 
 from __future__ import annotations
@@ -15,38 +19,64 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO, NamedTuple
 
-from hack import client_tests
+from hack import client_tests, outcomes
 
 
 class Tests(NamedTuple):
-    """Some of the tests: what they are called, their marks, and how much they give way."""
+    """Some of the tests.
+
+    Attributes:
+        what: what they are called.
+        marks: pytest's expression that selects them.
+        nice: how much they give way to others.
+        retried: whether a failure may come of servers and of the time they take.
+    """
 
     what: str
     marks: str
     nice: int = 0
+    retried: bool = True
+
+
+class Result(NamedTuple):
+    """What became of some of the tests: pytest's exit code, and what each test did."""
+
+    tests: Tests
+    code: int
+    outcomes: outcomes.Outcomes
+
+    @property
+    def only_tests_failed(self) -> bool:
+        """Whether all ran, so that the failed tests are all that is wrong."""
+        return self.code == FAILED and self.outcomes.complete
 
 
 SHOWN = Tests("with a control plane", "cluster and not (node or faults or clients)")
 BEHIND = (
     Tests("with a node", "node and not clients"),
     Tests("of faults", "faults and not (node or clients)"),
-    Tests("without a cluster", "not (cluster or node or faults or clients)", nice=5),
+    Tests("without a cluster", "not (cluster or node or faults or clients)", 5, retried=False),
 )
-NO_TESTS = 5  # pytest's exit code where arguments select none
+CLIENTS = Tests("with other projects' clients", client_tests.MARKS)
+FAILED, NO_TESTS = 1, 5  # pytest's exit codes where a test failed, where arguments select none
 WAIT_AFTER_INTERRUPT_S = 60.0
+FEW = 8
+"""As many failed tests are run once more; where more failed, it is not by chance."""
 
 
 class Behind:
     """Tests in the background, their output in a file."""
 
-    def __init__(self, tests: Tests, argv: Sequence[str], log: IO[str]) -> None:
+    def __init__(self, tests: Tests, argv: Sequence[str], log: IO[str], record: Path) -> None:
         self.tests = tests
         self._log = log
+        self._record = record
         # The cache of last failures belongs to those in the foreground.
         self._process = subprocess.Popen(
-            [*command(tests, argv), "-pno:cacheprovider"],
+            [*command(tests, argv, record), "-pno:cacheprovider"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -58,39 +88,88 @@ class Behind:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(WAIT_AFTER_INTERRUPT_S)
 
-    def show(self, begin: float) -> int:
-        """Wait for them, and show what they said; their exit code."""
+    def show(self, begin: float) -> Result:
+        """Wait for them, and show what they said."""
         code = self._process.wait()
         print(f"== tests {self.tests.what} (seen at {time.monotonic() - begin:.0f} s)", flush=True)
         self._log.seek(0)
         sys.stdout.write(self._log.read())
-        return code
+        return Result(self.tests, code, outcomes.read(self._record))
 
 
-def command(tests: Tests, argv: Sequence[str]) -> list[str]:
+def pytest(record: Path) -> list[str]:
+    """Pytest's command, with a file for what becomes of the tests."""
+    return [sys.executable, "-m", "pytest", "-p", outcomes.__name__, f"--outcomes={record}"]
+
+
+def command(tests: Tests, argv: Sequence[str], record: Path) -> list[str]:
     """What runs some of the tests."""
-    pytest = [sys.executable, "-m", "pytest", *argv]
-    return ["nice", f"-n{tests.nice}", *pytest, "-m", tests.marks]
+    return ["nice", f"-n{tests.nice}", *pytest(record), *argv, "-m", tests.marks]
 
 
 @contextlib.contextmanager
-def in_background(tests: Tests, argv: Sequence[str]) -> Iterator[Behind]:
+def in_background(tests: Tests, argv: Sequence[str], record: Path) -> Iterator[Behind]:
     """Start them; they are asked to end where the block is left before they are through."""
     with tempfile.TemporaryFile("w+") as log:
-        running = Behind(tests, argv, log)
+        running = Behind(tests, argv, log, record)
         try:
             yield running
         finally:
             running.end()
 
 
-def with_clients(argv: Sequence[str]) -> int:
-    """Tests with other projects' clients, or the reason why not; their exit code."""
+def in_foreground(tests: Tests, argv: Sequence[str], record: Path) -> Result:
+    """Run them, and show them as they go."""
+    print(f"== tests {tests.what}", flush=True)
+    code = subprocess.run(command(tests, argv, record), check=False).returncode
+    return Result(tests, code, outcomes.read(record))
+
+
+def with_clients(argv: Sequence[str], record: Path) -> Result:
+    """Tests with other projects' clients, or the reason why not."""
     if reason := client_tests.why_not():
-        print(f"== tests with other projects' clients {reason}", flush=True)
+        print(f"== tests {CLIENTS.what} {reason}", flush=True)
+        return Result(CLIENTS, NO_TESTS, outcomes.read(record))
+    print(f"== tests {CLIENTS.what}", flush=True)
+    code = client_tests.run(argv, pytest=pytest(record))
+    return Result(CLIENTS, code, outcomes.read(record))
+
+
+def second_try(results: Sequence[Result], folder: Path) -> frozenset[str]:
+    """Run those that failed once more, if they may and are few; names of those that pass now."""
+    retried = [each for each in results if each.tests.retried and each.outcomes.failed]
+    count = sum(len(each.outcomes.failed) for each in retried)
+    if not 0 < count <= FEW:
+        return frozenset()
+    passed: set[str] = set()
+    for at, each in enumerate(retried):
+        print(f"== tests {each.tests.what} that failed, once more by themselves", flush=True)
+        record, failed = folder / f"again-{at}", {failure.node for failure in each.outcomes.failed}
+        argv = [*pytest(record), "-pno:cacheprovider", *sorted(failed)]
+        subprocess.run(argv, check=False)
+        passed |= outcomes.read(record).passed & failed
+    return frozenset(passed)
+
+
+def conclude(results: Sequence[Result], unsteady: frozenset[str]) -> int:
+    """Print what failed, at last the names alone; the exit code of the first that failed."""
+    failures = [failure for each in results for failure in each.outcomes.failed]
+    for failure in failures:
+        print(f"-- {failure.node}\n{failure.text}")
+    for failure in failures:
+        if failure.node not in unsteady:
+            print(f"== FAILED {failure.node}")
+    for node in sorted(unsteady):
+        print(f"== UNSTEADY: passed at the second try; mend it: {node}", flush=True)
+    ran = [each for each in results if each.code != NO_TESTS]
+    if not ran:
         return NO_TESTS
-    print("== tests with other projects' clients", flush=True)
-    return client_tests.run(argv)
+    return next((each.code for each in ran if each.code and not _excused(each, unsteady)), 0)
+
+
+def _excused(result: Result, unsteady: frozenset[str]) -> bool:
+    names = {failure.node for failure in result.outcomes.failed}
+    return result.only_tests_failed and bool(names) and names <= unsteady
 
 
 def main(argv: Sequence[str]) -> int:
@@ -99,15 +178,18 @@ def main(argv: Sequence[str]) -> int:
     for tests in BEHIND:
         print(f"== tests {tests.what}: in the background, shown at the end", flush=True)
     with contextlib.ExitStack() as stack:
-        behind = [stack.enter_context(in_background(tests, argv)) for tests in BEHIND]
-        print(f"== tests {SHOWN.what}", flush=True)
-        codes = [subprocess.run(command(SHOWN, argv), check=False).returncode]
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        behind = [
+            stack.enter_context(in_background(tests, argv, folder / f"behind-{at}"))
+            for at, tests in enumerate(BEHIND)
+        ]
+        results = [in_foreground(SHOWN, argv, folder / "shown")]
         print(f"== done by {time.monotonic() - begin:.0f} s", flush=True)
-        codes += [each.show(begin) for each in behind]
-    codes.append(with_clients(argv))
+        results += [each.show(begin) for each in behind]
+        results.append(with_clients(argv, folder / "clients"))
+        unsteady = second_try(results, folder)
     print(f"== all tests took {time.monotonic() - begin:.0f} s", flush=True)
-    ran = [code for code in codes if code != NO_TESTS]
-    return next((code for code in ran if code), 0) if ran else NO_TESTS
+    return conclude(results, unsteady)
 
 
 if __name__ == "__main__":

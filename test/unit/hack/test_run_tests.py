@@ -1,0 +1,146 @@
+"""A test with servers that fails once is run again and told of; all else that fails, fails the run."""
+
+import pytest
+
+from hack import run_tests
+from hack.run_tests import Tests
+
+SERVERS = Tests("with servers", "cluster")
+PURE = Tests("without", "not cluster", retried=False)
+
+THROWN_AWAY = '''
+from pathlib import Path
+
+import pytest
+
+
+def first(name):
+    """Whether this is called for the first time."""
+    mark = Path(__file__).with_name(name)
+    there = mark.exists()
+    mark.touch()
+    return not there
+
+
+@pytest.mark.cluster
+class TestServers:
+    @pytest.mark.parametrize("case", ["lifted by somebody else"])
+    def test_flips(self, case):
+        assert not first("flips"), "the first time"
+
+    def test_skips(self):
+        if first("skips"):
+            raise AssertionError("the first time")
+        pytest.skip("not the second")
+
+    def test_fails(self):
+        raise AssertionError("each time")
+
+    @pytest.fixture
+    def taken_down(self):
+        yield
+        assert not first("down"), "its fixture"
+
+    def test_down(self, taken_down):
+        pass
+
+    @pytest.mark.parametrize("at", range(9))
+    def test_many(self, at):
+        assert not first(f"many-{at}")
+
+    def test_dies(self):
+        if first("dies"):
+            import os
+            os._exit(1)
+
+    def test_passes(self):
+        pass
+
+
+def test_pure_flips():
+    assert not first("pure")
+'''
+
+FLIPS = "test_it.py::TestServers::test_flips[lifted by somebody else]"
+SKIPS, FAILS, DOWN, PASSES = (
+    f"test_it.py::TestServers::test_{name}" for name in ("skips", "fails", "down", "passes")
+)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfd):
+    """Runs groups of throw-away tests as `main` does; the exit code, and what is said at the end."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pytest.ini").write_text("[pytest]\nmarkers = cluster\n")
+    (project / "test_it.py").write_text(THROWN_AWAY)
+    monkeypatch.chdir(project)
+
+    def run(*selected, groups=(SERVERS,), argv=()):
+        argv = ["-p", "no:cacheprovider", "-k", " or ".join(selected), *argv]
+        results = [
+            run_tests.in_foreground(tests, argv, tmp_path / f"first-{at}")
+            for at, tests in enumerate(groups)
+        ]
+        unsteady = run_tests.second_try(results, tmp_path)
+        shown, _ = capfd.readouterr()
+        code = run_tests.conclude(results, unsteady)
+        return code, capfd.readouterr().out.splitlines(), shown
+
+    return run
+
+
+def test_what_passes_at_the_second_try_is_told_and_does_not_fail_the_run(run):
+    """A failure of the test and one of its fixture; the first failure's report is shown whole."""
+    code, end, shown = run("flips", "down", "passes")
+    assert code == 0
+    last = "== UNSTEADY: passed at the second try; mend it: "
+    assert end[-2:] == [last + DOWN, last + FLIPS]
+    assert "AssertionError: the first time" in shown
+    assert "AssertionError: its fixture" in shown
+    assert f"-- {FLIPS}" in end
+    assert not [line for line in end if "FAILED" in line]
+
+
+def test_what_fails_again_or_skips_fails_the_run(run):
+    """And is named at the end, after the end of its report."""
+    code, end, _ = run("flips", "skips", "fails")
+    assert code == 1
+    assert end[-3:-1] == [f"== FAILED {SKIPS}", f"== FAILED {FAILS}"]
+    assert end[-1].endswith(FLIPS)
+    report = end[end.index(f"-- {FAILS}") + 1 :]
+    assert report[0].endswith("AssertionError: each time")
+    assert len(report) <= 1 + run_tests.outcomes.TAIL + 3
+
+
+def test_tests_without_servers_are_not_tried_again(run):
+    """They fail by nothing but themselves."""
+    code, end, _ = run("flips", groups=(SERVERS, PURE))
+    assert code == 1
+    assert end[-2:] == [
+        "== FAILED test_it.py::test_pure_flips",
+        f"== UNSTEADY: passed at the second try; mend it: {FLIPS}",
+    ]
+
+
+def test_many_are_not_tried_again(run):
+    """So many fail for a reason."""
+    code, end, _ = run("many")
+    assert code == 1
+    assert len([line for line in end if line.startswith("== FAILED")]) == 9
+
+
+@pytest.mark.parametrize(
+    ("selected", "argv"), [(("flips", "passes"), ["-x"]), (("flips", "dies"), [])]
+)
+def test_a_run_that_did_not_come_to_its_end_fails(run, selected, argv):
+    """What was left out may be broken, whatever the second try says of the rest."""
+    code, end, _ = run(*selected, argv=argv)
+    assert code == 1
+    assert end[-1].endswith(FLIPS)
+
+
+def test_no_tests_is_no_failure(run):
+    """Where arguments select none of a group; where they select none at all, the caller is told."""
+    assert run("passes", groups=(SERVERS, PURE))[0] == 0
+    assert run("nothing", groups=(SERVERS, PURE))[0] == run_tests.NO_TESTS
