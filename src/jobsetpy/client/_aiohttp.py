@@ -14,10 +14,8 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import (
-    AbstractContextManager,
     asynccontextmanager,
     contextmanager,
-    nullcontext,
     suppress,
 )
 from typing import Any
@@ -39,7 +37,7 @@ from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse
 from jobsetpy.client._watched_file import WatchedFile
 from jobsetpy.errors import ConnectFailedError, StreamBrokenError, TransportError
 
-Admit = Callable[[asyncio.WriteTransport | None], None]
+Admit = Callable[[Connection], None]
 
 MAX_CONNECTIONS = 64
 """Requests in flight at once; more wait for their turn within their own deadlines."""
@@ -163,7 +161,7 @@ class KubernetesAsyncioTransport:
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """See ``Transport``."""
-        with _admission(request) as admit, self._translating(request):
+        with abort_on_failure(request.fence) as admit, self._translating(request):
             session = self._requests or self._open_requests()
             response = await self._send(session, request, request.timeout_s, admit)
             async with response:
@@ -173,7 +171,7 @@ class KubernetesAsyncioTransport:
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
         """See ``Transport``."""
-        with _admission(request) as admit, self._translating(request):
+        with abort_on_failure(request.fence) as admit, self._translating(request):
             async with asyncio.timeout(request.timeout_s):
                 session = self._streams or self._open_streams()
                 response = await self._send(session, request, None, admit)
@@ -187,7 +185,7 @@ class KubernetesAsyncioTransport:
         session: aiohttp.ClientSession,
         request: HttpRequest,
         total_s: float | None,
-        admit: Admit | None,
+        admit: Admit,
     ) -> aiohttp.ClientResponse:
         # No limit of its own beside a shorter deadline, so that it is clear which of them passed.
         connect_s = CONNECT_TIMEOUT_S if request.timeout_s > CONNECT_TIMEOUT_S else None
@@ -201,7 +199,7 @@ class KubernetesAsyncioTransport:
             proxy=self._configuration.proxy,
             ssl=self._ssl if self._ssl is not None else True,
             server_hostname=self._configuration.tls_server_name,
-            middlewares=None if admit is None else (_with_admission(admit),),
+            middlewares=(_with_admission(admit),),
         )
 
     async def refresh_credentials(self) -> None:
@@ -353,18 +351,14 @@ class KubernetesAsyncioTransport:
 
 
 class _Request(aiohttp.ClientRequest):
-    """Looks at the fence once more when there is a connection, which may have taken long."""
+    """Tells of its connection, which may have taken long: the fence is looked at once more."""
 
     admit: Admit | None = None
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         if self.admit is not None:
-            self.admit(conn.transport)
+            self.admit(conn)
         return await super().send(conn)
-
-
-def _admission(request: HttpRequest) -> AbstractContextManager[Admit | None]:
-    return nullcontext() if request.fence is None else abort_on_failure(request.fence)
 
 
 def _with_admission(admit: Admit) -> aiohttp.ClientMiddlewareType:

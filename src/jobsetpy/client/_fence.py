@@ -23,6 +23,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from jobsetpy.errors import LeadershipLostError
 
@@ -91,25 +92,37 @@ class WriteFence:
                 handle.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, timeout_ms)
 
 
+class Lent(Protocol):
+    """A connection while a request has it; without a transport when it was given back."""
+
+    @property
+    def transport(self) -> asyncio.WriteTransport | None: ...
+
+
 @contextmanager
-def abort_on_failure(
-    fence: WriteFence,
-) -> Iterator[Callable[[asyncio.WriteTransport | None], None]]:
-    """Abort the connection that a write was sent on if the block fails or is cancelled.
+def abort_on_failure(fence: WriteFence | None) -> Iterator[Callable[[Lent], None]]:
+    """Abort the connection that a request was sent on if the block fails or is cancelled.
+
+    What would be closed instead may stay open for long: TLS waits for the peer's answer.
 
     Yields:
-        ``fence.admit``, which remembers the connection for this.
+        To be called right before the request is sent: ``fence.admit``, if there is a fence, which
+        remembers the connection for this.
     """
-    used: list[asyncio.WriteTransport] = []
+    used: list[tuple[Lent, asyncio.WriteTransport]] = []
 
-    def admit(connection: asyncio.WriteTransport | None) -> None:
-        fence.admit(connection)
-        if connection is not None:
-            used.append(connection)
+    def admit(connection: Lent) -> None:
+        transport = connection.transport
+        if fence is not None:
+            fence.admit(transport)
+        if transport is not None:
+            used.append((connection, transport))
 
     try:
         yield admit
     except BaseException:
-        for connection in used:
-            connection.abort()
+        for connection, transport in used:
+            # One that was given back to be kept may carry somebody else's request by now.
+            if connection.transport is transport or transport.is_closing():
+                transport.abort()
         raise

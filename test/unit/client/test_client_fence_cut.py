@@ -97,11 +97,11 @@ async def test_what_nobody_confirms_is_discarded_by_the_kernel():
         own = writer.get_extra_info("socket")
         before = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
         with abort_on_failure(fence) as admit:
-            admit(writer.transport)
+            admit(writer)
         after = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
         alive = not writer.is_closing()
         with pytest.raises(ZeroDivisionError), abort_on_failure(fence) as admit:
-            admit(writer.transport)
+            admit(writer)
             raise ZeroDivisionError
 
         assert (before, after, alive, writer.is_closing()) == (0, 5000, True, True)

@@ -1,6 +1,8 @@
 """One table of cases over real sockets, run against both transports."""
 
 import asyncio
+import contextlib
+import gc
 import shutil
 import socket
 
@@ -15,6 +17,7 @@ from jobsetpy.errors import (
     UnauthorizedError,
 )
 from support import patience
+from support.tcp_proxy import TcpProxy
 
 
 def get(path="/x", **options):
@@ -433,6 +436,64 @@ async def test_tls_with_the_wrong_authority(
         await transport.aclose()
 
     assert http_server.requests == []
+
+
+def open_sockets(port):
+    """Sockets of this process that are connected to a port of loopback."""
+    found = [each for each in gc.get_objects() if type(each) is socket.socket]
+    peers = []
+    for each in found:
+        with contextlib.suppress(OSError):
+            peers.append(each.getpeername())
+    return [peer for peer in peers if peer[1] == port]
+
+
+async def whole(transport):
+    """A request."""
+    await transport.request(get())
+
+
+async def streamed(transport):
+    """A stream that is read."""
+    async with transport.stream(get()) as stream:
+        await read_all(stream)
+
+
+@pytest.mark.parametrize("call", [whole, streamed])
+@pytest.mark.parametrize(
+    "start",
+    [None, b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"],
+    ids=["handshake", "headers", "body"],
+)
+async def test_cancelled_tls_requests_leave_no_connection(
+    call, start, http_server, transport_to, certificates
+):
+    """Nor does closing wait for the peer, which may be away, to say that it closes as well."""
+    asked = asyncio.Event()
+
+    async def handler(exchange):
+        await exchange.send(start)
+        asked.set()
+        await exchange.gone.wait()
+
+    http_server.handler = handler
+    context = None if start is None else certificates.server_context()
+    async with http_server.running(context=context):
+        proxy = TcpProxy("127.0.0.1", int(http_server.url.rpartition(":")[2]))
+        async with proxy.serving():
+            transport = transport_to(f"https://127.0.0.1:{proxy.port}", ca=certificates.ca)
+            task = asyncio.create_task(call(transport))
+            await patience.eventually(lambda: proxy.accepted if start is None else asked.is_set())
+            await asyncio.sleep(0.05)  # what was sent arrives; no matter if it does not
+            assert len(open_sockets(proxy.port)) == 1
+            proxy.stall_open()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await transport.aclose()
+            left = open_sockets(proxy.port)
+
+    assert left == []
 
 
 async def test_a_rotated_authority_is_taken_up(
