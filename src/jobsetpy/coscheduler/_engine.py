@@ -18,8 +18,9 @@ import attrs
 from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
+from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._capacity import CapacityNode, CapacityTracker
-from jobsetpy.coscheduler._pods import GroupPod, attempt_of, new_failure, seen_pod
+from jobsetpy.coscheduler._pods import GroupPod, Preemptor, attempt_of, new_failure, seen_pod
 from jobsetpy.coscheduler._report import Events, Reporter
 from jobsetpy.coscheduler._settings import MAX_HELD
 from jobsetpy.coscheduler._writes import BindRequest, Writes
@@ -303,18 +304,43 @@ class Engine:
         elif self._capacity is not None:
             self._capacity.release(uid)
 
-    def preempt(
-        self, victims: Mapping[str, Iterable[str]], preemptor: str = ""
+    async def preempt(
+        self, victims: Mapping[str, Iterable[str]], preemptor: Preemptor | None = None
     ) -> dict[str, list[str]]:
         """The nodes on which pods may be deleted for another one, with the UIDs of all of them.
 
         Args:
             victims: by node, the UIDs of those that would be deleted there.
-            preemptor: UID of the pod that needs the room.
+            preemptor: the pod that needs the room.
         """
-        nodes, actions = self._planner.preempt(victims, self._now(), preemptor=preemptor)
-        self._act(actions)
-        return nodes
+        if not await self._knows(preemptor):
+            metrics.preemption("refused")
+            return {}
+        uid = "" if preemptor is None else preemptor.uid
+        while (answer := self._planner.preempt(victims, self._now(), preemptor=uid)) is None:
+            self._work_on_capacity()
+            await asyncio.sleep(0)
+        metrics.preemption(answer.outcome)
+        self._act(answer.actions)
+        return answer.nodes
+
+    async def _knows(self, preemptor: Preemptor | None) -> bool:
+        """Whether a pod is known, or of no group; read it if the watch has not shown it yet.
+
+        Without that a member that the scheduler has seen first would be taken for an ordinary pod,
+        and others deleted for it in vain. Its group may still be incomplete after that; but with
+        the last of its members all are known.
+        """
+        if preemptor is None or not preemptor.in_group or preemptor.uid in self._pods:
+            return True
+        try:
+            pod = await self._client.get(GroupPod, preemptor.namespace, preemptor.name)
+        except JobSetPyError:
+            return False
+        if pod.metadata.uid != preemptor.uid:
+            return False
+        self._seen(pod)
+        return True
 
     def count(self) -> None:
         """Report the number of groups and pods, and groups that are incomplete; O(groups)."""

@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
+from jobsetpy.api import keys
 from jobsetpy.coscheduler import metrics
+from jobsetpy.coscheduler._pods import Preemptor
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.serving.http import JSON, Response
@@ -40,10 +42,10 @@ class Extender(Protocol):
         """
         ...
 
-    def preempt(
-        self, victims: Mapping[str, Iterable[str]], preemptor: str = ""
+    async def preempt(
+        self, victims: Mapping[str, Iterable[str]], preemptor: Preemptor | None = None
     ) -> dict[str, list[str]]:
-        """The nodes that remain, for the pod with the UID ``preemptor``.
+        """The nodes that remain, each with the UIDs of all its pods that would be deleted.
 
         Raises:
             NotLeadingError: another replica answers.
@@ -88,7 +90,7 @@ class ExtenderApi:
                 error = await self._extender.bind(bind_request(given))
                 return _BOUND if not error else _ok({"Error": error})
             victims, whole = _victims(given)
-            kept = self._extender.preempt(victims, _preemptor(given))
+            kept = await self._extender.preempt(victims, _preemptor(given))
         except NotLeadingError as error:
             # The scheduler should connect anew, by the Service, and find the one that leads.
             return refusal(503, str(error))
@@ -122,9 +124,7 @@ def bind_request(body: Any) -> BindRequest:
         msg = "expected PodNamespace, PodName, PodUID and Node"
         raise ValueError(msg)
     namespace, name, uid, node = map(str, values)
-    if any(set(part) & set("/?#%") or part in {".", ".."} for part in (namespace, name)):
-        msg = "no such pod"  # they become parts of a path
-        raise ValueError(msg)
+    _check_path_parts(namespace, name)
     return BindRequest(namespace=namespace, name=name, uid=uid, node=node)
 
 
@@ -148,11 +148,28 @@ def _victims(body: Any) -> tuple[dict[str, list[str]], dict[str, dict[str, Any]]
     return uids, whole
 
 
-def _preemptor(body: Any) -> str:
-    """UID of the pod of ``ExtenderPreemptionArgs``; "" if it is missing."""
+def _preemptor(body: Any) -> Preemptor | None:
+    """The pod of ``ExtenderPreemptionArgs``; ``None`` if it is missing."""
     pod = _lower(body).get("pod")
     meta = pod.get("metadata") if isinstance(pod, Mapping) else None
-    return str(meta.get("uid", "")) if isinstance(meta, Mapping) else ""
+    if not isinstance(meta, Mapping):
+        return None
+    namespace, name, uid = (str(meta.get(key) or "") for key in ("namespace", "name", "uid"))
+    _check_path_parts(namespace, name)
+    labels = meta.get("labels")
+    in_group = isinstance(labels, Mapping) and bool(labels.get(keys.POD_GROUP_NAME))
+    return Preemptor(namespace=namespace, name=name, uid=uid, in_group=in_group)
+
+
+def _check_path_parts(*parts: str) -> None:
+    """They become parts of a path.
+
+    Raises:
+        ValueError: one cannot.
+    """
+    if any(set(part) & set("/?#%") or part in {".", ".."} for part in parts):
+        msg = "no such pod"
+        raise ValueError(msg)
 
 
 def _lower(value: Any) -> dict[str, Any]:

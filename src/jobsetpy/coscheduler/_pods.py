@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar, Final
 
+import attrs
+
 from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.child_pod import SchedulingGate
@@ -168,6 +170,23 @@ class GroupPod:
     metadata: GroupPodMeta = GroupPodMeta()
     spec: GroupPodSpec = GroupPodSpec()
     status: GroupPodStatus = GroupPodStatus()
+
+
+@attrs.frozen(kw_only=True)
+class Preemptor:
+    """The pod that others would be deleted for, as the scheduler names it.
+
+    Args:
+        namespace: of the pod.
+        name: of the pod.
+        uid: of the pod.
+        in_group: whether its labels say that it is of a group.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    in_group: bool
 
 
 def attempt_of(pod: GroupPod) -> PodGroupKey | None:

@@ -18,7 +18,7 @@ from jobsetpy.coscheduler._capacity import CapacityNode
 from jobsetpy.coscheduler._certificates import certificate_manager
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._open_files import check
-from jobsetpy.coscheduler._pods import GroupPod
+from jobsetpy.coscheduler._pods import GroupPod, Preemptor
 from jobsetpy.coscheduler._publication import Publisher
 from jobsetpy.coscheduler._server import listening
 from jobsetpy.coscheduler._settings import CoschedulerSettings
@@ -66,11 +66,11 @@ class Coscheduler(Runnable):
         """See ``Extender``."""
         return await self._leading().bind(request)
 
-    def preempt(
-        self, victims: Mapping[str, Iterable[str]], preemptor: str = ""
+    async def preempt(
+        self, victims: Mapping[str, Iterable[str]], preemptor: Preemptor | None = None
     ) -> dict[str, list[str]]:
         """See ``Extender``."""
-        return self._leading().preempt(victims, preemptor)
+        return await self._leading().preempt(victims, preemptor)
 
     def _leading(self) -> Engine:
         if self.engine is None:

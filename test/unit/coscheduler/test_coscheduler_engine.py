@@ -9,9 +9,10 @@ import pytest
 
 from jobsetpy import aio
 from jobsetpy.api import keys
-from jobsetpy.coscheduler._capacity import CapacityNode
+from jobsetpy.coscheduler import metrics
+from jobsetpy.coscheduler._capacity import CapacityNode, NodeMeta, NodeStatus
 from jobsetpy.coscheduler._engine import Engine
-from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod
+from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod, Preemptor
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.manager import Manager
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
@@ -298,9 +299,60 @@ async def test_preemption_frees_reserved_room_without_deleting():
         await asyncio.sleep(1)
         waiting = [pod["metadata"]["uid"] for pod in rig.world.list("pods")][:1]
         assert engine.held == 2
-        assert engine.preempt({"n": waiting}) == {}
+        assert await engine.preempt({"n": waiting}) == {}
         await asyncio.sleep(0)
         assert engine.held == 0
+
+
+def outcomes():
+    """Questions about preemption so far."""
+    name = "jobset_coscheduler_preemptions_total"
+    told = ("allowed", "refused", "spared")
+    return {each: metrics.REGISTRY.get_sample_value(name, {"outcome": each}) for each in told}
+
+
+async def test_a_member_that_the_scheduler_sees_first_is_no_ordinary_pod():
+    """Nothing is deleted for it before all of its group are known, nor for one that is gone."""
+    world = World(clock=VirtualClock())
+    engine = Engine(RecordingClient(world, qps=0), clock=VirtualClock())
+    labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "2"}
+    victims = {"n": ["x"]}
+
+    async def ask(uid, name, *, in_group=True):
+        who = Preemptor(namespace="default", name=name, uid=uid, in_group=in_group)
+        return await engine.preempt(victims, who)
+
+    made = [world.create("pods", make_pod(f"a-{at}").labels(labels).build()) for at in range(2)]
+    first, second = (pod["metadata"]["uid"] for pod in made)
+    before = outcomes()
+    assert await ask(first, "a-0") == {}
+    assert await ask("of-an-earlier-pod", "a-1") == {}
+    assert await ask(second, "a-9") == {}
+    assert await ask(second, "a-1") == victims
+    assert await ask("ordinary", "p", in_group=False) == victims
+    assert await engine.preempt(victims) == victims
+    told = {key: value - before[key] for key, value in outcomes().items()}
+    assert told == {"allowed": 3, "refused": 3, "spared": 0}
+
+
+async def test_preemption_waits_until_room_is_counted():
+    """With nodes by the thousand that takes more than one round of the loop."""
+    world = World(clock=VirtualClock())
+    engine = Engine(RecordingClient(world, qps=0), clock=VirtualClock(), capacity=True)
+    engine.capacity._capacity._steps = 1
+    for at in range(5):
+        status = NodeStatus(allocatable={"cpu": "1", "pods": "9"})
+        node = CapacityNode(metadata=NodeMeta(name=f"n{at}"), status=status)
+        engine.capacity.on_add(node, initial=True)
+    labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "3"}
+    container = {"name": "w", "image": "w", "resources": {"requests": {"cpu": "2"}}}
+    uids = []
+    for at in range(3):
+        pod = make_pod(f"a-{at}").labels(labels).spec(containers=[container]).build()
+        uids.append(world.create("pods", pod)["metadata"]["uid"])
+    for at, uid in enumerate(uids):
+        who = Preemptor(namespace="default", name=f"a-{at}", uid=uid, in_group=True)
+        assert await engine.preempt({"n0": ["x"]}, who) == {}
 
 
 async def test_deletions_in_a_gap_of_the_watch_are_seen():

@@ -65,7 +65,7 @@ class Extender:
             raise RuntimeError("a mistake")
         return ""
 
-    def preempt(self, _, preemptor=""):
+    async def preempt(self, _, preemptor=None):
         """Not asked."""
         raise NotImplementedError
 

@@ -97,7 +97,7 @@ class Standby:
         """Refuses."""
         raise NotLeadingError("not here")
 
-    def preempt(self, _, preemptor=""):
+    async def preempt(self, _, preemptor=None):
         """Refuses."""
         raise NotLeadingError("not here")
 

@@ -100,7 +100,7 @@ async def test_only_the_leader_answers():
         with pytest.raises(NotLeadingError):
             await second.bind(world, "g-0")
         with pytest.raises(NotLeadingError):
-            second.coscheduler.preempt({})
+            await second.coscheduler.preempt({})
 
         first.stop.set()
         await running

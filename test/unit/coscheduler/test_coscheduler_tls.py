@@ -165,7 +165,7 @@ class Holding:
             self.held -= 1
         return ""
 
-    def preempt(self, _, preemptor=""):
+    async def preempt(self, _, preemptor=None):
         """Nothing is waited for."""
         return {}
 

@@ -235,9 +235,9 @@ def test_preemption_refuses_groups_in_place_of_deleting_their_pods(victims, kept
     """Room that is only reserved is given back without deleting anything."""
     planner = lifted("a1", "a2")
     planner.bind_asked(1, "a1", 0.0)
-    nodes, actions = planner.preempt(victims, 1.0)
-    assert nodes == kept
-    assert [action.uid for action in actions] == refused
+    answer = planner.preempt(victims, 1.0)
+    assert answer.nodes == kept
+    assert [action.uid for action in answer.actions] == refused
 
 
 def test_members_that_come_without_a_gate_wait_for_the_others():

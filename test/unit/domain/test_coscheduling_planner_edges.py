@@ -12,6 +12,7 @@ from jobsetpy.domain.coscheduling.state import (
     Limits,
     NoObserver,
     PodState,
+    Preemption,
     Refuse,
     SeenPod,
 )
@@ -42,7 +43,8 @@ class Room:
 
     def fits(self, group, wanted):
         """Whether that is enough."""
-        return wanted <= self.pods.get(group.name, 0)
+        there = self.pods.get(group.name, 0)
+        return None if there is None else wanted <= there
 
     def ever_fits(self, group, wanted):
         """Of each, if it were alone."""
@@ -134,16 +136,23 @@ def test_reservations_that_others_gave_up_end_a_back_off():
 
 
 @pytest.mark.parametrize(
-    ("pods", "room", "allowed"),
-    [(("a1",), 2, False), (("a1", "a2"), 1, False), (("a1", "a2"), 2, True), ((), 0, True)],
-    ids=["too small", "no room", "fits", "of no group"],
+    ("pods", "room", "outcome"),
+    [
+        (("a1",), 2, "refused"),
+        (("a1", "a2"), 1, "refused"),
+        (("a1", "a2"), 2, "allowed"),
+        (("a1", "a2"), None, None),
+        ((), 0, "allowed"),
+    ],
+    ids=["too small", "no room", "fits", "room not counted yet", "of no group"],
 )
-def test_nothing_is_deleted_for_a_group_in_vain(pods, room, allowed):
+def test_nothing_is_deleted_for_a_group_in_vain(pods, room, outcome):
     """A regular pod may preempt; a member only if its group can be complete."""
     planner = GangPlanner(room=Room(a=room))
     shown(planner, *pods, gated=False)
     victims = {"n": ["x"]}
-    assert planner.preempt(victims, 1.0, preemptor="a1") == (victims if allowed else {}, [])
+    expected = outcome and Preemption(outcome, victims if outcome == "allowed" else {}, [])
+    assert planner.preempt(victims, 1.0, preemptor="a1") == expected
 
 
 def test_a_replacement_in_a_complete_group_may_preempt():
@@ -151,7 +160,8 @@ def test_a_replacement_in_a_complete_group_may_preempt():
     planner = GangPlanner(room=Room())
     shown(planner, "a1", "a2", gated=False, bound=True)
     shown(planner, "a3", gated=False)
-    assert planner.preempt({"n": ["x"]}, 1.0, preemptor="a3") == ({"n": ["x"]}, [])
+    answer = planner.preempt({"n": ["x"]}, 1.0, preemptor="a3")
+    assert answer == Preemption("allowed", {"n": ["x"]}, [])
 
 
 def test_pods_whose_binds_were_just_refused_are_spared():
@@ -160,9 +170,10 @@ def test_pods_whose_binds_were_just_refused_are_spared():
     shown(planner, "a1", "a2", "a3", minimum=3, gated=False)
     planner.bind_asked(1, "a1", 0.0)
     planner.bind_asked(2, "a2", 0.0)
-    kept, actions = planner.preempt({"n": ["a1"]}, 1.0)
-    assert (kept, short(actions)) == ({}, [("Refuse", "a1"), ("Refuse", "a2")])
-    assert planner.preempt({"n": ["a2"]}, 1.1) == ({}, [])
+    answer = planner.preempt({"n": ["a1"]}, 1.0)
+    assert (answer.outcome, answer.nodes) == ("spared", {})
+    assert short(answer.actions) == [("Refuse", "a1"), ("Refuse", "a2")]
+    assert planner.preempt({"n": ["a2"]}, 1.1) == Preemption("spared", {}, [])
 
 
 @pytest.mark.parametrize("promised_first", [True, False])

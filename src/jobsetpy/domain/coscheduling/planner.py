@@ -49,6 +49,7 @@ from jobsetpy.domain.coscheduling.state import (
     NoObserver,
     Observer,
     PodState,
+    Preemption,
     Refuse,
     Room,
     SeenPod,
@@ -312,7 +313,7 @@ class GangPlanner:
 
     def preempt(
         self, victims: Mapping[str, Iterable[str]], now: float, *, preemptor: str = ""
-    ) -> tuple[dict[str, list[str]], list[Action]]:
+    ) -> Preemption | None:
         """Keep pods that only wait from being deleted for a pod of higher priority.
 
         Their groups are refused instead, which frees the room as well. Where another node offers no
@@ -325,19 +326,22 @@ class GangPlanner:
             preemptor: UID of the pod that needs the room.
 
         Returns:
-            The nodes that remain, each with all its victims, and what is to be done.
+            The answer; ``None`` if it is not known yet how much room there is.
         """
         pod = self._pods.get(preemptor)
         if pod is not None and not pod.group.complete:
             large = plugin.pre_filter(pod.group.info(), pod.group.size)
-            if not large or self._may_fit(pod.group) is False:
-                return {}, self._done(now)
+            fits = large and self._may_fit(pod.group)
+            if fits is None:
+                return None
+            if not fits:
+                return Preemption("refused", {}, self._done(now))
         nodes = {node: list(uids) for node, uids in victims.items()}
         waiting = {node: [u for u in uids if self._unbound(u)] for node, uids in nodes.items()}
         free = [node for node, uids in nodes.items() if uids and len(waiting[node]) == len(uids)]
         clean = {node: uids for node, uids in nodes.items() if not waiting[node]}
         if clean and not free:
-            return clean, self._done(now)
+            return Preemption("allowed", clean, self._done(now))
         candidates = free or [node for node in nodes if waiting[node]]
         if candidates:
             chosen = min(candidates, key=lambda node: (len(waiting[node]), node))
@@ -345,7 +349,7 @@ class GangPlanner:
                 group = self._pods[uid].group
                 if self._pods[uid].state is PodState.WAITING:
                     self._reject(group, Cause.PREEMPTED, "its room is needed", now)
-        return {}, self._done(now)
+        return Preemption("spared", {}, self._done(now))
 
     def tick(self, now: float) -> list[Action]:
         """Time has passed."""

@@ -185,6 +185,21 @@ class Observer(Protocol):
         ...
 
 
+@attrs.frozen
+class Preemption:
+    """The answer to the scheduler's question whether pods may be deleted for another one.
+
+    Args:
+        outcome: ``allowed``, ``spared`` (groups that only wait give up their room) or ``refused``.
+        nodes: those that remain, each with all its victims.
+        actions: what is to be done.
+    """
+
+    outcome: str
+    nodes: dict[str, list[str]]
+    actions: list[Action]
+
+
 class Room(Protocol):
     """Knows how much room there is.
 
