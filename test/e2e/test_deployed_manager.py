@@ -15,6 +15,7 @@ from jobsetpy.api.core import Namespace, Pod
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, InvalidError, NotFoundError
 from jobsetpy.serving import x509
+from support import patience
 from support.install import (
     CONFIG,
     apply_object,
@@ -214,7 +215,8 @@ async def test_what_goes_on_without_the_manager(node_client, raw, strict):
 
     body = json.dumps(sleepers("unseen", 1)).encode()
     with pytest.raises(ApiError, match="failed calling webhook"):
-        await node_client.raw(HttpRequest(method="POST", path=jobsets, body=body, timeout_s=2))
+        request = HttpRequest(method="POST", path=jobsets, body=body, timeout_s=patience.scaled(2))
+        await node_client.raw(request)
     ordinary = {**pod, "metadata": {"name": "ordinary"}}
     assert await raw.post(f"/api/v1/namespaces/{strict}/pods", ordinary, dryRun="All")
     await raw.delete(f"{jobsets}/orphan", propagationPolicy="Foreground")
