@@ -440,7 +440,8 @@ async def test_tls_with_the_wrong_authority(
 
 def open_sockets(port):
     """Sockets of this process that are connected to a port of loopback."""
-    found = [each for each in gc.get_objects() if type(each) is socket.socket]
+    every = [each for each in gc.get_objects() if type(each) is socket.socket]
+    found = [each for each in every if each.family == socket.AF_INET]
     peers = []
     for each in found:
         with contextlib.suppress(OSError):
