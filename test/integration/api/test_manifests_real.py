@@ -11,6 +11,7 @@ import yaml
 
 from hack.kustomize import render
 from support import patience
+from support.kubectl import Kubectl
 
 pytestmark = pytest.mark.cluster
 
@@ -73,6 +74,34 @@ def test_installation(api, system, name):
 
     answer.accepted()
     assert answer.warnings == []
+
+
+OTHER_NAMESPACE = """
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: training-control
+resources:
+- config/default
+components:
+- config/components/network-policy
+- config/components/prometheus
+- config/components/high-availability
+"""
+
+
+def test_an_installation_in_any_namespace(api, tmp_path):
+    """One line of a kustomization on top moves it: webhooks, bindings, monitors go along."""
+    shutil.copytree(config_dir(), tmp_path / "config")
+    (tmp_path / "kustomization.yaml").write_text(OTHER_NAMESPACE)
+    objects = Kubectl(tmp_path / "none", tmp_path).rendered(tmp_path)
+
+    assert {"kind", "metadata"} <= set(objects[0])
+    assert "jobset-system" not in yaml.safe_dump_all(objects)
+    (space,) = [each for each in objects if each["kind"] == "Namespace"]
+    api.apply(path_of(space, ""), space).accepted()
+    for obj in objects:
+        if obj["kind"] in RESOURCES:
+            api.apply(path_of(obj, "default"), obj, dryRun="All").accepted()
 
 
 COMPONENTS = sorted(path.parent.name for path in config_dir().glob("components/*/*ization.yaml"))

@@ -37,8 +37,9 @@ WEBHOOK_NAMES = {
 ONLY_IN_CONFIG = {
     ("Namespace", "jobset-system"),  # Helm's --create-namespace makes it
     ("CustomResourceDefinition", "jobsets.jobset.x-k8s.io"),  # in the chart's folder crds/
+    ("ConfigMap", "jobset-manager-config"),  # compared by what the manager makes of it
 }
-ONLY_IN_CHART = {("ConfigMap", "jobset-controller-config")}  # config/default has flags in its place
+ONLY_IN_CHART = {("ConfigMap", "jobset-controller-config")}
 AGENTS = ("inPlaceRestart.agentImage", "groupScheduling.agentImage")
 OWN_LABELS = ("app.kubernetes.io/", "helm.sh/chart")
 PORT_NAMES = {"webhook": "webhook-server"}
@@ -143,12 +144,16 @@ def test_the_same_deployment(chart, config):
     assert pod.pop("volumes") == [
         {"name": "config", "configMap": {"name": "jobset-controller-config"}}
     ]
+    assert other["spec"].pop("volumes") == [
+        {"name": "manager-config", "configMap": {"name": "jobset-manager-config"}}
+    ]
     pod["serviceAccountName"] = CHART_NAMES[pod["serviceAccountName"]]
     (container,), (kept,) = pod["containers"], other["spec"]["containers"]
     assert container.pop("name") == "controller"
     assert container.pop("image") == "jobsetpy-manager:0.1.0"  # the chart's appVersion
     assert container["resources"]["limits"].pop("cpu") == "2"
-    assert len(container.pop("volumeMounts")) == 1
+    (mount,), (expected_mount,) = container.pop("volumeMounts"), kept.pop("volumeMounts")
+    assert mount | {"name": "manager-config"} == expected_mount
     assert [kept.pop("name"), kept.pop("image")] == ["manager", "jobsetpy-manager:latest"]
     for each in (container, kept):
         for part in ("args", "env"):
@@ -160,7 +165,7 @@ def test_the_same_deployment(chart, config):
     assert made == expected
 
 
-def effective(document, folder, configuration=None):
+def effective(document, folder, configuration):
     """Flags of a Deployment's container, and the configuration that the manager makes of them."""
     (container,) = document["spec"]["template"]["spec"]["containers"]
     arguments = []
@@ -168,15 +173,12 @@ def effective(document, folder, configuration=None):
         for entry in container.get("env", ()):
             argument = argument.replace(f"$({entry['name']})", entry["value"])
         arguments.append(argument)
-    if configuration is not None:
-        file = folder / "configuration.yaml"
-        file.write_text(configuration["data"]["controller_manager_config.yaml"])
-        arguments = [
-            f"--config={file}"
-            if argument == "--config=/controller_manager_config.yaml"
-            else argument
-            for argument in arguments
-        ]
+    file = folder / "configuration.yaml"
+    file.write_text(configuration["data"]["controller_manager_config.yaml"])
+    arguments = [
+        f"--config={file}" if argument == "--config=/controller_manager_config.yaml" else argument
+        for argument in arguments
+    ]
     options = _parser().parse_args(arguments)
     return options, app_flags.read(options, MANAGER)
 
@@ -186,7 +188,9 @@ def test_the_same_configuration(chart, config, tmp_path):
     configuration = chart["ConfigMap", "jobset-controller-config"]
     options, made = effective(chart["Deployment", "jobset-controller"], tmp_path, configuration)
     expected_options, expected = effective(
-        config["Deployment", "jobset-controller-manager"], tmp_path
+        config["Deployment", "jobset-controller-manager"],
+        tmp_path,
+        config["ConfigMap", "jobset-manager-config"],
     )
     for path in AGENTS:
         assert made[path] == "jobsetpy-agent:0.1.0"
