@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from typing import Final
 
@@ -43,6 +43,8 @@ FRESH_S: Final = 5.0
 """So long what an answer says of a pod that may be given up is believed. The controller deletes
 none by force sooner than ten seconds after it was told to end
 (``domain.lost_nodes.plan.LEAVING_S``). A restart takes less, so it costs no second patch."""
+
+_NOTHING: Final[Mapping[str, str | None]] = {}
 
 _REFUSED: Final = (ForbiddenError, InvalidError, NotFoundError, UnauthorizedError)
 """Answers that a human has to do something about; asking again soon would only be noise."""
@@ -77,6 +79,7 @@ class EpochReporter:
         self._rand = rand
         self._sleep = sleep
         self._wanted = 0
+        self._about = _NOTHING
         self._stored = 0
         self._asked_at = -inf
         self._leaving = False
@@ -94,10 +97,17 @@ class EpochReporter:
         """Whether the own pod is given up when its node is unreachable for a while."""
         return bool(self._deadline)
 
-    def report(self, epoch: int) -> None:
-        """Have ``epoch`` stored; one that is not above an earlier one is ignored."""
+    def report(self, epoch: int, about: Mapping[str, str | None] = _NOTHING) -> None:
+        """Have ``epoch`` stored; one that is not above an earlier one is ignored.
+
+        Args:
+            epoch: that the pod has come to.
+            about: other annotations, stored with it in the same patch; ``None`` takes one away.
+                They only say more: where they are refused, the epoch is stored without.
+        """
         if epoch > self._wanted:
             self._wanted = epoch
+            self._about = about
             self._lift = None
             self._wake.set()
 
@@ -141,6 +151,11 @@ class EpochReporter:
                 pod = await self._patch(epoch)
             except JobSetPyError as error:
                 retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
+                if isinstance(error, (ForbiddenError, InvalidError)) and any(self._about.values()):
+                    # An admission policy may be older than this agent, and not know of them.
+                    self._about = _NOTHING
+                    self._log_failure(epoch, error, 0.0)
+                    continue
                 wait = (late if isinstance(error, _REFUSED) else soon).next(retry_after)
                 self._log_failure(epoch, error, wait)
                 await self._sleep(wait)
@@ -159,7 +174,7 @@ class EpochReporter:
             Pod,
             self._namespace,
             self._pod_name,
-            {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}},
+            {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch), **self._about}}},
         )
 
     def _log_failure(self, epoch: int, error: JobSetPyError, wait: float) -> None:

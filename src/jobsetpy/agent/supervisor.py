@@ -21,6 +21,13 @@ from jobsetpy.agent.epoch_reporter import EpochReporter
 from jobsetpy.agent.follower import Follower, connect
 from jobsetpy.agent.log import JsonLog, Log
 from jobsetpy.agent.processes import Processes, become, exit_code_of, original_environ
+from jobsetpy.agent.progress import (
+    VARIABLE,
+    HangRules,
+    Progress,
+    load_hang_rules,
+    progress_file,
+)
 from jobsetpy.agent.settings import EXIT_USAGE, ConfigurationError, Settings, load
 from jobsetpy.agent.signals import leave_on_signals
 from jobsetpy.agent.worker_rules import (
@@ -43,6 +50,7 @@ from jobsetpy.agent.worker_settings import (
     workers_environ,
 )
 from jobsetpy.aio import LoopClock, supervise
+from jobsetpy.api import keys
 from jobsetpy.client import Client
 
 if TYPE_CHECKING:
@@ -62,6 +70,8 @@ class Supervisor:
         environ: the worker's environment.
         rules: what the user decided about the worker.
         log: one line for each transition.
+        progress: the file by which the worker tells of its progress.
+        hang: when the worker counts as hung.
         group: what its first start waits for besides (KEP-498); its pod has no barrier of its own.
     """
 
@@ -74,6 +84,8 @@ class Supervisor:
         environ: Mapping[bytes, bytes],
         rules: Rules,
         log: Log,
+        progress: str,
+        hang: HangRules,
         group: GroupWait | None = None,
     ) -> None:
         self._group = group
@@ -94,6 +106,8 @@ class Supervisor:
             may_be_given_up=lambda: self._reporter.may_be_given_up,
         )
         self._worker = Worker(rules)
+        self._progress = Progress(progress, hang, log=log, on_hung=self._hung)
+        self._cause: str | None = None
         self._processes = Processes(
             command,
             environ,
@@ -142,7 +156,7 @@ class Supervisor:
         match action:
             case PatchEpoch(epoch):
                 self._log("joining", epoch=epoch)
-                self._reporter.report(epoch)
+                self._reporter.report(epoch, self._last_run())
             case Lift(epoch):
                 self._reporter.once_member(epoch, partial(self._lift, epoch))
             case Restart(epoch, deprecated, replaced):
@@ -160,6 +174,14 @@ class Supervisor:
                 )
             case _:
                 assert_never(action)
+
+    def _last_run(self) -> dict[str, str | None]:
+        """What is told of the run that is over, with the epoch that follows it."""
+        cause, self._cause = self._cause, None
+        return {
+            keys.RESTART_CAUSE_ANNOTATION: cause,
+            keys.PROGRESS_ANNOTATION: self._progress.report,
+        }
 
     def _do(self, actions: Sequence[WorkerAction]) -> None:
         """Carry out what the rules of the worker say."""
@@ -189,6 +211,7 @@ class Supervisor:
                     assert_never(action)
 
     def _start(self, epoch: int) -> None:
+        self._progress.started()
         error = self._processes.start()
         if error is None:
             self._log("worker started", epoch=epoch, pid=self._processes.pid)
@@ -203,8 +226,21 @@ class Supervisor:
 
     def _exited(self, code: int) -> None:
         phase = self._worker.phase
+        self._progress.ended()
+        if phase is Phase.RUNNING:
+            self._cause = f"exit-code={code}"
         self._log("worker exited", exit_code=code, asked=phase is not Phase.RUNNING)
         self._do(self._worker.exited(code))
+
+    def _hung(self, seconds: float) -> None:
+        """The worker has shown no progress for too long."""
+        if self._worker.phase is not Phase.RUNNING:
+            return
+        step = self._progress.step
+        where = {} if step < 0 else {"step": step}
+        self._log("no progress: the worker hangs", level="error", seconds=seconds, **where)
+        self._cause = f"no-progress={seconds:.0f}"
+        self._do(self._worker.hung())
 
     def _emptied(self) -> None:
         self._do(self._worker.emptied())
@@ -290,6 +326,7 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         if environ.get("MODE") == "hold":
             return _hold(command, environ, log=_chosen(log, choice), start=began)
         settings, rules = load(environ), load_rules(environ)
+        progress, hang = progress_file(os.environ), load_hang_rules(environ)
         client = connect(settings)
         group = _group_wait(environ, client, log=_chosen(log, choice), start=began)
     except ConfigurationError as error:
@@ -299,9 +336,11 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         settings,
         client,
         command=command,
-        environ=workers_environ(original_environ()),
+        environ=workers_environ(original_environ()) | {VARIABLE.encode(): os.fsencode(progress)},
         rules=rules,
         log=_chosen(log, choice),
+        progress=progress,
+        hang=hang,
         group=group,
     )
     return asyncio.run(supervisor.run())

@@ -14,8 +14,14 @@ import enum
 
 import msgspec
 
+DUMP_S = 3.0
+"""So long a hung worker has to write where it is, before it is killed."""
+
 EXIT_UNKILLABLE = 137
 """Exit code when the container has to end because a part of the worker cannot be killed."""
+
+
+_SIGCONT = 18
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,12 +31,14 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         stop_signal: number of the signal that asks the worker to stop, sent at a group restart. The
             container's own stop signal, so that receiving it means that the pod ends.
         grace_s: seconds between that signal and SIGKILL at a group restart, for a checkpoint.
+        dump_signal: number of the signal that a hung worker gets, to say where it is.
         end_codes: exit codes (1 to 255; 128 + n for a worker ended by signal n) that end the pod
             in place of restarting the group. 0 always ends it.
     """
 
     stop_signal: int = 15
     grace_s: float = 10.0
+    dump_signal: int = 6
     end_codes: frozenset[int] = frozenset()
 
 
@@ -75,6 +83,8 @@ class Phase(enum.Enum):
     WAITING = "waiting"
     """There is none: the barrier is closed."""
     RUNNING = "running"
+    HUNG = "hung"
+    """Found without progress for too long: it may say where it is, then it is killed."""
     STOPPING = "stopping"
     """Asked to stop for a group restart, within its grace period."""
     CLEARING = "clearing"
@@ -119,6 +129,9 @@ class Worker:
         """
         if self.phase is Phase.WAITING:
             return [JoinNext()]
+        if self.phase is Phase.HUNG and replaced:
+            self.phase = Phase.CLEARING
+            return [KillAll()]
         if self.phase is not Phase.RUNNING:
             return []
         if replaced:
@@ -126,6 +139,16 @@ class Worker:
             return [KillAll()]
         self.phase = Phase.STOPPING
         return [Signal(self._rules.stop_signal), ArmGrace(self._rules.grace_s)]
+
+    def hung(self) -> list[WorkerAction]:
+        """The worker has shown no progress for too long: it fails, whatever it exits with.
+
+        It may be stopped, and a stopped process takes no signal but to go on.
+        """
+        if self.phase is not Phase.RUNNING:
+            return []
+        self.phase = Phase.HUNG
+        return [Signal(self._rules.dump_signal), Signal(_SIGCONT), ArmGrace(DUMP_S)]
 
     def exited(self, code: int) -> list[WorkerAction]:
         """The worker's first process has ended, or could not be started.
@@ -138,7 +161,10 @@ class Worker:
         if self.phase is Phase.ENDING:
             # Its children may still be at work; the kubelet's patience bounds both.
             return [ArmGrace(self._rules.grace_s)]
-        if self.phase is not Phase.RUNNING:
+        if self.phase is Phase.HUNG and code:
+            self.phase = Phase.CLEARING
+            return [KillAll()]
+        if self.phase not in {Phase.RUNNING, Phase.HUNG}:
             return []
         if code == 0 or code in self._rules.end_codes:
             return self._end(code)
@@ -172,7 +198,7 @@ class Worker:
 
     def grace_over(self) -> list[WorkerAction]:
         """The grace period of the last ``ArmGrace`` is over."""
-        if self.phase is Phase.STOPPING:
+        if self.phase in {Phase.STOPPING, Phase.HUNG}:
             self.phase = Phase.CLEARING
             return [KillAll()]
         if self.phase is Phase.ENDING and self._exited:
@@ -190,7 +216,7 @@ class Worker:
         match self.phase:
             case Phase.WAITING:
                 return self._end(128 + number) if stop or number == 2 else []
-            case Phase.RUNNING:
+            case Phase.RUNNING | Phase.HUNG:
                 if stop:
                     self.phase = Phase.ENDING
                 return [Signal(number)]

@@ -40,7 +40,7 @@ def workers_environ(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 def load_rules(environ: Mapping[str, str]) -> Rules:
-    """Read ``WORKER_GRACE_SECONDS``, ``END_POD_EXIT_CODES`` and ``WORKER_STOP_SIGNAL``.
+    """Read ``WORKER_GRACE_SECONDS``, ``END_POD_EXIT_CODES`` and the two signals.
 
     Raises:
         ConfigurationError: a value cannot be used; the message names the variable.
@@ -48,7 +48,8 @@ def load_rules(environ: Mapping[str, str]) -> Rules:
     return Rules(
         grace_s=_seconds(environ.get("WORKER_GRACE_SECONDS", "")),
         end_codes=_codes(environ.get("END_POD_EXIT_CODES", "")),
-        stop_signal=_signal(environ.get("WORKER_STOP_SIGNAL", "")),
+        stop_signal=_signal(environ, "WORKER_STOP_SIGNAL", signal.SIGTERM),
+        dump_signal=_signal(environ, "HANG_SIGNAL", signal.SIGABRT),
     )
 
 
@@ -108,14 +109,15 @@ def _codes(text: str) -> frozenset[int]:
     return frozenset(codes)
 
 
-def _signal(text: str) -> int:
+def _signal(environ: Mapping[str, str], variable: str, default: signal.Signals) -> int:
+    text = environ.get(variable, "")
     if not text:
-        return int(signal.SIGTERM)
+        return int(default)
     name = text.upper()
     try:
         number = int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
     except KeyError:
         number = int(text[:3]) if text.isascii() and text.isdecimal() else 0
     if number not in signal.valid_signals() or number in {signal.SIGKILL, signal.SIGSTOP}:
-        raise ConfigurationError(f"WORKER_STOP_SIGNAL is no signal that can be sent: {text!r}")
+        raise ConfigurationError(f"{variable} is no signal that can be sent: {text!r}")
     return number

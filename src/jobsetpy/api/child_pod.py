@@ -21,6 +21,10 @@ ENDED: Final = frozenset({"Failed", "Succeeded"})
 """Phases of pods that have ended."""
 
 
+_LONGEST_REPORT: Final = 64
+"""Of what agents report about their workers; a longer one is none, and its rest is not kept."""
+
+
 def _intern(obj: Any, *names: str) -> None:
     for name in names:
         value = getattr(obj, name)
@@ -63,6 +67,8 @@ class ChildPodAnnotations:
 
     epoch: str | None = field(default=None, name=keys.EPOCH_ANNOTATION)
     attempt: str | None = field(default=None, name=keys.ATTEMPT_ANNOTATION)
+    restart_cause: str | None = field(default=None, name=keys.RESTART_CAUSE_ANNOTATION)
+    progress: str | None = field(default=None, name=keys.PROGRESS_ANNOTATION)
     completion_index: str | None = field(default=None, name=keys.COMPLETION_INDEX_ANNOTATION)
     jobset_uid: str = field(default="", name=keys.JOBSET_UID)
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
@@ -73,7 +79,12 @@ class ChildPodAnnotations:
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
+        for name in ("restart_cause", "progress"):
+            text = getattr(self, name)
+            if text and len(text) > _LONGEST_REPORT:
+                object.__setattr__(self, name, text[: _LONGEST_REPORT + 1])
         _intern(self, "epoch", "attempt", "completion_index", "jobset_uid", "exclusive_topology")
+        _intern(self, "restart_cause", "progress")
         _intern(self, "node_selector", "group_attempt", "group_held", "coscheduling_backend")
 
     @property

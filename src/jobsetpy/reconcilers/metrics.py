@@ -20,7 +20,13 @@ RestartKind = Literal["recreate", "replicated_job", "job", "in_place"]
 RestartPhase = Literal["detect", "deprecate", "gather", "wait", "lift"]
 
 RestartCause = Literal[
-    "container_failed", "pod_failed", "pod_deleted", "pods_missing", "pod_restarted"
+    "container_failed",
+    "pod_failed",
+    "pod_deleted",
+    "pods_missing",
+    "worker_failed",
+    "worker_hung",
+    "pod_restarted",
 ]
 
 _PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "wait", "lift")
@@ -60,8 +66,8 @@ _in_place_restarts = REGISTRY.counter(
 _in_place_causes = REGISTRY.counter(
     "jobset_in_place_restart_causes_total",
     "In-place restarts by what was seen first: container_failed, pod_failed, pod_deleted, "
-    "pods_missing (for some seconds), or pod_restarted (a pod at a new epoch); with the exit code "
-    "of the container, where it is known",
+    "pods_missing (for some seconds), worker_failed or worker_hung (as its supervisor says), or "
+    "pod_restarted (a pod at a new epoch); with the exit code, where it is known",
     "cause",
     "exit_code",
 )

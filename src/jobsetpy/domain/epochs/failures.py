@@ -24,6 +24,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.agent_containers import RESTART_ALL_ACTIONS
+from jobsetpy.domain.epochs.reports import EXIT_CODE, ReportedEnd, signal_name
 from jobsetpy.domain.json_tree import Json, child, items, objects, text
 from jobsetpy.domain.membership import parse_count, replicated_job_of
 
@@ -41,6 +42,8 @@ class Sign(enum.Enum):
     POD_FAILED = "pod_failed"
     POD_DELETED = "pod_deleted"
     PODS_MISSING = "pods_missing"
+    WORKER_FAILED = "worker_failed"
+    WORKER_HUNG = "worker_hung"
 
 
 _REASONS: Final[Mapping[Sign | None, str]] = {
@@ -48,6 +51,8 @@ _REASONS: Final[Mapping[Sign | None, str]] = {
     Sign.POD_FAILED: keys.POD_FAILED_REASON,
     Sign.POD_DELETED: keys.POD_DELETED_REASON,
     Sign.PODS_MISSING: keys.PODS_MISSING_REASON,
+    Sign.WORKER_FAILED: keys.WORKER_FAILED_REASON,
+    Sign.WORKER_HUNG: keys.WORKER_HUNG_REASON,
     None: keys.JOB_REMADE_REASON,
 }
 
@@ -61,7 +66,8 @@ class Cause:
         sign: what was seen, ``None`` if a Job is made anew on request.
         name: of the pod, or of the Job.
         container: that failed, if that is known.
-        reason: of the pod's phase; of missing pods, who they are.
+        reason: of the pod's phase; of missing pods, who they are; of a worker, for how long it
+            has hung.
         counted: whether the restart counts towards ``maxRestarts``.
         node: of the pod.
     """
@@ -87,6 +93,12 @@ class Cause:
             return f"pod {self.name!r} is being deleted"
         if self.sign is Sign.PODS_MISSING:
             return self.reason
+        if self.sign is Sign.WORKER_HUNG:
+            return f"pod {self.name!r}: {self.reason}"
+        if self.sign is Sign.WORKER_FAILED:
+            code = 0 if self.container is None else self.container.exit_code
+            killed = f" ({name})" if (name := signal_name(code)) else ""
+            return f"pod {self.name!r}: its worker ended with exit code {code}{killed}"
         exited = ""
         if self.container is not None:
             one = self.container
@@ -96,6 +108,17 @@ class Cause:
             return f"pod {self.name!r}, {exited}"
         details = ", ".join(filter(None, (self.reason, exited)))
         return f"pod {self.name!r} failed" + (f" ({details})" if details else "")
+
+
+def reported_cause(report: ReportedEnd) -> Cause:
+    """What a supervisor says of its worker, as the cause of the end of the epoch before."""
+    epoch, end = report.epoch - 1, report.end
+    if end.kind == EXIT_CODE:
+        container = FailedContainer(exit_code=end.number)
+        return Cause(epoch, Sign.WORKER_FAILED, report.pod, container, node=report.node)
+    where = "" if report.step < 0 else f" at step {report.step}"
+    reason = f"no progress for {end.number} s{where}"
+    return Cause(epoch, Sign.WORKER_HUNG, report.pod, reason=reason, node=report.node)
 
 
 @attrs.frozen(eq=False)

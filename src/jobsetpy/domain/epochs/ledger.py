@@ -21,6 +21,7 @@ from jobsetpy.api.meta import version_number
 from jobsetpy.domain.epochs.accounts import NO_RECORD
 from jobsetpy.domain.epochs.decision import INVALID, Crash, Histogram, InvalidEpoch, parse_report
 from jobsetpy.domain.epochs.failures import Failure, Sign, SyncedMark, sign_of
+from jobsetpy.domain.epochs.reports import ReportedEnd, parse_cause, parse_progress
 from jobsetpy.domain.membership import AttemptKey, attempt_of, replicated_job_of
 from jobsetpy.domain.membership_ledger import MembershipLedger
 
@@ -40,6 +41,8 @@ class Notes:
         single: the latest epoch that all pods were at, and since when.
         opener: the newest epoch, and name and node of the first pod that has come to it.
         latest: likewise, of the last one so far.
+        reported: what the first pod has said that came to the newest epoch because its worker had
+            failed.
     """
 
     failures: tuple[Failure, ...] = ()
@@ -49,6 +52,7 @@ class Notes:
     single: tuple[int, float] = (0, 0.0)
     opener: tuple[int, str, str] = (0, "", "")
     latest: tuple[int, str, str] = (0, "", "")
+    reported: ReportedEnd | None = None
 
 
 # What is counted of a pod: what its agent reports (it is parsed only when something has changed)
@@ -133,7 +137,7 @@ class _Attempt(_Counts):
 
     __slots__ = (
         *("crashed", "crashes", "deprecated", "excused", "failures", "invalid_seen", "jobs"),
-        *("latest", "lost", "mark", "noted", "opened", "opener", "remade", "single"),
+        *("latest", "lost", "mark", "noted", "opened", "opener", "remade", "reported", "single"),
         "succeeded_by_jobs",
     )
 
@@ -153,6 +157,7 @@ class _Attempt(_Counts):
         self.invalid_seen = 0
         self.opened = self.single = (0, 0.0)
         self.opener = self.latest = (0, "", "")
+        self.reported: ReportedEnd | None = None
 
     def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
         """Number those that appear."""
@@ -213,11 +218,23 @@ class _Attempt(_Counts):
             reported = pod.metadata.annotations
             if parse_report(reported.report, reported.is_attempt) == newest:
                 self.latest = (newest, pod.metadata.name, pod.spec.node_name)
+                self._note_end(newest, pod)
         if newest > self.opened[0]:
             self.opened = (newest, now)
             self.opener = self.latest if self.latest[0] == newest else (newest, "", "")
         if len(epochs) == 1 and newest != self.single[0]:
             self.single = (newest, now)
+
+    def _note_end(self, newest: int, pod: ChildPod) -> None:
+        """The first worker to fail is the one that matters: others fail because it has."""
+        known, annotations = self.reported, pod.metadata.annotations
+        if known is not None and known.epoch >= newest:
+            return
+        end = parse_cause(annotations.restart_cause)
+        if end is not None:
+            step = parse_progress(annotations.progress)
+            where = (pod.metadata.name, pod.spec.node_name)
+            self.reported = ReportedEnd(newest, *where, end, -1 if step is None else step)
 
     def pod_counted(self, job: _Job, counts: _Counts, pod: _Pod, number: int) -> bool:  # noqa: ARG002 - the ledger's protocol
         """A pod counts for the attempt as it does for its Job."""
@@ -346,6 +363,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             known.single,
             known.opener,
             known.latest,
+            known.reported,
         )
 
     def forget_notes(self, group: AttemptKey, notes: Notes) -> None:

@@ -43,7 +43,7 @@ from jobsetpy.domain.epochs.decision import (
     next_epoch,
     takes_part,
 )
-from jobsetpy.domain.epochs.failures import Cause, Failure, Sign, judge
+from jobsetpy.domain.epochs.failures import Cause, Failure, Sign, judge, reported_cause
 from jobsetpy.domain.epochs.laggards import absentees, laggards
 from jobsetpy.domain.epochs.ledger import Notes
 from jobsetpy.domain.jobs.backoff import OFF, Pace, RestartBackoff
@@ -260,7 +260,14 @@ def _find_cause(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory) -
         return None
     if notes.remade:
         return Cause(epoch, None, notes.remade, counted=False)
-    return next(filter(None, (_judged(jobset, observed, one) for one in notes.failures)), None)
+    seen = next(filter(None, (_judged(jobset, observed, one) for one in notes.failures)), None)
+    return seen or _told(notes, epoch + 1)
+
+
+def _told(notes: Notes, opened: int) -> Cause | None:
+    """The cause by what the failed pod's agent has reported with the epoch that it opens."""
+    report = notes.reported
+    return None if report is None or report.epoch != opened else reported_cause(report)
 
 
 def _judged(jobset: JobSet, observed: ObservedEpochs, failure: Failure) -> Cause | None:
@@ -372,7 +379,7 @@ def _remember(
         epoch = decision.synced
         if decision.restart and not history.is_open(draft.status.restart_history):
             began = notes.opened[1] if notes.opened[0] == epoch else now.monotonic
-            why = epoch_history.cause_of(None, notes, epoch)
+            why = epoch_history.cause_of(_told(notes, epoch), notes, epoch)
             epoch_history.begin(draft, epoch, why, began, now, counted=True)
         epoch_history.end(draft, epoch, notes, measures.phases)
 
@@ -408,7 +415,10 @@ def _measure(
         # All pods came at once, or another manager saw the restart begin.
         at_once = jobset.status.deprecated_epoch < decision.synced - 1
         since = notes.opened[1]
-        return done, Measures(began=at_once, since={"lift": at}, restart_since=since)
+        cause = _told(notes, decision.synced)
+        return done, Measures(
+            began=at_once, cause=cause, since={"lift": at}, restart_since=since
+        )
     phases: dict[Phase, float] = {}
     if notes.single[0] > memory.deprecated:
         followed = max(notes.single[1], memory.deprecated_at)

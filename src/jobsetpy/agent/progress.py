@@ -1,0 +1,279 @@
+"""What a worker tells of its progress, and whether it hangs.
+
+The worker writes its step into a file in memory, or only touches it. That costs it a few
+microseconds and needs no library; the agent looks at the file's status a few times a second while a
+hang is to be noticed, and otherwise once, when the worker has ended.
+
+Nothing in the file can stop a training: what cannot be read is told once and counts as a touch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from jobsetpy.agent.log import Log
+from jobsetpy.agent.settings import ConfigurationError
+
+VARIABLE: Final = "JOBSET_PROGRESS_FILE"
+"""Tells the worker where the file is. Where the container has it already, its value is taken."""
+
+DEFAULT_FILE: Final = "/dev/shm/jobset-progress"  # noqa: S108 - the container's own, in memory
+TOUCHED: Final = "touched"
+"""In place of a step, for a worker that has shown progress and no number."""
+
+MAX_STEP: Final = 2**63 - 1
+MAX_HANG_S: Final = 604800
+FIRST_FACTOR: Final = 10
+"""So many times as long the first progress may take, unless something else is asked for."""
+
+POLL_S: Final = 0.25
+"""Between two looks. A longer pause means that the agent did not run either (it was frozen with its
+container, or starved), so no more than this counts of it, twice."""
+
+_LONGEST: Final = 64
+
+
+class HangRules(msgspec.Struct, frozen=True, kw_only=True):
+    """When a worker is hung.
+
+    Args:
+        after_s: so long after its last progress; 0 for never.
+        first_s: so long after its start without any; 0 for never.
+    """
+
+    after_s: float = 0.0
+    first_s: float = 0.0
+
+
+def load_hang_rules(environ: Mapping[str, str]) -> HangRules:
+    """Read ``HANG_SECONDS`` and ``HANG_FIRST_SECONDS``.
+
+    Raises:
+        ConfigurationError: a value cannot be used; the message names the variable.
+    """
+    after = _seconds(environ, "HANG_SECONDS")
+    if not after and environ.get("HANG_FIRST_SECONDS"):
+        raise ConfigurationError("HANG_FIRST_SECONDS has no effect without HANG_SECONDS")
+    first = _seconds(environ, "HANG_FIRST_SECONDS") or min(after * FIRST_FACTOR, MAX_HANG_S)
+    return HangRules(after_s=after, first_s=first)
+
+
+def progress_file(environ: Mapping[str, str]) -> str:
+    """Where the file is, by the container's whole environment.
+
+    Raises:
+        ConfigurationError: the path is not absolute.
+    """
+    path = environ.get(VARIABLE) or DEFAULT_FILE
+    if not path.startswith("/") or "\0" in path:
+        raise ConfigurationError(f"{VARIABLE} must be an absolute path: {path!r}")
+    return path
+
+
+class Steps:
+    """What the contents of the file mean, over one run of the worker.
+
+    Args:
+        log: what is wrong with them, each kind of it once.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._told: set[str] = set()
+        self.touched = False
+        self.step = -1
+
+    def take(self, data: bytes) -> None:
+        """The file was written to, and holds ``data`` now; of a long one, the beginning."""
+        self.touched = True
+        text = data.strip()
+        if not text:
+            return
+        if len(data) >= _LONGEST or not text.isdigit():
+            self.tell("garbage", "is no step", text=repr(data[:24]))
+        elif len(text.lstrip(b"0")) > 19 or int(text) > MAX_STEP:
+            self.tell("huge", "is too large for a step", text=repr(data[:24]))
+        elif int(text) < self.step:
+            self.tell("backwards", "has gone backwards", step=int(text), highest=self.step)
+        else:
+            self.step = int(text)
+
+    def tell(self, kind: str, what: str, **fields: object) -> None:
+        """Write a line about the file, once for each kind."""
+        if kind not in self._told:
+            self._told.add(kind)
+            self._log(f"the progress file {what}", level="warning", **fields)
+
+    @property
+    def report(self) -> str | None:
+        """For the pod's annotation; ``None`` if the worker has shown no progress."""
+        if self.step >= 0:
+            return str(self.step)
+        return TOUCHED if self.touched else None
+
+
+class Idle:
+    """How long nothing has come, as far as the agent ran itself.
+
+    Args:
+        rules: when that is too long.
+        now: on the monotonic clock.
+    """
+
+    def __init__(self, rules: HangRules, now: float) -> None:
+        self._rules = rules
+        self._at = now
+        self._idle = 0.0
+        self._first = True
+
+    @property
+    def limit(self) -> float:
+        """How long it may be; 0 for as long as it likes."""
+        return self._rules.first_s if self._first else self._rules.after_s
+
+    def look(self, now: float, *, progress: bool, known: bool = True) -> bool:
+        """Whether it has been too long.
+
+        Args:
+            now: on the monotonic clock.
+            progress: whether there was some since the last look.
+            known: whether that can be told.
+        """
+        passed, self._at = min(now - self._at, 2 * POLL_S), now
+        if progress:
+            self._first = False
+        self._idle = 0.0 if progress or not known else self._idle + passed
+        return 0 < self.limit <= self._idle
+
+
+class Progress:
+    """The progress of one worker after the other.
+
+    Args:
+        path: of the file.
+        rules: when a worker is hung.
+        log: what goes wrong.
+        on_hung: called with the seconds that have been too long, once for each worker.
+    """
+
+    def __init__(
+        self, path: str, rules: HangRules, *, log: Log, on_hung: Callable[[float], None]
+    ) -> None:
+        self._path = path
+        self._rules = rules
+        self._log = log
+        self._on_hung = on_hung
+        self._steps = Steps(log)
+        self._usable = True
+        self._seen: tuple[int, int, int] | None = None
+        self._poll: asyncio.TimerHandle | None = None
+
+    @property
+    def report(self) -> str | None:
+        """What the present or the last worker has told, for the pod's annotation."""
+        return self._steps.report
+
+    @property
+    def step(self) -> int:
+        """The last step that was told of, or -1."""
+        return self._steps.step
+
+    def started(self) -> None:
+        """A worker is about to start: it finds an empty file."""
+        self._steps = Steps(self._log)
+        try:
+            # Whatever is there instead of a file must not stop the agent.
+            flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
+            os.close(os.open(self._path, flags | _CAREFUL, 0o666))
+            self._seen = _state(self._path)
+        except OSError as error:
+            if self._usable:
+                self._log(
+                    "there is no progress file: steps and hangs of the worker are not noticed",
+                    level="warning" if self._rules.after_s else "info",
+                    file=self._path,
+                    error=str(error),
+                )
+            self._usable = False
+            return
+        self._usable = True
+        if self._rules.after_s:
+            loop = asyncio.get_running_loop()
+            idle = Idle(self._rules, loop.time())
+            self._poll = loop.call_later(POLL_S, self._look, idle)
+
+    def stop(self) -> None:
+        """Nobody is to be found hung any more: the worker stops, or has ended."""
+        if self._poll is not None:
+            self._poll.cancel()
+            self._poll = None
+
+    def ended(self) -> None:
+        """The worker has ended: see what it told last."""
+        self.stop()
+        if self._usable:
+            self._changed()
+
+    def _look(self, idle: Idle) -> None:
+        self._poll = None
+        loop = asyncio.get_running_loop()
+        progress = self._changed()
+        if idle.look(loop.time(), progress=progress, known=self._seen is not None):
+            self._on_hung(idle.limit)
+        else:
+            self._poll = loop.call_later(POLL_S, self._look, idle)
+
+    def _changed(self) -> bool:
+        """Whether the file was written to or touched; takes what it holds."""
+        try:
+            state = _state(self._path)
+            if state == self._seen:
+                return False
+            data = _read(self._path)
+        except OSError as error:
+            self._seen = None
+            self._steps.tell(
+                "gone", "cannot be read: no hang is noticed until it can", error=str(error)
+            )
+            return False
+        self._seen = state
+        self._steps.take(data)
+        return True
+
+
+_CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A pipe without a reader, or a link to anywhere, is an error rather than something to wait for."""
+
+
+def _state(path: str) -> tuple[int, int, int]:
+    """What changes when the file is written to, touched or replaced."""
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError("it is no ordinary file")
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _read(path: str) -> bytes:
+    """The beginning of the file."""
+    fd = os.open(path, os.O_RDONLY | _CAREFUL)
+    try:
+        return os.read(fd, _LONGEST)
+    finally:
+        os.close(fd)
+
+
+def _seconds(environ: Mapping[str, str], name: str) -> float:
+    text = environ.get(name, "")
+    if not text:
+        return 0.0
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:7]) <= MAX_HANG_S):
+        raise ConfigurationError(
+            f"{name} must be an integer from 1 to {MAX_HANG_S}: {text!r}"
+        )
+    return float(text)

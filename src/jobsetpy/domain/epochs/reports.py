@@ -1,0 +1,83 @@
+"""What supervisors report of the worker's run that is over, besides the epoch that follows it.
+
+Whoever may write a pod can write these annotations, so they are read strictly. They name a cause
+and a step for people and for counts; that a restart has begun is told by the epoch alone.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import Final, NamedTuple
+
+EXIT_CODE: Final = "exit-code"
+NO_PROGRESS: Final = "no-progress"
+
+TOUCHED: Final = "touched"
+"""In place of a step: the worker has shown progress, and no number."""
+
+MAX_STEP: Final = 2**63 - 1
+
+_CAUSE: Final = re.compile(r"(exit-code|no-progress)=(0|[1-9][0-9]{0,6})", re.ASCII)
+_STEP: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+_LONGEST_S: Final = 366 * 86400
+
+
+class WorkerEnd(NamedTuple):
+    """How a worker has failed.
+
+    Args:
+        kind: ``EXIT_CODE``, or ``NO_PROGRESS`` for one that was killed because it hung.
+        number: the exit code, 128 + n for signal n; or for how many seconds there was no progress.
+    """
+
+    kind: str
+    number: int
+
+
+class ReportedEnd(NamedTuple):
+    """What a pod has said about the end of an epoch.
+
+    Args:
+        epoch: the one that the pod has come to since.
+        pod: its name.
+        node: its node.
+        end: how its worker has failed.
+        step: the last one it had told of; -1 if none.
+    """
+
+    epoch: int
+    pod: str
+    node: str
+    end: WorkerEnd
+    step: int
+
+
+def parse_cause(text: str | None) -> WorkerEnd | None:
+    """An annotation as the end of a worker; ``None`` without one, and for anything unusable."""
+    found = None if text is None else _CAUSE.fullmatch(text)
+    if found is None:
+        return None
+    kind, number = found[1], int(found[2])
+    highest = 255 if kind == EXIT_CODE else _LONGEST_S
+    return WorkerEnd(kind, number) if 1 <= number <= highest else None
+
+
+def parse_progress(text: str | None) -> int | None:
+    """An annotation as a step, -1 for ``TOUCHED``; ``None`` without, and for anything unusable."""
+    if text is None:
+        return None
+    if text == TOUCHED:
+        return -1
+    if _STEP.fullmatch(text) is None:
+        return None
+    step = int(text)
+    return step if step <= MAX_STEP else None
+
+
+def signal_name(exit_code: int) -> str:
+    """The signal that an exit code stands for, or ""."""
+    try:
+        return signal.Signals(exit_code - 128).name
+    except ValueError:
+        return ""
