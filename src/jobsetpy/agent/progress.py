@@ -23,7 +23,7 @@ from jobsetpy.agent.settings import ConfigurationError
 VARIABLE: Final = "JOBSET_PROGRESS_FILE"
 """Tells the worker where the file is. Where the container has it already, its value is taken."""
 
-DEFAULT_FILE: Final = "/dev/shm/jobset-progress"  # noqa: S108 - the container's own, in memory
+FOLDER: Final = "/dev/shm"  # noqa: S108 - in memory, and the container's own, mostly
 TOUCHED: Final = "touched"
 """In place of a step, for a worker that has shown progress and no number."""
 
@@ -39,19 +39,21 @@ container, or starved), so no more than this counts of it, twice."""
 _LONGEST: Final = 64
 
 
-class HangRules(msgspec.Struct, frozen=True, kw_only=True):
-    """When a worker is hung.
+class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a worker tells of its progress, and when it is hung.
 
     Args:
+        file: that it writes its step into, or touches.
         after_s: so long after its last progress; 0 for never.
         first_s: so long after its start without any; 0 for never.
     """
 
+    file: str
     after_s: float = 0.0
     first_s: float = 0.0
 
 
-def load_hang_rules(environ: Mapping[str, str]) -> HangRules:
+def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
     """Read ``HANG_SECONDS`` and ``HANG_FIRST_SECONDS``.
 
     Raises:
@@ -61,16 +63,18 @@ def load_hang_rules(environ: Mapping[str, str]) -> HangRules:
     if not after and environ.get("HANG_FIRST_SECONDS"):
         raise ConfigurationError("HANG_FIRST_SECONDS has no effect without HANG_SECONDS")
     first = _seconds(environ, "HANG_FIRST_SECONDS") or min(after * FIRST_FACTOR, MAX_HANG_S)
-    return HangRules(after_s=after, first_s=first)
+    return ProgressRules(file=file, after_s=after, first_s=first)
 
 
-def progress_file(environ: Mapping[str, str]) -> str:
+def progress_file(environ: Mapping[str, str], *, namespace: str, pod: str) -> str:
     """Where the file is, by the container's whole environment.
+
+    The pod is in its name because pods with ``hostIPC`` share the folder.
 
     Raises:
         ConfigurationError: the path is not absolute.
     """
-    path = environ.get(VARIABLE) or DEFAULT_FILE
+    path = environ.get(VARIABLE) or f"{FOLDER}/jobset-progress.{f'{namespace}.{pod}'[-200:]}"
     if not path.startswith("/") or "\0" in path:
         raise ConfigurationError(f"{VARIABLE} must be an absolute path: {path!r}")
     return path
@@ -126,7 +130,7 @@ class Idle:
         now: on the monotonic clock.
     """
 
-    def __init__(self, rules: HangRules, now: float) -> None:
+    def __init__(self, rules: ProgressRules, now: float) -> None:
         self._rules = rules
         self._at = now
         self._idle = 0.0
@@ -156,16 +160,13 @@ class Progress:
     """The progress of one worker after the other.
 
     Args:
-        path: of the file.
-        rules: when a worker is hung.
+        rules: where the file is, and when a worker is hung.
         log: what goes wrong.
         on_hung: called with the seconds that have been too long, once for each worker.
     """
 
-    def __init__(
-        self, path: str, rules: HangRules, *, log: Log, on_hung: Callable[[float], None]
-    ) -> None:
-        self._path = path
+    def __init__(self, rules: ProgressRules, *, log: Log, on_hung: Callable[[float], None]) -> None:
+        self._path = rules.file
         self._rules = rules
         self._log = log
         self._on_hung = on_hung
@@ -273,7 +274,5 @@ def _seconds(environ: Mapping[str, str], name: str) -> float:
     if not text:
         return 0.0
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:7]) <= MAX_HANG_S):
-        raise ConfigurationError(
-            f"{name} must be an integer from 1 to {MAX_HANG_S}: {text!r}"
-        )
+        raise ConfigurationError(f"{name} must be an integer from 1 to {MAX_HANG_S}: {text!r}")
     return float(text)

@@ -23,9 +23,9 @@ from jobsetpy.agent.log import JsonLog, Log
 from jobsetpy.agent.processes import Processes, become, exit_code_of, original_environ
 from jobsetpy.agent.progress import (
     VARIABLE,
-    HangRules,
     Progress,
-    load_hang_rules,
+    ProgressRules,
+    load_progress_rules,
     progress_file,
 )
 from jobsetpy.agent.settings import EXIT_USAGE, ConfigurationError, Settings, load
@@ -70,8 +70,7 @@ class Supervisor:
         environ: the worker's environment.
         rules: what the user decided about the worker.
         log: one line for each transition.
-        progress: the file by which the worker tells of its progress.
-        hang: when the worker counts as hung.
+        progress: where the worker tells of its progress, and when it is hung.
         group: what its first start waits for besides (KEP-498); its pod has no barrier of its own.
     """
 
@@ -84,8 +83,7 @@ class Supervisor:
         environ: Mapping[bytes, bytes],
         rules: Rules,
         log: Log,
-        progress: str,
-        hang: HangRules,
+        progress: ProgressRules,
         group: GroupWait | None = None,
     ) -> None:
         self._group = group
@@ -106,7 +104,7 @@ class Supervisor:
             may_be_given_up=lambda: self._reporter.may_be_given_up,
         )
         self._worker = Worker(rules)
-        self._progress = Progress(progress, hang, log=log, on_hung=self._hung)
+        self._progress = Progress(progress, log=log, on_hung=self._hung)
         self._cause: str | None = None
         self._processes = Processes(
             command,
@@ -280,6 +278,10 @@ def _chosen(log: Log, choice: str) -> Log:
     return quieter
 
 
+def _progress_file(settings: Settings) -> str:
+    return progress_file(os.environ, namespace=settings.namespace, pod=settings.pod_name)
+
+
 def _group_wait(
     environ: Mapping[str, str], client: Client, *, log: Log, start: float
 ) -> GroupWait | None:
@@ -326,7 +328,7 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         if environ.get("MODE") == "hold":
             return _hold(command, environ, log=_chosen(log, choice), start=began)
         settings, rules = load(environ), load_rules(environ)
-        progress, hang = progress_file(os.environ), load_hang_rules(environ)
+        progress = load_progress_rules(environ, _progress_file(settings))
         client = connect(settings)
         group = _group_wait(environ, client, log=_chosen(log, choice), start=began)
     except ConfigurationError as error:
@@ -336,11 +338,11 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         settings,
         client,
         command=command,
-        environ=workers_environ(original_environ()) | {VARIABLE.encode(): os.fsencode(progress)},
+        environ=workers_environ(original_environ())
+        | {VARIABLE.encode(): os.fsencode(progress.file)},
         rules=rules,
         log=_chosen(log, choice),
         progress=progress,
-        hang=hang,
         group=group,
     )
     return asyncio.run(supervisor.run())

@@ -231,6 +231,15 @@ class _PodCondition:
     status: str = ""
     reason: str = ""
 
+    @property
+    def is_notice(self) -> bool:
+        """Whether it asks the pod to leave its node."""
+        return (
+            self.type == keys.DISRUPTION_TARGET_CONDITION
+            and self.status == "True"
+            and self.reason in keys.LEAVING_REASONS
+        )
+
 
 @wire
 class FailedContainer:
@@ -276,6 +285,7 @@ class ChildPodStatus:
             have the same.
         at_barrier: whether the init container of group scheduling (KEP-498) has started.
         started: whether all ordinary containers have started, once at least.
+        leaving: why the pod, which may work well, is asked to leave its node; mostly "".
         conditions: empty once decoded, as are the two that follow.
     """
 
@@ -287,6 +297,7 @@ class ChildPodStatus:
     restarts: tuple[ContainerRestarts, ...] = ()
     at_barrier: bool = False
     started: bool = False
+    leaving: str = ""
     conditions: tuple[_PodCondition, ...] = ()
     init_container_statuses: tuple[_ContainerStatus, ...] = ()
     container_statuses: tuple[_ContainerStatus, ...] = ()
@@ -302,8 +313,10 @@ class ChildPodStatus:
             for condition in self.conditions:
                 if condition.type == "PodScheduled" and condition.status == "False":
                     put(self, "waiting", condition.reason)
+                elif condition.is_notice:
+                    put(self, "leaving", condition.reason)
             put(self, "conditions", ())
-        _intern(self, "phase", "reason", "running", "waiting")
+        _intern(self, "phase", "reason", "running", "waiting", "leaving")
 
     def _digest(self) -> None:
         put = object.__setattr__

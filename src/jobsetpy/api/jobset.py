@@ -436,6 +436,22 @@ class InPlaceRestartStatus:
     )
     crashing_pod: str = field(default="", description="The pod of that container.")
     crashing_container: str = field(default="", description="The name of that container.")
+    highest_step: int | None = field(
+        default=None,
+        format=None,
+        description="The highest step that a supervisor has reported of its worker.",
+    )
+    restarts_without_progress: int = field(
+        default=0,
+        description="How many restarts that count have followed each other without a higher one.",
+    )
+    served_request: str = field(
+        default="",
+        description=(
+            "The value of the annotation jobset.sigs.k8s.io/restart-in-place that the present "
+            "workers have been started after."
+        ),
+    )
 
 
 @wire
@@ -447,7 +463,7 @@ class RestartCause:
         description=(
             "ContainerFailed, PodFailed, PodDeleted, PodsMissing, WorkerFailed or WorkerHung (as "
             "its supervisor says), PodRestarted (a pod has come to the next epoch), JobRemade, "
-            "InPlaceGroupResized, or the reason of a Job's failure."
+            "RestartRequested, PodLeaving, InPlaceGroupResized, or the reason of a Job's failure."
         ),
     )
     job: str = field(default="", description="The Job that failed, or was made anew on request.")

@@ -162,7 +162,7 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
     if new.previous_in_place_restart_attempt != old.previous_in_place_restart_attempt:
         patch["previousInPlaceRestartAttempt"] = new.previous_in_place_restart_attempt
     if new.in_place_restart != old.in_place_restart and new.in_place_restart is not None:
-        patch["inPlaceRestart"] = _in_place_restart_json(new.in_place_restart)
+        patch["inPlaceRestart"] = _in_place_restart_json(old.in_place_restart, new.in_place_restart)
     if new.restart_history != old.restart_history:
         patch["restartHistory"] = [history.record_json(item) for item in new.restart_history]
     if new.restart_pacing != old.restart_pacing and new.restart_pacing is not None:
@@ -201,10 +201,25 @@ def _counters_json(status: ReplicatedJobStatus) -> dict[str, Any]:
     return out
 
 
-def _in_place_restart_json(record: InPlaceRestartStatus) -> dict[str, Any]:
-    """Every field, so that a merge patch leaves nothing of the record before."""
+def _in_place_restart_json(
+    old: InPlaceRestartStatus | None, record: InPlaceRestartStatus
+) -> dict[str, Any]:
+    """Every field, so that a merge patch leaves nothing of the record before.
+
+    Those that few JobSets need are there when they have changed.
+    """
     at = record.resume_time
+    before = old or InPlaceRestartStatus()
+    seldom = {
+        "highestStep": (before.highest_step, record.highest_step),
+        "restartsWithoutProgress": (
+            before.restarts_without_progress,
+            record.restarts_without_progress,
+        ),
+        "servedRequest": (before.served_request, record.served_request),
+    }
     return {
+        **{name: new for name, (was, new) in seldom.items() if was != new},
         "uncountedEpochs": record.uncounted_epochs,
         "lastUncountedEpoch": record.last_uncounted_epoch,
         "pods": record.pods,

@@ -6,13 +6,14 @@ import argparse
 from typing import Any
 
 from jobsetpy.aio import LoopClock
-from jobsetpy.api.timestamps import seconds_text
+from jobsetpy.api.timestamps import micros_text, seconds_text
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import JOBSETS, MERGE_PATCH, Cluster
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.objects import Json, owned
 
 RESTART_ANNOTATION = "jobset.sigs.k8s.io/restart"
+RESTART_IN_PLACE_ANNOTATION = "jobset.sigs.k8s.io/restart-in-place"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
@@ -35,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--in-place",
         action="store_true",
-        help="restart the pods where they are, by one Job that is made anew (InPlaceRestart only)",
+        help="restart the workers where they are, with time for a checkpoint (InPlaceRestart only)",
     )
 
 
@@ -70,12 +71,14 @@ async def _suspend(
 async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: dict[str, Any]) -> int:
     if jobset.get("spec", {}).get("suspend"):
         raise CommandError(f'error: jobset "{options.name}" is suspended; resume it instead')
+    if options.in_place:
+        return await _restart_in_place(cluster, options, jobset)
     jobs = [
         job
         for job in owned(await cluster.jobs(options.name), {jobset["metadata"]["uid"]})
         if not job["metadata"].get("deletionTimestamp")
     ]
-    chosen = _chosen(options, jobset, jobs)
+    chosen = _chosen(options, jobs)
     for job in chosen:
         name = job["metadata"]["name"]
         at = seconds_text(LoopClock().now())
@@ -93,7 +96,31 @@ async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: dict[s
     return 0
 
 
-def _chosen(options: argparse.Namespace, jobset: Json, jobs: list[Json]) -> list[Json]:
+async def _restart_in_place(
+    cluster: Cluster, options: argparse.Namespace, jobset: dict[str, Any]
+) -> int:
+    policy = jobset.get("spec", {}).get("failurePolicy") or {}
+    if policy.get("restartStrategy") != "InPlaceRestart":
+        raise CommandError(
+            f'error: jobset "{options.name}" does not restart in place: its '
+            "spec.failurePolicy.restartStrategy is not InPlaceRestart"
+        )
+    at = micros_text(LoopClock().now())
+    body = {
+        "metadata": {
+            "uid": jobset["metadata"]["uid"],
+            "annotations": {RESTART_IN_PLACE_ANNOTATION: at},
+        }
+    }
+    path = f"{JOBSETS}/namespaces/{cluster.namespace}/jobsets/{options.name}"
+    stored = await cluster.send(
+        "PATCH", path, body, query=_query(options), content_type=MERGE_PATCH
+    )
+    _tell(options, stored, f"jobset.jobset.x-k8s.io/{options.name} restarts in place")
+    return 0
+
+
+def _chosen(options: argparse.Namespace, jobs: list[Json]) -> list[Json]:
     if options.job:
         by_name = {job["metadata"]["name"]: job for job in jobs}
         missing = [name for name in options.job if name not in by_name]
@@ -110,15 +137,6 @@ def _chosen(options: argparse.Namespace, jobset: Json, jobs: list[Json]) -> list
         return found
     if not jobs:
         raise CommandError(f'error: jobset "{options.name}" has no jobs to restart')
-    if options.in_place:
-        policy = jobset.get("spec", {}).get("failurePolicy") or {}
-        if policy.get("restartStrategy") != "InPlaceRestart":
-            raise CommandError(
-                f'error: jobset "{options.name}" does not restart in place: its '
-                "spec.failurePolicy.restartStrategy is not InPlaceRestart"
-            )
-        # The smallest change that opens a new epoch: all other pods follow where they are.
-        return [min(jobs, key=lambda job: job.get("spec", {}).get("parallelism") or 1)]
     return jobs
 
 

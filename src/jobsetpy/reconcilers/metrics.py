@@ -27,6 +27,9 @@ RestartCause = Literal[
     "worker_failed",
     "worker_hung",
     "pod_restarted",
+    # Of restarts that do not count, and are in no metric of restarts:
+    "pod_leaving",
+    "requested",
 ]
 
 _PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "wait", "lift")

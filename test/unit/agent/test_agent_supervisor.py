@@ -95,6 +95,7 @@ class Pod:
         self.server = server
         self.environ = {
             "ARRIVAL_FILE": str(arrival),
+            "JOBSET_PROGRESS_FILE": str(arrival.with_name("progress")),
             "NAMESPACE": "default",
             "POD_NAME": "p-0",
             "JOBSET_NAME": "js",
@@ -294,7 +295,8 @@ async def test_what_the_worker_sees(pod: Pod, tmp_path: Path) -> None:
     seen, ignored = agent.out
     environ, folder, arguments = re.fullmatch(r"(\{.*\}) (\S+) (\[.*\])", seen).groups()  # type: ignore[union-attr]
     shown = expected.decode().splitlines()[0]
-    assert eval(environ) == eval(shown[: shown.index("}") + 1])
+    progress = {b"JOBSET_PROGRESS_FILE": os.fsencode(pod.environ["JOBSET_PROGRESS_FILE"])}
+    assert eval(environ) == eval(shown[: shown.index("}") + 1]) | progress
     assert (folder, arguments) == (str(tmp_path), "['--', '']")
     # The C library has its own two signals, 32 and 33, ignored in whatever posix_spawn() starts,
     # perhaps already in what started these tests.
@@ -367,6 +369,75 @@ async def test_a_command_that_cannot_be_run_counts_as_failure(pod: Pod) -> None:
     async with pod.run("no-such-program"):
         await pod.lift(1)
         await pod.at(2)
+
+
+def reported(pod: Pod) -> tuple[str | None, str | None]:
+    """What the pod says of the run of its worker that is over."""
+    annotations = pod.server.get("pods", "p-0")["metadata"]["annotations"]  # type: ignore[index]
+    cause = annotations.get("jobset.sigs.k8s.io/in-place-restart-cause")
+    return cause, annotations.get("jobset.sigs.k8s.io/progress")
+
+
+async def test_what_is_told_of_a_run_that_is_over(pod: Pod) -> None:
+    """Exit code and last step go with the epoch's one patch; a restart by others has no cause."""
+    script = 'echo 41 >"$JOBSET_PROGRESS_FILE"; echo 42 >"$JOBSET_PROGRESS_FILE"; echo started\n'
+    script += "while ! [ -e stop ]; do sleep 0.02; done; rm stop; kill -KILL $$"
+    folder = Path(pod.environ["JOBSET_PROGRESS_FILE"]).parent
+    async with pod.run("sh", "-c", script, cwd=str(folder)) as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        assert reported(pod) == (None, None)
+        (folder / "stop").touch()
+        await pod.at(2)
+        assert reported(pod) == ("exit-code=137", "42")
+        pod.status(syncedEpoch=2)
+        await agent.printed("started", 2)
+        pod.status(deprecatedEpoch=2)
+        await pod.at(3)
+        assert reported(pod) == (None, "42")
+
+    assert pod.server.requests.count("patch", "pods") == 3
+
+
+async def test_a_policy_that_knows_only_the_epoch(pod: Pod) -> None:
+    """What is refused of the report is left out; the epoch itself is stored all the same."""
+    pod.server.faults.status(422, verb="patch", resource="pods", count=1, skip=1)
+    async with pod.run("sh", "-c", "echo started; exit 7") as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        await pod.at(2)
+
+    assert reported(pod) == (None, None)
+
+
+@pytest.mark.parametrize("how", ["stopped", "dumps its stacks"])
+async def test_a_worker_that_hangs(pod: Pod, how: str) -> None:
+    """It says where it is, if it can, and is killed within the time, and its group restarts."""
+    trap = "" if how == "stopped" else "trap 'echo stacks; exit 1' ABRT;"
+    script = f"echo 7 >$JOBSET_PROGRESS_FILE; {trap} echo started $$; "
+    script += "kill -STOP $$; sleep 300" if how == "stopped" else "while :; do sleep 0.1; done"
+    async with pod.run("sh", "-c", script, HANG_SECONDS="1") as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        line = await agent.logged("no progress: the worker hangs")
+        assert (line["step"], line["level"]) == (7, "error")
+        await pod.at(2)
+        assert reported(pod) == ("no-progress=1", "7")
+        assert ("stacks" in agent.out) is (how == "dumps its stacks")
+        pod.status(syncedEpoch=2)
+        await agent.printed("started", 2)
+
+
+async def test_a_worker_that_writes_nonsense_goes_on(pod: Pod) -> None:
+    """Whatever is in the file, it was written to: the worker is alive, and is told of it once."""
+    script = "echo started; for n in 1 2 3 4 5 6 7 8 9; do "
+    script += 'echo "loss $n" >"$JOBSET_PROGRESS_FILE"; sleep 0.3; done; exit 0'
+    async with pod.run("sh", "-c", script, HANG_SECONDS="2") as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == 0
+
+    assert agent.logs("the progress file is no step") == 1
+    assert agent.logs("no progress: the worker hangs") == 0
 
 
 async def test_a_silent_agent(pod: Pod) -> None:

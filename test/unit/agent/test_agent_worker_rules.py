@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsetpy.agent.worker_rules import (
+    DUMP_S,
     ArmGrace,
     End,
     JoinNext,
@@ -28,6 +29,8 @@ GRACE = ("grace_over",)
 TERM = ("signalled", 15)
 USR1 = ("signalled", 10)
 STOP = [Signal(15), ArmGrace(7.0)]
+HUNG = ("hung",)
+DUMP = [Signal(6), Signal(18), ArmGrace(DUMP_S)]
 
 
 def exited(code: int) -> tuple[str, int]:
@@ -62,6 +65,33 @@ def exited(code: int) -> tuple[str, int]:
             id="an empty group counts only after the worker's end",
         ),
         pytest.param([OVER], [[JoinNext()]], id="deprecated before it lifted"),
+        pytest.param(
+            [LIFT, HUNG, exited(134), EMPTY],
+            [[Start(1)], DUMP, [KillAll()], [JoinNext()]],
+            id="a hung worker that ends of its signal",
+        ),
+        pytest.param(
+            [LIFT, HUNG, exited(3), EMPTY],
+            [[Start(1)], DUMP, [KillAll()], [JoinNext()]],
+            id="a hung worker fails, whatever its code",
+        ),
+        pytest.param(
+            [LIFT, HUNG, exited(0)],
+            [[Start(1)], DUMP, [End(0)]],
+            id="a worker that was done when it was found hung",
+        ),
+        pytest.param(
+            [LIFT, HUNG, HUNG, OVER, GRACE, exited(137), EMPTY],
+            [[Start(1)], DUMP, [], [], [KillAll()], [], [JoinNext()]],
+            id="a hung worker that catches the signal",
+        ),
+        pytest.param(
+            [LIFT, HUNG, TERM, exited(134), EMPTY],
+            [[Start(1)], DUMP, [Signal(15)], [ArmGrace(7.0)], [End(134)]],
+            id="a pod that ends while its worker hangs",
+        ),
+        pytest.param([HUNG], [[]], id="without a worker nothing hangs"),
+        pytest.param([LIFT, OVER, HUNG], [[Start(1)], STOP, []], id="a worker that stops"),
         pytest.param(
             [LIFT, exited(1), OVER, EMPTY],
             [[Start(1)], [KillAll()], [], [JoinNext()]],
@@ -119,7 +149,17 @@ def test_another_stop_signal() -> None:
     assert worker.phase is Phase.ENDING
 
 
+def test_a_hung_worker_whose_place_another_has() -> None:
+    """It gets no time to say where it is: the other one runs already."""
+    worker = Worker(RULES)
+    worker.lifted(1)
+    worker.hung()
+
+    assert worker.deprecated(replaced=True) == [KillAll()]
+
+
 EVENTS = st.one_of(
+    st.just(HUNG),
     st.just(LIFT),
     st.just(OVER),
     st.just(EMPTY),
@@ -161,7 +201,7 @@ def test_laws_hold_for_every_order(events: list[tuple[str, int]]) -> None:
                     ended = True
                     assert 0 <= code <= 255
                 case Signal():
-                    assert worker.phase in {Phase.RUNNING, Phase.STOPPING, Phase.ENDING}
+                    assert worker.phase in {Phase.RUNNING, Phase.HUNG, Phase.STOPPING, Phase.ENDING}
                 case ArmGrace(seconds):
-                    assert seconds == 7.0
+                    assert seconds in {7.0, DUMP_S}
         assert ended == (worker.phase is Phase.ENDED)

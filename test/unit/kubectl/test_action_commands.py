@@ -47,10 +47,15 @@ async def test_restart(two, capsys, flags, expected):
 
 
 async def test_restart_in_place(training):
-    """One Job is enough: the others follow where they are."""
-    await training.run("restart", "test-js", "--in-place")
+    """By the JobSet's annotation, with a new value each time; no Job is touched."""
+    values = []
+    for _ in range(2):
+        await training.run("restart", "test-js", "--in-place")
+        notes = training.world.get("jobsets", "test-js")["metadata"]["annotations"]
+        values.append(notes["jobset.sigs.k8s.io/restart-in-place"])
 
-    assert ["test-js-w-0"] == marked(training)
+    assert [] == marked(training)
+    assert values[0] != values[1]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ each epoch is charged once, whatever crashes in between.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -26,6 +27,9 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet
 from jobsetpy.domain.jobs import budget
+
+LONGEST_REQUEST: Final = 63
+"""Of a value that asks for a restart, so many letters are stored as they are."""
 
 NO_RECORD: Final = InPlaceRestartStatus()
 
@@ -47,8 +51,8 @@ class Account:
 
     Args:
         epoch: the newest.
-        renewed: why it does not count: "recreated", "resumed", "resized" or "remade"; "" if it is
-            a restart, or no new epoch at all.
+        renewed: why it does not count: "recreated", "resumed", "resized" or "remade" (as soon as
+            its cause is none that counts); "" if it is a restart, or no new epoch at all.
         spent: how many restarts of all kinds count by now, this one included.
     """
 
@@ -64,7 +68,8 @@ def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False)
         jobset: with the record of the latest synced epoch.
         newest: highest epoch of a pod, or the one that is about to be opened.
         expected: how many pods the group has to have now.
-        remade: whether it is opened because a Job is made anew on request.
+        remade: whether it is opened by something that does not count: a Job is made anew on
+            request, the group restarts on request, a pod is asked to leave.
     """
     status = jobset.status
     record = record_of(jobset)
@@ -161,12 +166,24 @@ def on_sync(jobset: JobSet, charged: Account, expected: int) -> InPlaceRestartSt
     """
     return evolve(
         _charge(jobset, charged),
+        served_request=requested(jobset),
         pods=expected,
         all_jobs_restarts_at_sync=jobset.status.restarts,
         job_restarts_at_sync=_job_restarts(jobset),
         resume_time=_resumed_at(jobset),
         **NO_CRASH,
     )
+
+
+def requested(jobset: JobSet) -> str:
+    """The restart in place that a user asks for; "" for none.
+
+    A long text is stored as its digest: the status is part of every write.
+    """
+    text = jobset.metadata.annotations.get(keys.RESTART_IN_PLACE_ANNOTATION, "")
+    if len(text) <= LONGEST_REQUEST:
+        return text
+    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}"
 
 
 def _charge(jobset: JobSet, charged: Account) -> InPlaceRestartStatus:

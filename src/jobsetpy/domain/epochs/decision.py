@@ -32,7 +32,7 @@ from jobsetpy.domain.epochs.accounts import (
     renewed,
 )
 from jobsetpy.domain.epochs.containers import charged_containers
-from jobsetpy.domain.epochs.failures import Cause
+from jobsetpy.domain.epochs.failures import Cause, Sign
 from jobsetpy.domain.jobs import budget
 from jobsetpy.domain.jobs.backoff import UNPACED, Pace, restarts_in_place
 from jobsetpy.domain.jobs.failure_policy import FAIL_JOB
@@ -104,6 +104,8 @@ class Histogram:
         crashes: the worst crash since the barrier closed, by ReplicatedJob and container; those of
             containers that the JobSet does not name as well.
         attempts: how many live pods have an agent of the Go project, which reports attempts.
+        progress: the newest epoch with which a pod has reported progress before it, and the
+            highest step; -1 if it has told of no number.
     """
 
     epochs: Mapping[int, int] = attrs.field(factory=dict)
@@ -114,6 +116,7 @@ class Histogram:
     leaving: int = 0
     crashes: Mapping[tuple[str, str], Crash] = attrs.field(factory=dict)
     attempts: int = 0
+    progress: tuple[int, int] = (0, -1)
 
 
 @attrs.frozen
@@ -256,13 +259,16 @@ def decide_epochs(
     if crash.times > policy.max_restarts:
         return EpochDecision(failed=_crash_loop(crash, next_epoch(jobset, pods)))
     if synced is not None:
+        stuck = _stuck(jobset, charged, pods)
+        if stuck is not None:
+            return stuck
         begun = _begun(jobset, charged, pace)
         if pace.wait_s(begun):
             if restarts_in_place(status):
                 return EpochDecision(wait_s=pace.wait_s(begun))
             # All have come at once. That they wait, and until when, is written down.
             return _deprecate(jobset, charged, synced - 1, pods, cause, pace=pace)
-        return _sync(jobset, charged, expected, pods.epochs[synced], begun, pace)
+        return _sync(jobset, charged, expected, pods, begun, pace)
     if deprecated is not None:
         return _deprecate(jobset, charged, deprecated, pods, cause, pace=pace)
     record = record_of(jobset)
@@ -272,6 +278,51 @@ def decide_epochs(
     if _has_shrunk(jobset, pods, expected):
         return EpochDecision(record=evolve(record, pods=expected))
     return NOTHING
+
+
+def _stuck(jobset: JobSet, charged: Account, pods: Histogram) -> EpochDecision | None:
+    """The end of a JobSet whose restarts, so many in a row, have led to no new step."""
+    allowed = max_without_progress(jobset)
+    record = with_progress(jobset, record_of(jobset), charged, pods)
+    without = record.restarts_without_progress
+    if not allowed or without < allowed or not _restarts(charged):
+        return None
+    highest = record.highest_step
+    reached = "no step was ever reached" if highest is None else f"step {highest} was the highest"
+    restarts = f"{without} {'restart' if without == 1 else 'restarts'} in a row"
+    message = f"jobset failed due to {restarts} without a new step: {reached}"
+    return EpochDecision(record=record, failed=cond.failed(keys.NO_PROGRESS_REASON, message))
+
+
+def with_progress(
+    jobset: JobSet, record: InPlaceRestartStatus, charged: Account, pods: Histogram
+) -> InPlaceRestartStatus:
+    """The record to store with an epoch that is about to be synced, with its pods' progress.
+
+    Touches count as progress until there has been a step: a program either tells of steps or not.
+    """
+    epoch, step = pods.progress
+    shown = epoch == charged.epoch
+    best = record.highest_step
+    new = shown and (best is None or step > best)
+    if new:
+        known = best if step < 0 else step
+        return evolve(record, highest_step=known, restarts_without_progress=0)
+    if not _restarts(charged) or not (max_without_progress(jobset) or best is not None):
+        return record
+    without = min(record.restarts_without_progress + 1, keys.INT32_MAX)
+    return evolve(record, restarts_without_progress=without)
+
+
+def _restarts(charged: Account) -> bool:
+    """Whether the epoch stands for a restart that counts."""
+    return charged.epoch > 1 and not charged.renewed
+
+
+def max_without_progress(jobset: JobSet) -> int:
+    """How many restarts in a row without a new step fail a JobSet; 0 for any number."""
+    text = jobset.metadata.annotations.get(keys.MAX_WITHOUT_PROGRESS_ANNOTATION, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
 
 
 def _begun(jobset: JobSet, charged: Account, pace: Pace) -> RestartPacing | None:
@@ -427,7 +478,13 @@ def _deprecate(
             message = f"{cause}: restarting in place from epoch {deprecated} to {new}, not counted"
             events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),)
         renewed = charged.renewed if events else ""
-        return EpochDecision(deprecated=deprecated, record=record, renewed=renewed, events=events)
+        return EpochDecision(
+            deprecated=deprecated,
+            record=record,
+            conditions=_asked(cause, events),
+            renewed=renewed,
+            events=events,
+        )
     begun = _begun(jobset, charged, pace)
     pacing = _remembered(jobset, begun, record, pace)
     if cause is not None and cause.epoch == deprecated:
@@ -453,6 +510,16 @@ def _deprecate(
     )
 
 
+def _asked(cause: Cause | None, events: tuple[EmitEvent, ...]) -> tuple[cond.DesiredCondition, ...]:
+    """What is shown of a restart of the whole group that somebody has asked for."""
+    if cause is None or cause.sign not in {Sign.REQUESTED, Sign.POD_LEAVING}:
+        return ()
+    kind = keys.RESTARTING_IN_PLACE_CONDITION
+    return tuple(
+        cond.DesiredCondition(kind, True, cause.condition_reason, event.message) for event in events
+    )
+
+
 def _remembered(
     jobset: JobSet, pacing: RestartPacing | None, record: InPlaceRestartStatus, pace: Pace
 ) -> RestartPacing | None:
@@ -466,16 +533,17 @@ def _sync(
     jobset: JobSet,
     charged: Account,
     expected: int,
-    count: int,
+    pods: Histogram,
     begun: RestartPacing | None,
     pace: Pace,
 ) -> EpochDecision:
     epoch = charged.epoch
-    record = on_sync(jobset, charged, expected)
+    count = pods.epochs[epoch]
+    record = with_progress(jobset, on_sync(jobset, charged, expected), charged, pods)
     started = pace.started(evolve(jobset.status, restart_pacing=begun))
-    restart = epoch > 1 and not charged.renewed
-    pods = "pod is" if count == 1 else "pods are"
-    message = f"{count} {pods} at epoch {epoch}: workers may run"
+    restart = _restarts(charged)
+    who = "pod is" if count == 1 else "pods are"
+    message = f"{count} {who} at epoch {epoch}: workers may run"
     events: tuple[EmitEvent, ...] = ()
     if restart:
         events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_COMPLETED_REASON, message),)

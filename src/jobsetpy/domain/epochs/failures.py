@@ -42,6 +42,8 @@ class Sign(enum.Enum):
     POD_FAILED = "pod_failed"
     POD_DELETED = "pod_deleted"
     PODS_MISSING = "pods_missing"
+    POD_LEAVING = "pod_leaving"
+    REQUESTED = "requested"
     WORKER_FAILED = "worker_failed"
     WORKER_HUNG = "worker_hung"
 
@@ -51,6 +53,8 @@ _REASONS: Final[Mapping[Sign | None, str]] = {
     Sign.POD_FAILED: keys.POD_FAILED_REASON,
     Sign.POD_DELETED: keys.POD_DELETED_REASON,
     Sign.PODS_MISSING: keys.PODS_MISSING_REASON,
+    Sign.POD_LEAVING: keys.POD_LEAVING_REASON,
+    Sign.REQUESTED: keys.RESTART_REQUESTED_REASON,
     Sign.WORKER_FAILED: keys.WORKER_FAILED_REASON,
     Sign.WORKER_HUNG: keys.WORKER_HUNG_REASON,
     None: keys.JOB_REMADE_REASON,
@@ -93,6 +97,10 @@ class Cause:
             return f"pod {self.name!r} is being deleted"
         if self.sign is Sign.PODS_MISSING:
             return self.reason
+        if self.sign is Sign.REQUESTED:
+            return "a restart is asked for"
+        if self.sign is Sign.POD_LEAVING:
+            return f"pod {self.name!r} is asked to leave its node ({self.reason})"
         if self.sign is Sign.WORKER_HUNG:
             return f"pod {self.name!r}: {self.reason}"
         if self.sign is Sign.WORKER_FAILED:
@@ -188,6 +196,8 @@ def sign_of(old: ChildPod, new: ChildPod | None) -> Sign | None:
         return None
     if new is None:
         return Sign.POD_DELETED
+    if new.status.leaving and not before.leaving:
+        return Sign.POD_LEAVING
     if new.metadata.annotations.report != old.metadata.annotations.report:
         return None  # the agent was faster
     after = new.status
@@ -227,6 +237,9 @@ def judge(jobset: JobSet, job: Job, failure: Failure) -> Cause | None:
     known = new.status.failed if new is not None else ()
     if _fails_the_job(template, known) or _may_fail_by_condition(template):
         return None
+    if sign is Sign.POD_LEAVING:
+        assert new is not None
+        return Cause(epoch, sign, name, reason=new.status.leaving, counted=False, node=node)
     return Cause(
         epoch,
         sign,

@@ -56,9 +56,9 @@ class Notes:
 
 
 # What is counted of a pod: what its agent reports (it is parsed only when something has changed)
-# and whether that is an attempt, restarts, whether it is being deleted, name and UID; nothing but
-# the fact if it has succeeded.
-_Pod: TypeAlias = tuple[str | None, bool, int, bool, str, str] | tuple[()]
+# and whether that is an attempt, restarts, whether it is being deleted, name and UID, and its
+# progress; nothing but the fact if it has succeeded.
+_Pod: TypeAlias = tuple[str | None, bool, int, bool, str, str, str | None] | tuple[()]
 
 
 class _Job(NamedTuple):
@@ -72,7 +72,10 @@ class _Job(NamedTuple):
 class _Counts:
     """Pods of one Job, or of all Jobs of an attempt."""
 
-    __slots__ = ("attempts", "epochs", "first", "invalid", "leaving", "restarts", "succeeded")
+    __slots__ = (
+        *("attempts", "epochs", "first", "invalid", "leaving", "progress", "restarts"),
+        "succeeded",
+    )
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -81,6 +84,7 @@ class _Counts:
         self.succeeded = 0
         self.leaving = 0
         self.attempts = 0
+        self.progress: tuple[int, int] = (0, -1)
         self.invalid: dict[str, InvalidEpoch] = {}
 
     def count(self, pod: _Pod, number: int) -> None:
@@ -88,12 +92,14 @@ class _Counts:
         if not pod:
             self.succeeded += number
             return
-        text, is_attempt, restarts, leaving, name, uid = pod
+        text, is_attempt, restarts, leaving, name, uid, progress = pod
         epoch = parse_report(text, is_attempt)
         if epoch > 0:
             self.add(epoch, number, name)
             self.leaving += number * leaving
             self.attempts += number * is_attempt
+            if number > 0:
+                self.reach(epoch, parse_progress(progress))
         elif epoch == INVALID:
             self.note({uid: InvalidEpoch(name, uid, text or "", is_attempt)}, number)
         if restarts:
@@ -109,6 +115,13 @@ class _Counts:
         self.leaving += sign * other.leaving
         self.attempts += sign * other.attempts
         self.note(other.invalid, sign)
+        if sign > 0:
+            self.reach(*other.progress)
+
+    def reach(self, epoch: int, step: int | None) -> None:
+        """A pod has reported progress with its epoch; the highest with the newest is kept."""
+        if step is not None:
+            self.progress = max(self.progress, (epoch, step))
 
     def add(self, epoch: int, number: int, name: str) -> None:
         """Count pods at an epoch; ``name`` is one of them."""
@@ -412,6 +425,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             counts.leaving,
             counts.crashes,
             counts.attempts,
+            counts.progress,
         )
 
     def invalid(self, group: AttemptKey) -> Mapping[str, InvalidEpoch]:
@@ -444,7 +458,8 @@ def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
     if text is None and not restarts:
         return None
     leaving = meta.deletion_timestamp is not None
-    return owner, (text, annotations.is_attempt, restarts, leaving, meta.name, meta.uid)
+    who = (meta.name, meta.uid, annotations.progress)
+    return owner, (text, annotations.is_attempt, restarts, leaving, *who)
 
 
 def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:

@@ -23,6 +23,7 @@ from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import history
 from jobsetpy.domain.epochs import history as epoch_history
+from jobsetpy.domain.epochs.accounts import record_of, requested
 from jobsetpy.domain.epochs.attempts import (
     is_bypassed,
     reports_attempts,
@@ -261,7 +262,15 @@ def _find_cause(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory) -
     if notes.remade:
         return Cause(epoch, None, notes.remade, counted=False)
     seen = next(filter(None, (_judged(jobset, observed, one) for one in notes.failures)), None)
-    return seen or _told(notes, epoch + 1)
+    return seen or _told(notes, epoch + 1) or _asked(jobset)
+
+
+def _asked(jobset: JobSet) -> Cause | None:
+    """A restart that a user has asked for since the present workers were started."""
+    asked = requested(jobset)
+    if not asked or asked == record_of(jobset).served_request:
+        return None
+    return Cause(jobset.status.synced_epoch, Sign.REQUESTED, "", counted=False)
 
 
 def _told(notes: Notes, opened: int) -> Cause | None:
@@ -416,9 +425,7 @@ def _measure(
         at_once = jobset.status.deprecated_epoch < decision.synced - 1
         since = notes.opened[1]
         cause = _told(notes, decision.synced)
-        return done, Measures(
-            began=at_once, cause=cause, since={"lift": at}, restart_since=since
-        )
+        return done, Measures(began=at_once, cause=cause, since={"lift": at}, restart_since=since)
     phases: dict[Phase, float] = {}
     if notes.single[0] > memory.deprecated:
         followed = max(notes.single[1], memory.deprecated_at)

@@ -7,6 +7,7 @@ differ.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,19 +18,32 @@ from jobsetpy.domain.field_errors import FieldError, invalid, required
 from jobsetpy.domain.json_tree import Json, child, items, number, objects, text
 
 MAX_GRACE_S = 86400
+MAX_HANG_S = 604800
 MAX_END_CODES = 64
 DEFAULT_BARRIER_PORT = 8080
 ENDING_ACTIONS = frozenset({"FailJob", "FailIndex"})
 """Actions of a Job's pod failure policy that need a pod that really fails."""
 
+HANG_SETTINGS = (
+    keys.IN_PLACE_HANG_ANNOTATION,
+    keys.IN_PLACE_HANG_FIRST_ANNOTATION,
+    keys.IN_PLACE_HANG_SIGNAL_ANNOTATION,
+)
 SETTINGS = (
     keys.IN_PLACE_CONTAINER_ANNOTATION,
     keys.IN_PLACE_GRACE_ANNOTATION,
     keys.IN_PLACE_END_CODES_ANNOTATION,
     keys.IN_PLACE_BARRIER_PORT_ANNOTATION,
+    *HANG_SETTINGS,
 )
 
 _SECONDS = re.compile(r"[0-9]{1,5}(\.[0-9]{1,3})?")
+_WHOLE_SECONDS = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
+_HANG_VARIABLES = {
+    keys.IN_PLACE_HANG_ANNOTATION: "HANG_SECONDS",
+    keys.IN_PLACE_HANG_FIRST_ANNOTATION: "HANG_FIRST_SECONDS",
+    keys.IN_PLACE_HANG_SIGNAL_ANNOTATION: "HANG_SIGNAL",
+}
 _CODE = re.compile(r"[1-9][0-9]{0,2}")
 
 
@@ -43,6 +57,7 @@ class Options:
         grace: ``WORKER_GRACE_SECONDS`` as it was given, "" for the agent's own default.
         end_codes: exit codes of a worker that end its pod; ascending.
         end_codes_given: whether the user asked for any, and not only through the Job's own policy.
+        hang: variables of the supervisor that say when its worker is hung.
         barrier_port: where the sidecar answers the startup probe.
     """
 
@@ -51,6 +66,7 @@ class Options:
     grace: str = ""
     end_codes: tuple[int, ...] = ()
     end_codes_given: bool = False
+    hang: Mapping[str, str] = attrs.field(factory=dict)
     barrier_port: int = DEFAULT_BARRIER_PORT
 
 
@@ -93,6 +109,8 @@ def read_options(
     given = note(keys.IN_PLACE_END_CODES_ANNOTATION)
     codes, more = _codes(given)
     problems += more
+    hang, more = _hang({name: note(name) for name in HANG_SETTINGS}, supervised)
+    problems += more
     port, more = _port(note(keys.IN_PLACE_BARRIER_PORT_ANNOTATION), pod, supervised)
     problems += more
     if problems:
@@ -104,6 +122,7 @@ def read_options(
         grace=grace,
         end_codes=tuple(sorted(codes | _codes_of_policy(template, names))),
         end_codes_given=given.value is not None,
+        hang=hang,
         barrier_port=port,
     )
 
@@ -148,6 +167,47 @@ def _grace(note: _Note, supervised: bool) -> tuple[str, list[FieldError]]:
     if not valid:
         return "", [invalid(note.field, value, f"must be a number from 0 to {MAX_GRACE_S}")]
     return str(value), []
+
+
+def _hang(notes: Mapping[str, _Note], supervised: bool) -> tuple[dict[str, str], list[FieldError]]:
+    """When a worker is hung, as variables of its supervisor."""
+    given = {name: note for name, note in notes.items() if note.value is not None}
+    if given and not supervised:
+        why = (
+            "has no effect in sidecar mode, where the agent does not see the worker's file: use "
+            '"supervisor", or remove it'
+        )
+        return {}, [invalid(note.field, note.value, why) for note in given.values()]
+    problems = []
+    after = keys.IN_PLACE_HANG_ANNOTATION
+    for name, note in given.items():
+        if name == keys.IN_PLACE_HANG_SIGNAL_ANNOTATION:
+            valid, why = _is_signal(note.value), "must be a signal that can be caught, as SIGUSR1"
+        else:
+            valid = isinstance(note.value, str) and _WHOLE_SECONDS.fullmatch(note.value) is not None
+            valid = valid and int(note.value) <= MAX_HANG_S
+            why = f"must be a whole number of seconds from 1 to {MAX_HANG_S}"
+        if not valid:
+            problems.append(invalid(note.field, note.value, why))
+        elif after not in given:
+            why = f"has no effect without the annotation {after}: set it, or remove this one"
+            problems.append(invalid(note.field, note.value, why))
+    first = keys.IN_PLACE_HANG_FIRST_ANNOTATION
+    if not problems and first in given and int(given[first].value) < int(given[after].value):
+        why = (
+            f"must not be less than the annotation {after}: the first step after a start takes "
+            "longer than those that follow"
+        )
+        problems.append(invalid(given[first].field, given[first].value, why))
+    return {_HANG_VARIABLES[name]: str(note.value) for name, note in given.items()}, problems
+
+
+def _is_signal(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    name = value.upper()
+    known = signal.Signals.__members__.get(name if name.startswith("SIG") else f"SIG{name}")
+    return known is not None and known not in {signal.SIGKILL, signal.SIGSTOP}
 
 
 def _codes(note: _Note) -> tuple[frozenset[int], list[FieldError]]:

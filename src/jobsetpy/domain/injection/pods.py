@@ -102,6 +102,7 @@ def _supervisor_variables(worker: Json, options: Options) -> list[dict[str, Any]
         "WORKER_GRACE_SECONDS": options.grace,
         "END_POD_EXIT_CODES": codes,
         "WORKER_STOP_SIGNAL": stop_signal,
+        **options.hang,
         "AGENT_LOG": "problems",  # standard error is the worker's
     }
     return [

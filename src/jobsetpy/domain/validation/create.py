@@ -29,6 +29,7 @@ from jobsetpy.domain.validation import groups as validation_groups
 from jobsetpy.domain.validation import jobs as validation_jobs
 from jobsetpy.domain.validation import lost_nodes as validation_lost_nodes
 from jobsetpy.domain.validation import volumes as validation_volumes
+from jobsetpy.domain.validation.progress import progress
 from jobsetpy.domain.validation.restart_pace import restart_pace
 from jobsetpy.domain.validation.volumes import Claim, LookupFailed
 
@@ -85,6 +86,7 @@ def validate_create(
         *validation_coscheduling.coscheduling(jobset, features),
         *validation_lost_nodes.lost_node_deadline(jobset),
         *restart_pace(jobset),
+        *progress(jobset),
     ]
 
 

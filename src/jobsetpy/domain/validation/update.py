@@ -27,6 +27,7 @@ from jobsetpy.domain.validation.failure_policy import failure_policy
 from jobsetpy.domain.validation.groups import group_scheduling
 from jobsetpy.domain.validation.jobs import in_place_jobs
 from jobsetpy.domain.validation.lost_nodes import lost_node_deadline_update
+from jobsetpy.domain.validation.progress import progress_update
 from jobsetpy.domain.validation.restart_pace import restart_pace_update
 
 IMMUTABLE = "field is immutable"
@@ -77,6 +78,7 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
     problems += _agent_notes(old, new)
     problems += coscheduling_update(old, new)
     problems += restart_pace_update(old, new)
+    problems += progress_update(old, new)
     problems += lost_node_deadline_update(old, new)
     if old_spec.get("managedBy") != new_spec.get("managedBy"):
         problems.append(invalid("spec.managedBy", new_spec.get("managedBy"), IMMUTABLE))

@@ -1,0 +1,466 @@
+"""What supervisors report of their workers, restarts without progress, and restarts on request."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod, JobSet, RestartCause
+from jobsetpy.domain.epochs.accounts import LONGEST_REQUEST
+from jobsetpy.domain.epochs.decision import Histogram
+from jobsetpy.domain.epochs.failures import Failure, Sign, sign_of
+from jobsetpy.domain.epochs.ledger import EpochLedger, Notes
+from jobsetpy.domain.epochs.plan import EpochMemory, ObservedEpochs, plan_epochs
+from jobsetpy.domain.epochs.reports import (
+    MAX_STEP,
+    ReportedEnd,
+    WorkerEnd,
+    parse_cause,
+    parse_progress,
+)
+from jobsetpy.domain.membership import AttemptKey
+from jobsetpy.domain.plan import Moment
+from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+LIMIT, REQUEST = keys.MAX_WITHOUT_PROGRESS_ANNOTATION, keys.RESTART_IN_PLACE_ANNOTATION
+CAUSE, PROGRESS = keys.RESTART_CAUSE_ANNOTATION, keys.PROGRESS_ANNOTATION
+
+
+def jobset(synced=1, deprecated=0, *, notes=None, max_restarts=10, **status):
+    """A JobSet of one Job with four pods."""
+    policy = {"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"}
+    epochs = {"syncedEpoch": synced, "deprecatedEpoch": deprecated}
+    data = jobset_json(
+        replicated_job("w", 1, parallelism=4), status={**epochs, **status}, failurePolicy=policy
+    )
+    data["metadata"]["annotations"] = notes or {}
+    return decoded(JobSet, data)
+
+
+def job():
+    """Its Job."""
+    labels = {
+        keys.REPLICATED_JOB_NAME: "w",
+        keys.JOB_INDEX: "0",
+        keys.RESTART_ATTEMPT: "0",
+    }
+    owner = {
+        "apiVersion": f"{keys.GROUP}/v1alpha2",
+        "kind": "JobSet",
+        "name": "js",
+        "uid": "js",
+        "controller": True,
+    }
+    meta = {"name": "j", "namespace": "ns", "uid": "j", "labels": labels}
+    return decoded(
+        Job, {"metadata": {**meta, "ownerReferences": [owner]}, "spec": {"parallelism": 4}}
+    )
+
+
+def pod(name="p", epoch=1, *, cause=None, progress=None, conditions=(), phase="Running", **meta):
+    """A pod of the Job, as its agent reports it."""
+    owner = {"kind": "Job", "name": "j", "uid": "j", "controller": True}
+    annotations = {keys.EPOCH_ANNOTATION: str(epoch), CAUSE: cause, PROGRESS: progress}
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "uid": name,
+        "ownerReferences": [owner],
+        "annotations": {key: text for key, text in annotations.items() if text is not None},
+        **meta,
+    }
+    status = {"phase": phase, "conditions": list(conditions)}
+    return decoded(ChildPod, {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status})
+
+
+def plan(of, epochs, *, memory=None, notes=None, progress=(0, -1), seconds=100.0):
+    """What one reconcile does."""
+    seen = ObservedEpochs(
+        jobset=of,
+        pods=Histogram(epochs, progress=progress),
+        notes=notes or Notes(),
+        job_of=lambda _pod: job(),
+    )
+    now = Moment(START + timedelta(seconds=seconds), seconds)
+    return plan_epochs(seen, memory or EpochMemory(uid="js-uid"), now)
+
+
+def stored(of, planned):
+    """The JobSet once the plan is carried out."""
+    return of if planned.status is None else evolve(of, status=planned.status.status)
+
+
+def restarting(planned):
+    """Reason and message of the condition."""
+    kind = keys.RESTARTING_IN_PLACE_CONDITION
+    found = [c for c in planned.status.status.conditions if c.type == kind]
+    return [(c.status, c.reason, c.message) for c in found]
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+CAUSES = {
+    None: None,
+    "exit-code=137": WorkerEnd("exit-code", 137),
+    "no-progress=300": WorkerEnd("no-progress", 300),
+    "exit-code=0": None,
+    "exit-code=256": None,
+    "exit-code=-1": None,
+    "exit-code=1 ": None,
+    "exit-code=1\n": None,
+    "exit-code=١": None,
+    "exit-code=007": None,
+    "no-progress=99999999999": None,
+    "restart=1": None,
+    "": None,
+    "exit-code=1" * 100_000: None,
+}
+
+
+@pytest.mark.parametrize("text", CAUSES, ids=lambda text: repr(text)[:20])
+def test_causes(text):
+    """Strict: what is not of the two forms says nothing."""
+    assert CAUSES[text] == parse_cause(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        *[(None, None), ("0", 0), ("1234", 1234), ("touched", -1), (str(MAX_STEP), MAX_STEP)],
+        *[(str(MAX_STEP + 1), None), ("-1", None), ("1_0", None), ("", None), ("012", None)],
+        ("9" * 1_000_000, None),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_steps(text, step):
+    """A number of at most 63 bits, or the word for a touch."""
+    assert step == parse_progress(text)
+
+
+def test_long_reports_are_not_kept():
+    """Whoever may write a pod does not fill the cache of the manager."""
+    one = pod(cause="x" * 200_000, progress="9" * 200_000)
+
+    assert 65 == len(one.metadata.annotations.restart_cause)
+    assert 65 == len(one.metadata.annotations.progress)
+
+
+# ---- causes --------------------------------------------------------------------------------------
+
+
+def ledger(*pods):
+    """A ledger that has seen pods come, and its notes."""
+    book = EpochLedger()
+    book.job_changed(None, job())
+    for before, after in pods:
+        book.pod_changed(before, after, 5.0)
+    return book
+
+
+GROUP = AttemptKey("ns", "js", "js", 0)
+
+
+def test_the_first_worker_to_fail_is_noted():
+    """Those that come to the epoch after it because it has failed do not replace it."""
+    book = ledger(
+        (None, pod("a")),
+        (None, pod("b")),
+        (pod("a"), pod("a", 2, cause="exit-code=137", progress="7")),
+        (pod("b"), pod("b", 2, cause="exit-code=1", progress="9")),
+    )
+
+    assert ReportedEnd(2, "a", "n1", WorkerEnd("exit-code", 137), 7) == book.notes(GROUP).reported
+    assert (2, 9) == book.histogram(GROUP).progress
+
+
+def test_what_cannot_be_read_is_no_cause():
+    """The restart is the same, and its cause is the pod."""
+    book = ledger((None, pod("a")), (pod("a"), pod("a", 2, cause="rm -rf", progress="many")))
+
+    assert None is book.notes(GROUP).reported
+    assert (0, -1) == book.histogram(GROUP).progress
+
+
+def test_progress_is_known_when_the_job_comes_after_its_pods():
+    """A manager that starts sees them in any order."""
+    book = EpochLedger()
+    book.pod_changed(None, pod("a", 2, progress="7"))
+    book.pod_changed(None, pod("b", 2, progress="12"))
+    book.pod_changed(None, pod("c", 1, progress="99"))
+    book.job_changed(None, job())
+
+    assert (2, 12) == book.histogram(GROUP).progress
+
+
+@pytest.mark.parametrize(
+    ("end", "step", "reason", "text", "cause"),
+    [
+        pytest.param(
+            WorkerEnd("exit-code", 137),
+            7,
+            "WorkerFailed",
+            "pod 'p': its worker ended with exit code 137 (SIGKILL)",
+            RestartCause(reason="WorkerFailed", pod="p", node="n1", exit_code=137),
+            id="killed",
+        ),
+        pytest.param(
+            WorkerEnd("exit-code", 7),
+            -1,
+            "WorkerFailed",
+            "pod 'p': its worker ended with exit code 7",
+            RestartCause(reason="WorkerFailed", pod="p", node="n1", exit_code=7),
+            id="failed",
+        ),
+        pytest.param(
+            WorkerEnd("no-progress", 300),
+            1234,
+            "WorkerHung",
+            "pod 'p': no progress for 300 s at step 1234",
+            RestartCause(
+                reason="WorkerHung",
+                pod="p",
+                node="n1",
+                message="no progress for 300 s at step 1234",
+            ),
+            id="hung",
+        ),
+    ],
+)
+def test_what_a_supervisor_says_is_shown(end, step, reason, text, cause):
+    """Condition, event, history and metric name how the worker ended, and for which pod."""
+    notes = Notes(opened=(2, 99.0), reported=ReportedEnd(2, "p", "n1", end, step))
+    done = plan(jobset(), {1: 3, 2: 1}, notes=notes)
+
+    message = f"{text}: restarting in place from epoch 1 to 2, 3 pods to follow"
+    assert [("True", reason, message)] == restarting(done)
+    assert [message] == [event.message for event in done.status.events]
+    assert cause == done.status.status.restart_history[-1].cause
+    assert reason == done.measures.cause.condition_reason
+    assert 1 == done.status.status.in_place_restart.restarts
+
+
+def test_what_is_said_of_another_epoch_is_not_shown():
+    """An annotation that was left from an earlier restart is no cause of this one."""
+    notes = Notes(reported=ReportedEnd(2, "p", "n1", WorkerEnd("exit-code", 7), -1))
+    done = plan(jobset(3, 2), {3: 3, 4: 1}, notes=notes)
+
+    assert ["PodRestarted"] == [reason for _, reason, _ in restarting(done)]
+
+
+def test_all_come_at_once():
+    """The one write of such a restart has the cause as well."""
+    notes = Notes(
+        opened=(2, 99.0), reported=ReportedEnd(2, "p", "n1", WorkerEnd("exit-code", 7), -1)
+    )
+    done = plan(jobset(), {2: 4}, notes=notes)
+
+    assert 7 == done.status.status.restart_history[-1].cause.exit_code
+    assert Sign.WORKER_FAILED is done.measures.cause.sign
+
+
+# ---- restarts without progress -------------------------------------------------------------------
+
+
+def run(of, *steps):
+    """Restart after restart, each with the step that was reported for the run before it."""
+    for step in steps:
+        epoch = of.status.synced_epoch + 1
+        progress = (0, -1) if step is None else (epoch, step)
+        of = stored(of, plan(of, {epoch - 1: 3, epoch: 1}, progress=progress))
+        done = plan(of, {epoch: 4}, progress=progress, seconds=1000.0 * epoch)
+        of = stored(of, done)
+    return of, done
+
+
+@pytest.mark.parametrize(
+    ("steps", "without", "highest", "fails"),
+    [
+        pytest.param([10, 20, 30, 40], 0, 40, False, id="new steps each time"),
+        pytest.param([10, 10, 5, None], 3, 10, True, id="none that is new"),
+        pytest.param([10, 10, 5, 11, 11], 1, 11, False, id="one in time"),
+        pytest.param([None, None, None], 3, None, True, id="never a step"),
+        pytest.param([None, None], 2, None, False, id="one restart fewer"),
+        pytest.param([-1, -1, -1, -1], 0, None, False, id="only touches"),
+        pytest.param([4, -1, -1, -1], 3, 4, True, id="touches after steps"),
+        pytest.param([0, 0, 0, 0], 3, 0, True, id="the first step is one"),
+    ],
+)
+def test_restarts_without_progress(steps, without, highest, fails):
+    """So many in a row end the JobSet in place of the next start, and no others do."""
+    of, done = run(jobset(notes={LIMIT: "3"}), *steps)
+    record = of.status.in_place_restart
+
+    assert (without, highest) == (record.restarts_without_progress, record.highest_step)
+    failed = [c for c in of.status.conditions if c.type == "Failed"]
+    assert fails == bool(failed)
+    if fails:
+        reached = "no step was ever reached" if highest is None else f"step {highest} was"
+        assert "NoProgress" == failed[0].reason
+        assert "3 restarts in a row without a new step" in failed[0].message
+        assert reached in failed[0].message
+        assert len(steps) == of.status.synced_epoch
+        assert done.status.patch["inPlaceRestart"]["restartsWithoutProgress"] == 3
+
+
+def test_without_the_annotation_nothing_fails():
+    """And a JobSet whose workers tell of no steps has nothing about them in its status."""
+    of, _ = run(jobset(), None, None, None, None)
+    record = of.status.in_place_restart
+
+    assert [] == [c for c in of.status.conditions if c.type == "Failed"]
+    assert (None, 0) == (record.highest_step, record.restarts_without_progress)
+
+
+def test_another_manager_goes_on_counting():
+    """What it needs is in the status; its own memory is empty."""
+    record = {"highestStep": 10, "restartsWithoutProgress": 2}
+    of = jobset(3, 3, notes={LIMIT: "3"}, inPlaceRestart=record)
+    done = plan(of, {4: 4}, progress=(4, 10), memory=EpochMemory())
+
+    assert "NoProgress" in [c.reason for c in done.status.status.conditions]
+
+
+def test_restarts_that_do_not_count_are_none():
+    """A group that was restarted on request has not failed."""
+    record = {"highestStep": 10, "restartsWithoutProgress": 2, "uncountedEpochs": 1}
+    record["lastUncountedEpoch"] = 4
+    of = jobset(3, 3, notes={LIMIT: "3"}, inPlaceRestart=record)
+    done = plan(of, {4: 4}, progress=(4, 10))
+
+    assert (4, 2) == (
+        done.status.status.synced_epoch,
+        done.status.status.in_place_restart.restarts_without_progress,
+    )
+
+
+# ---- on request ----------------------------------------------------------------------------------
+
+
+def test_a_restart_on_request():
+    """Once for each value, in two writes, and without a cost."""
+    of = jobset(max_restarts=0, notes={REQUEST: "now"})
+    began = plan(of, {1: 4})
+    assert (1, 0) == (
+        began.status.status.deprecated_epoch,
+        began.status.status.in_place_restart.restarts,
+    )
+    message = "a restart is asked for: restarting in place from epoch 1 to 2, not counted"
+    assert [("True", "RestartRequested", message)] == restarting(began)
+    (record,) = began.status.status.restart_history
+    assert ("RestartRequested", False) == (record.cause.reason, record.counted)
+
+    of = stored(of, began)
+    # Another manager, and pods that come one after the other, are no matter.
+    assert None is plan(of, {1: 2, 2: 2}, memory=EpochMemory()).status
+    ended = plan(of, {2: 4}, memory=EpochMemory())
+    of = stored(of, ended)
+    assert (2, "now") == (of.status.synced_epoch, of.status.in_place_restart.served_request)
+    assert [] == [c for c in of.status.conditions if c.status == "True"]
+    assert None is plan(of, {2: 4}).status
+
+    again = evolve(of, metadata=evolve(of.metadata, annotations={REQUEST: "again"}))
+    assert 2 == plan(again, {2: 4}).status.status.deprecated_epoch
+
+
+@pytest.mark.parametrize(
+    ("of", "epochs", "expected"),
+    [
+        pytest.param(jobset(0, notes={REQUEST: "x"}), {1: 4}, (1, 0), id="there from the start"),
+        pytest.param(jobset(notes={REQUEST: ""}), {1: 4}, None, id="empty"),
+        pytest.param(jobset(1, 1, notes={REQUEST: "x"}), {1: 2, 2: 2}, None, id="during a restart"),
+        pytest.param(
+            jobset(inPlaceRestart={"servedRequest": "x", "pods": 4}), {1: 4}, None, id="taken back"
+        ),
+    ],
+)
+def test_requests_that_ask_for_no_restart_now(of, epochs, expected):
+    """Workers that start after the request have served it."""
+    done = plan(of, epochs)
+    epochs_then = None
+    if done.status is not None:
+        epochs_then = (done.status.status.synced_epoch, done.status.status.deprecated_epoch)
+        assert "x" == done.status.status.in_place_restart.served_request
+
+    assert expected == epochs_then
+
+
+def test_a_failure_while_a_restart_is_asked_for_counts():
+    """Asking for restarts does not make failures free."""
+    of = jobset(notes={REQUEST: "x"})
+    notes = Notes(reported=ReportedEnd(2, "p", "n1", WorkerEnd("exit-code", 7), -1))
+    began = plan(of, {1: 3, 2: 1}, notes=notes)
+
+    assert 1 == began.status.status.in_place_restart.restarts
+    ended = plan(stored(of, began), {2: 4})
+    assert "x" == ended.status.status.in_place_restart.served_request
+
+
+def test_a_long_request_is_stored_as_its_digest():
+    """The status does not grow with what somebody writes into an annotation."""
+    of = jobset(0, notes={REQUEST: "x" * 200_000})
+    served = plan(of, {1: 4}).status.status.in_place_restart.served_request
+
+    assert LONGEST_REQUEST < len(served) == 71
+    assert None is plan(stored(of, plan(of, {1: 4})), {1: 4}).status
+
+
+# ---- on notice -----------------------------------------------------------------------------------
+
+
+def disruption(reason, status="True"):
+    """A pod's condition."""
+    return {"type": "DisruptionTarget", "status": status, "reason": reason}
+
+
+GONE = "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("after", "sign"),
+    [
+        (pod(conditions=[disruption("EvictionByEvictionAPI")]), Sign.POD_LEAVING),
+        (
+            pod(conditions=[disruption("DeletionByTaintManager")], deletionTimestamp=GONE),
+            Sign.POD_LEAVING,
+        ),
+        (pod(conditions=[disruption("PreemptionByScheduler")], phase="Failed"), Sign.POD_LEAVING),
+        (pod(conditions=[disruption("NodeLost")], deletionTimestamp=GONE), Sign.POD_DELETED),
+        (pod(conditions=[disruption("TerminationByKubelet")], phase="Failed"), Sign.POD_FAILED),
+        (pod(conditions=[disruption("EvictionByEvictionAPI", "False")]), None),
+        (pod(deletionTimestamp=GONE), Sign.POD_DELETED),
+    ],
+    ids=["eviction", "taint", "preemption", "lost node", "kubelet", "not true", "deletion"],
+)
+def test_pods_that_are_asked_to_leave(after, sign):
+    """Notices are told from failures by the condition that comes with them."""
+    assert sign is sign_of(pod(), after)
+
+
+def test_a_pod_that_is_asked_to_leave_restarts_its_group_without_a_cost():
+    """All get their grace at once, before the pod is gone, and nothing is counted."""
+    after = pod(conditions=[disruption("EvictionByEvictionAPI")])
+    notes = Notes((Failure(Sign.POD_LEAVING, 1, pod(), after, 99.0),))
+    of = jobset(max_restarts=0)
+    began = plan(of, {1: 4}, notes=notes)
+    assert [
+        (
+            "True",
+            "PodLeaving",
+            (
+                "pod 'p' is asked to leave its node (EvictionByEvictionAPI): restarting in place from "
+                "epoch 1 to 2, not counted"
+            ),
+        )
+    ] == restarting(began)
+
+    of = stored(of, began)
+    ended = plan(of, {2: 4}, memory=EpochMemory())
+    assert (2, 0) == (
+        ended.status.status.synced_epoch,
+        ended.status.status.in_place_restart.restarts,
+    )
