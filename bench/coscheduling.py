@@ -24,6 +24,7 @@ import contextlib
 import itertools
 import json
 import random
+import re
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -70,9 +71,21 @@ class Taken:
     """One way, once: pods a second, CPU of each side for each pod, and the widest group."""
 
     rate: float
-    control_plane_ms: float
+    parts_ms: dict[str, float]
     coscheduler_ms: float
     spread_s: float
+    requests: float
+    asked: float
+
+    @property
+    def control_plane_ms(self) -> float:
+        """CPU of the control plane for each pod."""
+        return sum(self.parts_ms.values())
+
+    @property
+    def all_ms(self) -> float:
+        """The same with the coscheduler's."""
+        return self.control_plane_ms + self.coscheduler_ms
 
 
 @resource("", "v1", "Pod", "pods")
@@ -202,6 +215,11 @@ class Bench:
             self.rows.append((what, spread(rates, " pods/s", 0), ""))
             cpu = [each.control_plane_ms for each in every]
             self.rows.append(("    CPU per pod: control plane", spread(cpu, " ms"), ""))
+            for part in CONTROL_PLANE:
+                parts = [each.parts_ms[part] for each in every]
+                self.rows.append((f"        {part}", spread(parts, " ms"), ""))
+            requests = [each.requests for each in every]
+            self.rows.append(("    requests to the API server per pod", spread(requests), ""))
             if way is PLAIN:
                 continue
             ratios = [one / other for one, other in zip(rates, plain, strict=True)]
@@ -209,6 +227,12 @@ class Bench:
             self.rows.append(("    to plain, round by round", spread(ratios), aim))
             own = [each.coscheduler_ms for each in every]
             self.rows.append(("    CPU per pod: coscheduler", spread(own, " ms"), ""))
+            costs = [
+                one.all_ms / other.all_ms for one, other in zip(every, taken[PLAIN], strict=True)
+            ]
+            self.rows.append(("    CPU of all of it, to plain", spread(costs), ""))
+            asked = [each.asked for each in every]
+            self.rows.append(("    binds asked for per pod", spread(asked), ""))
             if way is not EXTENDER:
                 spreads = [each.spread_s for each in every]
                 aim = "<= 0.5 s" if size <= 100 else ""
@@ -241,19 +265,38 @@ class Bench:
         async with BoundPods(self.client).watching() as bound:
             await create_all(self.client, [pod_body("warm-0", group="warm")])
             await bound.wait(1, LIMIT_S)
+            asked = 0.0 if process is None else self.asked(process)
+            requests = await self.requests()
             if process is not None:
                 process.mark()
-            before, began = sum(self.cpu().values()), time.monotonic()
+            before, began = self.cpu(), time.monotonic()
             await create_all(self.client, bodies)
             await bound.wait(1 + len(bodies), LIMIT_S)
-            spent = sum(self.cpu().values()) - before
+            spent = {name: used - before[name] for name, used in self.cpu().items()}
+            own = 0.0 if process is None else process.cpu()
             took = max(bound.times.values()) - began
             widest = max(bound.spread(f"g{group}") for group in range(groups))
-        own = 0.0 if process is None else process.cpu()
+        requests = await self.requests() - requests
+        asked = 0.0 if process is None else self.asked(process) - asked
         await delete_all(self.client)
         await eventually(self.nothing_is_left, LIMIT_S)
         number = len(bodies)
-        return Taken(number / took, spent / number * 1000, own / number * 1000, widest)
+        parts = {name: used / number * 1000 for name, used in spent.items()}
+        return Taken(
+            number / took, parts, own / number * 1000, widest, requests / number, asked / number
+        )
+
+    async def requests(self) -> float:
+        """How many requests about pods, their binds and events the API server has answered."""
+        answer = await self.client.raw(
+            HttpRequest(method="GET", path="/metrics", accept="text/plain")
+        )
+        counted = re.findall(
+            r'^apiserver_request_total\{[^}]*resource="(?:pods|events|leases)"[^}]*\} (\S+)$',
+            answer.body.decode(),
+            re.MULTILINE,
+        )
+        return sum(map(float, counted))
 
     async def nothing_is_left(self) -> bool:
         """Whether all pods are gone."""
@@ -455,9 +498,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--held", type=int, default=3000, help="binds at once; default 3000")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--collector",
+        choices=gang_decisions.COLLECTORS,
+        default="off",
+        help="the garbage collector, for decisions",
+    )
     options = parser.parse_args()
     if options.part == ["decisions"]:
-        table("Decisions about groups: the longest block", gang_decisions.measure(options.seed))
+        rows = gang_decisions.measure(options.seed, options.collector)
+        table(f"Decisions about groups: the longest block, collector: {options.collector}", rows)
         return
     with TemporaryDirectory(prefix="jobsetpy-bench-") as folder:
         site = ExtenderSite(Path(folder) / "extender")

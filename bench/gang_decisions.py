@@ -5,7 +5,8 @@
 * A group of 15,000 pods beside 10,000 groups that wait for room, on 5,000 nodes: the slowest of all
   calls of the planner from its first pod to its last bind.
 
-Without the garbage collector, whose full passes depend on everything else that a process keeps.
+Without the garbage collector, unless it is asked for: as the interpreter runs it, or as the
+programs have it run (``jobsetpy.app.garbage``).
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import gc
 import random
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TypeVar
 
+from jobsetpy.app.garbage import young_only
 from jobsetpy.coscheduler._capacity import STEPS
 from jobsetpy.domain.coscheduling.capacity import Capacity, Shape
 from jobsetpy.domain.coscheduling.node_rules import NodeRoom, Placement
@@ -27,6 +30,7 @@ from jobsetpy.domain.coscheduling.state import Action, Bind, Lift, SeenPod
 Rows = list[tuple[str, str, str]]
 R = TypeVar("R")
 SHAPES, POOLS, AIM = 20, 4, "<= 10 ms"
+COLLECTORS = ("off", "interpreter", "programs")
 
 
 class Timed:
@@ -152,9 +156,24 @@ class Decisions:
         self.timed.call("census", self.planner.census)
 
 
-def measure(seed: int, size: int = 15_000) -> Rows:
-    """All of it, as rows of a table."""
-    gc.disable()
+def measure(seed: int, collector: str = "off", size: int = 15_000) -> Rows:
+    """All of it, as rows of a table.
+
+    Args:
+        seed: of what is random.
+        collector: one of ``COLLECTORS``.
+        size: pods of the large group.
+    """
+    with ExitStack() as stack:
+        if collector == "off":
+            gc.disable()
+            stack.callback(gc.enable)
+        elif collector == "programs":
+            stack.enter_context(young_only())
+        return _measured(seed, size)
+
+
+def _measured(seed: int, size: int) -> Rows:
     rows = [row for number in (1000, 5000) for row in room(number, random.Random(seed))]
     for waiting in (0, 10_000):
         decisions = Decisions(waiting)

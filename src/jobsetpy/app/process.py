@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -12,6 +11,7 @@ import uvloop
 
 from jobsetpy import aio
 from jobsetpy.app import flags, wiring
+from jobsetpy.app.garbage import collect_garbage
 from jobsetpy.app.kinds import ConfigurationError
 from jobsetpy.app.settings import Command, Configuration
 from jobsetpy.client import connect
@@ -83,21 +83,10 @@ async def _manage(
         if asked is not None:
             await asked
         async with aio.supervise() as tasks:
-            tasks.start(_freeze_when_ready(manager), name="gc-freeze")
+            tasks.start(collect_garbage(manager.ready), name="garbage")
             await manager.run()
     except* LeadershipLostError:
         code = EXIT_LEADERSHIP_LOST
     finally:
         await client.aclose()
     return code
-
-
-async def _freeze_when_ready(manager: Manager) -> None:
-    """Keep the garbage collector from walking what will live as long as the process.
-
-    Modules and the first lists are most of a manager's objects and never become garbage; looking
-    at them again and again doubles the pause of a big relist.
-    """
-    await manager.ready.wait()
-    gc.collect()
-    gc.freeze()

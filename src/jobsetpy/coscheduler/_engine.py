@@ -37,6 +37,9 @@ _LIFT_AGAIN_S: Final = 1.0
 _GREW_S: Final = 0.05
 """So long after room has grown it is looked at: a whole group's pods go one after the other."""
 
+_SHOWN_S: Final = 1.0
+"""So long a pod that is asked about may take to come by the watch before it is read."""
+
 ENDING: Final = "this coscheduler is ending: ask again"
 _NO_GROUP: Final = "the pod is of no group, and only pods of groups are bound here"
 
@@ -116,6 +119,7 @@ class Engine:
         self._held: dict[int, _Held] = {}
         self._releasing: set[int] = set()
         self._binding: dict[str, BindRequest] = {}
+        self._expected: dict[str, asyncio.Event] = {}
         self._tickets = 0
         self._binds: asyncio.Queue[Bind] = asyncio.Queue()
         self._preparations: asyncio.PriorityQueue[tuple[int, int, _Preparation]]
@@ -181,6 +185,9 @@ class Engine:
         told = seen_pod(pod)
         if self._capacity is not None:
             self._capacity.pod(pod)
+            shown = self._expected.pop(pod.metadata.uid, None)
+            if shown is not None:
+                shown.set()
         if told is None:
             if pod.metadata.uid in self._pods:
                 self._forget(pod.metadata.uid)
@@ -220,6 +227,7 @@ class Engine:
         Returns:
             "" if the pod is bound, else why it is not.
         """
+        await self._expect(request.uid)
         for _ in range(2):
             problem = self._obstacle(request)
             if problem:
@@ -248,6 +256,21 @@ class Engine:
                 return await self._bind(request) if self._ordinary_pods else _NO_GROUP
             self._seen(pod)
         return "the pod has ended"
+
+    async def _expect(self, uid: str) -> None:
+        """Wait a while for a pod that is not known, if all pods come by the watch.
+
+        The scheduler often hears of a new pod, and has a node for it, before this process does. To
+        read it then would be one request more for many a pod.
+        """
+        if self._capacity is None or uid in self._capacity or self._closed:
+            return
+        shown = self._expected.setdefault(uid, asyncio.Event())
+        try:
+            await aio.sleep_or(shown, _SHOWN_S)
+        finally:
+            if self._expected.get(uid) is shown:
+                del self._expected[uid]
 
     def _obstacle(self, request: BindRequest) -> str:
         """Why a request is refused at once; "" if it is not."""

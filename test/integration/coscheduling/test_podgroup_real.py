@@ -15,13 +15,14 @@ from hack.kustomize import render
 from jobsetpy import admission, aio
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from jobsetpy.api.coordination import Lease
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.app.backend import Backend
 from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import HttpRequest, connect
-from jobsetpy.domain.coscheduling.backends import PodMarkers
+from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers
 from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.manager import Manager
 from support.account import manager_kubeconfig
@@ -42,6 +43,8 @@ LIMIT_S = 90.0  # the scheduler's own back-off goes up to 10 s; machines may be 
 ROOM = 4
 GATES = {"GenericWorkload": True, "GangScheduling": True}
 DONE = keys.COSCHEDULING_COMPLETED_CONDITION
+NOT_SERVED = keys.COSCHEDULING_NOT_SERVED_CONDITION
+SYSTEM = "jobset-system"
 
 
 class Site:
@@ -144,6 +147,42 @@ class Site:
             return reasons and set(reasons) == {"Unschedulable"}
 
         await eventually(there, LIMIT_S, poll_s=0.1)
+
+    async def gates(self, jobset, number):
+        """Wait until it has so many pods; the gates of each."""
+
+        async def there():
+            pods = await self.pods(jobset)
+            found = [pod["spec"].get("schedulingGates", []) for pod in pods]
+            return found if len(found) == number else None
+
+        return await eventually(there, LIMIT_S, poll_s=0.1)
+
+    async def gates_of_jobs(self, jobset):
+        """The gates that its Jobs make pods with."""
+        query = (("labelSelector", f"{keys.JOBSET_NAME}={jobset}"),)
+        path = "/apis/batch/v1/namespaces/default/jobs"
+        answer = await self.client.raw(HttpRequest(method="GET", path=path, query=query))
+        templates = (job["spec"]["template"] for job in json.loads(answer.body)["items"])
+        return [template["spec"].get("schedulingGates", []) for template in templates]
+
+    async def has_condition(self, jobset, *wanted):
+        """Wait until a condition has a status for a reason."""
+
+        async def there():
+            found = await self.client.get(JobSet, "default", jobset)
+            return [
+                each
+                for each in found.status.conditions
+                if (each.type, each.status, each.reason) == wanted
+            ]
+
+        await eventually(there, LIMIT_S, poll_s=0.1)
+
+    async def remove_lease(self):
+        """Take away what a coscheduler tells managers by."""
+        with contextlib.suppress(NotFoundError):
+            await self.client.delete(Lease, SYSTEM, keys.COSCHEDULER_LEASE)
 
     async def minima(self, jobset):
         """What its PodGroups have as their minimum, by name."""
@@ -275,6 +314,49 @@ async def test_gangs_of_the_coscheduler(site):
         await site.resize("wide", 2)
         await site.has_bound("wide", 4, 4)
         await site.delete("wide")
+
+
+async def test_the_backend_follows_the_coscheduler(site):
+    """With the default backend and the manager's own rights: found, told of a queue, and missed."""
+    await create_namespace(site.client, SYSTEM)
+    await site.remove_lease()
+    log = site.folder / "coscheduler.log"
+    flags = ["--leader-elect=false", "--ordinary-pods=false", "--member-resource"]
+    async with site.manager_process("auto"):
+        # Nobody is there: pods are labelled and scheduled one by one, and that is told.
+        await site.create("alone", pods=1)
+        await site.has_condition("alone", NOT_SERVED, "True", keys.NO_COSCHEDULER_REASON)
+        await site.has_bound("alone", 1, 1)
+
+        async with coscheduler_process(site.kubeconfig, log, site.extender, *flags):
+            await site.has_condition("alone", NOT_SERVED, "False", keys.COSCHEDULING_SERVED_REASON)
+            await site.delete("alone")
+
+            # Behind gates, since there is no room; marked, since the coscheduler has said so.
+            await site.create("wide", pods=3, replicas=2)
+            assert await site.gates("wide", 6) == [[GATE]] * 6
+            pod, *_ = await site.pods("wide")
+            requests = pod["spec"]["containers"][0]["resources"]["requests"]
+            assert requests[keys.POD_GROUP_MEMBER_RESOURCE] == "1"
+            await site.resize("wide", 2)
+            await site.has_bound("wide", 4, 4)
+            await site.delete("wide")
+
+            async def without_gates():
+                await site.create("open", pods=3)
+                await site.has_bound("open", 3, 3)
+                if await site.gates_of_jobs("open") == [[]]:
+                    return True
+                await site.delete("open")  # the manager has not heard yet that there is room
+                return False
+
+            await eventually(without_gates, LIMIT_S, poll_s=0.5)
+            assert "group came without gates" in log.read_text()
+
+        # As an uninstallation does.
+        await site.remove_lease()
+        await site.has_condition("open", NOT_SERVED, "True", keys.NO_COSCHEDULER_REASON)
+        await site.delete("open")
 
 
 async def test_another_backend_is_chosen_while_jobsets_run(site):

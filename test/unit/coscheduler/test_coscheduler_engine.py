@@ -240,37 +240,48 @@ async def test_binds_do_not_wait_for_gates():
         assert rig.bound("a") == 2
 
 
-async def test_a_second_request_for_a_pod_that_is_being_bound():
-    """It is refused, and the room of the first stays taken: no other group is let in for it."""
-    world = World(clock=VirtualClock())
+def one_cpu(world, name, *, gated=True):
+    """Create a pod of one CPU that is a group; its UID."""
+    pod = make_pod(name).labels({keys.POD_GROUP_NAME: name, keys.POD_GROUP_MIN_AVAILABLE: "1"})
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
+    gates = [{"name": keys.COSCHEDULING_GATE}] if gated else []
+    spec = pod.spec(schedulingGates=gates, containers=containers).phase("Pending").build()
+    return world.create("pods", spec)["metadata"]["uid"]
+
+
+@asynccontextmanager
+async def counting(world, client):
+    """An engine that counts room, beside one node of one CPU; and the tasks of the test."""
     world._dispatcher.bookmark_s = 1e6
-    rule = world.faults.latency(5, resource="pods/binding")
     amounts = {"cpu": "1", "pods": "10"}
     world.create("nodes", {"metadata": {"name": "n"}, "status": {"allocatable": amounts}})
-    client = RecordingClient(world, qps=0)
     engine = Engine(client, clock=VirtualClock(), capacity=True)
     manager = Manager(client, clock=VirtualClock())
     stop = asyncio.Event()
-
-    def create(name):
-        pod = make_pod(name).labels({keys.POD_GROUP_NAME: name, keys.POD_GROUP_MIN_AVAILABLE: "1"})
-        containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
-        gates = [{"name": keys.COSCHEDULING_GATE}]
-        spec = pod.spec(schedulingGates=gates, containers=containers).phase("Pending").build()
-        return world.create("pods", spec)["metadata"]["uid"]
-
     pods, nodes = manager.informer(GroupPod), manager.informer(CapacityNode)
     async with aio.supervise() as tasks:
         running = tasks.start(manager.run(stop), name="manager")
         await manager.ready.wait()
         engine.listen(pods, nodes)
         writing = tasks.start(engine.run(), name="engine")
-        request = BindRequest(namespace="default", name="a", uid=create("a"), node="n")
+        yield engine, tasks
+        writing.cancel()
+        stop.set()
+        await running
+
+
+async def test_a_second_request_for_a_pod_that_is_being_bound():
+    """It is refused, and the room of the first stays taken: no other group is let in for it."""
+    world = World(clock=VirtualClock())
+    rule = world.faults.latency(5, resource="pods/binding")
+    async with counting(world, RecordingClient(world, qps=0)) as (engine, tasks):
+        uid = one_cpu(world, "a")
+        request = BindRequest(namespace="default", name="a", uid=uid, node="n")
         await asyncio.sleep(1)
         first = tasks.start(engine.bind(request), name="first")
         await asyncio.sleep(0.1)
         assert "binding" in await engine.bind(request)
-        create("b")
+        one_cpu(world, "b")
         await asyncio.sleep(2)
 
         assert not first.done()
@@ -278,9 +289,25 @@ async def test_a_second_request_for_a_pod_that_is_being_bound():
         rule.lift()
         assert await first == ""
         assert world.get("pods", "a")["spec"]["nodeName"] == "n"
-        writing.cancel()
-        stop.set()
-        await running
+
+
+async def test_a_pod_that_the_scheduler_has_seen_first_is_waited_for():
+    """Its watch event is on its way, so nothing is read; a pod that never comes is."""
+    world = World(clock=VirtualClock())
+    async with counting(world, RecordingClient(world, qps=0)) as (engine, tasks):
+        for number in range(2):
+            uid = one_cpu(world, "a", gated=False)
+            # Asked before the loop has had a turn, so before the event has come.
+            request = BindRequest(namespace="default", name="a", uid=uid, node="n")
+            asking = [tasks.start(engine.bind(request), name=f"{each}") for each in range(2)]
+            answers = [await each for each in asking]
+            assert answers.count("") == 1, number
+            world.delete("pods", "a")
+            await asyncio.sleep(1)
+        assert world.requests.count("get", "pods") == 0
+        gone = BindRequest(namespace="default", name="gone", uid="x", node="n")
+        assert "gone" in await engine.bind(gone)
+        assert world.requests.count("get", "pods") == 1
 
 
 async def test_preemption_frees_reserved_room_without_deleting():
