@@ -3,8 +3,8 @@
 Started by ``bench/agents.py`` with one argument, ``agents`` or ``bare``, and the environment of one
 agent, but for ``POD_NAMES``. Commands come as JSON lines on standard input (``sidecar`` on or off,
 ``mark``, ``fail``, ``figures``); lines go out when all are connected, when all have reported an
-epoch, when all may run at one, and with figures: the bytes and changes of the JobSet that all of
-them were told of since the mark.
+epoch, when all may run at one, and with figures since the mark: the bytes and changes of the JobSet
+that all of them were told of, watches that were opened, and seconds of CPU.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ class Crowd:
         self.pods = pods
         self.tasks = tasks
         self.sidecar = False
-        self.bytes = self.changes = 0
+        self.bytes = self.changes = self.watches = 0
+        self.spent = 0.0
         self._counts: dict[tuple[str, int], int] = {}
         self.turns = asyncio.Semaphore(CONNECTING)
 
@@ -79,9 +81,17 @@ class Crowd:
             case {"sidecar": on}:
                 self.sidecar = on
             case {"mark": _}:
-                self.bytes = self.changes = 0
+                self.bytes = self.changes = self.watches = 0
+                self.spent = time.process_time()
             case {"figures": _}:
-                say(figures={"bytes": self.bytes, "changes": self.changes})
+                say(
+                    figures={
+                        "bytes": self.bytes,
+                        "changes": self.changes,
+                        "watches": self.watches,
+                        "cpu": time.process_time() - self.spent,
+                    }
+                )
             case {"fail": _}:
                 self.fail()
 
@@ -105,6 +115,7 @@ class Counted:
 
     @contextlib.asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
+        self.crowd.watches += 1
         async with self.transport.stream(request) as stream:
             yield CountedStream(stream, self.crowd)
 
@@ -152,7 +163,14 @@ class Agent:
         self.reporter = EpochReporter(
             client, namespace=settings.namespace, pod_name=settings.pod_name, log=silent
         )
-        follower = Follower(settings, client, barrier=self.barrier, log=silent, act=self.act)
+        follower = Follower(
+            settings,
+            client,
+            barrier=self.barrier,
+            log=silent,
+            act=self.act,
+            may_be_given_up=lambda: self.reporter.may_be_given_up,
+        )
         try:
             async with aio.supervise() as tasks:
                 tasks.start(follower.run(), name="watch")
@@ -167,8 +185,8 @@ class Agent:
                 self.crowd.connected(epoch)
                 self.reporter.report(epoch)
             case Lift(epoch):
-                self.reporter.seen(epoch)
-                self.crowd.count("lifted", epoch)
+                lifted = partial(self.crowd.count, "lifted", epoch)
+                self.reporter.once_member(epoch, lifted)
             case Restart():
                 self.fail()
             case Foreign():
@@ -270,6 +288,7 @@ class BareAgent:
 
     async def watch(self) -> None:
         crowd = self.crowd
+        crowd.watches += 1
         reader, writer = await self.connect()
         path = (
             f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{crowd.namespace}/jobsets?watch=1"

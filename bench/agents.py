@@ -56,7 +56,8 @@ CORE = f"/api/v1/namespaces/{NAMESPACE}"
 STATUS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets/{BARE}/status"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-START_S, ROUND_S, SETTLE_S, AIM = 300.0, 180.0, 2.0, "<= 1.2x"
+SETTLE_S, AIM = 2.0, "<= 1.2x"
+SERVERS = ("kube-apiserver", "etcd", "kube-controller-manager")
 QUICK = ["--kube-api-qps=2000", "--kube-api-burst=4000", "--concurrent-job-syncs=20"]
 KUBELETS_ROLE = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -126,6 +127,9 @@ class Round:
         settled: seconds until all Jobs are ready again.
         changes: of the JobSet, that each agent was told of.
         megabytes: that all agents were sent.
+        watches: that were opened.
+        crowd_cpu: seconds of all processes with agents or bare connections.
+        servers_cpu: seconds of each of ``SERVERS``.
         cpu: seconds of the manager's.
     """
 
@@ -133,6 +137,9 @@ class Round:
     settled: float
     changes: float
     megabytes: float
+    watches: int
+    crowd_cpu: float
+    servers_cpu: tuple[float, ...]
     cpu: float = 0.0
 
 
@@ -188,7 +195,7 @@ class Crowd:
             assert process.stdin is not None
             process.stdin.write(json.dumps(command).encode() + b"\n")
 
-    async def all(self, what: str, value: Any = None, timeout_s: float = ROUND_S) -> list[Any]:
+    async def all(self, what: str, value: Any = None, timeout_s: float = 60.0) -> list[Any]:
         """Wait until every process has said so, and forget it; the lines."""
         async with asyncio.timeout(timeout_s):
             while True:
@@ -232,13 +239,20 @@ class Bench:
     """One cluster, its group and the bare one."""
 
     def __init__(
-        self, client: Client, admin: BareLoop, kubelets: Kubelets, jobs: int, per_job: int
+        self,
+        client: Client,
+        admin: BareLoop,
+        kubelets: Kubelets,
+        cluster: Cluster,
+        options: argparse.Namespace,
     ) -> None:
         self.client = client
+        self.cluster = cluster
+        self.round_s = options.timeout
         self.admin = admin
         self.kubelets = kubelets
-        self.jobs = jobs
-        self.per_job = per_job
+        jobs, per_job = map(int, options.size.split("x"))
+        self.pods = jobs * per_job
         self.epochs: dict[tuple[str, str, int], float] = {}
         self.news = asyncio.Event()
 
@@ -267,7 +281,7 @@ class Bench:
         """Wait until the Job controller has counted all pods as ready."""
         while True:
             found = (await self.client.list_page(Job, NAMESPACE)).items
-            if sum(job.status.ready or 0 for job in found) == self.jobs * self.per_job:
+            if sum(job.status.ready or 0 for job in found) == self.pods:
                 return
             await asyncio.sleep(0.2)
 
@@ -276,15 +290,17 @@ class Bench:
         crowd.tell(sidecar=sidecar)
         crowd.tell(mark=1)
         await asyncio.sleep(0.2)
-        async with asyncio.timeout(ROUND_S), asyncio.TaskGroup() as tasks:
+        before = self.servers_cpu()
+        async with asyncio.timeout(self.round_s), asyncio.TaskGroup() as tasks:
             churn = tasks.create_task(self.churn(name, epoch))
             began = time.time()
             crowd.tell(0, fail=1)
             if name == BARE:
                 await self.status(deprecatedEpoch=epoch - 1)
-                await crowd.all("reported", epoch)
+                await crowd.all("reported", epoch, self.round_s)
                 await self.status(syncedEpoch=epoch)
-            lifted = await crowd.all("lifted", epoch)
+            lifted = await crowd.all("lifted", epoch, self.round_s)
+            say(f"lifted after {max(line['at'] for line in lifted) - began:.1f} s")
             await churn
         settled = time.time() - began
         await asyncio.sleep(SETTLE_S)
@@ -295,7 +311,14 @@ class Bench:
             settled,
             sum(one["changes"] for one in figures) / len(crowd.pods),
             sum(one["bytes"] for one in figures) / 1e6,
+            sum(one["watches"] for one in figures),
+            sum(one["cpu"] for one in figures),
+            tuple(now - was for now, was in zip(self.servers_cpu(), before, strict=True)),
         )
+
+    def servers_cpu(self) -> list[float]:
+        """Seconds of each server so far."""
+        return [self.cluster.cpu_seconds(name) for name in SERVERS]
 
     async def status(self, **epochs: int) -> None:
         """A status write in the manager's place."""
@@ -320,9 +343,9 @@ def jobset(name: str, jobs: int, pods: int, **spec: Any) -> dict[str, Any]:
     }
 
 
-async def pod_names(client: Client, count: int) -> list[str]:
+async def pod_names(client: Client, count: int, timeout_s: float) -> list[str]:
     """Of all pods, once the Job controller has made them."""
-    async with asyncio.timeout(START_S):
+    async with asyncio.timeout(timeout_s):
         while True:
             names: list[str] = []
             token = ""
@@ -352,11 +375,12 @@ async def prepare(client: Client, kubeconfig: str, folder: Path) -> tuple[Path, 
     return await manager_kubeconfig(client, kubeconfig, folder), kubelets
 
 
-async def measure(kubeconfig: str, folder: Path, options: argparse.Namespace) -> None:
+async def measure(cluster: Cluster, folder: Path, options: argparse.Namespace) -> None:
+    kubeconfig = str(cluster.kubeconfig)
     jobs, per_job = map(int, options.size.split("x"))
     modes, results = options.modes.split(","), dict[tuple[str, str], list[Round]]()
     async with contextlib.AsyncExitStack() as stack:
-        client = await connect(kubeconfig=kubeconfig, qps=0, timeout_s=ROUND_S)
+        client = await connect(kubeconfig=kubeconfig, qps=0, timeout_s=180.0)
         stack.push_async_callback(client.aclose)
         of_manager, of_kubelets = await prepare(client, kubeconfig, folder)
         limit = f"--in-place-restart-agent-events-per-second={options.limit}"
@@ -372,27 +396,32 @@ async def measure(kubeconfig: str, folder: Path, options: argparse.Namespace) ->
         began = time.monotonic()
         await managers["now"].start()
         stack.push_async_callback(managers["now"].stop)
-        pods = await pod_names(client, jobs * per_job)
+        pods = await pod_names(client, jobs * per_job, options.timeout)
         say(f"{len(pods)} pods created in {time.monotonic() - began:.0f} s")
         admin, kubelets = BareLoop(kubeconfig, 1), Kubelets(str(of_kubelets), pods)
         for loop in (admin, kubelets.loop):
             stack.push_async_callback(loop.close)
-        bench = Bench(client, admin, kubelets, jobs, per_job)
+        bench = Bench(client, admin, kubelets, cluster, options)
         await stack.enter_async_context(following(client, JobSet, bench.note, namespace=NAMESPACE))
         environ = await agent_environ(client, kubeconfig, folder, NAMESPACE, NAME)
         await kubelets.report(ready=True)
+        say(f"all ready after {time.monotonic() - began:.0f} s")
         agents = await stack.enter_async_context(Crowd("agents", environ, pods, folder).running())
-        await agents.all("lifted", 1, START_S)
+        await agents.all("lifted", 1, options.timeout)
+        say(f"all agents connected after {time.monotonic() - began:.0f} s")
         bare = None
         if not options.no_bare:
             environ = {**environ, "JOBSET_NAME": BARE}
             await bench.status(deprecatedEpoch=0, syncedEpoch=0)
             bare = await stack.enter_async_context(Crowd("bare", environ, pods, folder).running())
-            await bare.all("reported", 1, START_S)
+            await bare.all("reported", 1, options.timeout)
             await bench.status(syncedEpoch=1)
             await bare.all("lifted", 1)
-        say(f"all connected after {time.monotonic() - began:.0f} s")
+        memory = cluster.rss_bytes(SERVERS[0]) / 1e6
+        say(f"all connected after {time.monotonic() - began:.0f} s; API server {memory:.0f} MB")
         await managers["now"].stop()
+        if options.before and options.before_only:
+            del managers["now"]
         epochs = {NAME: 1, BARE: 1}
         for mode in modes:
             for number in range(options.rounds):
@@ -422,7 +451,9 @@ def note(
     say(
         f"{mode}, {kind}, round {number + 1}: {found.total:.2f} s, all ready after "
         f"{found.settled:.1f} s, {found.changes:.1f} changes of the JobSet for each agent, "
-        f"{found.megabytes:.1f} MB, manager CPU {found.cpu:.2f} s"
+        f"{found.megabytes:.1f} MB, {found.watches} watches opened, CPU: manager "
+        f"{found.cpu:.2f} s, crowd {found.crowd_cpu:.1f} s, "
+        + ", ".join(f"{n} {s:.1f} s" for n, s in zip(SERVERS, found.servers_cpu, strict=True))
     )
 
 
@@ -435,6 +466,8 @@ def report(results: dict[tuple[str, str], list[Round]], pods: int) -> None:
             ("  all ready again", spread([one.settled for one in found], " s", 1), ""),
             ("  changes for each agent", spread([one.changes for one in found], "", 1), ""),
             ("  sent to all agents", spread([one.megabytes for one in found], " MB", 1), ""),
+            ("  CPU of what stands for agents", spread([one.crowd_cpu for one in found], " s"), ""),
+            ("  CPU of the servers", spread([sum(one.servers_cpu) for one in found], " s"), ""),
         ]
         bare = results.get((mode, "bare"))
         if bare and kind != "bare":
@@ -456,13 +489,18 @@ def main() -> None:
         help="changes a second that agents may be told of by counters; default %(default)s",
     )  # fmt: skip
     parser.add_argument("--before", metavar="FOLDER", help="a checkout whose manager takes turns")
+    parser.add_argument("--before-only", action="store_true", help="only the other manager's turns")
     parser.add_argument("--no-bare", action="store_true")
+    parser.add_argument(
+        "--timeout", type=float, default=300.0, metavar="SECONDS",
+        help="of the start, and of each restart; default %(default)s",
+    )  # fmt: skip
     options = parser.parse_args()
     with (
         TemporaryDirectory(prefix="jobsetpy-bench-") as folder,
         Cluster(name="bench-agents", scheduler=False, controller_manager_args=QUICK) as cluster,
     ):
-        uvloop.run(measure(str(cluster.kubeconfig), Path(folder), options))
+        uvloop.run(measure(cluster, Path(folder), options))
 
 
 if __name__ == "__main__":

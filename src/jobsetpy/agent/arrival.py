@@ -52,15 +52,22 @@ class Arrival:
         uid, _, epoch = text.partition(" ")
         return (uid, int(epoch)) if epoch.isascii() and epoch.isdecimal() else ("", 0)
 
-    def note(self, uid: str, epoch: int) -> None:
-        """The pod comes to an epoch of a JobSet, and its worker does not run."""
+    def note(self, uid: str, epoch: int) -> str:
+        """The pod comes to an epoch of a JobSet, and its worker does not run.
+
+        Returns:
+            Why that cannot be noted; "" if it is.
+        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with contextlib.suppress(OSError):
+        try:
             number = os.open(self._path, flags, 0o600)
             try:
                 os.write(number, f"{uid} {epoch}".encode())
             finally:
                 os.close(number)
+        except OSError as error:
+            return str(error)
+        return ""
 
     def forget(self) -> None:
         """The worker may run from now on.

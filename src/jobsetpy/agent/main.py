@@ -122,6 +122,17 @@ class Agent:
             self._arrival.forget()
         self._on_open()
 
+    def _note(self, arrival: Arrival, epoch: int) -> None:
+        problem = arrival.note(self._barrier.uid, epoch)
+        if problem:
+            self._log(
+                "the epoch cannot be noted for a next run of this container",
+                level="warning",
+                error=problem,
+                hint="if this one is ended before the barrier lifts, all pods of the JobSet may "
+                "restart; have ARRIVAL_FILE name a file in an emptyDir",
+            )
+
     def _lift(self, epoch: int) -> None:
         self._server.lift()
         self._log("barrier lifted", epoch=epoch)
@@ -131,7 +142,7 @@ class Agent:
             case PatchEpoch(epoch):
                 self._log("joining", epoch=epoch)
                 if self._arrival is not None:
-                    self._arrival.note(self._barrier.uid, epoch)
+                    self._note(self._arrival, epoch)
                 self._reporter.report(epoch)
             case Lift(epoch):
                 self._reporter.once_member(epoch, partial(self._lift, epoch))

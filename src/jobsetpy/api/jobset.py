@@ -452,6 +452,13 @@ class InPlaceRestartStatus:
             "workers have been started after."
         ),
     )
+    crash_times: tuple[datetime, ...] = field(
+        default=(),
+        description=(
+            "When that was, with the annotation jobset.sigs.k8s.io/max-restarts-window: within the "
+            "window, at most 101 times."
+        ),
+    )
 
 
 @wire

@@ -217,6 +217,10 @@ def _in_place_restart_json(
             record.restarts_without_progress,
         ),
         "servedRequest": (before.served_request, record.served_request),
+        "crashTimes": (
+            [seconds_text(at) for at in before.crash_times],
+            [seconds_text(at) for at in record.crash_times],
+        ),
     }
     return {
         **{name: new for name, (was, new) in seldom.items() if was != new},

@@ -25,6 +25,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ENDED
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.meta import controller_of
+from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.domain.lost_nodes.deadline import deadline_of
 from jobsetpy.domain.lost_nodes.plan import (
     LeavingPod,
@@ -201,7 +203,7 @@ class LostNodesReconciler:
                         ListedPod,
                         meta.namespace,
                         meta.name,
-                        _failed(pod, lost.why, at),
+                        _failed(pod, lost, at),
                         owner=FIELD_MANAGER,
                         subresource="status",
                     )
@@ -229,18 +231,32 @@ class LostNodesReconciler:
     # -- what the caches say ------------------------------------------------------------------
 
     def _jobset_of(self, pod: ChildPod) -> JobSet | None:
-        """The JobSet of a pod, by UIDs: labels prove nothing."""
-        job = job_of(self._jobs, pod)
-        if job is None or job.metadata.controller is None:
+        """The JobSet of a pod, by UIDs: labels prove nothing.
+
+        Of a Job that was deleted alone there is only what its pods say; then they have to name
+        the JobSet's UID as well.
+        """
+        meta = pod.metadata
+        owner, job = controller_of(meta.owner_references), job_of(self._jobs, pod)
+        if job is not None and job.metadata.controller is not None:
+            name, uid = job.metadata.controller.name, job.metadata.controller.uid
+        elif job is None and owner is not None and owner.kind == "Job":
+            name, uid = meta.labels.jobset_name, meta.annotations.jobset_uid
+        else:
             return None
-        key = rt.ObjectKey(pod.metadata.namespace, job.metadata.controller.name)
-        jobset = self._jobsets.get(key)
-        if jobset is None or jobset.metadata.uid != job.metadata.controller.uid:
+        jobset = self._jobsets.get(rt.ObjectKey(meta.namespace, name))
+        if jobset is None or jobset.metadata.uid != uid:
             return None
         return jobset if is_ours(jobset) else None
 
 
-def _failed(pod: ChildPod, why: str, at: datetime) -> dict[str, Any]:
+def _failed(pod: ChildPod, lost: LostPods, at: datetime) -> dict[str, Any]:
+    """Phase and conditions of a pod that is given up.
+
+    The Job controller waits before it makes another pod, and counts from when this one was last
+    ready. The node controller writes that, too, but loses against the pods' eviction at the same
+    moment, and tries again five seconds later.
+    """
     meta = pod.metadata
     metadata = {
         "name": meta.name,
@@ -248,8 +264,10 @@ def _failed(pod: ChildPod, why: str, at: datetime) -> dict[str, Any]:
         "uid": meta.uid,
         "resourceVersion": meta.resource_version,
     }
-    body = disruption(metadata, keys.NODE_LOST_REASON, f"Deleted by force, {why}", at)
+    body = disruption(metadata, keys.NODE_LOST_REASON, f"Deleted by force, {lost.why}", at)
     body["status"]["phase"] = "Failed"
+    ready = {"type": "Ready", "status": "False", "reason": keys.NODE_LOST_REASON}
+    body["status"]["conditions"].append({**ready, "lastTransitionTime": seconds_text(lost.since)})
     return body
 
 

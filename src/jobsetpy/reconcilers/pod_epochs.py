@@ -31,7 +31,7 @@ from jobsetpy.domain.epochs.plan import (
     needs_plan,
     plan_epochs,
 )
-from jobsetpy.domain.jobs.backoff import RestartBackoff
+from jobsetpy.domain.jobs.backoff import Pace, RestartBackoff
 from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.domain.plan import Moment
 from jobsetpy.reconcilers import metrics
@@ -110,7 +110,9 @@ class PodEpochsReconciler:
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
         """Count a pod's change; called for every event of thousands of pods, so it is O(1)."""
-        return self._ask(self.ledger.pod_changed(event.old, event.new, self._clock.monotonic()))
+        clock = self._clock
+        changed = self.ledger.pod_changed(event.old, event.new, clock.monotonic(), clock.now())
+        return self._ask(changed)
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
         """Count a Job's change, which may bring its pods into a group and out of it."""
@@ -149,7 +151,7 @@ class PodEpochsReconciler:
         if jobset is None:
             return ObservedEpochs(jobset=None)
         group, own = AttemptKey.of(jobset), self.expectations
-        self._note_status(group, jobset.status)
+        self._note_status(group, jobset, jobset.status)
         return ObservedEpochs(
             jobset=jobset,
             pods=self.ledger.histogram(group),
@@ -173,7 +175,7 @@ class PodEpochsReconciler:
         if plan.status is not None:
             if await self._status.store(jobset, plan.status) is None:
                 return
-            self._note_status(group, plan.status.status, version)
+            self._note_status(group, jobset, plan.status.status, version)
             done = self._clock.monotonic()
             _count(plan.measures, done)
             plan = plan.stored(done)
@@ -183,10 +185,11 @@ class PodEpochsReconciler:
         self._keep(key, plan.memory)
 
     def _note_status(
-        self, group: AttemptKey, status: JobSetStatus, version: int | None = None
+        self, group: AttemptKey, jobset: JobSet, status: JobSetStatus, version: int | None = None
     ) -> None:
         known = self.ledger.newest_version if version is None else version
-        self.ledger.note_status(group, status, known, self._clock.monotonic())
+        window_s = Pace.of(jobset, self._clock.now(), self._settings.backoff).window_s
+        self.ledger.note_status(group, status, known, self._clock.monotonic(), window_s)
 
     def _keep(self, key: rt.ObjectKey, memory: EpochMemory | None) -> None:
         old, new = self._memories.of(key), memory or _NOTHING

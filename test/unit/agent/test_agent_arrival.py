@@ -12,7 +12,7 @@ def test_a_note_is_read_by_the_next_run(tmp_path: Path) -> None:
     arrival = Arrival(str(tmp_path / "note"))
     assert arrival.read() == ("", 0)
     arrival.note("uid-of-a-jobset", 2147483647)
-    arrival.note("uid", 7)
+    assert arrival.note("uid", 7) == ""
     assert arrival.read() == ("uid", 7)
     arrival.forget()
     arrival.forget()
@@ -34,7 +34,7 @@ def test_a_place_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(target)
     for path in (tmp_path / "link", tmp_path / "no" / "folder", tmp_path):
         arrival = Arrival(str(path))
-        arrival.note("uid", 4)
+        assert str(path) in arrival.note("uid", 4)
         assert arrival.read() == ("", 0)
     Arrival(str(tmp_path / "link")).forget()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from jobsetpy.api import keys
@@ -10,10 +12,12 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.epochs.accounts import account
 from jobsetpy.domain.epochs.decision import Crash, Histogram, decide_epochs, needs_decision
 from jobsetpy.domain.epochs.failures import Cause, Sign
+from jobsetpy.domain.jobs.backoff import Pace
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
 
 AGENT_ENV = [{"name": name, "value": "x"} for name in ("POD_NAME", "JOBSET_NAME")]
 T1, T2 = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def resumed(at):
@@ -276,6 +280,30 @@ def test_crashes_are_noted_for_the_next_manager():
         synced.status.in_place_restart.crashes,
         synced.status.in_place_restart.crashing_pod,
     )
+
+
+def crashed(*minutes):
+    """Crashes of one container, so many minutes ago."""
+    at = tuple(NOW - timedelta(minutes=ago) for ago in minutes)
+    return Histogram({3: 2, 2: 2}, crashes={("a", "worker"): Crash(len(at), "p", "worker", at)})
+
+
+def test_crashes_within_a_window():
+    """Only those end the JobSet, and each is noted once, for the next manager."""
+    pace = Pace(NOW, window_s=3600)
+    observed = jobset(2, 2, max_restarts=2)
+
+    assert decide_epochs(observed, crashed(50, 40, 30), pace=pace).failed is not None
+    noted = stored(observed, decide_epochs(observed, crashed(90, 40, 30), pace=pace))
+    record = noted.status.in_place_restart
+    assert (2, 2) == (record.crashes, len(record.crash_times))
+    assert decide_epochs(noted, crashed(90, 40, 30), pace=pace).empty
+    assert not needs_decision(noted, crashed(40, 30))
+    assert needs_decision(noted, crashed(40, 30, 20))
+    assert decide_epochs(noted, crashed(40, 30, 20), pace=pace).failed is not None
+    later = Pace(NOW + timedelta(minutes=25), window_s=3600)
+    again = stored(noted, decide_epochs(noted, crashed(40, 30, 20), pace=later))
+    assert 2 == again.status.in_place_restart.crashes
 
 
 def test_the_first_write_of_a_restart_notes_the_restart_counts():

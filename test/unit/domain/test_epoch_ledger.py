@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from jobsetpy.api import keys
@@ -357,7 +357,7 @@ class TestCrashes:
         for before, after in pairwise(counts):
             old = pod(name, epoch, restarts=before, code=code)
             book.pod_changed(old, pod(name, epoch, restarts=after, code=code))
-        return [tuple(crash) for crash in book.histogram(GROUP).crashes.values()]
+        return [crash[:3] for crash in book.histogram(GROUP).crashes.values()]
 
     def test_each_failure_counts(self):
         """Before the first start every one does, and the worst pod is named."""
@@ -407,6 +407,27 @@ class TestCrashes:
         book = self.book(1, 1, container_restarts=1, **record)
 
         assert [(3, "p", "c")] == self.crash(book, 3, 4)
+
+    def test_within_a_window(self):
+        """The worst is who crashed most of late, not who once did."""
+        book = ledger()
+        book.note_status(GROUP, status(0, 0), 0, 0.0, 3600)
+        start = datetime(2026, 1, 1, tzinfo=UTC)
+
+        def crash(name, count, minutes):
+            old = pod(name, restarts=count - 1)
+            at = start + timedelta(minutes=minutes)
+            book.pod_changed(old, pod(name, restarts=count), 0.0, at)
+            ((times, worst, _, when),) = book.histogram(GROUP).crashes.values()
+            assert len(when) == times
+            return times, worst
+
+        assert [(1, "p"), (2, "p"), (3, "p")] == [crash("p", n + 1, 10 * n) for n in range(3)]
+        assert (3, "p") == crash("q", 1, 40)
+        assert (2, "p") == crash("p", 4, 70)  # the first two are over an hour ago
+        assert (2, "q") == crash("q", 2, 90)
+        assert (3, "q") == crash("q", 3, 95)
+        assert (1, "r") == crash("r", 1, 300)
 
     def test_a_pod_of_others(self):
         """Crashes of pods whose Job is not known are nobody's."""

@@ -44,6 +44,8 @@ class Nodes:
         owner = self.world.get("jobs", job)
         body = make_pod(name).of(owner).node(node).build()
         body["metadata"]["finalizers"] = [TRACKING]
+        uid = owner["metadata"]["labels"][keys.JOBSET_UID]
+        body["metadata"]["annotations"][keys.JOBSET_UID] = uid
         self.world.create("pods", body)
         self.world.set_status("pods", name, phase="Running")
 
@@ -122,8 +124,8 @@ async def test_pods_of_a_lost_node_are_given_up(nodes):
         assert [nodes.state(name) for name in ("a", "b", "c")] == [LOST, RUNS, RUNS]
         await asyncio.sleep(100)
         assert nodes.writes() == [("apply", "pods/status", "a"), ("delete", "pods", "a")]
-    (condition,) = nodes.world.get("pods", "a")["status"]["conditions"]
-    assert (condition["type"], condition["reason"]) == ("DisruptionTarget", "NodeLost")
+    conditions = nodes.world.get("pods", "a")["status"]["conditions"]
+    assert ("DisruptionTarget", "NodeLost") in [(c["type"], c["reason"]) for c in conditions]
     (note,) = nodes.notes()
     assert note == (
         "pod was deleted by force, since nothing was heard of node 'n1' since "
@@ -189,6 +191,36 @@ async def test_a_kubelet_that_writes_meanwhile_is_not_overruled(nodes):
         nodes.world.set_status("pods", "a", phase="Succeeded")
         await asyncio.sleep(25)
         assert nodes.world.get("pods", "a")["status"]["phase"] == "Succeeded"
+
+
+async def test_the_job_controllers_back_off_counts_from_when_the_node_was_lost(nodes):
+    """It takes the time at which a pod was last ready, whatever the kubelet said last."""
+    nodes.pod("a")
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    nodes.world.set_status("pods", "a", conditions=[ready])
+    async with nodes.manager():
+        await asyncio.sleep(60)
+        nodes.lose("n1")
+        nodes.world.delete("pods", "a")
+        await asyncio.sleep(40)
+        conditions = nodes.world.get("pods", "a")["status"]["conditions"]
+        found = {c["type"]: (c["status"], c["lastTransitionTime"]) for c in conditions}
+        assert found["Ready"] == ("False", "2026-01-01T00:01:00Z")
+
+
+async def test_a_pod_whose_job_is_gone_is_given_up_as_well(nodes):
+    """Its Job was deleted alone; what the pod says of its JobSet has to be true of one."""
+    nodes.pod("a")
+    nodes.pod("older")
+    uid = {"metadata": {"annotations": {keys.JOBSET_UID: "of-another-js"}}}
+    nodes.world.patch("pods", "older", uid)
+    async with nodes.manager():
+        nodes.lose("n1")
+        for name in ("a", "older"):
+            nodes.world.delete("pods", name)
+        nodes.world.delete("jobs", "js-w-0")
+        await asyncio.sleep(31)
+        assert [nodes.state(name) for name in ("a", "older")] == [LOST, RUNS]
 
 
 async def test_a_deadline_may_come_later(nodes):

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
 from jobsetpy.reconcilers import metrics
 from jobsetpy.testing.jobsets import replicated_job
 
@@ -371,6 +372,34 @@ async def test_it_is_bounded_over_several_managers(rig):
             await rig.settle()
 
     assert ("True", keys.REACHED_MAX_RESTARTS_REASON) == rig.condition("Failed")
+
+
+async def test_within_a_window_only_recent_crashes_end_the_jobset(rig):
+    """With ``max-restarts-window`` older ones cost nothing any more, whoever leads."""
+    async with rig.manager():
+        rig.create(item(), failurePolicy=policy(max_restarts=2))
+        notes = {keys.MAX_RESTARTS_WINDOW_ANNOTATION: "5m"}
+        rig.world.patch(JobSet, "test-js", {"metadata": {"annotations": notes}})
+        await rig.settle()
+        names = rig.run_pods(2)
+    count = 0
+    for _ in range(2):
+        async with rig.manager():
+            for _ in range(2):
+                count += 1
+                await rig.settle(170)
+                show(rig, names[0], WAITING, restarts=count, last=1)
+                await rig.settle(1)
+                assert rig.condition("Failed") is None
+    async with rig.manager():
+        await rig.settle(60)
+        show(rig, names[0], WAITING, restarts=count + 1, last=1)
+        await rig.settle(1)
+        assert ("True", keys.REACHED_MAX_RESTARTS_REASON) == rig.condition("Failed")
+        assert (
+            "jobset failed due to reaching max number of restarts within 5 min: container 'worker' "
+            f"of pod {names[0]!r} was restarted 3 times before all pods had come to epoch 1"
+        ) == message(rig, "Failed")
 
 
 def show_all(rig, name, agent=(0, None), worker=(0, None), mesh=(0, None)):

@@ -37,6 +37,7 @@ NO_CRASH: Final[Mapping[str, Any]] = {
     "crashes": 0,
     "crashing_pod": "",
     "crashing_container": "",
+    "crash_times": (),
 }
 
 
@@ -142,7 +143,9 @@ def on_deprecate(jobset: JobSet, charged: Account, container_restarts: int) -> I
     return evolve(_charge(jobset, charged), container_restarts=container_restarts, **NO_CRASH)
 
 
-def on_crash(jobset: JobSet, crashes: int, pod: str, container: str) -> InPlaceRestartStatus:
+def on_crash(
+    jobset: JobSet, crashes: int, pod: str, container: str, at: tuple[datetime, ...] = ()
+) -> InPlaceRestartStatus:
     """The record to store when a container has crashed before the barrier lifted.
 
     Args:
@@ -150,9 +153,14 @@ def on_crash(jobset: JobSet, crashes: int, pod: str, container: str) -> InPlaceR
         crashes: how often.
         pod: its pod.
         container: its name.
+        at: when, if they count within a window.
     """
     return evolve(
-        record_of(jobset), crashes=crashes, crashing_pod=pod, crashing_container=container
+        record_of(jobset),
+        crashes=crashes,
+        crashing_pod=pod,
+        crashing_container=container,
+        crash_times=at,
     )
 
 

@@ -12,6 +12,7 @@ Epochs start at 1. Both numbers only ever grow. What restarts cost is in ``epoch
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -81,12 +82,14 @@ class InvalidEpoch:
 class Crash(NamedTuple):
     """A container of a pod that failed so often before the barrier lifted.
 
-    The one restart of every container that belongs to a restart of the group is not counted.
+    The one restart of every container that belongs to a restart of the group is not counted. ``at``
+    is when, of those within the window, if there is one.
     """
 
     times: int
     pod: str
     container: str
+    at: tuple[datetime, ...] = ()
 
 
 @attrs.frozen
@@ -212,10 +215,12 @@ def needs_decision(jobset: JobSet, pods: Histogram, cause: Cause | None = None) 
     synced, deprecated = _move(jobset, pods, cause, expected)
     if synced is not None or deprecated is not None:
         return True
-    known, policy = record_of(jobset).crashes, jobset.spec.failure_policy
-    if pods.crashes or known:
+    record, policy = record_of(jobset), jobset.spec.failure_policy
+    if pods.crashes or record.crashes:
         allowed = 0 if policy is None else policy.max_restarts
-        if _worst_crash(jobset, pods).times > min(known, allowed):
+        if _worst_crash(jobset, pods).times > min(record.crashes, allowed):
+            return True
+        if any(crash.at[-1:] > record.crash_times[-1:] for crash in pods.crashes.values()):
             return True
     return _has_shrunk(jobset, pods, expected)
 
@@ -255,9 +260,9 @@ def decide_epochs(
             # Ending the JobSet is not a matter of tenths of a second: its agent will tell.
             return NOTHING
         return EpochDecision(failed=_over_budget(pace))
-    crash = _worst_crash(jobset, pods)
+    crash = _worst_crash(jobset, pods, pace)
     if crash.times > policy.max_restarts:
-        return EpochDecision(failed=_crash_loop(crash, next_epoch(jobset, pods)))
+        return EpochDecision(failed=_crash_loop(crash, next_epoch(jobset, pods), pace))
     if synced is not None:
         stuck = _stuck(jobset, charged, pods)
         if stuck is not None:
@@ -272,7 +277,7 @@ def decide_epochs(
     if deprecated is not None:
         return _deprecate(jobset, charged, deprecated, pods, cause, pace=pace)
     record = record_of(jobset)
-    if crash.times > record.crashes:
+    if crash.times > record.crashes or crash.at[-1:] > record.crash_times[-1:]:
         # The next manager must not begin to count anew.
         return EpochDecision(record=on_crash(jobset, *crash))
     if _has_shrunk(jobset, pods, expected):
@@ -340,11 +345,11 @@ def members_lost(missing: str) -> cond.DesiredCondition:
     return cond.failed(keys.REACHED_MAX_RESTARTS_REASON, f"{_OVER_BUDGET.message}: {missing}")
 
 
-def _crash_loop(crash: Crash, epoch: int) -> cond.DesiredCondition:
+def _crash_loop(crash: Crash, epoch: int, pace: Pace) -> cond.DesiredCondition:
     """The end of a JobSet that a container keeps from coming to an epoch."""
     return cond.failed(
         keys.REACHED_MAX_RESTARTS_REASON,
-        f"{_OVER_BUDGET.message}: container {crash.container!r} of pod {crash.pod!r} was "
+        f"{_over_budget(pace).message}: container {crash.container!r} of pod {crash.pod!r} was "
         f"restarted {crash.times} times before all pods had come to epoch {epoch}",
     )
 
@@ -419,16 +424,29 @@ def _move(
     return None, over if over > status.deprecated_epoch else None
 
 
-def _worst_crash(jobset: JobSet, pods: Histogram) -> Crash:
+def _worst_crash(jobset: JobSet, pods: Histogram, pace: Pace = UNPACED) -> Crash:
     """The container that has crashed most since the barrier closed, of those that are charged."""
     record = record_of(jobset)
-    worst = Crash(record.crashes, record.crashing_pod, record.crashing_container)
+    known = Crash(
+        record.crashes, record.crashing_pod, record.crashing_container, record.crash_times
+    )
     if not is_gathering(jobset, pods):
         return Crash(0, "", "")
-    for (replicated_job, container), crash in pods.crashes.items():
-        if crash.times > worst.times and container in charged_containers(jobset, replicated_job):
+    worst = _recent(known, pace)
+    for (replicated_job, container), noted in pods.crashes.items():
+        crash = _recent(noted, pace)
+        worse = (crash.times, crash.at[-1:]) > (worst.times, worst.at[-1:])
+        if worse and container in charged_containers(jobset, replicated_job):
             worst = crash
     return worst
+
+
+def _recent(crash: Crash, pace: Pace) -> Crash:
+    """What counts of a container's crashes now."""
+    if not pace.window_s:
+        return crash._replace(at=())
+    at = pace.recent(crash.at)
+    return crash._replace(times=len(at), at=at)
 
 
 def is_gathering(jobset: JobSet, pods: Histogram) -> bool:

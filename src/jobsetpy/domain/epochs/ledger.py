@@ -9,6 +9,7 @@ up.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
 import attrs
@@ -22,6 +23,7 @@ from jobsetpy.domain.epochs.accounts import NO_RECORD
 from jobsetpy.domain.epochs.decision import INVALID, Crash, Histogram, InvalidEpoch, parse_report
 from jobsetpy.domain.epochs.failures import Failure, Sign, SyncedMark, sign_of
 from jobsetpy.domain.epochs.reports import ReportedEnd, parse_cause, parse_progress
+from jobsetpy.domain.jobs.backoff import MAX_IN_WINDOW, within
 from jobsetpy.domain.membership import AttemptKey, attempt_of, replicated_job_of
 from jobsetpy.domain.membership_ledger import MembershipLedger
 
@@ -149,9 +151,9 @@ class _Attempt(_Counts):
     """Pods of all Jobs of an attempt, what those Jobs' status says, and what is noted of them."""
 
     __slots__ = (
-        *("crashed", "crashes", "deprecated", "excused", "failures", "invalid_seen", "jobs"),
-        *("latest", "lost", "mark", "noted", "opened", "opener", "remade", "reported", "single"),
-        "succeeded_by_jobs",
+        *("crashed", "crashed_at", "crashes", "deprecated", "excused", "failures", "invalid_seen"),
+        *("jobs", "latest", "lost", "mark", "noted", "opened", "opener", "remade", "reported"),
+        *("single", "succeeded_by_jobs", "window_s"),
     )
 
     def __init__(self) -> None:
@@ -164,6 +166,8 @@ class _Attempt(_Counts):
         self.deprecated = 0
         self.excused = 0
         self.crashed: dict[tuple[str, str], int] = {}  # by pod and container
+        self.crashed_at: dict[tuple[str, str], tuple[datetime, ...]] = {}  # if there is a window
+        self.window_s = 0.0
         self.crashes: dict[tuple[str, str], Crash] = {}
         self.failures: list[Failure] = []
         self.remade = ""
@@ -188,23 +192,29 @@ class _Attempt(_Counts):
         if len(known) < MAX_FAILURES:
             known.append(failure)
 
-    def note_status(self, status: JobSetStatus, version: int, now: float) -> None:
+    def note_status(self, status: JobSetStatus, version: int, now: float, window_s: float) -> None:
         """Take the JobSet's epochs into account; crashes count anew when they change."""
+        self.window_s = window_s
         synced, deprecated = status.synced_epoch, status.deprecated_epoch
         if self.noted and (synced, deprecated) == (self.mark.epoch, self.deprecated):
             return
         record = status.in_place_restart or NO_RECORD
         if self.noted or synced:
             self.crashed.clear()
+            self.crashed_at.clear()
             self.crashes.clear()
         if record.crashes:
-            self.crashed[record.crashing_pod, record.crashing_container] = record.crashes
+            key = record.crashing_pod, record.crashing_container
+            self.crashed[key] = record.crashes
+            self.crashed_at[key] = record.crash_times
         self.excused = record.container_restarts + 1 if deprecated >= synced > 0 else 0
         if not self.noted or synced != self.mark.epoch:
             self.mark = SyncedMark(synced, version, now)
         self.deprecated, self.noted = deprecated, True
 
-    def note_crash(self, replicated_job: str, pod: str, one: ContainerRestarts) -> None:
+    def note_crash(
+        self, replicated_job: str, pod: str, one: ContainerRestarts, wall: datetime | None
+    ) -> None:
         """A container has failed and was restarted; while workers run that is no matter.
 
         The first time after a restart has begun may be that restart's own. Whether it is, is told
@@ -218,8 +228,20 @@ class _Attempt(_Counts):
             return
         times = self.crashed[key] = self.crashed.get(key, 0) + 1
         worst = self.crashes.get((replicated_job, one.name))
-        if worst is None or times > worst.times:
-            self.crashes[replicated_job, one.name] = Crash(times, pod, one.name)
+        known = 0 if worst is None else worst.times
+        at: tuple[datetime, ...] = ()
+        if self.window_s and wall is not None:
+            recent = within(self.crashed_at.get(key, ()), wall, self.window_s)
+            at = self.crashed_at[key] = (
+                *recent[-MAX_IN_WINDOW:],
+                wall.replace(microsecond=0),  # as it is stored
+            )
+            times = len(at)
+            if worst is not None:
+                same = (worst.pod, worst.container) == key
+                known = 0 if same else len(within(worst.at, wall, self.window_s))
+        if times > known:
+            self.crashes[replicated_job, one.name] = Crash(times, pod, one.name, at)
 
     def note_epochs(self, now: float, pod: ChildPod | None = None) -> None:
         """Note which epochs are new, and who has come last, after a change of a pod."""
@@ -280,7 +302,11 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         self.newest_version = 0
 
     def pod_changed(
-        self, old: ChildPod | None, new: ChildPod | None, now: float = 0.0
+        self,
+        old: ChildPod | None,
+        new: ChildPod | None,
+        now: float = 0.0,
+        wall: datetime | None = None,
     ) -> AttemptKey | None:
         """Take a pod's change into account.
 
@@ -288,6 +314,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             old: the pod as it was at the event before, ``None`` if it is new.
             new: the pod now, ``None`` if it is gone.
             now: on the monotonic clock.
+            wall: on the wall clock; without it crashes are not counted within a window.
 
         Returns:
             The attempt of which something changed or was noted, or ``None``.
@@ -302,19 +329,21 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         if old is None or new is None or new.status.restarts is old.status.restarts:
             crashed = None
         else:
-            crashed = self._note_crashes(old, new)
+            crashed = self._note_crashes(old, new, wall)
         if old is not None and new is None:
             self._forget_crashes(old)
         failed = None if old is None else self._note_failure(old, new, now)
         return failed or crashed or changed
 
-    def _note_crashes(self, old: ChildPod, new: ChildPod) -> AttemptKey | None:
+    def _note_crashes(
+        self, old: ChildPod, new: ChildPod, wall: datetime | None
+    ) -> AttemptKey | None:
         job = self._jobs.get(new.metadata.controller_uid)
         if job is None:
             return None
         failed = _failed_since(old, new)
         for one in failed:
-            self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one)
+            self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one, wall)
         return job[0] if failed else None
 
     def _forget_crashes(self, gone: ChildPod) -> None:
@@ -324,6 +353,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             return
         for one in gone.status.restarts:
             self._attempts[key].crashed.pop((gone.metadata.name, one.name), None)
+            self._attempts[key].crashed_at.pop((gone.metadata.name, one.name), None)
 
     def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
         sign = sign_of(old, new)
@@ -393,7 +423,12 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             known.remade = ""
 
     def note_status(
-        self, group: AttemptKey, status: JobSetStatus, version: int, now: float
+        self,
+        group: AttemptKey,
+        status: JobSetStatus,
+        version: int,
+        now: float,
+        window_s: float = 0.0,
     ) -> None:
         """Take the JobSet's epochs into account, as they were seen or written.
 
@@ -402,10 +437,11 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             status: with both epochs.
             version: ``newest_version`` before the status was seen or written.
             now: on the monotonic clock.
+            window_s: crashes are counted within so many seconds; 0: since the barrier closed.
         """
         known = self._attempts.get(group)
         if known is not None:
-            known.note_status(status, version, now)
+            known.note_status(status, version, now, window_s)
 
     def histogram(self, group: AttemptKey) -> Histogram:
         """The pods of the Jobs of one attempt; a live view, to be used at once.

@@ -167,7 +167,7 @@ class Pace:
             if pacing is not None and pacing.counted_times:
                 return evolve(pacing, counted_times=())
             return pacing
-        times = [at for at in (pacing or NO_PACING).counted_times if self._is_recent(at)]
+        times = [*self.recent((pacing or NO_PACING).counted_times)]
         new = counted - recorded(old)
         if new < 0:
             times = times[
@@ -179,15 +179,21 @@ class Pace:
             return None
         return evolve(pacing or NO_PACING, counted_times=kept)
 
-    def _within(self, pacing: RestartPacing | None) -> int:
-        return sum(map(self._is_recent, (pacing or NO_PACING).counted_times))
+    def recent(self, times: tuple[datetime, ...]) -> tuple[datetime, ...]:
+        """Those of some times that are within the window; all if there is none."""
+        return within(times, self.now, self.window_s) if self.window_s else times
 
-    def _is_recent(self, at: datetime) -> bool:
-        return (self.now - at).total_seconds() < self.window_s
+    def _within(self, pacing: RestartPacing | None) -> int:
+        return len(self.recent((pacing or NO_PACING).counted_times))
 
 
 UNPACED: Final = Pace(datetime.max.replace(tzinfo=UTC))
 """Without delays, and with a budget for ever."""
+
+
+def within(times: tuple[datetime, ...], now: datetime, window_s: float) -> tuple[datetime, ...]:
+    """Those of some times that are less than so many seconds ago."""
+    return tuple(at for at in times if (now - at).total_seconds() < window_s)
 
 
 def recorded(status: JobSetStatus) -> int:

@@ -80,11 +80,13 @@ class LostPods:
     Args:
         jobset: whose they are.
         pods: which.
+        since: when their node was marked as unreachable.
         why: half a sentence, for their condition and the event.
     """
 
     jobset: JobSet
     pods: tuple[ChildPod, ...]
+    since: datetime
     why: str
 
     def event(self, names: Sequence[str]) -> EmitEvent:
@@ -129,7 +131,7 @@ def plan_lost_node(observed: ObservedNode, now: Moment) -> LostNodePlan:
             jobset = each.jobset
             due.setdefault(jobset.metadata.key, (jobset, []))[1].append(each.pod)
     lost = tuple(
-        LostPods(jobset, tuple(pods), _why(observed, since, jobset))
+        LostPods(jobset, tuple(pods), since, _why(observed, since, jobset))
         for jobset, pods in due.values()
     )
     result = Result.done()
