@@ -21,6 +21,8 @@ LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))
 CASES = {
     "supervisor, two pods, two faults": ("supervisor", 2, 2, ("fail", "delete", "takeover"), 2),
     "supervisor, three pods, any fault": ("supervisor", 3, 1, ALL, 2),
+    "standby, two pods, two failures": ("standby", 2, 2, ("fail",), 1),
+    "standby, two pods, any fault": ("standby", 2, 1, ALL, 1),
     "sidecar, two pods, any fault": ("sidecar", 2, 1, ALL, 2),
     "sidecar, two pods, two failures": ("sidecar", 2, 2, ("fail", "crash"), 1),
     "sidecar, strangers and probes, no budget": ("sidecar", 2, 1, PROBES, 1, 0),
@@ -32,6 +34,7 @@ CASES = {
 LARGE_CASES = {
     "supervisor, two pods, two of any": ("supervisor", 2, 2, ALL, 3),
     "supervisor, three pods, two failures": ("supervisor", 3, 2, ("fail", "crash", "delete"), 2),
+    "standby, two pods, two of any": ("standby", 2, 2, ALL, 1),
     "sidecar, two pods, two faults": ("sidecar", 2, 2, ("fail", "crash", "delete"), 2),
     "sidecar, three pods, any fault": ("sidecar", 3, 1, ALL, 1),
     "sidecar, two strangers and probes": ("sidecar", 2, 2, PROBES, 1, 0),
@@ -122,6 +125,15 @@ def broken_count(view, cached, stored, max_restarts, **flags):
     pods = tuple((first[0], *pod[1:]) if pod else pod for pod in view.pods)
     done = epoch_steps.reconcile(view._replace(pods=pods), cached, stored, max_restarts, **flags)
     return done._replace(view=done.view._replace(pods=view.pods))
+
+
+def test_a_standby_that_outlives_its_epoch_is_found(monkeypatch):
+    """What was told to run is the worker: spared like a standby, it would run beside the next."""
+    monkeypatch.setattr("support.epoch_explorer._without", lambda pod: pod._replace(runs=0))
+    explorer = Explorer("standby", pods=2, faults=2, kinds=frozenset({"fail"}), lag=1)
+
+    with pytest.raises(Violation, match="runs 2 at epoch 3"):
+        explorer.run()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,9 @@ modelled here:
   An agent that ends with 0 is started again alone, and finds the note that it has left.
   The kubelet reports a worker's state any time later, or not at all.
 * ``supervisor``: the agent starts and stops the worker; its container ends only if it crashes.
+  ``standby``: as this, and each agent may have a standby, which becomes ready or ends at any time,
+  also unnoticed as it is told to run. One that is told goes on only later, and counts as running
+  from then on: whatever happens meanwhile must end it as any other worker.
 * A pod that is deleted goes on until it is gone; only then is there another one in its place.
 * An agent that ends with its patch under way leaves it to be stored later, or never.
 
@@ -33,6 +36,7 @@ from support.epoch_steps import (
     observe,
     reconcile,
     see_pod,
+    standby_step,
     worker_step,
 )
 
@@ -50,6 +54,8 @@ class Pod(NamedTuple):
     often the agent has started, ``code`` how it has ended, ``cause`` how it had when it started
     latest, ``strange`` how often a container that
     the JobSet does not name has crashed, and ``told`` what the kubelet has reported of these.
+    ``standby`` is a ``StandbyPhase``, and "broken" where it has ended and nobody knows. ``line`` is
+    the epoch that a process was told to run at and has not read yet.
     """
 
     epoch: int = 0
@@ -67,6 +73,8 @@ class Pod(NamedTuple):
     cause: int = 0
     strange: int = 0
     told: tuple[int, bool, int] = (0, False, 0)
+    standby: str = "none"
+    line: int = 0
 
 
 class Manager(NamedTuple):
@@ -98,7 +106,7 @@ class Explorer:
     """Explores all states.
 
     Args:
-        mode: "sidecar" or "supervisor".
+        mode: "sidecar", "supervisor", or "standby" for a supervisor with a standby.
         pods: how many.
         faults: how many may happen on one way.
         kinds: which: "fail", "crash", "delete", "write", "takeover", and, which are nobody's fault,
@@ -126,7 +134,8 @@ class Explorer:
         late: bool = True,
         budget: int = BUDGET,
     ) -> None:
-        self.mode = mode
+        self.mode = "supervisor" if mode == "standby" else mode
+        self.standby = mode == "standby"
         self.size = pods
         self.faults = faults
         self.kinds = kinds
@@ -401,8 +410,7 @@ class Explorer:
             if seen.lift:
                 after = self._worker(after, "lifted")
                 if after.worker == "running":
-                    self._runs(state, slot, after.agent[2])
-                    after = after._replace(runs=after.agent[2])
+                    after = self._let_run(state, slot, after)
             if seen.restart:
                 after = self._worker(after, "deprecated")
             yield (
@@ -410,12 +418,47 @@ class Explorer:
                 False,
                 self._local(state, slot, after),
             )
+        if self.standby:
+            yield from self._standbys(state, slot, pod, name)
         if pod.worker == "stopping":
-            after = self._worker(pod, "stopped")._replace(runs=0)
+            after = _without(self._worker(pod, "stopped"))
             yield f"{name} worker stopped", False, self._local(state, slot, after)
         if pod.worker == "clearing":
-            after = self._worker(pod, "emptied")._replace(runs=0)
+            after = self._worker(_without(pod), "emptied")
             yield f"{name} worker gone", False, self._local(state, slot, after)
+
+    def _let_run(self, state: State, slot: int, pod: Pod) -> Pod:
+        """The barrier is open: a standby that is ready is told, or the command is started."""
+        epoch = pod.agent[2]
+        known = "ready" if pod.standby == "broken" else pod.standby
+        after, taken = standby_step(known, "take")
+        if taken and pod.standby != "broken":
+            return pod._replace(standby=after, line=epoch)
+        # One that has just ended cannot be told: its end is noticed later.
+        self._runs(state, slot, epoch)
+        return pod._replace(runs=epoch)
+
+    def _standbys(
+        self, state: State, slot: int, pod: Pod, name: str
+    ) -> Iterator[tuple[str, bool, State]]:
+        if pod.worker == "running" and pod.standby == "none":
+            after = pod._replace(standby=standby_step("none", "due")[0])
+            yield f"{name} standby starts", False, self._local(state, slot, after)
+        if pod.standby == "preparing":
+            after = pod._replace(standby=standby_step("preparing", "ready")[0])
+            yield f"{name} standby ready", False, self._local(state, slot, after)
+        if pod.standby in {"ready", "broken"}:
+            after = pod._replace(standby=standby_step("ready", "ended")[0])
+            yield f"{name} standby ended", False, self._local(state, slot, after)
+        if pod.standby == "ready":
+            after = pod._replace(standby="broken")
+            yield f"{name} standby ends unnoticed", False, self._local(state, slot, after)
+        if pod.line:
+            if pod.line != pod.agent[2]:
+                raise Violation(f"{name} runs {pod.line} at epoch {pod.agent[2]}")
+            self._runs(state, slot, pod.line)
+            after = pod._replace(runs=pod.line, line=0)
+            yield f"{name} standby runs", False, self._local(state, slot, after)
 
     def _worker(self, pod: Pod, event: str) -> Pod:
         phase, actions = worker_step(pod.worker, event)
@@ -488,7 +531,7 @@ class Explorer:
             if "crash" in kinds and pod.agent:
                 after = self._agent_ends(pod)
                 if self.mode == "supervisor":
-                    after = after._replace(worker="waiting", runs=0)
+                    after = after._replace(worker="waiting", runs=0, standby="none", line=0)
                 yield f"{name} AGENT CRASHES", True, self._local(bad, slot, after)
             if "delete" in kinds and not full:
                 if not pod.deleting:
@@ -505,6 +548,7 @@ class Explorer:
             running = pod.worker == "running" and pod.agent and not pod.deleting
             if "succeed" in kinds and running and not full:
                 after = self._agent_ends(pod)._replace(worker="done", runs=0, reported="s")
+                after = after._replace(standby="none", line=0)
                 yield f"{name} WORKER SUCCEEDS", True, self._put(one, slot, after)
         if "write" in kinds:
             yield "OTHER WRITE", True, one._replace(versions=(*one.versions, one.versions[-1]))
@@ -528,6 +572,11 @@ class Explorer:
         state = self._local(state, slot, pod)  # type: ignore[arg-type]
         queue = (*state.manager.queue, (slot, _cached(pod)))
         return state._replace(manager=state.manager._replace(queue=queue))
+
+
+def _without(pod: Pod) -> Pod:
+    """Without the worker's process, and what it was told."""
+    return pod._replace(runs=0, line=0)
 
 
 def _cached(pod: Pod | tuple[()]) -> tuple[Any, ...]:

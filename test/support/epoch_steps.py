@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from attrs import evolve
 
 from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
+from jobsetpy.agent.standby import Standby, StandbyPhase, StandbyRules
 from jobsetpy.agent.worker_rules import Phase, Rules, Worker
 from jobsetpy.aio import ManualClock
 from jobsetpy.api import keys
@@ -401,7 +402,7 @@ def worker_step(phase: str, event: str) -> tuple[str, tuple[str, ...]]:
     """
     worker = Worker(Rules())
     worker.phase = Phase(phase)
-    worker._exited = phase in {"waiting", "clearing"}
+    worker._running = 0 if phase in {"waiting", "clearing"} else 1
     match event:
         case "lifted":
             actions = worker.lifted(1)
@@ -416,3 +417,28 @@ def worker_step(phase: str, event: str) -> tuple[str, tuple[str, ...]]:
         case _:
             raise AssertionError(event)
     return worker.phase.value, tuple(type(action).__name__ for action in actions)
+
+
+@cache
+def standby_step(phase: str, event: str) -> tuple[str, bool]:
+    """A supervisor's standby: its new phase, and whether it is the worker now.
+
+    Args:
+        phase: of ``StandbyPhase``.
+        event: "due", "ready", "ended" or "take", when the barrier has lifted.
+    """
+    standby = Standby(StandbyRules())
+    standby.phase = StandbyPhase(phase)
+    taken = False
+    match event:
+        case "due":
+            standby.due(needed=True)
+        case "ready":
+            standby.ready()
+        case "ended":
+            standby.ended()
+        case "take":
+            taken = standby.take()
+        case _:
+            raise AssertionError(event)
+    return standby.phase.value, taken

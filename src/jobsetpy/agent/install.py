@@ -14,6 +14,8 @@ and the shared libraries those that are then mapped into this process.
     FOLDER/bin/python3      the interpreter, which finds its library beside itself
     FOLDER/lib/             shared libraries, and the standard library's part in pythonX.Y
     FOLDER/app/             msgspec, h11, jobsetpy, and the program
+
+``preload.py`` is among these for the worker image's own Python to run.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH110, PTH118, PTH120, PTH123 - what this process imports is what it
@@ -39,7 +41,7 @@ LATER: Final = (
     *("base64", "inspect", "linecache", "locale", "platform", "subprocess", "textwrap", "tokenize"),
     *("runpy", "pkgutil", "traceback", "importlib.util", "concurrent.futures.thread"),
     *("jobsetpy.agent.__main__", "jobsetpy.agent.supervisor", "jobsetpy.agent.install"),
-    "jobsetpy.agent.group_wait",
+    *("jobsetpy.agent.group_wait", "jobsetpy.agent.standby"),
 )
 """Modules that the supervisor imports late or only when something fails."""
 
@@ -54,6 +56,7 @@ from jobsetpy.agent.__main__ import _start
 _start()
 '''
 LAUNCHER: Final = "supervise"
+PRELOAD: Final = "preload.py"
 
 
 class InstallError(Exception):
@@ -106,6 +109,8 @@ def install(folder: str) -> tuple[int, int]:
     tree.copy(os.path.realpath("/proc/self/exe"), "bin/python3", mode=0o755)
     tree.write(PROGRAM.encode(), "app/__main__.py")
     package = sys.modules["jobsetpy"].__path__[0]
+    # Not a module of this Python: the worker image's own runs it.
+    tree.copy(f"{package}/agent/{PRELOAD}", f"app/jobsetpy/agent/{PRELOAD}")
     launcher = os.path.join(os.path.dirname(package), LAUNCHER)
     if os.path.exists(launcher):
         tree.copy(launcher, LAUNCHER, mode=0o755)

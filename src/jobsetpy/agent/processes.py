@@ -34,6 +34,13 @@ UNKILLABLE_AFTER_S: Final = 1.0
 """Between killing everything and asking whether what is left can be killed at all: a process of
 another user may be about to end by itself, since its parent has gone."""
 
+SPARED_FOR_S: Final = 5.0
+"""What is aside is spared for so long while other processes do not end. Those that start others
+faster than they are looked for end only with all."""
+
+_GONE: Final = -1
+"""The parent of a process that ended while it was looked at."""
+
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 FORWARDED: Final = tuple(
@@ -49,13 +56,16 @@ _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTTOU)
 
 
 class Processes:
-    """At most one worker at a time, with all its descendants.
+    """The processes of at most one worker at a time, with all their descendants; and those aside.
+
+    A process that is *aside* (a standby) belongs to no worker: it gets none of its signals, and is
+    spared when all that is left of the worker is killed. Spared are those processes only that can
+    be told from the worker's: its children, theirs and so on, as long as their parents live.
 
     Args:
         command: the program, looked up in ``PATH`` unless it has a slash, and its arguments.
-        environ: the worker's whole environment.
-        on_exit: called with the worker's exit code (128 + n for signal n).
-        on_empty: called once, when the group (after :meth:`kill_all` everything) is gone.
+        on_exit: called with the exit code (128 + n for signal n) of each of the worker's processes.
+        on_empty: called once, when all groups (after :meth:`kill_all` everything) are gone.
         on_unkillable: called after :meth:`kill_all`, when a process is left that has taken on
             another user's identity, so that no signal of ours can ever end it.
     """
@@ -63,20 +73,19 @@ class Processes:
     def __init__(
         self,
         command: Sequence[str],
-        environ: Mapping[bytes, bytes],
         *,
         on_exit: Callable[[int], None],
         on_empty: Callable[[], None],
         on_unkillable: Callable[[], None],
     ) -> None:
         self._command = list(command)
-        self._environ = environ
         self._on_exit = on_exit
         self._on_empty = on_empty
         self._on_unkillable = on_unkillable
         self._first = os.getpid() == 1
-        self._pid = 0
-        self._group = 0
+        self._running: set[int] = set()
+        self._groups: set[int] = set()
+        self._aside: dict[int, Callable[[int], None]] = {}
         self._killing = False
         self._killed_at = 0.0
         self._poll: asyncio.TimerHandle | None = None
@@ -107,60 +116,129 @@ class Processes:
             else:
                 on_signal(number)
 
-    def start(self) -> OSError | None:
-        """Start the worker with our standard streams, working directory and limits.
+    def start(self, environ: Mapping[bytes, bytes]) -> int:
+        """Start a process of the worker with our standard streams, working directory and limits.
+
+        Args:
+            environ: its whole environment.
 
         Returns:
-            Why it could not be started; then ``on_exit`` has to be thought of by the caller, and
-            the group counts as empty.
+            Its process id, which is its group's.
+
+        Raises:
+            OSError: it could not be started; then ``on_exit`` has to be thought of by the caller.
         """
         self._killing = False
-        try:
-            self._pid = os.posix_spawnp(
-                self._command[0],
-                self._command,
-                self._environ,
-                setpgroup=0,
-                setsigmask=(),
-                setsigdef=_IGNORED_BY_PYTHON,
-            )
-        except OSError as error:
-            self._pid = self._group = 0
-            return error
-        self._group = self._pid
-        if os.isatty(0):
+        pid = self._spawn(environ)
+        self._take(pid)
+        return pid
+
+    def start_aside(self, environ: Mapping[bytes, bytes], on_exit: Callable[[int], None]) -> int:
+        """Start a process that belongs to no worker until it is adopted.
+
+        Args:
+            environ: its whole environment.
+            on_exit: called with its exit code if it ends before.
+
+        Raises:
+            OSError: it could not be started.
+        """
+        pid = self._spawn(environ)
+        self._aside[pid] = on_exit
+        return pid
+
+    def adopt(self, pid: int) -> bool:
+        """Make a process that was aside one of the worker's; whether it was still there."""
+        if self._aside.pop(pid, None) is None:
+            return False
+        self._killing = False
+        self._take(pid)
+        return True
+
+    def kill_aside(self, pid: int) -> None:
+        """SIGKILL a process that is aside and what it has started; ``on_exit`` is called."""
+        if pid in self._aside:
+            for each in (-pid, *_descendants(_parents(), pid)):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(each, signal.SIGKILL)
+
+    def _spawn(self, environ: Mapping[bytes, bytes]) -> int:
+        return os.posix_spawnp(
+            self._command[0],
+            self._command,
+            environ,
+            setpgroup=0,
+            setsigmask=(),
+            setsigdef=_IGNORED_BY_PYTHON,
+        )
+
+    def _take(self, pid: int) -> None:
+        self._running.add(pid)
+        self._groups.add(pid)
+        if len(self._running) == 1 and os.isatty(0):
             # As a background group it could not read from the terminal.
             with suppress(OSError):
                 signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-                os.tcsetpgrp(0, self._group)
-        return None
+                os.tcsetpgrp(0, pid)
 
     @property
-    def pid(self) -> int:
-        """Of the worker's first process; 0 when there is none."""
-        return self._pid
+    def running(self) -> bool:
+        """Whether any of the worker's processes runs."""
+        return bool(self._running)
 
     def send(self, number: int) -> None:
-        """Send a signal to the worker's group, if there still is one that may be sent to."""
-        if self._group:
+        """Send a signal to the worker's groups, as far as there are any that may be sent to."""
+        for group in self._groups:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._group, number)
+                os.killpg(group, number)
 
     def kill_all(self) -> None:
-        """SIGKILL the group and all descendants; as a container's first process, all others."""
+        """SIGKILL the groups and all descendants; as a container's first process, all others.
+
+        What is aside is spared; not for ever, if the rest does not end.
+        """
         self._killing = True
         self._killed_at = asyncio.get_running_loop().time()
         self.send(signal.SIGKILL)
         self._kill_others()
         asyncio.get_running_loop().call_soon(self._reap)
 
+    @property
+    def _sparing(self) -> bool:
+        """Whether something is to live on. Else the kernel itself sees to it that nothing does."""
+        late = asyncio.get_running_loop().time() > self._killed_at + SPARED_FOR_S
+        return bool(self._aside) and not late
+
     def _kill_others(self) -> None:
-        for pid in (-1,) if self._first else _descendants():
+        if self._sparing:
+            others: Sequence[int] = self._others()[0]
+        else:
+            others = (-1,) if self._first else _descendants(_parents())
+        for pid in others:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
+    def _others(self) -> tuple[list[int], bool]:
+        """All processes but ours and those aside; and whether these are all, for certain.
+
+        Each process that there is when the look begins is seen, or has started another one before
+        it ended, whose number is higher: the kernel counts up, and /proc is read upwards. Only
+        where its count begins anew meanwhile could one slip through below, or one number stand for
+        two processes; that shows in the count. Of one that was listed and is gone it is not known
+        whose it was, nor whether it left others behind the look.
+        """
+        before = _last_number()
+        parents = _parents()
+        certain = _last_number() >= before and _GONE not in parents.values()
+        spared = {each for pid in self._aside for each in (pid, *_descendants(parents, pid))}
+        if self._first:
+            found = [pid for pid in parents if pid != 1 and pid not in spared]
+        else:
+            found = [pid for pid in _descendants(parents) if pid not in spared]
+        return found, certain
+
     def _reap(self) -> None:
-        """Collect every child that has ended; tell of the worker's end and of an empty group."""
+        """Collect every child that has ended; tell of each end and of empty groups."""
         childless = False
         while True:
             try:
@@ -170,14 +248,11 @@ class Processes:
                 break
             if not pid:
                 break
-            if pid == self._pid:
-                self._pid = 0
-                code = os.waitstatus_to_exitcode(status)
-                self._on_exit(code if code >= 0 else 128 - code)
-        if self._pid:
+            self._ended(pid, os.waitstatus_to_exitcode(status))
+        if self._running:
             return
         if self._gone(childless=childless):
-            self._group = 0
+            self._groups.clear()
             self._cancel_poll()
             self._on_empty()
         elif self._killing and self._is_unkillable():
@@ -187,25 +262,33 @@ class Processes:
         elif self._poll is None:
             self._poll = asyncio.get_running_loop().call_later(POLL_S, self._look_again)
 
+    def _ended(self, pid: int, code: int) -> None:
+        code = code if code >= 0 else 128 - code
+        if pid in self._running:
+            self._running.discard(pid)
+            self._on_exit(code)
+        elif pid in self._aside:
+            self._aside.pop(pid)(code)
+
     def _gone(self, *, childless: bool) -> bool:
-        if self._group:
+        for group in list(self._groups):
             try:
-                os.killpg(self._group, 0)
+                os.killpg(group, 0)
             except ProcessLookupError:
-                pass
+                self._groups.discard(group)
             except PermissionError:
                 return False  # still there, as another user
             else:
                 return False
-        return childless if self._killing else True
+        if not self._killing:
+            return True
+        return self._others() == ([], True) if self._sparing else childless
 
     def _is_unkillable(self) -> bool:
         """Whether a process that was to be killed belongs to another user by now."""
         if asyncio.get_running_loop().time() < self._killed_at + UNKILLABLE_AFTER_S:
             return False
-        left = [-self._group] if self._group else []
-        left += [pid for pid in _parents() if pid != 1] if self._first else _descendants()
-        for pid in left:
+        for pid in [*(-group for group in self._groups), *self._others()[0]]:
             try:
                 os.kill(pid, 0)
             except PermissionError:
@@ -216,7 +299,7 @@ class Processes:
 
     def _look_again(self) -> None:
         self._poll = None
-        if self._killing and not self._first:
+        if self._killing and (not self._first or self._aside):
             self._kill_others()  # those that were started meanwhile
         self._reap()
 
@@ -241,22 +324,32 @@ def _adopt_orphans() -> None:
 
 
 def _parents() -> dict[int, int]:
-    """The parent of each process that can be seen."""
+    """The parent of each process that can be seen; see ``_GONE``."""
     parents = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - start-up
         if name.isdigit():
+            parents[int(name)] = _GONE
             with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
                 # The name of the program, in parentheses, may hold anything.
                 parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
     return parents
 
 
-def _descendants() -> list[int]:
-    """Our children, their children, and so on."""
+def _last_number() -> int:
+    """The number of the process that was started last, where the kernel says it."""
+    try:
+        with open("/proc/loadavg", "rb") as file:  # noqa: PTH123 - start-up
+            return int(file.read().split()[4])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _descendants(parents: Mapping[int, int], root: int = 0) -> list[int]:
+    """The children of a process (ours), their children, and so on."""
     children: dict[int, list[int]] = {}
-    for pid, parent in _parents().items():
+    for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
-    found = [os.getpid()]
+    found = [root or os.getpid()]
     for pid in found:
         found += children.get(pid, ())
     return found[1:]

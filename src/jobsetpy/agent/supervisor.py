@@ -47,6 +47,7 @@ from jobsetpy.agent.worker_settings import (
     log_choice,
     own_environ,
     split_command,
+    worker_environs,
     workers_environ,
 )
 from jobsetpy.aio import LoopClock, supervise
@@ -55,9 +56,13 @@ from jobsetpy.client import Client
 
 if TYPE_CHECKING:
     from jobsetpy.agent.group_wait import GroupWait
+    from jobsetpy.agent.standby import StandbyRules, Standbys
 
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
 """Exit code when the pod is told to stop while there is no worker; not 0, see ``Worker``."""
+
+EPOCH_VARIABLE: Final = b"JOBSET_EPOCH"
+"""Tells each of the worker's processes its epoch, for ids and ports of its own rendezvous."""
 
 
 class Supervisor:
@@ -67,26 +72,29 @@ class Supervisor:
         settings: who we are and whom we obey.
         client: of the pod's own service account.
         command: the worker's program and arguments.
-        environ: the worker's environment.
+        environs: the environment of each of the worker's processes.
         rules: what the user decided about the worker.
         log: one line for each transition.
         progress: where the worker tells of its progress, and when it is hung.
+        standby: what the user decided about standbys, if there are to be any.
         group: what its first start waits for besides (KEP-498); its pod has no barrier of its own.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each of them a value of its own
         self,
         settings: Settings,
         client: Client,
         *,
         command: Sequence[str],
-        environ: Mapping[bytes, bytes],
+        environs: Sequence[Mapping[bytes, bytes]],
         rules: Rules,
         log: Log,
         progress: ProgressRules,
+        standby: StandbyRules | None = None,
         group: GroupWait | None = None,
     ) -> None:
         self._group = group
+        self._environs = environs
         self._lifted = 0
         self._settings = settings
         self._log = log
@@ -108,11 +116,11 @@ class Supervisor:
         self._cause: str | None = None
         self._processes = Processes(
             command,
-            environ,
             on_exit=self._exited,
             on_empty=self._emptied,
             on_unkillable=self._unkillable,
         )
+        self._standbys = None if standby is None else self._make_standbys(standby)
         self._grace: asyncio.TimerHandle | None = None
         self._end: asyncio.Future[int] | None = None
 
@@ -202,31 +210,56 @@ class Supervisor:
                 case End(code):
                     self._disarm()
                     self._log("ending", exit_code=code)
+                    if self._standbys is not None:
+                        self._standbys.close(kill=True)
                     assert self._end is not None
                     if not self._end.done():
                         self._end.set_result(code)
                 case _:
                     assert_never(action)
 
-    def _start(self, epoch: int) -> None:
-        self._progress.started()
-        error = self._processes.start()
-        if error is None:
-            self._log("worker started", epoch=epoch, pid=self._processes.pid)
-            return
-        self._log(
-            "the worker's command cannot be run",
-            level="error",
-            command=self._command[0],
-            error=str(error),
+    def _make_standbys(self, rules: StandbyRules) -> Standbys:
+        from jobsetpy.agent.standby import Standbys  # what most pods do not have
+
+        def worker_runs() -> bool:
+            return self._worker.phase is Phase.RUNNING
+
+        return Standbys(
+            self._processes, self._environs, rules, log=self._log, worker_runs=worker_runs
         )
-        self._exited(exit_code_of(error))
+
+    def _start(self, epoch: int) -> None:
+        """Have the worker's processes run: those that stand by go on, the others are started."""
+        self._progress.started()
+        failed: list[OSError] = []
+        for number, environ in enumerate(self._environs):
+            pid = self._standbys.take(number, epoch) if self._standbys is not None else 0
+            if pid:
+                self._log("worker started", epoch=epoch, pid=pid, standby=True)
+                continue
+            try:
+                pid = self._processes.start({**environ, EPOCH_VARIABLE: str(epoch).encode()})
+            except OSError as error:
+                failed.append(error)
+            else:
+                self._log("worker started", epoch=epoch, pid=pid)
+        if self._standbys is not None:
+            self._standbys.worker_started()
+        for why in failed:
+            self._log(
+                "the worker's command cannot be run",
+                level="error",
+                command=self._command[0],
+                error=str(why),
+            )
+            self._exited(exit_code_of(why))
 
     def _exited(self, code: int) -> None:
         phase = self._worker.phase
-        self._progress.ended()
-        if phase is Phase.RUNNING:
-            self._cause = f"exit-code={code}"
+        if code or not self._processes.running:
+            self._progress.ended()
+            if phase is Phase.RUNNING:
+                self._cause = f"exit-code={code}"
         self._log("worker exited", exit_code=code, asked=phase is not Phase.RUNNING)
         self._do(self._worker.exited(code))
 
@@ -259,6 +292,8 @@ class Supervisor:
 
     def _signalled(self, number: int) -> None:
         self._do(self._worker.signalled(number))
+        if self._worker.phase is Phase.ENDING and self._standbys is not None:
+            self._standbys.close()
 
     def _disarm(self) -> None:
         if self._grace is not None:
@@ -280,6 +315,31 @@ def _chosen(log: Log, choice: str) -> Log:
 
 def _progress_file(settings: Settings) -> str:
     return progress_file(os.environ, namespace=settings.namespace, pod=settings.pod_name)
+
+
+def _standby_rules(environ: Mapping[str, str]) -> StandbyRules | None:
+    """What standbys are to be like, if there are to be any."""
+    if not environ.get("WORKER_STANDBY") and not environ.get("WORKER_PRELOAD"):
+        return None
+    from jobsetpy.agent import standby  # what most pods do not have
+
+    return standby.load(environ)
+
+
+def _command_of(
+    argv: Sequence[str], environ: Mapping[str, str], log: Log
+) -> tuple[list[str], StandbyRules | None]:
+    """The worker's command, with the launcher that preloads for it, and what stands by."""
+    command, rules = split_command(argv), _standby_rules(environ)
+    if rules is None or not rules.modules:
+        return command, rules
+    from jobsetpy.agent import standby
+
+    launched = standby.with_launcher(command, rules.modules)
+    if isinstance(launched, str):
+        log("nothing can be preloaded, and there is no standby", level="warning", why=launched)
+        return command, None
+    return launched, rules
 
 
 def _group_wait(
@@ -327,8 +387,12 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         choice = log_choice(environ)
         if environ.get("MODE") == "hold":
             return _hold(command, environ, log=_chosen(log, choice), start=began)
+        command, standby = _command_of(argv, environ, _chosen(log, choice))
         settings, rules = load(environ), load_rules(environ)
         progress = load_progress_rules(environ, _progress_file(settings))
+        common = workers_environ(original_environ())
+        common[VARIABLE.encode()] = os.fsencode(progress.file)
+        environs = worker_environs(common, environ, rules.processes)
         client = connect(settings)
         group = _group_wait(environ, client, log=_chosen(log, choice), start=began)
     except ConfigurationError as error:
@@ -338,11 +402,11 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
         settings,
         client,
         command=command,
-        environ=workers_environ(original_environ())
-        | {VARIABLE.encode(): os.fsencode(progress.file)},
+        environs=environs,
         rules=rules,
         log=_chosen(log, choice),
         progress=progress,
+        standby=standby,
         group=group,
     )
     return asyncio.run(supervisor.run())

@@ -1,7 +1,8 @@
 """The supervisor's decisions about its worker, without processes, signals, clock or event loop.
 
-``Barrier`` says when the group may run; this says what is done with the one worker process and its
-descendants. The two meet in ``Lift`` (start it), ``Restart`` (stop it) and :class:`JoinNext`.
+``Barrier`` says when the group may run; this says what is done with the worker's processes (one,
+unless it is told to run more) and their descendants. The two meet in ``Lift`` (start it),
+``Restart`` (stop it) and :class:`JoinNext`.
 
 One law carries the safety of the protocol: ``JoinNext`` is decided only when nothing of the old
 worker is left. The epoch in the pod's annotation therefore says "no worker of an earlier epoch runs
@@ -34,12 +35,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         dump_signal: number of the signal that a hung worker gets, to say where it is.
         end_codes: exit codes (1 to 255; 128 + n for a worker ended by signal n) that end the pod
             in place of restarting the group. 0 always ends it.
+        processes: how many processes the worker is. One that fails is the worker's failure, and it
+            has succeeded when all of them have.
     """
 
     stop_signal: int = 15
     grace_s: float = 10.0
     dump_signal: int = 6
     end_codes: frozenset[int] = frozenset()
+    processes: int = 1
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -104,20 +108,21 @@ class Worker:
         rules: what the user decided.
     """
 
-    __slots__ = ("_code", "_exited", "_rules", "phase")
+    __slots__ = ("_code", "_rules", "_running", "phase")
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self.phase = Phase.WAITING
         self._code = 0
-        self._exited = True
+        self._running = 0
 
     def lifted(self, epoch: int) -> list[WorkerAction]:
         """The barrier is open."""
         if self.phase is not Phase.WAITING:
             return []
         self.phase = Phase.RUNNING
-        self._exited = False
+        self._running = self._rules.processes
+        self._code = 0
         return [Start(epoch)]
 
     def deprecated(self, *, replaced: bool = False) -> list[WorkerAction]:
@@ -151,29 +156,32 @@ class Worker:
         return [Signal(self._rules.dump_signal), Signal(_SIGCONT), ArmGrace(DUMP_S)]
 
     def exited(self, code: int) -> list[WorkerAction]:
-        """The worker's first process has ended, or could not be started.
+        """One of the worker's processes has ended, or could not be started.
 
         Args:
-            code: its exit code, 128 + n when signal n ended it.
+            code: its exit code, 128 + n when signal n ended it. The first that is not 0 is the
+                worker's.
         """
-        self._exited = True
-        self._code = code
+        self._running -= 1
+        self._code = self._code or code
         if self.phase is Phase.ENDING:
             # Its children may still be at work; the kubelet's patience bounds both.
-            return [ArmGrace(self._rules.grace_s)]
+            return [] if self._running else [ArmGrace(self._rules.grace_s)]
         if self.phase is Phase.HUNG and code:
             self.phase = Phase.CLEARING
             return [KillAll()]
         if self.phase not in {Phase.RUNNING, Phase.HUNG}:
             return []
-        if code == 0 or code in self._rules.end_codes:
+        if code in self._rules.end_codes:
             return self._end(code)
+        if code == 0:
+            return [] if self._running else self._end(0)
         self.phase = Phase.CLEARING
         return [KillAll()]
 
     def emptied(self) -> list[WorkerAction]:
         """Nothing is left: of the worker's process group, or after ``KillAll`` of anything."""
-        if not self._exited:
+        if self._running:
             return []
         match self.phase:
             case Phase.STOPPING:
@@ -201,7 +209,7 @@ class Worker:
         if self.phase in {Phase.STOPPING, Phase.HUNG}:
             self.phase = Phase.CLEARING
             return [KillAll()]
-        if self.phase is Phase.ENDING and self._exited:
+        if self.phase is Phase.ENDING and not self._running:
             return self._end(self._code)
         return []
 
@@ -225,7 +233,7 @@ class Worker:
                     self.phase = Phase.ENDING
                     # Once is enough: many programs take a second one for "give up at once".
                     again = [] if number == self._rules.stop_signal else [Signal(number)]
-                    grace = [ArmGrace(self._rules.grace_s)] if self._exited else []
+                    grace = [] if self._running else [ArmGrace(self._rules.grace_s)]
                     return [*again, *grace]
                 return [Signal(number)]
             case Phase.CLEARING:

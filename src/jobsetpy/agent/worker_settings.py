@@ -8,6 +8,7 @@ are what admission injects.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -18,6 +19,9 @@ from jobsetpy.api import keys
 
 DEFAULT_GRACE_S: Final = 10.0
 MAX_GRACE_S: Final = 86400.0
+MAX_PROCESSES: Final = 64
+MAX_RANKS: Final = 10_000_000
+DEFAULT_MASTER_PORT: Final = "29500"
 
 
 def own_environ(environ: Mapping[str, str]) -> Mapping[str, str]:
@@ -40,16 +44,17 @@ def workers_environ(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 def load_rules(environ: Mapping[str, str]) -> Rules:
-    """Read ``WORKER_GRACE_SECONDS``, ``END_POD_EXIT_CODES`` and the two signals.
+    """Read what is said of the worker: grace, exit codes, signals, number of processes.
 
     Raises:
         ConfigurationError: a value cannot be used; the message names the variable.
     """
     return Rules(
-        grace_s=_seconds(environ.get("WORKER_GRACE_SECONDS", "")),
+        grace_s=seconds_of(environ, "WORKER_GRACE_SECONDS", DEFAULT_GRACE_S),
         end_codes=_codes(environ.get("END_POD_EXIT_CODES", "")),
         stop_signal=_signal(environ, "WORKER_STOP_SIGNAL", signal.SIGTERM),
         dump_signal=_signal(environ, "HANG_SIGNAL", signal.SIGABRT),
+        processes=_count(environ, "WORKER_PROCESSES", 1, MAX_PROCESSES),
     )
 
 
@@ -85,16 +90,76 @@ def split_command(argv: Sequence[str]) -> list[str]:
     return command
 
 
-def _seconds(text: str) -> float:
+def worker_environs(
+    common: dict[bytes, bytes], environ: Mapping[str, str], processes: int
+) -> list[Mapping[bytes, bytes]]:
+    """The environment of each of the worker's processes, by the names that torch and others read.
+
+    Ranks count through all processes of all pods, those of a pod one after the other, from the pod
+    that has ``MASTER_ADDR``. Without ``WORKER_PROCESSES`` nothing is added.
+
+    Args:
+        common: what they share.
+        environ: the supervisor's own: ``WORKER_WORLD_SIZE`` is how many processes there are in all
+            pods, ``WORKER_FIRST_RANK`` the rank of the first one in the first pod of the first Job
+            of this ReplicatedJob, ``WORKER_JOB_PODS`` how many pods each of these Jobs has,
+            ``WORKER_JOB_INDEX`` and ``WORKER_POD_INDEX`` which of them this one is.
+        processes: how many there are in this pod.
+
+    Raises:
+        ConfigurationError: a value is missing, or they do not fit together.
+    """
+    if not environ.get("WORKER_PROCESSES"):
+        return [common]
+    world = _count(environ, "WORKER_WORLD_SIZE", 1, MAX_RANKS)
+    first = _count(environ, "WORKER_FIRST_RANK", 0, MAX_RANKS)
+    pods = _count(environ, "WORKER_JOB_PODS", 1, MAX_RANKS)
+    job = _count(environ, "WORKER_JOB_INDEX", 0, MAX_RANKS)
+    pod = _count(environ, "WORKER_POD_INDEX", 0, MAX_RANKS)
+    rank = first + (job * pods + pod) * processes
+    if pod >= pods or rank + processes > world:
+        raise ConfigurationError(
+            f"pod {pod} of Job {job} has no ranks: {processes} processes from rank {rank} do not "
+            f"fit into WORKER_WORLD_SIZE {world} with WORKER_JOB_PODS {pods}"
+        )
+    rank = (rank - _count(environ, "WORKER_MASTER_RANK", 0, MAX_RANKS)) % world
+    given = {"MASTER_ADDR": "", "MASTER_PORT": DEFAULT_MASTER_PORT}
+    shared = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(processes)} | {
+        name: environ.get(name) or default
+        for name, default in given.items()
+        if name.encode() not in common
+    }
+    return [
+        common | _encoded(shared | {"RANK": str(rank + local), "LOCAL_RANK": str(local)})
+        for local in range(processes)
+    ]
+
+
+def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in variables.items() if value}
+
+
+def _count(environ: Mapping[str, str], name: str, low: int, high: int) -> int:
+    text = environ.get(name, "") or str(low)
+    if not (text.isascii() and text.isdecimal() and low <= int(text[:9]) <= high):
+        raise ConfigurationError(f"{name} must be an integer from {low} to {high}: {text!r}")
+    return int(text)
+
+
+def seconds_of(environ: Mapping[str, str], name: str, default: float) -> float:
+    """A number of seconds, at most a day.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    text = environ.get(name, "")
     if not text:
-        return DEFAULT_GRACE_S
+        return default
     whole, dot, part = text.partition(".")
     digits = whole + part
     valid = digits.isascii() and digits.isdecimal() and bool(whole) and (bool(part) or not dot)
     if not (valid and len(whole) <= 5 and float(text) <= MAX_GRACE_S):
-        raise ConfigurationError(
-            f"WORKER_GRACE_SECONDS must be a number from 0 to {MAX_GRACE_S:.0f}: {text!r}"
-        )
+        raise ConfigurationError(f"{name} must be a number from 0 to {MAX_GRACE_S:.0f}: {text!r}")
     return float(text)
 
 

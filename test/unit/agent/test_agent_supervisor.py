@@ -75,7 +75,11 @@ class Process:
 
     async def logged(self, event: str) -> dict[str, Any]:
         """Wait for a line of the log."""
-        await eventually(lambda: any(line["event"] == event for line in self.lines), seconds=10)
+        try:
+            await eventually(lambda: any(line["event"] == event for line in self.lines), seconds=10)
+        except BaseException as error:
+            error.add_note(f"printed: {self.out}, logged: {self.lines}")
+            raise
         return next(line for line in self.lines if line["event"] == event)
 
     def logs(self, event: str) -> int:
@@ -128,13 +132,23 @@ class Pod:
             with suppress(ProcessLookupError):
                 process.kill()
             if not first:  # otherwise they have ended with the namespace
-                for line in agent.lines:
-                    if line["event"] == "worker started":
+                while left := self._left():
+                    for pid in left:
                         with suppress(ProcessLookupError):
-                            os.killpg(line["pid"], signal.SIGKILL)
+                            os.kill(pid, signal.SIGKILL)
+                    await asyncio.sleep(0.01)
             async with patience.timeout(10):
                 await process.wait()  # for the streams' ends, too
                 await reading
+
+    def _left(self) -> list[int]:
+        """What the agent has started and left, by the environment that they all have of it."""
+        mark, found = f"ARRIVAL_FILE={self.environ['ARRIVAL_FILE']}".encode(), []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if mark in environ.read_bytes():
+                    found.append(int(environ.parent.name))
+        return found
 
     def status(self, **epochs: int) -> None:
         """Play the controller."""
@@ -295,8 +309,9 @@ async def test_what_the_worker_sees(pod: Pod, tmp_path: Path) -> None:
     seen, ignored = agent.out
     environ, folder, arguments = re.fullmatch(r"(\{.*\}) (\S+) (\[.*\])", seen).groups()  # type: ignore[union-attr]
     shown = expected.decode().splitlines()[0]
-    progress = {b"JOBSET_PROGRESS_FILE": os.fsencode(pod.environ["JOBSET_PROGRESS_FILE"])}
-    assert eval(environ) == eval(shown[: shown.index("}") + 1]) | progress
+    added = {b"JOBSET_PROGRESS_FILE": os.fsencode(pod.environ["JOBSET_PROGRESS_FILE"])}
+    added[b"JOBSET_EPOCH"] = b"1"
+    assert eval(environ) == eval(shown[: shown.index("}") + 1]) | added
     assert (folder, arguments) == (str(tmp_path), "['--', '']")
     # The C library has its own two signals, 32 and 33, ignored in whatever posix_spawn() starts,
     # perhaps already in what started these tests.
@@ -611,6 +626,172 @@ async def test_what_cannot_be_killed_ends_with_the_container(
 
     assert pod.epoch == "1"
     assert any("cannot be killed" in line["event"] for line in agent.lines)
+
+
+# ---- standbys
+
+WORKER = """
+import contextlib, os, signal, socket, subprocess, sys
+epoch, child = os.environ.get("JOBSET_EPOCH"), None
+if "JOBSET_STANDBY_FD" in os.environ:
+    child = subprocess.Popen(["sleep", "297"])
+    with socket.socket(fileno=int(os.environ["JOBSET_STANDBY_FD"])) as channel:
+        with contextlib.suppress(OSError):
+            channel.send(b"ready\\n")
+            epoch = channel.recv(64).decode().strip().partition("run epoch=")[2]
+    if not epoch:
+        child.kill()
+        sys.exit(0)
+else:
+    subprocess.Popen(["setsid", "sh", "-c", "trap '' TERM; while :; do setsid sleep 298 & sleep 0.01; done"])
+left = subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True).stdout.splitlines()
+print("left", sum(line.startswith("sleep 298") for line in left), child and child.poll(), flush=True)
+signal.signal(signal.SIGUSR1, lambda *_: print("usr1", flush=True))
+print("started", epoch, os.getpid(), flush=True)
+while True:
+    signal.pause()
+"""
+STANDBY = {"WORKER_STANDBY": "on", "WORKER_STANDBY_DELAY_SECONDS": "0"}
+PYTHON = (sys.executable, "-c")
+
+
+async def test_a_standby_goes_on(pod: Pod) -> None:
+    """At the lift the prepared process is told its epoch, and it is the worker from then on."""
+    async with pod.run(*PYTHON, WORKER, **STANDBY) as agent:
+        await pod.lift(1)
+        await agent.printed("started 1")
+        ready = await agent.logged("standby ready")
+        agent.process.send_signal(signal.SIGUSR1)
+        await agent.printed("usr1")
+        pod.status(deprecatedEpoch=1)
+        await pod.lift(2)
+        await agent.printed("started 2")
+        assert f"started 2 {ready['pid']}" in agent.out
+        assert agent.out.count("usr1") == 1
+        await eventually(lambda: agent.logs("standby ready") > 1, seconds=10)
+        os.kill(ready["pid"], signal.SIGKILL)
+        await pod.lift(3)
+        await agent.printed("started 3")
+        agent.process.send_signal(signal.SIGTERM)
+        assert await agent.exit_code() == 143
+    assert [line for line in agent.out if line.startswith("left")][1:] == ["left 0 None"] * 2
+
+
+@pytest.mark.skipif(not CAN_UNSHARE, reason="needs a PID namespace")
+@FIRST_OR_NOT
+async def test_a_standby_outlives_the_killing_of_the_worker(pod: Pod, first: list[str]) -> None:
+    """With what it has started; of the old worker nothing is left, however it hides."""
+    async with pod.run(*PYTHON, WORKER, first=first, **STANDBY) as agent:
+        await pod.lift(1)
+        await agent.printed("started 1")
+        ready = await agent.logged("standby ready")
+        pod.status(deprecatedEpoch=1)
+        await pod.lift(2)
+        await agent.printed("started 2")
+
+    assert f"started 2 {ready['pid']}" in agent.out
+    assert "left 0 None" in agent.out
+
+
+@pytest.mark.parametrize(
+    ("standby", "said"),
+    [
+        ("sys.exit(3)", "the standby has ended"),
+        ("os.write(fd, b'hello\\n'); time.sleep(99)", "no standby any more"),
+        ("time.sleep(99)", "no standby any more"),
+        ("os.write(fd, b'ready\\n'); sys.exit(0)", "the standby has ended"),
+    ],
+    ids=["dies", "says something else", "never ready", "ends while it waits"],
+)
+async def test_a_standby_that_is_no_good(pod: Pod, standby: str, said: str) -> None:
+    """It is told of and never fails the pod: the next worker is started as without it."""
+    script = (
+        "import os, sys, time; fd = int(os.environ.get('JOBSET_STANDBY_FD', 0))\n"
+        f"if fd: {standby}\n"
+        "print('started', os.environ['JOBSET_EPOCH'], flush=True); time.sleep(99)"
+    )
+    given = STANDBY | {"WORKER_STANDBY_READY_SECONDS": str(patience.scaled(0.5))}
+    async with pod.run(*PYTHON, script, **given) as agent:
+        await pod.lift(1)
+        await agent.printed("started 1")
+        await agent.logged(said)
+        pod.status(deprecatedEpoch=1)
+        await pod.lift(2)
+        await agent.printed("started 2")
+
+
+async def test_a_program_is_preloaded(pod: Pod, tmp_path: Path) -> None:
+    """Without a change of its code; what cannot be imported is a line in the log."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import os, sys, time; print('started', os.environ['JOBSET_EPOCH'], os.getpid(), "
+        "'colorsys' in sys.modules, sys.argv, flush=True); time.sleep(99)"
+    )
+    given = STANDBY | {"WORKER_PRELOAD": "colorsys, no_such_module"}
+    async with pod.run(sys.executable, str(program), "--lr", "1", **given) as agent:
+        await pod.lift(1)
+        await agent.printed("started 1")
+        ready = await agent.logged("standby ready")
+        pod.status(deprecatedEpoch=1)
+        await pod.lift(2)
+        await agent.printed("started 2")
+
+    assert f"started 2 {ready['pid']} True {[str(program), '--lr', '1']}" in agent.out
+
+
+async def test_what_cannot_be_preloaded_runs_all_the_same(pod: Pod) -> None:
+    """A shell script: a line in the log says so."""
+    async with pod.run("sh", "-c", "exit 0", WORKER_PRELOAD="torch") as agent:
+        await pod.lift(1)
+        assert await agent.exit_code() == 0
+    line = await agent.logged("nothing can be preloaded, and there is no standby")
+
+    assert "'sh' is not Python" in line["why"]
+
+
+# ---- several processes
+
+TWO = {
+    "WORKER_PROCESSES": "2", "WORKER_WORLD_SIZE": "8", "WORKER_FIRST_RANK": "2",
+    "WORKER_JOB_PODS": "2", "WORKER_POD_INDEX": "1", "MASTER_ADDR": "js-w-0-0.js",
+}  # fmt: skip
+RANKS = (
+    "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $JOBSET_EPOCH"
+)
+
+
+async def test_several_processes_of_one_worker(pod: Pod) -> None:
+    """One fails, and the group restarts; when all succeed, the pod does."""
+    script = f"{RANKS}; if [ $JOBSET_EPOCH = 1 ] && [ $LOCAL_RANK = 0 ]; then exec sleep 99; fi; "
+    script += "[ $JOBSET_EPOCH = 2 ]"
+    async with pod.run("sh", "-c", script, **TWO) as agent:
+        await pod.lift(1)
+        await pod.lift(2)
+        assert await agent.exit_code() == 0
+
+    expected = [f"{4 + i} {i} 8 2 js-w-0-0.js 29500 {epoch}" for epoch in (1, 2) for i in (0, 1)]
+    assert sorted(agent.out) == sorted(expected)
+
+
+async def test_each_process_has_its_standby(pod: Pod, tmp_path: Path) -> None:
+    """And each keeps its rank."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import os, time; print('started', os.environ['JOBSET_EPOCH'], os.environ['RANK'], "
+        "os.getpid(), flush=True); time.sleep(99)"
+    )
+    given = STANDBY | TWO | {"WORKER_PRELOAD": "json", "MASTER_ADDR": ""}
+    async with pod.run(sys.executable, str(program), **given) as agent:
+        await pod.lift(1)
+        await eventually(lambda: agent.logs("standby ready") == 2, seconds=20)
+        pod.status(deprecatedEpoch=1)
+        await pod.lift(2)
+        await agent.printed("started 2", 2)
+
+    ready = {
+        line["process"]: line["pid"] for line in agent.lines if line["event"] == "standby ready"
+    }
+    assert {f"started 2 {4 + number} {pid}" for number, pid in ready.items()} <= set(agent.out)
 
 
 # ---- groups that start together (KEP-498)

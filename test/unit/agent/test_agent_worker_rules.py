@@ -139,6 +139,41 @@ def test_events_give_actions(
     assert expected == [getattr(worker, name)(*values) for name, *values in events]
 
 
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        pytest.param([exited(0), exited(0)], [[], [End(0)]], id="all succeed"),
+        pytest.param(
+            [exited(0), exited(9), EMPTY], [[], [KillAll()], [JoinNext()]], id="one fails later"
+        ),
+        pytest.param(
+            [exited(9), EMPTY, exited(137), EMPTY],
+            [[KillAll()], [], [], [JoinNext()]],
+            id="one fails, the other is killed with it",
+        ),
+        pytest.param([exited(3)], [[End(3)]], id="a code that ends the pod"),
+        pytest.param(
+            [TERM, exited(7), exited(0), EMPTY],
+            [[Signal(15)], [], [ArmGrace(7.0)], [End(7)]],
+            id="the pod ends with the first failure",
+        ),
+        pytest.param(
+            [OVER, exited(0), EMPTY, exited(143), EMPTY],
+            [STOP, [], [], [], [KillAll()]],
+            id="a group restart waits for all",
+        ),
+    ],
+)
+def test_several_processes(
+    events: list[tuple[str, int]], expected: list[list[WorkerAction]]
+) -> None:
+    """One that fails is the worker's failure; it succeeds when all have."""
+    worker = Worker(Rules(grace_s=7.0, end_codes=frozenset({3}), processes=2))
+    worker.lifted(1)
+
+    assert expected == [getattr(worker, name)(*values) for name, *values in events]
+
+
 def test_another_stop_signal() -> None:
     """A configured stop signal asks the worker to stop, and means the pod's end when it comes."""
     worker = Worker(Rules(stop_signal=3, grace_s=1.0))

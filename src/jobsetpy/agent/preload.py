@@ -1,0 +1,207 @@
+"""Runs a Python program whose modules have been imported before it is needed.
+
+``python [options] preload.py MODULES FILE [ARGUMENT...]``, or ``-m MODULE [ARGUMENT...]`` in place
+of the file. Without ``JOBSET_STANDBY_FD`` that is the program and nothing else. With it, this
+imports the modules (names with commas), says that it is ready, and runs the program once it is told
+to; see ``standby``.
+
+It is run by the worker image's own Python, 3.8 or newer, and needs nothing but its standard
+library. What the program sees is what it would see without it.
+"""
+
+# ruff: noqa: PTH109, PTH112, PTH118, PTH120, PTH123 - every module that is imported here is
+# one that the program did not ask for, and it runs on older versions than the rest
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
+from types import ModuleType, TracebackType
+
+MASTER_WAIT_S = 0.5
+_HERE = __file__
+_LAUNCHER = sys.modules[__name__]
+"""Kept: a module that nobody holds loses its functions."""
+
+
+class _HeldOutput:
+    """Keeps what is written to standard output and error, until it is let go."""
+
+    def __init__(self) -> None:
+        self._real: tuple[int, int] | None = None
+        self._file = -1
+        try:
+            real = os.dup(1), os.dup(2)
+            self._file = os.memfd_create("standby")
+        except (OSError, AttributeError):
+            return
+        self._real = real
+        for number in (1, 2):
+            os.dup2(self._file, number)
+
+    def let_go(self) -> None:
+        """Write it to the real standard error, with a prefix; from now on nothing is held."""
+        if self._real is None:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        for number, real in zip((1, 2), self._real):  # noqa: B905 - 3.8
+            os.dup2(real, number)
+            os.close(real)
+        size = os.lseek(self._file, 0, os.SEEK_END)
+        os.lseek(self._file, max(0, size - 65536), os.SEEK_SET)
+        for line in os.read(self._file, 65536).splitlines():
+            os.write(2, b"jobset standby: " + line + b"\n")
+        os.close(self._file)
+        self._real = None
+
+
+def _say(text: str) -> None:
+    os.write(2, f"{text}\n".encode("utf-8", "replace"))
+
+
+def _import(names: str) -> None:
+    for name in filter(None, names.split(",")):
+        try:
+            import_module(name)
+        except BaseException as error:  # noqa: BLE001 - the program may do without it
+            _say(f"cannot preload {name!r}: {type(error).__name__}: {error}")
+
+
+def _wait(channel: int) -> str:
+    """Say that we are ready, and wait; the epoch. The process ends if the supervisor has."""
+    line = b""
+    try:
+        os.write(channel, b"ready\n")
+        while not line.endswith(b"\n"):
+            more = os.read(channel, 64)
+            if not more:
+                os._exit(0)
+            line += more
+    except OSError:
+        os._exit(0)
+    os.close(channel)
+    return line.decode().strip().partition("epoch=")[2]
+
+
+def _await_first_rank() -> None:
+    """Let rank 0 open its port first, as far as the environment says which.
+
+    Released processes are so quick that others may come to it before it listens, and torch tries
+    again only after a second.
+    """
+    host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    if os.environ.get("RANK", "0") == "0" or not host or not port.isdigit():
+        return
+    import socket
+
+    limit = time.monotonic() + MASTER_WAIT_S
+    while time.monotonic() < limit:
+        try:
+            with socket.create_connection((host, int(port)), timeout=MASTER_WAIT_S):
+                return
+        except socket.gaierror:
+            return
+        except OSError:
+            time.sleep(0.005)
+
+
+def _prepare(modules: str) -> None:
+    """Be a standby until there is something to do."""
+    channel = int(os.environ.pop("JOBSET_STANDBY_FD"))
+    held = _HeldOutput()
+    try:
+        _import(modules)
+        epoch = _wait(channel)
+    finally:
+        held.let_go()
+    os.environ["JOBSET_EPOCH"] = epoch
+    _await_first_rank()
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show an error as the interpreter does, without our own frames."""
+    while trace is not None and trace.tb_frame.f_code.co_filename == _HERE:
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
+
+
+def _new_main() -> ModuleType:
+    main = ModuleType("__main__")
+    main.__dict__.update(__builtins__=__builtins__, __annotations__={})
+    sys.modules["__main__"] = main
+    return main
+
+
+def _whole(path: str) -> str:
+    """What the interpreter makes of a path on its command line."""
+    return os.path.join(os.getcwd(), path) if sys.version_info >= (3, 9) else path
+
+
+def _run_file(path: str) -> None:
+    import pkgutil
+
+    if pkgutil.get_importer(path) is not None:  # a folder or an archive with a __main__.py
+        _run_module("__main__", alter_argv=False)
+        return
+    path = _whole(path)
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError as error:
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        _say(f"{sys.executable}: can't open file {path!r}: {reason}")
+        sys.exit(2)
+    main = _new_main()
+    loader = SourceFileLoader("__main__", path)
+    main.__dict__.update(__file__=path, __loader__=loader, __cached__=None)
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)  # noqa: S102
+
+
+def _run_module(name: str, *, alter_argv: bool = True) -> None:
+    """What the interpreter itself calls for ``-m``, for folders and for archives."""
+    import runpy
+
+    _new_main()
+    runpy._run_module_as_main(name, alter_argv)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _become(program: list[str]) -> None:
+    """Have ``sys`` say what it says to the program."""
+    is_safe = bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
+    if program[0] == "-m":
+        folder, sys.argv[:] = os.getcwd(), ["-m", *program[2:]]
+    else:
+        folder, sys.argv[:] = os.path.dirname(os.path.realpath(program[0])), program
+        is_whole = os.path.isdir(program[0]) or program[0].endswith((".zip", ".pyz"))
+        if is_whole:
+            folder = _whole(program[0])
+            if is_safe:
+                sys.path.insert(0, folder)
+    if not is_safe:
+        sys.path[0] = folder
+    whole = getattr(sys, "orig_argv", None)
+    if whole is not None:
+        del whole[-len(program) - 2 : len(whole) - len(program)]
+
+
+def main() -> None:
+    """Prepare, if that is asked for; then run the program."""
+    modules, program = sys.argv[1], sys.argv[2:]
+    _become(program)
+    sys.excepthook = _show
+    if "JOBSET_STANDBY_FD" in os.environ:
+        _prepare(modules)
+    sys.modules["_jobset_preload"] = _LAUNCHER
+    if program[0] == "-m":
+        _run_module(program[1])
+    else:
+        _run_file(program[0])
+
+
+if __name__ == "__main__":
+    main()

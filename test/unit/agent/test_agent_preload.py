@@ -1,0 +1,174 @@
+"""The launcher that preloads for Python programs: what they see is what they would see without it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import socket
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from jobsetpy.agent import standby
+from jobsetpy.api.python_command import split_python
+from support import patience
+
+LAUNCHER = Path(standby.__file__).with_name("preload.py")
+SHOW = """
+import os, sys
+print(__name__, __file__, __package__, __spec__ and __spec__.name, __doc__, __builtins__ is not None)
+print(sys.argv, sys.path[0], sys.orig_argv[1:])
+print(sorted(globals()), sys.modules["__main__"].__dict__ is globals())
+print(sorted(name for name in os.environ if name.startswith("JOBSET_")))
+"""
+SPAWN = """
+import multiprocessing, os
+def work(number):
+    return number + 1
+class Thing: pass
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(work, [1, 2]), type(pool.apply(Thing)))
+"""
+FAILS = "def f():\n    raise ValueError('no')\n\nf()\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Programs of all kinds."""
+    for name, text in {
+        "show.py": f'"""Shows."""{SHOW}', "spawn.py": SPAWN, "fails.py": FAILS,
+        "exits.py": "import sys; sys.exit(7)", "syntax.py": "a = = 1\n",
+        "says.py": "import sys; sys.exit('what it says')",
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text(text)
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text(SHOW)
+    (package / "fails.py").write_text(FAILS)
+    (tmp_path / "link.py").symlink_to(package / "__main__.py")
+    with zipfile.ZipFile(tmp_path / "show.zip", "w") as archive:
+        archive.writestr("__main__.py", SHOW)
+    return tmp_path
+
+
+def run(folder: Path, *command: str, **environ: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command."""
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | environ,
+        timeout=patience.scaled(60),
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "show.py -m --lr 1", "./show.py", "-u -W ignore show.py", "link.py", "-I show.py",
+        "-m package a b", "-m show", "-m package.fails", "package", "show.zip x", "-P show.py",
+        "fails.py", "exits.py", "says.py", "syntax.py", "spawn.py", "missing.py", "-m missing",
+    ],
+)  # fmt: skip
+def test_nothing_differs(folder: Path, words: str) -> None:
+    """Started cold, a program has the same globals, arguments, paths, tracebacks and exit code."""
+    plain = [sys.executable, *words.split()]
+    launched = standby.with_launcher(plain, "json")
+    assert not isinstance(launched, str)
+
+    assert run(folder, *launched) == run(folder, *plain)
+
+
+def test_it_runs_on_old_versions() -> None:
+    """The worker image's Python may be 3.8: no syntax of later ones, no module of ours."""
+    tree = ast.parse(LAUNCHER.read_text(), feature_version=(3, 8))
+    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    names = {
+        alias.name if isinstance(node, ast.Import) else str(node.module)
+        for node in imports
+        for alias in node.names
+    }
+
+    assert {name.partition(".")[0] for name in names} <= set(sys.stdlib_module_names)
+
+
+def stand_by(
+    folder: Path, modules: str, program: str
+) -> tuple[subprocess.Popen[str], socket.socket]:
+    """A launcher that is ready."""
+    ours, theirs = socket.socketpair()
+    words = standby.with_launcher([sys.executable, *program.split()], modules)
+    with theirs:
+        process = subprocess.Popen(
+            words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            pass_fds=[theirs.fileno()],
+            env=os.environ | {"JOBSET_STANDBY_FD": str(theirs.fileno())},
+        )  # fmt: skip
+    ours.settimeout(patience.scaled(60))
+    assert ours.recv(64) == b"ready\n"
+    return process, ours
+
+
+def test_a_standby_runs_when_it_is_told(folder: Path) -> None:
+    """What is imported is imported before; what that prints is held, and prefixed."""
+    (folder / "heavy.py").write_text("import os; os.write(2, b'native\\n'); print('warm')\n")
+    (folder / "train.py").write_text(
+        "import sys, os; print('heavy' in sys.modules, os.environ['JOBSET_EPOCH'], sys.argv)"
+    )
+    process, channel = stand_by(folder, "heavy,no.such", "train.py 1")
+    with channel:
+        channel.send(b"run epoch=3\n")
+        out, err = process.communicate(timeout=patience.scaled(60))
+
+    assert (process.returncode, out) == (0, "True 3 ['train.py', '1']\n")
+    lines = err.splitlines()
+    assert all(line.startswith("jobset standby: ") for line in lines)
+    assert {"jobset standby: native", "jobset standby: warm"} <= set(lines)
+    assert any("cannot preload 'no.such': ModuleNotFoundError" in line for line in lines)
+
+
+def test_a_standby_sees_what_its_program_would(folder: Path) -> None:
+    """As without preloading, but for the epoch."""
+    process, channel = stand_by(folder, "", "show.py -m")
+    with channel:
+        channel.send(b"run epoch=3\n")
+        out, err = process.communicate(timeout=patience.scaled(60))
+
+    plain = run(folder, sys.executable, "show.py", "-m", JOBSET_EPOCH="3")
+    assert (process.returncode, out, err) == plain
+
+
+def test_a_standby_ends_with_its_supervisor(folder: Path) -> None:
+    """The end of the file: exit code 0, and not a word."""
+    process, channel = stand_by(folder, "json", "show.py")
+    channel.close()
+    out, err = process.communicate(timeout=patience.scaled(60))
+
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_ranks_wait_for_the_first_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Released at the same moment, rank 1 looks whether rank 0's port is open."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
+        process, channel = stand_by(folder, "", "exits.py")
+        with channel:
+            channel.send(b"run epoch=3\n")
+            server.settimeout(patience.scaled(60))
+            server.accept()[0].close()
+            process.communicate(timeout=patience.scaled(60))
+
+    assert process.returncode == 7
+
+
+def test_the_parts_are_put_together() -> None:
+    """The launcher stands between the interpreter's options and the program."""
+    words = standby.with_launcher(["python3", "-u", "-m", "pkg", "-u"], "torch")
+
+    assert words == ["python3", "-u", str(LAUNCHER), "torch", "-m", "pkg", "-u"]
+    assert not isinstance(split_python(words), str)
