@@ -11,6 +11,8 @@ from support import patience
 pytestmark = pytest.mark.cluster
 
 EPOCH = "jobset.sigs.k8s.io/epoch"
+PROGRESS = "jobset.sigs.k8s.io/progress"
+CAUSE = "jobset.sigs.k8s.io/in-place-restart-cause"
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles/{}",
@@ -150,6 +152,14 @@ REFUSED = {
         f"epoch {value!r}": (annotations(**{EPOCH: value}), "must be an int32")
         for value in ("", "-1", "one", "1.0", "01", " 1", "2147483648", "99999999999999999999")
     },
+    **{
+        f"progress {value!r}": (annotations(**{PROGRESS: value}), "must be a step")
+        for value in ("", "-1", "1 MB", "9" * 20)
+    },
+    **{
+        f"cause {value!r}": (annotations(**{CAUSE: value}), "must be exit-code=N")
+        for value in ("", "exit-code=", "exit-code=-1", "anything", "no-progress=99999999")
+    },
 }
 
 
@@ -160,6 +170,32 @@ def test_refused(pods, token, patch, text):
 
     assert answer.status in {403, 422}
     assert text in answer.message
+
+
+@pytest.mark.parametrize(
+    ("cause", "progress"),
+    [
+        ("exit-code=137", "1234"),
+        ("no-progress=300", "touched"),
+        (None, str(2**63 - 1)),
+        (None, None),
+    ],
+)
+def test_what_is_told_of_the_worker(pods, token, cause, progress):
+    """How it ended, and how far it came, go with the epoch in one patch."""
+    told = {EPOCH: "1", CAUSE: cause, PROGRESS: progress}
+    answer = pods.patch("own", annotations(**told), token=token, dryRun="All")
+
+    kept = {key: text for key, text in told.items() if text is not None}
+    assert answer.accepted()["metadata"]["annotations"] == {"kept": "1", **kept}
+
+
+def test_what_others_have_written_is_no_obstacle(pods):
+    """An annotation that nobody changes now does not keep an agent from its epoch."""
+    pod = pods.make("soiled", annotations={PROGRESS: "garbage", CAUSE: "garbage"})
+    answer = pods.patch_epoch("soiled", "1", token=pods.token("jobset-agent", pod), dryRun="All")
+
+    assert answer.status == 200, answer.body
 
 
 @pytest.mark.parametrize("value", ["0", "1", "7", "2147483647"])

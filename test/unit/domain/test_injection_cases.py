@@ -13,6 +13,7 @@ from jobsetpy.domain.injection import pods as injection_pods
 from jobsetpy.domain.injection.agent import inject
 from jobsetpy.domain.validation.create import validate_create
 from jobsetpy.domain.validation.defaulting import default_jobset
+from jobsetpy.domain.validation.progress import progress_update
 
 IMAGE = "test.invalid/agent:1"
 MODE = keys.IN_PLACE_AGENT_ANNOTATION
@@ -330,6 +331,9 @@ def test_one_of_several_is_supervised():
 
 GRACE, CODES = keys.IN_PLACE_GRACE_ANNOTATION, keys.IN_PLACE_END_CODES_ANNOTATION
 PORT = keys.IN_PLACE_BARRIER_PORT_ANNOTATION
+HANG, FIRST = keys.IN_PLACE_HANG_ANNOTATION, keys.IN_PLACE_HANG_FIRST_ANNOTATION
+DUMP = keys.IN_PLACE_HANG_SIGNAL_ANNOTATION
+LIMIT, ASK = keys.MAX_WITHOUT_PROGRESS_ANNOTATION, keys.RESTART_IN_PLACE_ANNOTATION
 
 
 def policy(action: str, operator: str = "In", **codes) -> dict:
@@ -368,6 +372,15 @@ def test_grace_period_and_stop_signal():
 
     assert variables["JOBSET_AGENT_WORKER_GRACE_SECONDS"] == "45"
     assert variables["JOBSET_AGENT_WORKER_STOP_SIGNAL"] == "SIGUSR1"
+
+
+def test_hangs():
+    """From the annotations, a pod template's in front of the JobSet's."""
+    notes = {HANG: "300", FIRST: "1800", DUMP: "usr1"}
+    obj = jobset(job(notes={HANG: "60"}), mode="supervisor", notes=notes)
+    variables = fields_of(pod_of(injected(obj))["containers"][0]["env"])
+
+    assert [variables[f"JOBSET_AGENT_HANG_{name}"] for name in ("SECONDS", "FIRST_SECONDS", "SIGNAL")] == ["60", "1800", "usr1"]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -463,6 +476,12 @@ REFUSED = {
     "no grace": (supervisor(notes={GRACE: ""}), note(GRACE), "from 0 to 86400"),
     "long grace": (supervisor(notes={GRACE: "86401"}), note(GRACE), "from 0 to 86400"),
     "grace of a sidecar": (jobset(notes={GRACE: "1"}), note(GRACE), "no effect in sidecar mode"),
+    **{f"hang {value!r}": (supervisor(notes={HANG: value}), note(HANG), "from 1 to 604800") for value in ("", "0", "-1", "1.5", "5m", "٣", "604801", "9" * 5000)},
+    "hang of a sidecar": (jobset(notes={HANG: "1"}), note(HANG), "no effect in sidecar mode"),
+    "first alone": (supervisor(notes={FIRST: "9"}), note(FIRST), f"no effect without the annotation {HANG}"),
+    "first too short": (supervisor(job(notes={FIRST: "9"}), notes={HANG: "10"}), note(FIRST, True), "must not be less than"),
+    "signal": (supervisor(notes={HANG: "9", DUMP: "SIGKILL"}), note(DUMP), "can be caught"),
+    "no signal": (supervisor(notes={HANG: "9", DUMP: "HUP HUP"}), note(DUMP), "can be caught"),
     "port": (jobset(notes={PORT: "0"}), note(PORT), "from 1 to 65535"),
     "port of a supervisor": (supervisor(notes={PORT: "1"}), note(PORT), "no effect in supervisor mode"),
     "taken port": (jobset(worker_with(ports=[{"containerPort": 9}]), notes={PORT: "9"}), note(PORT), "another container"),
@@ -539,3 +558,52 @@ def test_whatever_it_is_given(mode, pod, template, notes):
     if not injection.problems:
         assert applied(obj, injection.patch) == injection.jobset
         assert inject(injection.jobset, image="test.invalid/2").patch == []
+
+
+NOBODY = "only supervisors tell of steps, and no container runs one"
+
+
+@pytest.mark.parametrize(
+    ("obj", "field", "words"),
+    [
+        (jobset(notes={LIMIT: "3"}), note(LIMIT), NOBODY),
+        (jobset(mode=None, notes={LIMIT: "3"}, strategy="Recreate"), note(LIMIT), "InPlaceRestart"),
+        (jobset(mode=None, notes={ASK: "x"}, strategy="Recreate"), note(ASK), "InPlaceRestart"),
+        (jobset(mode=None, notes={HANG: "3"}), note(HANG), "an agent that is written out"),
+        (
+            jobset(job(notes={DUMP: "x"}), mode=None),
+            note(DUMP, True),
+            "an agent that is written out",
+        ),
+        *[
+            (jobset(mode="supervisor", notes={LIMIT: value}), note(LIMIT), "from 1 to 100000")
+            for value in ("", "0", "-3", "3.0", "03", "٣", "100001", "9" * 5000)
+        ],
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
+)
+def test_what_nobody_would_obey(obj, field, words):
+    """Annotations about progress are refused where no supervisor can serve them."""
+    injection = inject(obj, image=IMAGE)
+    problems = validate_create(applied(injection.jobset, default_jobset(injection.jobset)))
+
+    assert any(each.field == field and words in each.message for each in problems), problems
+
+
+def test_annotations_about_progress_that_are_served():
+    """With a supervisor, all of them; a sidecar's group restarts on request, too."""
+    both = {LIMIT: "3", ASK: "2026-01-01"}
+    for mode, notes in (("supervisor", {**both, HANG: "60"}), ("sidecar", {ASK: "x" * 1000})):
+        obj = jobset(mode=mode, notes=notes)
+        obj = injected(obj)
+        obj = applied(obj, default_jobset(obj))
+        assert [] == validate_create(obj)
+        again = copy.deepcopy(obj)
+        again["metadata"]["annotations"][ASK] = "again"
+        assert [] == progress_update(obj, again)
+        recreate = copy.deepcopy(again)
+        recreate["spec"]["failurePolicy"]["restartStrategy"] = "Recreate"
+        assert [note(ASK)] == [
+            each.field for each in progress_update(obj, recreate) if ASK in each.field
+        ]
+        assert [] == progress_update(recreate, recreate)
