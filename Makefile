@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS := $(VENV)/.docs
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 # What clusters are made of; tests of the chart, of alerts and of the documentation want more.
@@ -37,6 +38,10 @@ $(STAMP): requirements/test.txt requirements/lint.txt pyproject.toml
 setup: $(STAMP) ## Make the Python environment
 	@:
 
+$(DOCS): $(STAMP) requirements/docs.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@touch $@
+
 .PHONY: binaries
 binaries: $(STAMP) ## Fetch or build all programs that tests and clusters run, into the cache
 	@$(GET)
@@ -57,12 +62,14 @@ lint: $(STAMP) ## Formatting, lint rules, types, import contracts
 verify: $(STAMP) ## Generated files are what their generators make
 	@$(BIN)/python hack/update_crds.py --verify
 	@$(BIN)/python hack/update_monitoring.py --verify
+	@$(BIN)/python hack/update_reference.py --verify
 	@$(BIN)/python hack/update_rbac.py --verify
 	@$(BIN)/python hack/update_chart.py --verify
 
 .PHONY: generate
 generate: $(STAMP) ## Make generated files anew
 	@$(BIN)/python hack/update_crds.py
+	@$(BIN)/python hack/update_reference.py
 	@$(BIN)/python hack/update_rbac.py
 	@$(BIN)/python hack/update_monitoring.py
 	@$(BIN)/python hack/update_chart.py # takes what the others made
@@ -119,6 +126,10 @@ faults: $(STAMP) ## Tests of faults with outages of full length: API server a mi
 	@$(GET) $(CONTROL_PLANE)
 	@JOBSETPY_OUTAGE_S=60 JOBSETPY_ETCD_S=30 $(PYTEST) -s test/integration/manager/test_fault_*_real.py $(ARGS)
 
+.PHONY: docs
+docs: $(DOCS) ## The documentation as a site, in build/site; a link that leads nowhere fails
+	@$(BIN)/python hack/docs_site.py $(ARGS)
+
 .PHONY: image
 image: $(STAMP) ## Container images as tar archives, without a container engine
 	@$(BIN)/python hack/images/build.py all --out build/images
@@ -129,7 +140,7 @@ release: $(STAMP) ## Everything a version consists of, in dist/ (IMAGE_PREFIX=..
 
 .PHONY: requirements
 requirements: ## Pin dependencies anew (needs uv)
-	@for g in runtime test lint build; do \
+	@for g in runtime test lint build docs; do \
 	  uv pip compile -q pyproject.toml $$([ $$g = runtime ] || echo "--group $$g") \
 	    $(PIN) -o requirements/$$g.txt; done
 	@uv pip compile -q requirements/agent.in $(PIN) -o requirements/agent.txt

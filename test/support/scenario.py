@@ -250,7 +250,12 @@ async def run_gang(
 
 
 async def restart_supervised_once(
-    timeline: Timeline, pods: int, text: str, *, script: str = WORKER_SCRIPT
+    timeline: Timeline,
+    pods: int,
+    text: str,
+    *,
+    script: str = WORKER_SCRIPT,
+    number: int = signal.SIGKILL,
 ) -> Restart:
     """Kill one supervised worker and wait until all of the gang have printed ``text`` again.
 
@@ -268,7 +273,7 @@ async def restart_supervised_once(
                 started = [times[0] for times in lines if times]
         return timeline.restart_phases(failed_at, epoch, started)
 
-    fail = functools.partial(kill_worker, script=script, supervised=True)
+    fail = functools.partial(kill_worker, script=script, supervised=True, number=number)
     return await _restart(timeline, fail, running_again)
 
 

@@ -77,4 +77,6 @@ def millis(value: int | None) -> str:
     """Milliseconds, as short as they can be told."""
     if value is None:
         return ""
+    if value >= 100_000:
+        return duration(value / 1000)
     return f"{value} ms" if value < 1000 else f"{value / 1000:.3g} s"

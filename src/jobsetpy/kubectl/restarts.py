@@ -23,6 +23,9 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     status = jobset.get("status") or {}
     history = status.get("restartHistory") or []
     title = f"Restarts of {cluster.namespace}/{options.name}"
+    pods = (status.get("inPlaceRestart") or {}).get("pods")
+    if pods:
+        title += f", {pods} pods"
     for draw, file in ((timeline.svg, options.svg), (timeline.html, options.html)):
         if file:
             _save(draw(title, history), file)
@@ -43,13 +46,12 @@ def _print(history: list[dict[str, object]]) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    rows = [timeline.cells(record) for record in history]
-    shown = [at for at in range(len(timeline.COLUMNS)) if any(row[at] for row in rows)]
-    for at in shown:
-        table.add_column(timeline.COLUMNS[at], overflow="fold")
+    columns, rows = timeline.table(history)
+    for each in columns:
+        table.add_column(each, overflow="fold")
     for row in reversed(rows):
         style = output.STYLES.get(row[-1]) if row[-1] != "Completed" else None
-        table.add_row(*(row[at] for at in shown), style=style)
+        table.add_row(*row, style=style)
     output.console().print(table)
 
 

@@ -1,31 +1,56 @@
-"""The history of restarts as a picture: one row per restart, its phases in colour.
+"""The history of restarts as a picture: a bar per restart, its phases in colour.
 
-Plain SVG 1.1 without scripts, fonts or links, so that it can stand in a README or a report. Every
-text of the cluster's is escaped.
+Plain SVG 1.1 without scripts, fonts or links, so that it can stand in a README or a report; it
+follows the reader's choice of a light or dark scheme. Every text of the cluster's is escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final, NamedTuple
 
 from jobsetpy.kubectl import output
 
+
+class Phase(NamedTuple):
+    """A part of a restart.
+
+    Args:
+        key: of its duration in a record.
+        label: in one word.
+        text: what happens in it.
+        colour: of its bar.
+        ink: of text on that.
+    """
+
+    key: str
+    label: str
+    text: str
+    colour: str
+    ink: str
+
+
 PHASES: Final = (
-    ("detectionMillis", "detection", "#d1495b"),
-    ("deprecationMillis", "deprecation", "#edae49"),
-    ("gatheringMillis", "gathering", "#30638e"),
-    ("liftMillis", "lift", "#3f8f5b"),
+    Phase("detectionMillis", "detection", "seen and decided", "#c2410c", "#ffffff"),
+    Phase("deprecationMillis", "deprecation", "pods restart", "#f2b134", "#24292f"),
+    Phase("gatheringMillis", "gathering", "new pods come", "#2f6fb2", "#ffffff"),
+    Phase("liftMillis", "lift", "workers may start", "#2e8b57", "#ffffff"),
 )
-_WIDTH: Final = 960
-_LEFT: Final = 250
-_RIGHT: Final = 220
-_ROW: Final = 34
-_TOP: Final = 64
-_TEXT: Final = "#24292f"
-_FAINT: Final = "#6e7781"
-_FONT: Final = "font-family='system-ui, sans-serif' font-size='12'"
+_WIDTH: Final = 860
+_LEFT: Final = 20
+_RIGHT: Final = 110
+"""Room for the length of the longest bar, as text."""
+_ROW: Final = 56
+_TOP: Final = 84
+_LETTER: Final = 7.4
+"""No font's letters are wider on average, at the size that is used."""
+_STYLE: Final = (
+    "<style>.jr-page{fill:#ffffff;stroke:#d8dee4}.jr-text{fill:#24292f}.jr-faint{fill:#57606a}"
+    ".jr-grid{stroke:#e4e8ec}.jr-bold{font-weight:600}"
+    "@media (prefers-color-scheme:dark){.jr-page{fill:#0d1117;stroke:#30363d}"
+    ".jr-text{fill:#e6edf3}.jr-faint{fill:#9198a1}.jr-grid{stroke:#262c33}}</style>"
+)
 
 Record = Mapping[str, Any]
 
@@ -35,8 +60,8 @@ class Bar(NamedTuple):
 
     left: float
     width: float
-    colour: str
-    label: str
+    phase: Phase
+    millis: int
 
 
 def name_of(record: Record) -> str:
@@ -62,6 +87,12 @@ def cause_of(record: Record) -> str:
     return " ".join(filter(None, parts))
 
 
+def last_of(record: Record) -> str:
+    """The pod that came last, and its node."""
+    pod, node = record.get("lastPod", ""), record.get("lastNode")
+    return f"{pod} on {node}" if node else pod
+
+
 def _signal(code: int) -> str:
     if not 128 < code < 160:
         return ""
@@ -77,7 +108,7 @@ def total(record: Record) -> int | None:
     """How long a restart took, in milliseconds, if it is over."""
     if record.get("outcome") != "Completed":
         return None
-    return sum(record.get(key) or 0 for key, _, _ in PHASES)
+    return _length(record)
 
 
 def svg(title: str, history: Sequence[Record]) -> str:
@@ -87,48 +118,49 @@ def svg(title: str, history: Sequence[Record]) -> str:
         title: of it.
         history: records, the oldest first.
     """
-    longest = max((sum(r.get(key) or 0 for key, _, _ in PHASES) for r in history), default=0) or 1
+    longest = max((_length(record) for record in history), default=0) or 1
     scale = (_WIDTH - _LEFT - _RIGHT) / longest
     bottom = _TOP + _ROW * max(1, len(history))
-    height = bottom + 40
+    height = bottom + 34
     out = [
         _opening(height),
         f"<title>{escape(title)}</title>",
-        f"<rect width='{_WIDTH}' height='{height}' fill='#ffffff'/>",
-        _text(16, 26, title, 16),
+        _STYLE,
+        f"<rect class='jr-page' x='.5' y='.5' width='{_WIDTH - 1}' height='{height - 1}' rx='8'/>",
+        _text(_LEFT, 30, _cut(title, 84), "jr-text jr-bold", "font-size='16'"),
         *_legend(),
     ]
-    for step in range(5):
-        x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * step / 4
-        out.append(
-            f"<line x1='{x:.1f}' y1='{_TOP - 6}' x2='{x:.1f}' y2='{bottom}' stroke='#d8dee4'/>"
-            f"<text x='{x:.1f}' y='{bottom + 18}' text-anchor='middle' fill='{_FAINT}'>"
-            f"{escape(output.millis(round(longest * step / 4)))}</text>"
-        )
-    for row, record in enumerate(history):
-        out += _row(record, _TOP + row * _ROW, scale)
-    if not history:
-        out.append(f"<text x='16' y='{_TOP + 20}' fill='{_FAINT}'>no restarts yet</text>")
+    if history:
+        out += _axis(longest, scale, bottom)
+        for row, record in enumerate(history):
+            out += _row(record, _TOP + row * _ROW, scale)
+    else:
+        out.append(_text(_LEFT, _TOP + 20, "no restarts yet", "jr-faint"))
     return "\n".join((*out, "</svg>\n"))
 
 
 def html(title: str, history: Sequence[Record]) -> str:
     """A page with the picture and a table of the same."""
-    head = "".join(f"<th>{escape(each)}</th>" for each in COLUMNS)
+    columns, listed = table(history)
+    head = "".join(f"<th>{escape(each)}</th>" for each in columns)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells(record)) + "</tr>"
-        for record in reversed(history)
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in reversed(listed)
     )
     style = (
-        "body{font-family:system-ui,sans-serif;margin:2rem;color:#24292f}"
-        "svg{max-width:100%;height:auto}table{border-collapse:collapse;font-size:14px}"
-        "th,td{text-align:left;padding:.35rem .7rem;border-bottom:1px solid #d8dee4}"
+        ":root{color-scheme:light dark}"
+        "body{font-family:system-ui,sans-serif;margin:1.5rem;color:#24292f;background:#ffffff}"
+        "svg{max-width:100%;min-width:40rem;height:auto}div{overflow-x:auto;margin-top:1rem}"
+        "table{border-collapse:collapse;font-size:14px}"
+        "th,td{text-align:left;padding:.35rem .7rem;border-bottom:1px solid #8c959f66}"
+        "@media (prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}}"
     )
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>{escape(title)}</title><style>{style}</style></head><body>"
-        f"{svg(title, history)}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        "</body></html>\n"
+        f"<div>{svg(title, history)}</div><div><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></div></body></html>\n"
     )
 
 
@@ -138,12 +170,16 @@ COLUMNS: Final = (
 )
 
 
+def table(history: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
+    """Columns that are not empty, and their rows, the oldest first."""
+    rows = [cells(record) for record in history]
+    shown = [at for at in range(len(COLUMNS)) if any(row[at] for row in rows)]
+    return [COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows]
+
+
 def cells(record: Record) -> list[str]:
     """A row of the table."""
     began = (record.get("beganAt") or "").replace("T", " ")
-    last = record.get("lastPod", "")
-    if record.get("lastNode"):
-        last = f"{last} on {record['lastNode']}"
     more = record.get("moreJobs")
     return [
         began,
@@ -151,64 +187,93 @@ def cells(record: Record) -> list[str]:
         "yes" if record.get("counted") else "no",
         record.get("rule", ""),
         cause_of(record),
-        *(output.millis(record.get(key)) for key, _, _ in PHASES),
-        last,
+        *(output.millis(record.get(phase.key)) for phase in PHASES),
+        last_of(record),
         record.get("outcome") or "under way",
     ]
-
-
-def _legend() -> list[str]:
-    out, x = [], _LEFT
-    for _, label, colour in PHASES:
-        out.append(
-            f"<rect x='{x}' y='38' width='11' height='11' rx='2' fill='{colour}'/>"
-            f"<text x='{x + 16}' y='48' fill='{_FAINT}'>{label}</text>"
-        )
-        x += 110
-    return out
-
-
-def _row(record: Record, y: int, scale: float) -> list[str]:
-    began = (record.get("beganAt") or "")[11:19]
-    faint = "" if record.get("counted") else " (not counted)"
-    out = [
-        f"<text x='16' y='{y + 13}' fill='{_TEXT}'>{escape(name_of(record)[:38])}</text>",
-        f"<text x='16' y='{y + 27}' font-size='10' fill='{_FAINT}'>{began}{faint}</text>",
-    ]
-    x = float(_LEFT)
-    for bar in _bars(record, scale):
-        out.append(
-            f"<rect x='{bar.left:.1f}' y='{y + 4}' width='{bar.width:.1f}' height='14' rx='2' "
-            f"fill='{bar.colour}'><title>{escape(bar.label)}</title></rect>"
-        )
-        x = bar.left + bar.width
-    whole = total(record)
-    end = output.millis(whole) if whole is not None else (record.get("outcome") or "under way")
-    out += [
-        f"<text x='{x + 8:.1f}' y='{y + 16}' fill='{_TEXT}'>{escape(end)}</text>",
-        _text(_LEFT, y + 29, cause_of(record)[:110], 10, _FAINT),
-    ]
-    return out
 
 
 def _opening(height: int) -> str:
     return (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {_WIDTH} {height}' "
-        f"width='{_WIDTH}' height='{height}' role='img' {_FONT}>"
+        f"width='{_WIDTH}' height='{height}' role='img' font-size='13' "
+        "font-family='system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif'>"
     )
 
 
-def _text(x: float, y: float, text: str, size: int, colour: str = _TEXT) -> str:
-    return f"<text x='{x:.1f}' y='{y}' font-size='{size}' fill='{colour}'>{escape(text)}</text>"
+def _text(x: float, y: int, text: str, look: str, more: str = "") -> str:
+    return f"<text class='{look}' x='{x:.1f}' y='{y}' {more}>{escape(text)}</text>"
 
 
-def _bars(record: Record, scale: float) -> list[Bar]:
-    out, x = [], float(_LEFT)
-    for key, label, colour in PHASES:
-        value = record.get(key)
-        if value is None:
-            continue
-        width = max(1.0, value * scale)
-        out.append(Bar(x, width, colour, f"{label}: {output.millis(value)}"))
-        x += width
-    return out
+def _length(record: Record) -> int:
+    return sum(record.get(phase.key) or 0 for phase in PHASES)
+
+
+def _legend() -> Iterator[str]:
+    for at, phase in enumerate(PHASES):
+        x = _LEFT + at * (_WIDTH - 2 * _LEFT) // len(PHASES)
+        yield (
+            f"<rect x='{x}' y='47' width='12' height='12' rx='2' fill='{phase.colour}'/>"
+            f"<text class='jr-faint' x='{x + 18}' y='58' font-size='12'>"
+            f"<tspan class='jr-text'>{phase.label}</tspan>: {phase.text}</text>"
+        )
+
+
+def _axis(longest: int, scale: float, bottom: int) -> Iterator[str]:
+    """A line each round number of seconds, or of parts of one."""
+    step = next(
+        size * factor
+        for size in (10**power for power in range(12))
+        for factor in (1, 2, 5)
+        if longest / (size * factor) <= 8
+    )
+    for millis in range(0, longest + 1, step):
+        x = _LEFT + millis * scale
+        text = output.millis(millis) if millis else "0"
+        yield (f"<line class='jr-grid' x1='{x:.1f}' y1='{_TOP - 8}' x2='{x:.1f}' y2='{bottom}'/>")
+        yield _text(x, bottom + 18, text, "jr-faint", "font-size='12' text-anchor='middle'")
+
+
+def _row(record: Record, y: int, scale: float) -> Iterator[str]:
+    name = name_of(record)
+    when = f"{(record.get('beganAt') or '')[11:19]} UTC" if record.get("beganAt") else ""
+    if not record.get("counted"):
+        when += ", not counted"
+    name = _cut(name, 60)
+    letters = int((_WIDTH - 2 * _LEFT) / _LETTER) - len(name) - len(when) - 4
+    yield (
+        f"<text x='{_LEFT}' y='{y + 14}'><tspan class='jr-text jr-bold'>{escape(name)}</tspan>"
+        f"<tspan class='jr-faint' dx='8'>{escape(when)}</tspan>"
+        f"<tspan class='jr-text' dx='8'>{escape(_cut(cause_of(record), letters))}</tspan></text>"
+    )
+    x = float(_LEFT)
+    for bar in _bars(record, scale):
+        phase, told = bar.phase, output.millis(bar.millis)
+        more = ""
+        if phase.label == "gathering" and record.get("lastPod"):
+            more = f", last came {last_of(record)}"
+        yield (
+            f"<rect x='{bar.left:.1f}' y='{y + 22}' width='{bar.width:.1f}' height='20' rx='2' "
+            f"fill='{phase.colour}'><title>{escape(f'{phase.label}: {told}{more}')}</title></rect>"
+        )
+        if bar.width > (len(told) + 1) * _LETTER:
+            look = f"font-size='12' text-anchor='middle' fill='{phase.ink}'"
+            yield _text(bar.left + bar.width / 2, y + 36, told, "jr-in", look)
+        x = bar.left + bar.width
+    whole = total(record)
+    end = output.millis(whole) if whole is not None else (record.get("outcome") or "under way")
+    yield _text(x + 8, y + 37, end.lower(), "jr-text jr-bold")
+
+
+def _bars(record: Record, scale: float) -> Iterator[Bar]:
+    x = float(_LEFT)
+    for phase in PHASES:
+        value = record.get(phase.key)
+        if value is not None:
+            width = max(1.0, value * scale)
+            yield Bar(x, width, phase, value)
+            x += width
+
+
+def _cut(text: str, letters: int) -> str:
+    return text if len(text) <= letters else f"{text[: max(1, letters - 1)]}…"

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from jobsetpy.errors import NotFoundError
-from jobsetpy.kubectl import timeline
+from jobsetpy.kubectl import output, timeline
 from jobsetpy.kubectl.errors import CommandError, told
 
 
@@ -78,7 +78,7 @@ class TestRestarts:
         assert [
             "detection: 40 ms",
             "deprecation: 1.5 s",
-            "gathering: 2.5 s",
+            "gathering: 2.5 s, last came test-js-w-0-0",
             "lift: 12 ms",
         ] == [bar.text for bar in bars]
         assert "node-&lt;1&gt;" in html.read_text()
@@ -98,6 +98,33 @@ class TestRestarts:
         """A sentence with the file's name."""
         with pytest.raises(CommandError, match=r"cannot write /nowhere/a\.svg: No such file"):
             await training.run("restarts", "test-js", "--svg", "/nowhere/a.svg")
+
+    @pytest.mark.parametrize(
+        ("millis", "text"),
+        [
+            (None, ""),
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1000, "1 s"),
+            (99_900, "99.9 s"),
+            (100_000, "100s"),
+            (1_250_000, "20m"),
+            (12_600_000, "3h30m"),
+        ],
+    )
+    def test_durations(self, millis, text):
+        """A restart of many minutes is no power of ten."""
+        assert output.millis(millis) == text
+
+    async def test_the_title_tells_how_many_pods(self, training, capsys):
+        """As of the last time that all had come, if that is known."""
+        await training.run("restarts", "test-js", "--svg", "-")
+        assert "<title>Restarts of default/test-js</title>" in capsys.readouterr().out
+
+        status = {"inPlaceRestart": {"pods": 2}}
+        training.world.patch("jobsets", "test-js", {"status": status}, subresource="status")
+        await training.run("restarts", "test-js", "--svg", "-")
+        assert "<title>Restarts of default/test-js, 2 pods</title>" in capsys.readouterr().out
 
     def test_an_empty_history_is_a_picture_too(self):
         """It says so."""
