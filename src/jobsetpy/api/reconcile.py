@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 import attrs
@@ -34,6 +35,26 @@ class Request:
         return str(self.key)
 
 
+def _delay(value: object) -> timedelta | None:
+    """A delay as a timedelta; numbers are seconds.
+
+    Raises:
+        TypeError, ValueError: it is neither, or no span of time.
+    """
+    if value is None or isinstance(value, timedelta):
+        return value
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        msg = f"a Result's delay is a timedelta or a number of seconds, not {value!r}"
+        raise TypeError(msg)
+    try:
+        if math.isfinite(value):
+            return timedelta(seconds=value)
+    except OverflowError:
+        pass
+    msg = f"a Result's delay is a finite number of seconds, at most {timedelta.max}, not {value!r}"
+    raise ValueError(msg)
+
+
 @attrs.frozen
 class Result:
     """A reconcile that succeeded; made by :meth:`done` or :meth:`requeue_after`.
@@ -46,7 +67,7 @@ class Result:
         summary: what was done, for the log; "" when nothing was.
     """
 
-    delay: timedelta | None = None
+    delay: timedelta | None = attrs.field(default=None, converter=_delay)
     summary: str = ""
 
     @classmethod
@@ -60,10 +81,20 @@ class Result:
         return cls(None, summary)
 
     @classmethod
-    def requeue_after(cls, delay: timedelta, *, summary: str = "") -> Result:
+    def requeue_after(cls, delay: timedelta | float, *, summary: str = "") -> Result:
         """All is as it should be, but look again in ``delay`` at the latest; 0 or less is now.
+
+        A number means seconds.
 
         The queue keeps the earliest of several such times for a key, so being called early is
         normal: ask the clock, not the number of calls.
+
+        Raises:
+            TypeError: ``delay`` is neither a timedelta nor a number.
+            ValueError: it is no finite span of time.
         """
+        given: object = delay
+        if given is None:
+            msg = "requeue_after needs a timedelta or a number of seconds; use done() for none"
+            raise TypeError(msg)
         return cls(delay, summary)
