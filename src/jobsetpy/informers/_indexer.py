@@ -25,11 +25,12 @@ class Index(Generic[T]):
 
     Args:
         name: unique within a store; the field's path is a good name.
-        func: must depend on the object alone, must not raise, and returns any number of values.
+        func: must depend on the object alone, and returns any number of values; a text is one
+            value, ``None`` is none. An object for which it raises is not in the index.
     """
 
     name: str
-    func: Callable[[T], Iterable[str]]
+    func: Callable[[T], Iterable[str] | None]
 
 
 def _controller_uid(obj: Any) -> tuple[str, ...]:
@@ -57,17 +58,30 @@ class IndexTable(Generic[T]):
     second step from identity to object.
     """
 
-    __slots__ = ("entries", "index")
+    __slots__ = ("entries", "failed", "index")
 
     def __init__(self, index: Index[T]) -> None:
         self.index = index
         self.entries: dict[str, dict[Identity, T]] = {}
+        self.failed: set[Identity] = set()
 
-    def values_of(self, obj: T | None) -> tuple[str, ...]:
+    @property
+    def title(self) -> str:
+        """What it is called in messages."""
+        return f"index {self.index.name!r}"
+
+    def of(self, obj: T | None) -> tuple[str, ...]:
         """The values of an object, each once; none for ``None``. May raise what ``func`` raises."""
         if obj is None:
             return ()
-        values = tuple(self.index.func(obj))
+        found: Any = self.index.func(obj)  # users' code: types are not checked
+        if found is None:
+            return ()
+        values = (found,) if isinstance(found, str) else tuple(found)
+        for value in values:
+            if not isinstance(value, str):
+                msg = f"an index needs texts as values, not {value!r}"
+                raise TypeError(msg)
         return values if len(values) < 2 else tuple(dict.fromkeys(values))
 
     def change(
@@ -76,13 +90,24 @@ class IndexTable(Generic[T]):
         """Move an object from its values ``before`` to those ``after``; cannot fail."""
         for value in before:
             if value not in after:
-                bucket = self.entries[value]
-                del bucket[identity]
-                if not bucket:
-                    del self.entries[value]
+                # A function that depends on more than the object may name another value now.
+                bucket = self.entries.get(value)
+                if bucket is not None:
+                    bucket.pop(identity, None)
+                    if not bucket:
+                        del self.entries[value]
         if obj is not None:
             for value in after:
                 self.entries.setdefault(value, {})[identity] = obj
+
+    def nothing(self) -> tuple[str, ...]:
+        """What an object has for which the function fails."""
+        return ()
+
+    def forget(self, identity: Identity) -> None:
+        """Take an object out of which nobody can say any more where it is; O(values)."""
+        for value in [value for value, bucket in self.entries.items() if identity in bucket]:
+            self.change(identity, (value,), (), None)
 
 
 def check_same_name(old: Index[Any] | None, new: Index[Any]) -> bool:

@@ -57,6 +57,15 @@ class InformerObserver(Protocol):
         ``namespace`` and ``name`` are "" when not even those could be read.
         """
 
+    def on_function_error(
+        self, kind: str, function: str, error: Exception, namespace: str, name: str
+    ) -> None:
+        """A function of the program failed for an object; told when the object begins to fail.
+
+        ``function`` is ``index 'NAME'`` or ``tally 'NAME'``, from which the object is left out, or
+        ``transform``: then the cache lacks the object, or keeps its last good state.
+        """
+
 
 class NullObserver:
     """Observes nothing; a base for those who are interested in little."""
@@ -88,4 +97,9 @@ class NullObserver:
         """Nothing."""
 
     def on_decode_error(self, kind: str, error: Exception, namespace: str, name: str) -> None:
+        """Nothing."""
+
+    def on_function_error(
+        self, kind: str, function: str, error: Exception, namespace: str, name: str
+    ) -> None:
         """Nothing."""

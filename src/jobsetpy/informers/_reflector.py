@@ -8,7 +8,7 @@ event is read from the watch meanwhile, so handlers hear everything in order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, Never, TypeVar, assert_never
 
 from jobsetpy.informers._events import (
@@ -38,7 +38,11 @@ class Reflector(Generic[T]):
         watcher: where events come from.
         writer: of the store to fill; nobody else writes to it.
         handlers: hear the changes.
-        transform: applied to every object before it is stored, such as to drop fields.
+        transform: applied to every object before it is stored, such as to drop fields. An object
+            for which it raises is left out, or stays as it was.
+        on_error: is told that ``transform`` failed, with what, and the object's namespace and
+            name; each time that an object begins to fail.
+        before_first: awaited before the handlers are told of the first list.
     """
 
     def __init__(
@@ -48,11 +52,16 @@ class Reflector(Generic[T]):
         handlers: HandlerSet[T],
         *,
         transform: Callable[[T], T] | None = None,
+        on_error: Callable[[str, Exception, str, str], None] | None = None,
+        before_first: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._watcher = watcher
         self._writer = writer
         self._handlers = handlers
         self._transform = transform
+        self._on_error = on_error
+        self._before_first = before_first
+        self._untransformed: set[tuple[str, str]] = set()
 
     async def run(self) -> Never:
         """Follow the collection until cancelled. What a handler raises ends it."""
@@ -63,11 +72,17 @@ class Reflector(Generic[T]):
         for event in events:
             match event:
                 case Applied(obj):
-                    self._apply(self._transformed(obj))
+                    changed = self._transformed(obj)
+                    if changed is not None:
+                        self._apply(changed)
                 case Deleted(obj, final_state_known):
                     self._delete(obj, final_state_known=final_state_known)
                 case Listed(obj):
-                    writer.stage(self._transformed(obj))
+                    changed = self._transformed(obj)
+                    if changed is not None:
+                        writer.stage(changed)
+                    else:
+                        self._keep(_metadata(obj))
                 case Unreadable():
                     self._keep(event)
                 case Bookmark(resource_version):
@@ -76,18 +91,41 @@ class Reflector(Generic[T]):
                     writer.begin()
                 case ListCompleted(resource_version):
                     initial = not writer.store.has_synced
-                    await self._announce(writer.commit(resource_version), initial=initial)
+                    diff = writer.commit(resource_version)
+                    if initial and self._before_first is not None:
+                        await self._before_first()
+                    await self._announce(diff, initial=initial)
                 case _:
                     assert_never(event)
 
-    def _keep(self, listed: Unreadable) -> None:
+    def _keep(self, listed: Any) -> None:
         """Take over the last good version of an object, if it is the same object."""
         last = self._writer.current(listed)
         if last is not None and listed.uid in {"", last.metadata.uid}:  # type: ignore[attr-defined] # KubeObject
             self._writer.stage(last)
 
-    def _transformed(self, obj: T) -> T:
-        return obj if self._transform is None else self._transform(obj)
+    def _transformed(self, obj: T) -> T | None:
+        """What is to be stored of an object; ``None`` where that cannot be told."""
+        if self._transform is None:
+            return obj
+        meta = _metadata(obj)
+        identity = (meta.namespace, meta.name)
+        try:
+            changed = self._transform(obj)
+            after = _metadata(changed)
+            if (after.namespace, after.name) != identity:
+                msg = f"a transform must not rename an object, to {after.namespace}/{after.name}"
+                raise ValueError(msg)
+        except Exception as error:  # noqa: BLE001 - a function that users gave, of users' data
+            self._note_version(obj)
+            if identity not in self._untransformed:
+                self._untransformed.add(identity)
+                if self._on_error is not None:
+                    self._on_error("transform", error, *identity)
+            return None
+        if self._untransformed:
+            self._untransformed.discard(identity)
+        return changed
 
     def _apply(self, obj: T) -> None:
         self._note_version(obj)
@@ -106,6 +144,7 @@ class Reflector(Generic[T]):
 
     def _delete(self, obj: T, *, final_state_known: bool) -> None:
         key = _metadata(obj)
+        self._untransformed.discard((key.namespace, key.name))
         if self._writer.staging:
             self._writer.unstage(key)
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -231,16 +231,18 @@ class Store(Generic[T]):
 class StoreWriter(Generic[T]):
     """Write handle of a store; the only one.
 
-    A function of an index or tally that raises leaves ``apply`` and ``delete`` undone; it is a
-    programming error, and ends the informer.
+    An object for which the function of an index or tally raises is stored, and left out of that
+    index or tally: what one user writes must not stop the work for all others.
 
     Args:
         kind: the wire class, or the name of the kind; for messages.
         indexes: what ``Store.by_index`` shall answer.
         tallies: what ``Store.tally`` shall answer.
+        on_error: is told which index or tally failed, with what, and the object's namespace and
+            name; each time that an object begins to fail.
     """
 
-    __slots__ = ("_staged", "_state", "store")
+    __slots__ = ("_on_error", "_staged", "_state", "store")
 
     def __init__(
         self,
@@ -248,7 +250,9 @@ class StoreWriter(Generic[T]):
         *,
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
+        on_error: Callable[[str, Exception, str, str], None] | None = None,
     ) -> None:
+        self._on_error = on_error
         self._state: _State[T] = _State(kind if isinstance(kind, str) else kind.__name__)
         self._staged: dict[Identity, T] | None = None
         self.store: Store[T] = Store(self._state)
@@ -384,19 +388,32 @@ class StoreWriter(Generic[T]):
 
     def _change(self, identity: Identity, old: T | None, new: T | None) -> None:
         state = self._state
-        # All that can fail comes first.
-        moves = [
-            (table, table.values_of(old), table.values_of(new)) for table in state.indexes.values()
-        ]
-        counts = [
-            (tally, tally.contribution(old), tally.contribution(new))
-            for tally in state.tallies.values()
-        ]
-        for table, before, after in moves:
+        table: Any
+        for table in (*state.indexes.values(), *state.tallies.values()):
+            try:
+                before = table.of(None if identity in table.failed else old)
+                after = table.of(new)
+            except Exception as error:  # noqa: BLE001 - a function that users gave, of users' data
+                before, after = self._failed(table, identity, old, error), table.nothing()
+                if new is None:
+                    table.failed.discard(identity)
+            else:
+                table.failed.discard(identity)
             table.change(identity, before, after, new)
-        for tally, was, is_ in counts:
-            tally.change(was, is_)
         if new is None:
             del state.items[identity]
         else:
             state.items[identity] = new
+
+    def _failed(self, table: Any, identity: Identity, old: T | None, error: Exception) -> Any:
+        """What an object had so far in a table whose function fails; it is noted as failed."""
+        if identity in table.failed:
+            return table.nothing()
+        table.failed.add(identity)
+        if self._on_error is not None:
+            self._on_error(table.title, error, *identity)
+        try:
+            return table.of(old)
+        except Exception:  # noqa: BLE001 - it was another for the same object before
+            table.forget(identity)
+            return table.nothing()

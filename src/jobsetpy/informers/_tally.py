@@ -26,7 +26,7 @@ class Tally(Generic[T, K, V]):
     Args:
         name: unique within a store.
         contribute: the key and value an object counts for, or ``None`` if it does not count. Must
-            depend on the object alone and must not raise.
+            depend on the object alone. An object for which it raises does not count.
     """
 
     name: str
@@ -72,32 +72,54 @@ _NOTHING: Mapping[Any, int] = {}
 class TallyTable(Generic[T]):
     """One tally's counts: key → value → count."""
 
-    __slots__ = ("counts", "tally")
+    __slots__ = ("counts", "failed", "tally")
 
     def __init__(self, tally: Tally[T, Any, Any]) -> None:
         self.tally = tally
         self.counts: dict[Any, dict[Any, int]] = {}
+        self.failed: set[tuple[str, str]] = set()
 
-    def contribution(self, obj: T | None) -> tuple[Any, Any] | None:
+    @property
+    def title(self) -> str:
+        """What it is called in messages."""
+        return f"tally {self.tally.name!r}"
+
+    def of(self, obj: T | None) -> tuple[Any, Any] | None:
         """What an object counts for. May raise what ``contribute`` raises."""
         if obj is None:
             return None
-        part = self.tally.contribute(obj)
+        part: Any = self.tally.contribute(obj)  # users' code: types are not checked
         if part is not None:
             hash(part)  # an unhashable key must fail here, before anything is changed
-        return part
+            if len(part) != 2:
+                msg = f"a tally needs a key and a value, not {part!r}"
+                raise TypeError(msg)
+        return part  # type: ignore[no-any-return] # checked
 
-    def change(self, before: tuple[Any, Any] | None, after: tuple[Any, Any] | None) -> None:
+    def nothing(self) -> None:
+        """What an object counts for which the function fails."""
+
+    def forget(self, identity: tuple[str, str]) -> None:
+        """Nothing: a tally does not know who was counted."""
+
+    def change(
+        self,
+        identity: tuple[str, str],  # noqa: ARG002 - as of an index
+        before: tuple[Any, Any] | None,
+        after: tuple[Any, Any] | None,
+        obj: T | None,  # noqa: ARG002 - as of an index
+    ) -> None:
         """Take one contribution away and add another; cannot fail."""
         if before == after:
             return
         if before is not None:
             key, value = before
-            values = self.counts[key]
-            left = values[value] - 1
-            if left:
+            # A function that depends on more than the object may name another pair now.
+            values = self.counts.get(key, {})
+            left = values.get(value, 0) - 1
+            if left > 0:
                 values[value] = left
-            else:
+            elif left == 0:
                 del values[value]
                 if not values:
                     del self.counts[key]

@@ -61,6 +61,12 @@ _decode_errors = REGISTRY.counter(
     "kind",
 )
 
+_function_errors = REGISTRY.counter(
+    "informer_function_errors_total",
+    "Objects for which an index, a tally or a transform began to fail",
+    "kind",
+)
+
 _METHODS: Final = {
     "get": "GET",
     "list": "GET",
@@ -92,6 +98,10 @@ def _events_of(kind: str, type_: str) -> Counter:
     return _events.labels(kind, type_)
 
 
+_ADVISED_LIMIT: Final = 1000
+"""So many pieces of advice are remembered as given."""
+
+
 class ClientMetrics:
     """Counts requests; implements ``client.RequestObserver``."""
 
@@ -114,10 +124,11 @@ class InformerMetrics:
     decoded (error, once for each). Watches that end or fall silent are daily business.
     """
 
-    __slots__ = ("_log",)
+    __slots__ = ("_advised", "_log")
 
     def __init__(self) -> None:
         self._log = get_logger("informers")
+        self._advised: set[str] = set()
 
     def on_list(self, kind: str, seconds: float, count: int) -> None:
         """A list completed."""
@@ -154,11 +165,16 @@ class InformerMetrics:
     def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
         """A list or watch request failed and will be sent again."""
         _failures.labels(kind).inc()
+        advice = "\n".join(getattr(error, "__notes__", ()))
+        more = {"advice": advice} if advice and advice not in self._advised else {}
+        if more and len(self._advised) < _ADVISED_LIMIT:
+            self._advised.add(advice)
         self._log.warning(
             "list or watch failed, trying again",
             kind=kind,
             error=str(error),
             retry_in_s=round(retry_in_s, 3),
+            **more,
         )
 
     def on_decode_error(self, kind: str, error: Exception, namespace: str, name: str) -> None:
@@ -170,4 +186,19 @@ class InformerMetrics:
             namespace=namespace,
             name=name,
             error=str(error),
+        )
+
+    def on_function_error(
+        self, kind: str, function: str, error: Exception, namespace: str, name: str
+    ) -> None:
+        """An index, a tally or a transform failed for an object."""
+        _function_errors.labels(kind).inc()
+        self._log.error(
+            f"{function.partition(' ')[0]} failed for an object, which is left out",
+            kind=kind,
+            function=function,
+            namespace=namespace,
+            name=name,
+            error=str(error) or type(error).__name__,
+            exc_info=error,
         )
