@@ -14,10 +14,14 @@ generated client model.)
 
 from __future__ import annotations
 
+import typing
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
 import attrs
 import msgspec
+
+from jobsetpy.api._frozen import frozen, frozen_texts
 
 T = TypeVar("T")
 
@@ -28,6 +32,8 @@ def field(
     *, default: Any = attrs.NOTHING, factory: Any = None, name: str | None = None, **metadata: Any
 ) -> Any:
     """An attrs field with a wire name of its own and free metadata (used for schemas).
+
+    Mappings are frozen when an object is made. With ``frozen=True`` the class sees to that itself.
 
     Args:
         default: value when the JSON lacks the field.
@@ -73,8 +79,10 @@ def wire(cls: type[T]) -> type[T]:
     """Class decorator: ``attrs.frozen(kw_only=True)`` plus wire names for msgspec.
 
     Every field needs a default, since the API server omits empty ones. A JSON ``null`` is accepted
-    only where the annotation allows ``None``.
+    only where the annotation allows ``None``. Objects are frozen to the ground: mappings and lists
+    become ``FrozenDict`` and ``FrozenList``, at a cost for classes that have such fields only.
     """
+    _freeze_at_birth(cls)
     made: Any = attrs.frozen(kw_only=True, weakref_slot=False)(cls)
     attributes = made.__attrs_attrs__
     hints = get_type_hints(made, include_extras=True)
@@ -95,6 +103,48 @@ def wire(cls: type[T]) -> type[T]:
         made.__annotations__.clear()
         made.__annotations__.update(saved)
     return made  # type: ignore[no-any-return]
+
+
+_SCALARS = (str, int, float, bool)
+
+
+def _freezer(hint: Any) -> Callable[[Any], Any] | None:
+    """What freezes the values of a field; ``None`` if they are immutable by themselves."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in {dict, Mapping, MutableMapping}:
+        return frozen_texts if arguments[1] in _SCALARS else frozen
+    if hint in {dict, list, Mapping, Any, object} or origin is list:
+        return frozen
+    found = [each for argument in arguments if (each := _freezer(argument)) is not None]
+    if origin is tuple or len(found) > 1:
+        return frozen if found else None
+    return found[0] if found else None
+
+
+def _freeze_at_birth(cls: type[Any]) -> None:
+    """Have ``cls`` freeze the mappings and lists that it is given, if it has fields for any."""
+    freezers = []
+    for name, hint in get_type_hints(cls).items():
+        if typing.get_origin(hint) is typing.ClassVar:
+            continue
+        declared = cls.__dict__.get(name)
+        # attrs keeps metadata on the marker that attrs.field() gives.
+        marked = getattr(declared, "metadata", None) or {}
+        freezer = None if marked.get("frozen") else _freezer(hint)
+        if freezer is not None:
+            freezers.append((name, freezer))
+    if not freezers:
+        return
+    own = getattr(cls, "__attrs_post_init__", None)
+    put = object.__setattr__
+
+    def freeze(self: Any) -> None:
+        if own is not None:
+            own(self)
+        for name, freezer in freezers:
+            put(self, name, freezer(getattr(self, name)))
+
+    cls.__attrs_post_init__ = freeze
 
 
 def evolve(value: T, **changes: Any) -> T:

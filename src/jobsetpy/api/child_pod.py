@@ -150,7 +150,7 @@ class ChildPodSpec:
 
     node_name: str = ""
     priority: int | None = None
-    node_selector: Mapping[str, str] | None = None
+    node_selector: Mapping[str, str] | None = field(default=None, frozen=True)  # by ChildPod
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 
     def __attrs_post_init__(self) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from jobsetpy.api import keys
+from jobsetpy.api._frozen import EMPTY, FrozenDict
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
 
@@ -106,12 +107,12 @@ class LabelledMeta:
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    labels: Mapping[str, str] = field(factory=dict)
+    labels: Mapping[str, str] = field(factory=dict, frozen=True)
 
     def __attrs_post_init__(self) -> None:
         """Share the texts of labels; a cluster has thousands of nodes with the same few."""
         shared = {sys.intern(key): sys.intern(value) for key, value in self.labels.items()}
-        object.__setattr__(self, "labels", shared)
+        object.__setattr__(self, "labels", FrozenDict(shared) if shared else EMPTY)
 
 
 @wire

@@ -1,0 +1,93 @@
+"""Mappings and lists that cannot be changed, for what wire classes hold.
+
+They are real dicts and lists, so that they are read, compared and encoded at the speed of those;
+only what would change them is refused. ``copy.deepcopy`` and ``copy()`` give ordinary ones again.
+"""
+
+from __future__ import annotations
+
+import copy
+from types import MappingProxyType
+from typing import Any, Final, Never
+
+
+def _refuse(self: Any, *_: Any, **__: Any) -> Never:
+    msg = (
+        f"a {'mapping' if isinstance(self, dict) else 'list'} of an object from the API is shared "
+        "by all who read it and cannot be changed: change a copy (copy.deepcopy), and write with "
+        "the client"
+    )
+    raise TypeError(msg)
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that refuses changes."""
+
+    __slots__ = ()
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __copy__(self) -> dict[str, Any]:
+        """An ordinary dict with the same, frozen, values."""
+        return dict(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        """An ordinary dict that may be changed, and so may all in it."""
+        return {key: copy.deepcopy(value, memo) for key, value in self.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickling."""
+        return (FrozenDict, (dict(self),))
+
+
+class FrozenList(list[Any]):
+    """A list that refuses changes."""
+
+    __slots__ = ()
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def __copy__(self) -> list[Any]:
+        """An ordinary list with the same, frozen, items."""
+        return list(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        """An ordinary list that may be changed, and so may all in it."""
+        return [copy.deepcopy(item, memo) for item in self]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickling."""
+        return (FrozenList, (list(self),))
+
+
+EMPTY: Final = FrozenDict()
+
+_ATOMS: Final = frozenset({str, int, float, bool, type(None)})
+_FROZEN: Final = frozenset({FrozenDict, FrozenList, MappingProxyType})
+
+
+def frozen(value: Any) -> Any:
+    """A value with every dict and list in it frozen; what is frozen already stays as it is."""
+    kind = type(value)
+    if kind in _ATOMS or kind in _FROZEN:
+        return value
+    if isinstance(value, dict):
+        if not value:
+            return EMPTY
+        return FrozenDict(
+            {key: each if type(each) in _ATOMS else frozen(each) for key, each in value.items()}
+        )
+    if isinstance(value, list):
+        return FrozenList([frozen(each) for each in value])
+    if kind is tuple:
+        return tuple([frozen(each) for each in value])
+    return value
+
+
+def frozen_texts(value: Any) -> Any:
+    """The same for a mapping of scalars, in one step."""
+    if type(value) in _FROZEN or not isinstance(value, dict):
+        return value
+    return FrozenDict(value) if value else EMPTY
