@@ -7,8 +7,10 @@ line in the log.
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, assert_never
 
@@ -17,6 +19,7 @@ import structlog
 
 from jobsetpy.aio import Clock, LoopClock, supervise
 from jobsetpy.api.reconcile import Request, Result
+from jobsetpy.controller._event import Event
 from jobsetpy.controller._reconcile import Reconciler
 from jobsetpy.controller._runnable import Runnable
 from jobsetpy.controller._watch import Watch, WatchHandler
@@ -27,7 +30,7 @@ from jobsetpy.errors import (
     RetryableApiError,
     TerminalError,
 )
-from jobsetpy.informers import Registration
+from jobsetpy.informers import Registration, SharedInformer
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.workqueue import QueueShutDown, RateLimiter, WorkQueue
@@ -113,9 +116,10 @@ class Controller(Runnable):
         if workers < 1:
             msg = f"controller {name!r} needs at least one worker, not {workers}"
             raise ValueError(msg)
+        _check_reconciler(reconciler)
         self.name = name
         self.reconciler = reconciler
-        self.watches: tuple[Watch[Any], ...] = tuple(watches)
+        self.watches: tuple[Watch[Any], ...] = _checked_watches(watches)
         self.workers = workers
         self._clock: Clock = clock or LoopClock()
         self.queue: WorkQueue[Request] = WorkQueue(
@@ -127,16 +131,39 @@ class Controller(Runnable):
         self._metrics.workers(workers)
         self._log = get_logger("controller")
         self._registrations: dict[int, Registration] = {}
+        self._early: list[tuple[WatchHandler[Any], Event[Any]]] | None = []
         self._started = False
         self._held = False
+        self._awaited: SharedInformer[Any] | None = None
 
     def __repr__(self) -> str:
         """Name and number of watches."""
         return f"<Controller {self.name!r} with {len(self.watches)} watches>"
 
-    def _add(self, request: Request, *, priority: int) -> None:
+    @property
+    def waits_for(self) -> str:
+        """What it waits for before its workers start."""
+        return "" if self._awaited is None else self._awaited.waits_for
+
+    def _add(self, request: Request, *, priority: int, delay_s: float = 0.0) -> None:
         if not self._held:
-            self.queue.add(request, priority=priority)
+            if delay_s:
+                self.queue.add_after(request, delay_s, priority=priority)
+            else:
+                self.queue.add(request, priority=priority)
+
+    def _put_off(self, handler: WatchHandler[Any], event: Event[Any]) -> bool:
+        """Keep an event until all informers have synced; whether there is something to wait for."""
+        if self._early is None:
+            return False
+        self._early.append((handler, event))
+        return True
+
+    def _catch_up(self) -> None:
+        """All informers have synced: handle the events that came too early for it, in order."""
+        early, self._early = self._early or [], None
+        for handler, event in early:
+            handler.handle(event)
 
     def wire(self) -> None:
         """Register with the informers; ``running`` does it, and a second time does nothing.
@@ -145,7 +172,13 @@ class Controller(Runnable):
         """
         for number, watch in enumerate(self.watches):
             if number not in self._registrations and (watch.standby or not self._held):
-                handler: WatchHandler[Any] = WatchHandler(watch, self._add, controller=self.name)
+                add = functools.partial(self._add, delay_s=watch.debounce_s)
+                handler: WatchHandler[Any] = WatchHandler(
+                    watch,
+                    add if watch.debounce_s > 0 else self._add,
+                    controller=self.name,
+                    put_off=self._put_off,
+                )
                 self._registrations[number] = watch.informer.add_handler(handler)
 
     def prepare(self, *, held: bool) -> None:
@@ -182,8 +215,10 @@ class Controller(Runnable):
         gauges = metrics.queue_gauges(self.name, self.queue.depths, self.queue.working_seconds)
         with gauges:
             async with supervise() as tasks:
-                for registration in self._registrations.values():
+                for number, registration in self._registrations.items():
+                    self._awaited = self.watches[number].informer
                     await registration.wait_for_sync()
+                self._catch_up()
                 workers = [
                     tasks.start(self._work(), name=f"{self.name}-worker-{number}")
                     for number in range(self.workers)
@@ -329,6 +364,50 @@ class Controller(Runnable):
             **({"exc_info": error} if unexpected else {}),
             **more,
         )
+
+
+def _check_reconciler(reconciler: object) -> None:
+    """Say of what is often given instead of a reconciler what it is.
+
+    Raises:
+        TypeError: it has no ``async def reconcile``.
+    """
+    if isinstance(reconciler, type):
+        name = reconciler.__name__
+        msg = f"a controller needs an instance as its reconciler: {name}(...), not the class {name}"
+        raise TypeError(msg)
+    method = getattr(reconciler, "reconcile", None)
+    if not callable(method):
+        msg = f"a reconciler needs `async def reconcile(self, request)`; {reconciler!r} has none"
+        raise TypeError(msg)
+    function = inspect.unwrap(method)
+    plain = inspect.ismethod(function) or inspect.isfunction(function)
+    if plain and not inspect.iscoroutinefunction(function) and not _gives_awaitable(function):
+        where = f"{type(reconciler).__name__}.reconcile"
+        msg = (
+            f"{where} has to be `async def`: it runs on the event loop, which nothing may block; "
+            "what blocks goes into `await asyncio.to_thread(...)`"
+        )
+        raise TypeError(msg)
+
+
+def _gives_awaitable(function: Callable[..., Any]) -> bool:
+    """Whether a plain function says that it returns something to wait for."""
+    returned = str(getattr(function, "__annotations__", {}).get("return", ""))
+    return any(word in returned for word in ("Awaitable", "Coroutine", "Future", "Task"))
+
+
+def _checked_watches(watches: Any) -> tuple[Watch[Any], ...]:
+    if isinstance(watches, Watch):
+        msg = "a controller needs a list of watches, not one Watch: watches=[Watch(...)]"
+        raise TypeError(msg)
+    made = tuple(watches)
+    watch: object
+    for watch in made:
+        if not isinstance(watch, Watch):
+            msg = f"a controller's watches are Watch(informer, handler), not {watch!r}"
+            raise TypeError(msg)
+    return made
 
 
 def _checked(result: object) -> _Succeeded:

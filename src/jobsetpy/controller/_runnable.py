@@ -18,6 +18,11 @@ class Runnable:
     """With leader election: whether it runs on replicas that do not lead as well. Such ones start
     before those that need leadership."""
 
+    @property
+    def waits_for(self) -> str:
+        """What ``running`` waits for before it has begun, for the message that it did not."""
+        return ""
+
     def prepare(self, *, held: bool) -> None:
         """It was added, and no informer runs yet.
 

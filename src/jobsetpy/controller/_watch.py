@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
 from jobsetpy.api.meta import key_of
+from jobsetpy.api.reconcile import Request
 from jobsetpy.controller._event import Event
-from jobsetpy.controller._handlers import EventHandler
+from jobsetpy.controller._handlers import EventHandler, enqueue_mapped, enqueue_owner
 from jobsetpy.controller._predicates import Predicate
+from jobsetpy.errors import NotSyncedError
 from jobsetpy.informers import SharedInformer
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 
 T = TypeVar("T")
+
+_SHOWN: Final = 200
+"""So many characters of a value are shown in a message."""
 
 LIVE_PRIORITY = 0
 """Of requests caused by a change."""
@@ -41,12 +47,61 @@ class Watch(Generic[T]):
         standby: listen while another process leads as well, so that the handler's state is complete
             when this one is elected; requests of that time are dropped. Such watches hear events
             before all others.
+        debounce_s: requests of this watch wait so long, and those that come meanwhile for the same
+            key are one with them: for objects that change in bursts.
     """
 
-    informer: SharedInformer[T]
-    handler: EventHandler[T]
+    informer: SharedInformer[T] = attrs.field()
+    handler: EventHandler[T] = attrs.field()
     when: Predicate | None = attrs.field(default=None, kw_only=True)
     standby: bool = attrs.field(default=False, kw_only=True)
+    debounce_s: float = attrs.field(default=0.0, kw_only=True)
+
+    @informer.validator
+    def _check_informer(self, _: object, informer: object) -> None:
+        if isinstance(informer, type):
+            name = informer.__name__
+            msg = f"a Watch needs an informer, not the class {name}: manager.informer({name})"
+            raise TypeError(msg)
+        if not callable(getattr(informer, "add_handler", None)):
+            msg = (
+                f"a Watch needs an informer, not {_short(informer)}: take what "
+                "manager.informer(...) returns, not its store"
+            )
+            raise TypeError(msg)
+
+    @handler.validator
+    def _check_handler(self, _: object, handler: object) -> None:
+        for factory, usage in _FACTORIES.items():
+            if handler is factory:
+                msg = f"a Watch needs what {usage} returns, not {factory.__name__} itself"
+                raise TypeError(msg)
+        if not callable(handler):
+            msg = f"a Watch's handler is a function of an Event, not {_short(handler)}"
+            raise TypeError(msg)
+        if inspect.iscoroutinefunction(handler):
+            msg = (
+                f"a Watch's handler must not be async: {_short(handler)} is called for each event "
+                "and only says which keys to reconcile"
+            )
+            raise TypeError(msg)
+
+    @when.validator
+    def _check_when(self, _: object, when: object) -> None:
+        if when is not None and (not callable(when) or inspect.iscoroutinefunction(when)):
+            msg = f"a Watch's predicate is a synchronous function of an Event, not {_short(when)}"
+            raise TypeError(msg)
+
+
+_FACTORIES: Final[dict[Callable[..., Any], str]] = {
+    enqueue_owner: "enqueue_owner(Owner)",
+    enqueue_mapped: "enqueue_mapped(function)",
+}
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 class WatchHandler(Generic[T]):
@@ -61,11 +116,21 @@ class WatchHandler(Generic[T]):
         watch: what to listen to.
         add: takes each request, with its priority.
         controller: label of logs and metrics.
+        put_off: takes the events for which the handler or predicate read a store that was not
+            complete, to be given to ``handle`` again; it returns whether it takes them.
     """
 
-    __slots__ = ("_add", "_controller", "_handler", "_log", "_when")
+    __slots__ = ("_add", "_controller", "_handler", "_log", "_put_off", "_when")
 
-    def __init__(self, watch: Watch[T], add: Callable[..., None], *, controller: str) -> None:
+    def __init__(
+        self,
+        watch: Watch[T],
+        add: Callable[..., None],
+        *,
+        controller: str,
+        put_off: Callable[[WatchHandler[T], Event[T]], bool] = lambda *_: False,
+    ) -> None:
+        self._put_off = put_off
         self._handler = watch.handler
         self._when = watch.when
         self._add = add
@@ -74,27 +139,37 @@ class WatchHandler(Generic[T]):
 
     def on_add(self, obj: T, *, initial: bool) -> None:
         """An object appeared; those of the first list must not delay live events."""
-        self._handle(Event(None, obj, initial=initial))
+        self.handle(Event(None, obj, initial=initial))
 
     def on_update(self, old: T, new: T) -> None:
         """An object changed."""
-        self._handle(Event(old, new))
+        self.handle(Event(old, new))
 
     def on_delete(self, obj: T, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
         """An object is gone."""
-        self._handle(Event(obj, None))
+        self.handle(Event(obj, None))
 
-    def _handle(self, event: Event[T]) -> None:
+    def handle(self, event: Event[T]) -> None:
+        """Queue what an event asks for."""
         if self._when is not None:
             try:
                 if not self._when(event):
                     return
+            except NotSyncedError:
+                if self._put_off(self, event):
+                    return
+                self._failed(event, self._when)
             except Exception:  # noqa: BLE001 - see the class docstring
                 self._failed(event, self._when)
         priority = INITIAL_PRIORITY if event.initial else LIVE_PRIORITY
         try:
             for request in self._handler(event):
+                if type(request) is not Request:
+                    _check_request(request)
                 self._add(request, priority=priority)
+        except NotSyncedError:
+            if not self._put_off(self, event):
+                self._failed(event, self._handler)
         except Exception:  # noqa: BLE001 - see the class docstring
             self._failed(event, self._handler)
 
@@ -108,3 +183,12 @@ class WatchHandler(Generic[T]):
             kind=type(obj).__name__,
             object=str(key_of(obj)),
         )
+
+
+def _check_request(request: object) -> None:
+    if not isinstance(request, Request):
+        msg = (
+            "a watch's handler gives Requests (a function for enqueue_mapped: or ObjectKeys), not "
+            f"{_short(request)}"
+        )
+        raise TypeError(msg)

@@ -26,6 +26,8 @@ _Scope: TypeAlias = tuple[type[Any], str, str, str]
 class InformerCache:
     """Informers by kind and scope.
 
+    Handlers are told of first lists when all of them are complete: a handler may read any store.
+
     Args:
         client: sends all requests.
         options: for every informer, which adds its scope.
@@ -74,7 +76,9 @@ class InformerCache:
                 label_selector=label_selector,
                 field_selector=field_selector,
             )
-            informer = SharedInformer(self._client, cls, options, transform=transform)
+            informer = SharedInformer(
+                self._client, cls, options, transform=transform, before_first=self._all_listed
+            )
             self._informers[scope] = informer
             self._transforms[scope] = transform
         elif transform is not None and transform != self._transforms[scope]:
@@ -114,6 +118,14 @@ class InformerCache:
         """Wait until every informer has synced and told its handlers."""
         for informer in self._informers.values():
             await informer.wait_for_sync()
+
+    async def _all_listed(self) -> None:
+        for informer in self._informers.values():
+            await informer.store.wait_for_sync()
+
+    def waits_for(self) -> str:
+        """Which informers have not synced, and why; a line or more for each."""
+        return "\n".join(filter(None, (each.waits_for for each in self._informers.values())))
 
     def sizes(self) -> dict[str, int]:
         """How many objects of each kind the stores hold."""

@@ -68,10 +68,11 @@ class HandlerSet(Generic[T]):
     they are being told has all present objects replayed instead, and must not hear them twice.
     """
 
-    __slots__ = ("_audience", "_members", "_synced")
+    __slots__ = ("_announced", "_audience", "_members", "_synced")
 
     def __init__(self) -> None:
         self._members: tuple[Registration, ...] = ()
+        self._announced = False
         self._audience: tuple[Registration, ...] | None = None
         self._synced = asyncio.Event()
 
@@ -81,9 +82,12 @@ class HandlerSet(Generic[T]):
         return self._synced
 
     def join(self, handler: Handler[T], store: Store[T]) -> Registration:
-        """Add a handler; if the store is synced, it is told of all present objects first."""
+        """Add a handler; if others have been told of the first list, it is told of all objects.
+
+        One that comes before is told with them: a store may be synced for some time before.
+        """
         registration = Registration(handler)
-        if store.has_synced:
+        if self._announced:
             for obj in store.list():
                 handler.on_add(obj, initial=True)
             registration._synced.set()  # noqa: SLF001 - set here, read by the user
@@ -97,6 +101,7 @@ class HandlerSet(Generic[T]):
 
     def begin_announcement(self) -> None:
         """A list is complete; what it changed follows, up to ``end_announcement``."""
+        self._announced = True
         self._audience = self._members
 
     def end_announcement(self) -> None:

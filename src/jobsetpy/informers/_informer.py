@@ -5,11 +5,14 @@ Handlers are synchronous and only enqueue; whoever has to do I/O does it in a wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, Never, TypeVar
 
+from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyStartedError
+from jobsetpy.informers._advice import advice
 from jobsetpy.informers._handlers import Handler, HandlerSet, Registration
 from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
@@ -37,7 +40,10 @@ class SharedInformer(Generic[T]):
         options: what is watched, and with which limits.
         indexes: what ``store.by_index`` shall answer.
         tallies: what ``store.tally`` shall answer.
-        transform: applied to each object before it is stored.
+        transform: applied to each object before it is stored. An object for which this, or the
+            function of an index or tally, raises is told to the observer and left out of it.
+        before_first: awaited before handlers are told of the first list, such as until other
+            stores that they read are complete.
     """
 
     def __init__(
@@ -49,11 +55,20 @@ class SharedInformer(Generic[T]):
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
+        before_first: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._watcher: Watcher[T] = Watcher(client, cls, options)
-        self._writer: StoreWriter[T] = StoreWriter(
-            self._watcher.kind, indexes=indexes, tallies=tallies
+        resource: ResourceInfo | None = getattr(cls, "RESOURCE", None)
+        advise = None
+        if resource is not None:
+            advise = functools.partial(advice, resource=resource, namespace=options.namespace)
+        self._watcher: Watcher[T] = Watcher(client, cls, options, advise=advise)
+        self._function_failed: Callable[[str, Exception, str, str], None] = lambda *what: (
+            options.observer.on_function_error(self._watcher.kind, *what)
         )
+        self._writer: StoreWriter[T] = StoreWriter(
+            self._watcher.kind, indexes=indexes, tallies=tallies, on_error=self._function_failed
+        )
+        self._before_first = before_first
         self.store: Store[T] = self._writer.store
         self._transform = transform
         self._handlers: HandlerSet[T] = HandlerSet()
@@ -86,6 +101,23 @@ class SharedInformer(Generic[T]):
     def last_activity(self) -> float | None:
         """Monotonic time of the last sign of life from the server; ``None`` before the first."""
         return self._watcher.last_activity
+
+    @property
+    def waits_for(self) -> str:
+        """Why it has not synced; "" if it has."""
+        if self.has_synced:
+            return ""
+        if not self._started:
+            return (
+                f"nobody runs the informer of {self.kind}: take informers from "
+                "manager.informer(...), or add a Runnable that runs this one"
+            )
+        if self.store.has_synced:
+            return f"the first list of {self.kind} is there, and others are waited for"
+        failure = self._watcher.failure
+        if failure is None:
+            return f"the first list of {self.kind} is not complete"
+        return "\n".join([f"no list of {self.kind}: {failure}", *getattr(failure, "__notes__", ())])
 
     def healthy(self, now: float | None = None) -> bool:
         """Whether the store is synced and the server has answered lately.
@@ -140,6 +172,11 @@ class SharedInformer(Generic[T]):
             raise AlreadyStartedError(msg)
         self._started = True
         reflector = Reflector(
-            self._watcher, self._writer, self._handlers, transform=self._transform
+            self._watcher,
+            self._writer,
+            self._handlers,
+            transform=self._transform,
+            on_error=self._function_failed,
+            before_first=self._before_first,
         )
         await reflector.run()

@@ -57,6 +57,7 @@ class Watcher(Generic[T]):
         options: what is watched, and with which limits.
         decode: makes an object from a watch event's JSON; msgspec with ``cls`` when absent.
             Lists are always decoded with ``cls``, by the client.
+        advise: what helps against a failure, or ""; it is noted on the exception.
     """
 
     def __init__(
@@ -66,7 +67,10 @@ class Watcher(Generic[T]):
         options: WatchOptions = DEFAULT_OPTIONS,
         *,
         decode: Callable[[msgspec.Raw], T] | None = None,
+        advise: Callable[[Exception], str] | None = None,
     ) -> None:
+        self._advise = advise
+        self._failure: Exception | None = None
         self._client = client
         self._cls = cls
         self._options = options
@@ -93,6 +97,11 @@ class Watcher(Generic[T]):
     def last_activity(self) -> float | None:
         """Monotonic time of the last sign of life from the server; ``None`` before the first."""
         return self._last_activity
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the last request failed; ``None`` if it did not."""
+        return self._failure
 
     def silent_too_long(self, now: float | None = None) -> bool:
         """Whether the server has not answered for longer than all deadlines together allow.
@@ -153,11 +162,15 @@ class Watcher(Generic[T]):
     def _alive(self) -> float:
         now = self._options.clock.monotonic()
         self._last_activity = now
+        self._failure = None
         return now
 
     def _failed(self, error: JobSetPyError | RecursionError) -> None:
         if isinstance(error, RecursionError):
             error = DecodeError(self._kind, "", "it is nested too deeply")
+        if self._advise is not None and (advice := self._advise(error)):
+            error.add_note(advice)
+        self._failure = error
         self._machine.on_error(error, self._options.clock.monotonic())
 
     async def _list(

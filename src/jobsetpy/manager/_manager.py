@@ -64,7 +64,8 @@ class ManagerSettings:
         metrics_bind_address: ``host:port``, ``:port``, or "0" for no metrics server.
         health_probe_bind_address: the same for health and readiness.
         liveness_path, readiness_path: where those two are served.
-        sync_timeout_s: how long caches may take for their first list before the manager gives up.
+        sync_timeout_s: how long caches may take for their first list before the manager gives up,
+            and how long each of what was added to it may take to start.
         stop_timeout_s: how long a graceful stop may take as a whole.
         metrics_tls: metrics are served over TLS, to those whom the API server lets
             read them; ``None``: plain, to everybody.
@@ -122,6 +123,7 @@ class Manager:
         self._ready_checks: dict[str, Check] = {"caches": self._cache_problems}
         self._started = False
         self._limit = asyncio.timeout(None)
+        self._starting: asyncio.Timeout | None = None
         self._log = get_logger("manager")
         self._elector: LeaderElector | None = None
         if self.settings.leader_election is not None:
@@ -168,8 +170,12 @@ class Manager:
 
         Raises:
             AlreadyStartedError: the manager runs already.
+            TypeError: it is none.
         """
         self._before_start("a runnable")
+        if isinstance(runnable, type) or not callable(getattr(runnable, "running", None)):
+            msg = f"a manager runs Controllers and other Runnables, not {runnable!r}"
+            raise TypeError(msg)
         runnable.prepare(held=self._elector is not None)
         self._runnables.append(runnable)
 
@@ -195,7 +201,8 @@ class Manager:
             AlreadyStartedError: on a second call.
             LeadershipLostError: another process may lead; nothing more was written.
             StopTimedOutError: the stop took longer than ``settings.stop_timeout_s``.
-            TimeoutError: the caches did not sync in ``settings.sync_timeout_s``.
+            TimeoutError: the caches did not sync, or something that was added did not start, in
+                ``settings.sync_timeout_s``; it says why.
         """
         self._before_start("itself")
         self._started = True
@@ -233,14 +240,58 @@ class Manager:
         await stack.enter_async_context(_in_background("loop-lag", self._measure_loop_lag))
         stack.enter_context(metrics.cache_sizes(self._cache.sizes))
         await stack.enter_async_context(self._cache.running())
-        async with asyncio.timeout(settings.sync_timeout_s):
-            await _first_of(stop.wait(), self._cache.wait_for_sync())
+        limit = asyncio.timeout(settings.sync_timeout_s)
+        try:
+            async with limit:
+                await _first_of(stop.wait(), self._cache.wait_for_sync())
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._late("the caches did not sync", self._cache.waits_for()) from None
         if stop.is_set():
             return False
+        await stack.enter_async_context(
+            _in_background("stop-of-start", lambda: self._stop_starting(stop))
+        )
+        return await self._enter_all(stack, stop, on_every_replica=True)
+
+    async def _enter_all(
+        self, stack: AsyncExitStack, stop: asyncio.Event, *, on_every_replica: bool
+    ) -> bool:
+        """Start runnables in order; ``False`` if the stop came first.
+
+        Raises:
+            TimeoutError: one took longer than ``settings.sync_timeout_s``.
+        """
         for runnable in self._runnables:
-            if runnable.on_every_replica:
-                await stack.enter_async_context(runnable.running())
-        return True
+            if runnable.on_every_replica is not on_every_replica:
+                continue
+            if stop.is_set():
+                return False
+            limit = self._starting = asyncio.timeout(self.settings.sync_timeout_s)
+            try:
+                async with limit:
+                    await stack.enter_async_context(runnable.running())
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                if stop.is_set():
+                    return False
+                name = getattr(runnable, "name", type(runnable).__name__)
+                raise self._late(f"{name!r} did not start", runnable.waits_for) from None
+            finally:
+                self._starting = None
+        return not stop.is_set()
+
+    async def _stop_starting(self, stop: asyncio.Event) -> None:
+        """Have a start that is under way end when the stop comes."""
+        await stop.wait()
+        if self._starting is not None and not self._starting.expired():
+            self._starting.reschedule(asyncio.get_running_loop().time())
+
+    def _late(self, what: str, waits_for: str) -> TimeoutError:
+        text = f"{what} within {self.settings.sync_timeout_s:g} s"
+        return TimeoutError(f"{text}: {waits_for}" if waits_for else text)
 
     async def _work(self, stop: asyncio.Event) -> float:
         """Do what needs leadership, once it is there, until the stop.
@@ -255,8 +306,7 @@ class Manager:
                 await stack.enter_async_context(_in_background(f"events-{component}", recorder.run))
             if self._elector is not None:
                 self.ready.set()
-            if await self._elected(stop):
-                await self._start_controllers(stack)
+            if await self._elected(stop) and await self._start_controllers(stack, stop):
                 await stop.wait()
             return self._stopping()
 
@@ -285,13 +335,13 @@ class Manager:
         await _first_of(stop.wait(), self._elector.leading.wait())
         return not stop.is_set()
 
-    async def _start_controllers(self, stack: AsyncExitStack) -> None:
-        for runnable in self._runnables:
-            if not runnable.on_every_replica:
-                await stack.enter_async_context(runnable.running())
+    async def _start_controllers(self, stack: AsyncExitStack, stop: asyncio.Event) -> bool:
+        if not await self._enter_all(stack, stop, on_every_replica=False):
+            return False
         self.ready.set()
         self.leading.set()
         self._log.info("manager running", controllers=len(self._runnables))
+        return True
 
     def _stand_for(self, settings: LeaderElectionSettings) -> None:
         self._elector = elector = LeaderElector(

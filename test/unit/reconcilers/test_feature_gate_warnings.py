@@ -9,8 +9,8 @@ from jobsetpy.reconcilers.feature_gate_warnings import (
     feature_gate_warnings,
     warn_of_in_place_restart,
 )
-from jobsetpy.runtime import Event
-from jobsetpy.testing import decoded
+from jobsetpy.runtime import Event, SharedInformer
+from jobsetpy.testing import RecordingClient, decoded
 
 
 def jobset(strategy: str | None, uid: str = "u") -> JobSet:
@@ -47,5 +47,6 @@ def test_changes():
 def test_watch():
     """Every replica listens where the gate is off, nobody where it is on."""
     assert not list(feature_gate_warnings(None, Features()))
-    [watch] = feature_gate_warnings(None, Features(in_place_restart=False))
+    informer = SharedInformer(RecordingClient(), JobSet)
+    [watch] = feature_gate_warnings(informer, Features(in_place_restart=False))
     assert watch.standby

@@ -1,0 +1,47 @@
+"""What to do about a list or watch that the API server refuses: a sentence for people."""
+
+from __future__ import annotations
+
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.errors import ForbiddenError, NotFoundError
+
+
+def advice(error: Exception, resource: ResourceInfo, namespace: str = "") -> str:
+    """What helps against a failure; "" where there is nothing to say.
+
+    Args:
+        error: of a list or watch.
+        resource: what was asked for.
+        namespace: where; "" for everywhere.
+    """
+    if isinstance(error, NotFoundError):
+        return _unknown(resource)
+    if isinstance(error, ForbiddenError):
+        return _forbidden(resource, namespace)
+    return ""
+
+
+def _unknown(resource: ResourceInfo) -> str:
+    if "." not in resource.group or resource.group.endswith(".k8s.io"):
+        installed = "another release of Kubernetes may, or its --runtime-config switches it off"
+    else:
+        name = f"{resource.plural}.{resource.group}"
+        installed = (
+            f"is the CustomResourceDefinition {name} installed, with version "
+            f"{resource.version} served?"
+        )
+    return (
+        f"The API server has no {resource.plural} in {resource.api_version} "
+        f"(kind {resource.kind}): {installed}"
+    )
+
+
+def _forbidden(resource: ResourceInfo, namespace: str) -> str:
+    role = f"Role in namespace {namespace}" if namespace else "ClusterRole"
+    return (
+        f"The credentials may not list and watch {resource.plural}; the {role} bound to them needs "
+        "this rule:\n"
+        f'- apiGroups: ["{resource.group}"]\n'
+        f'  resources: ["{resource.plural}"]\n'
+        '  verbs: ["get", "list", "watch"]'
+    )

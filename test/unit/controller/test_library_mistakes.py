@@ -1,0 +1,194 @@
+"""Mistakes that are easily made with controllers, and the sentence that each of them gets."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+import structlog
+
+from jobsetpy.api.core import ConfigMap, Pod
+from jobsetpy.api.meta import ObjectKey, ObjectMeta
+from jobsetpy.controller import (
+    Controller,
+    Request,
+    Result,
+    Watch,
+    enqueue_mapped,
+    enqueue_owner,
+    enqueue_self,
+)
+from jobsetpy.testing import store_of
+
+pytestmark = pytest.mark.looptime
+
+
+class Informer:
+    """An informer made by hand."""
+
+    def __init__(self):
+        self.handlers = []
+
+    def add_handler(self, handler):
+        self.handlers.append(handler)
+        return self
+
+    async def wait_for_sync(self):
+        """At once."""
+
+    waits_for = ""
+
+
+class Done:
+    """A reconciler that gives what it was made with."""
+
+    def __init__(self, *results):
+        self.results = list(results)
+        self.keys = []
+
+    async def reconcile(self, request):
+        self.keys.append(request)
+        return self.results.pop(0)() if self.results else Result.done()
+
+
+async def run(controller, *, seconds=30.0):
+    """Run a controller that has one request."""
+    async with controller.running():
+        controller.queue.add(Request(ObjectKey("ns", "a")))
+        await asyncio.sleep(seconds)
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds"), [(5, 5), (0.25, 0.25), (-1, -1), (timedelta(minutes=1), 60)]
+)
+def test_a_delay_may_be_a_number_of_seconds(delay, seconds):
+    """``requeue_after(5)`` means five seconds, in whichever way a Result is made."""
+    for result in (Result.requeue_after(delay), Result(delay)):
+        assert result.delay == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("delay", ["5", True, [5], object()])
+def test_other_delays_are_refused(delay):
+    """What is no span of time is refused where it is written, not in the manager's loop."""
+    with pytest.raises(TypeError, match="timedelta or a number of seconds, not"):
+        Result.requeue_after(delay)
+    with pytest.raises(TypeError):
+        Result(delay)
+
+
+@pytest.mark.parametrize("delay", [float("inf"), float("nan"), 1e300])
+def test_endless_delays_are_refused(delay):
+    """A delay has to end some time."""
+    with pytest.raises(ValueError, match="finite number of seconds"):
+        Result.requeue_after(delay)
+
+
+def test_requeue_after_needs_a_delay():
+    """None is what ``done`` is for."""
+    with pytest.raises(TypeError, match="done"):
+        Result.requeue_after(None)
+
+
+async def test_a_reconcile_comes_again_after_so_many_seconds():
+    """A number reaches the queue as seconds."""
+    reconciler = Done(lambda: Result.requeue_after(5))
+    await run(Controller(name="seconds", reconciler=reconciler, watches=[]), seconds=4)
+    assert len(reconciler.keys) == 1
+    reconciler = Done(lambda: Result.requeue_after(5))
+    await run(Controller(name="seconds-2", reconciler=reconciler, watches=[]), seconds=6)
+    assert len(reconciler.keys) == 2
+
+
+@pytest.mark.parametrize(
+    ("informer", "text"),
+    [
+        (Pod, r"not the class Pod: manager.informer\(Pod\)"),
+        (store_of(Pod), "not its store"),
+        (None, "needs an informer, not None"),
+    ],
+)
+def test_a_watch_needs_an_informer(informer, text):
+    """A class or a store in the place of an informer is named."""
+    with pytest.raises(TypeError, match=text):
+        Watch(informer, enqueue_self)
+
+
+async def asynchronous(event):
+    """Not what a handler may be."""
+    return []
+
+
+@pytest.mark.parametrize(
+    ("handler", "text"),
+    [
+        (enqueue_owner, r"what enqueue_owner\(Owner\) returns"),
+        (enqueue_mapped, r"what enqueue_mapped\(function\) returns"),
+        (Request(ObjectKey("a", "b")), "is a function of an Event"),
+        (asynchronous, "must not be async"),
+    ],
+)
+def test_a_watch_needs_a_handler(handler, text):
+    """A factory that was not called, a coroutine function and a value are named."""
+    with pytest.raises(TypeError, match=text):
+        Watch(Informer(), handler)
+
+
+def test_a_watch_needs_a_synchronous_predicate():
+    """A coroutine is always true: every event would pass."""
+    with pytest.raises(TypeError, match="predicate is a synchronous function"):
+        Watch(Informer(), enqueue_self, when=asynchronous)
+
+
+class Synchronous:
+    """A reconciler that blocks."""
+
+    def reconcile(self, request):
+        return Result.done()
+
+
+class Elsewhere:
+    """A reconciler whose coroutine is made by somebody else."""
+
+    def reconcile(self, request) -> "asyncio.Future[Result]":
+        return asyncio.ensure_future(Done().reconcile(request))
+
+
+@pytest.mark.parametrize(
+    ("reconciler", "text"),
+    [
+        (Synchronous(), r"Synchronous.reconcile has to be `async def`.*asyncio.to_thread"),
+        (Done, r"an instance as its reconciler: Done\(\.\.\.\), not the class Done"),
+        (object(), "needs `async def reconcile"),
+    ],
+)
+def test_a_controller_needs_a_reconciler(reconciler, text):
+    """A synchronous reconcile, a class and anything else are refused before the start."""
+    with pytest.raises(TypeError, match=text):
+        Controller(name="x", reconciler=reconciler, watches=[])
+
+
+async def test_a_reconcile_may_be_a_function_that_says_it_gives_a_future():
+    """What is awaitable by its annotation is let through."""
+    await run(Controller(name="elsewhere", reconciler=Elsewhere(), watches=[]))
+
+
+@pytest.mark.parametrize("watches", [Watch(Informer(), enqueue_self), [Informer()]])
+def test_a_controller_needs_watches(watches):
+    """One watch instead of a list, and an informer instead of a watch, are refused."""
+    with pytest.raises(TypeError, match=r"Watch\("):
+        Controller(name="x", reconciler=Done(), watches=watches)
+
+
+async def test_a_handler_that_gives_no_requests_is_logged_and_gives_none():
+    """Names in the place of requests reach no reconciler; the sentence is in the log."""
+    informer, reconciler = Informer(), Done()
+    watch = Watch(informer, enqueue_mapped(lambda obj: obj.metadata.name))
+    controller = Controller(name="names", reconciler=reconciler, watches=[watch])
+    with structlog.testing.capture_logs() as lines:
+        async with controller.running():
+            obj = ConfigMap(metadata=ObjectMeta(namespace="ns", name="abc"))
+            informer.handlers[0].on_add(obj, initial=False)
+            await asyncio.sleep(1)
+
+    assert reconciler.keys == []
+    (line,) = [line for line in lines if line["log_level"] == "error"]
+    assert line["object"] == "ns/abc"
