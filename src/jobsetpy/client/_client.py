@@ -68,6 +68,7 @@ class Client:
         self._send = self._sender.send
         self._timeout_s = timeout_s
         self._fence: WriteFence | None = None
+        self._dry: Query = ()
         self._models: dict[type[Any], Model[Any]] = {}
 
     @property
@@ -86,6 +87,16 @@ class Client:
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view._fence = fence
+        return view
+
+    def dry_run(self) -> Self:
+        """A view of this client whose writes are only tried: the server checks and stores nothing.
+
+        They answer with what would have been stored, or with the refusal.
+        """
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__)
+        view._dry = (("dryRun", "All"),)
         return view
 
     def unpooled(self, *, qps: float = 0, burst: int = 0) -> Client:
@@ -228,6 +239,8 @@ class Client:
     ) -> T:
         """Create an object and return what the server stored.
 
+        ``apiVersion`` and ``kind`` are filled in.
+
         After a ``StreamBrokenError`` or ``ApiTimeoutError`` the object may exist.
 
         Raises:
@@ -235,9 +248,12 @@ class Client:
             InvalidError: the server refuses the content.
         """
         model = self._model(cls)
+        if "kind" not in body or "apiVersion" not in body:
+            body = {"apiVersion": model.api_version, "kind": model.kind, **body}
         request = HttpRequest(
             method="POST",
             path=model.collection(namespace),
+            query=self._dry,
             body=_patches.encode(body),
             timeout_s=self._timeout(timeout_s),
             fence=self._fence,
@@ -257,10 +273,13 @@ class Client:
     ) -> T:
         """Write a whole object; its ``metadata.resourceVersion`` is the precondition.
 
+        ``apiVersion``, ``kind`` and the name are filled in.
+
         Raises:
             ConflictError: it has changed since.
         """
         where = (namespace, name, subresource)
+        body = self._complete(cls, name, body)
         return await self._write("update", cls, where, body, _patches.JSON, timeout_s)
 
     async def merge_patch(
@@ -309,16 +328,14 @@ class Client:
     ) -> T:
         """Server-side apply as field manager ``owner``.
 
-        ``apiVersion`` and ``kind`` are filled in. The object is created if it is missing, unless
-        the body names a ``metadata.uid``; fields that this owner applied before and leaves out
-        now are removed.
+        ``apiVersion``, ``kind`` and the name are filled in. The object is created if it is
+        missing, unless the body names a ``metadata.uid``; fields that this owner applied before
+        and leaves out now are removed.
 
         Raises:
             ConflictError: without ``force``, another owner has set a field to another value.
         """
-        if "kind" not in body:
-            model = self._model(cls)
-            body = {"apiVersion": model.api_version, "kind": model.kind, **body}
+        body = self._complete(cls, name, body)
         query = (("fieldManager", owner), ("force", "true" if force else "false"))
         where = (namespace, name, subresource)
         return await self._write("apply", cls, where, body, _patches.APPLY_PATCH, timeout_s, query)
@@ -404,6 +421,7 @@ class Client:
         request = HttpRequest(
             method="DELETE",
             path=model.object(namespace, name),
+            query=self._dry,
             body=body,
             timeout_s=self._timeout(timeout_s),
             fence=self._fence,
@@ -438,6 +456,14 @@ class Client:
             model = self._models[cls] = Model(cls)
         return model
 
+    def _complete(self, cls: type[Any], name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The body of a whole object with what the call says of it already."""
+        model = self._model(cls)
+        meta = body.get("metadata") or {}
+        if "name" not in meta:
+            meta = {"name": name, **meta}
+        return {"apiVersion": model.api_version, "kind": model.kind, **body, "metadata": meta}
+
     async def _patch_metadata(
         self,
         cls: type[T],
@@ -465,7 +491,7 @@ class Client:
         request = HttpRequest(
             method="PUT" if content_type is _patches.JSON else "PATCH",
             path=model.object(*where),
-            query=query,
+            query=(*query, *self._dry) if self._dry else query,
             body=_patches.encode(body),
             content_type=content_type,
             timeout_s=self._timeout(timeout_s),

@@ -158,7 +158,9 @@ def write_options(query: Query, user_agent: str, subresource: str, *, apply: boo
     if causes:
         raise answers.invalid_options("PatchOptions", causes)
     default = user_agent.split("/", maxsplit=1)[0][:128] or "unknown"
-    return WriteOptions(manager or default, subresource, dry_run=query.get("dryRun") == "All")
+    return WriteOptions(
+        manager or default, subresource, dry_run=query.get("dryRun") == "All", validate=True
+    )
 
 
 def delete_options(query: Query, body: bytes) -> DeleteOptions:

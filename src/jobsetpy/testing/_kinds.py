@@ -171,6 +171,30 @@ def _job(obj: Json) -> None:
     obj["status"] = {}
 
 
+def _deployment(obj: Json) -> None:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    spec.setdefault("revisionHistoryLimit", 10)
+    spec.setdefault("progressDeadlineSeconds", 600)
+    rolling = {"maxUnavailable": "25%", "maxSurge": "25%"}
+    spec.setdefault("strategy", {"type": "RollingUpdate", "rollingUpdate": rolling})
+    obj["status"] = {}
+
+
+def _replicas(obj: Json) -> None:
+    obj.setdefault("spec", {}).setdefault("replicas", 1)
+    obj["status"] = {"replicas": 0}
+
+
+def _cron_job(obj: Json) -> None:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("concurrencyPolicy", "Allow")
+    spec.setdefault("suspend", False)
+    spec.setdefault("successfulJobsHistoryLimit", 3)
+    spec.setdefault("failedJobsHistoryLimit", 1)
+    obj["status"] = {}
+
+
 def _namespace(obj: Json) -> None:
     obj.setdefault("spec", {"finalizers": ["kubernetes"]})
     obj["status"] = {"phase": "Active"}
@@ -283,6 +307,41 @@ BUILTIN: tuple[Kind, ...] = (
         defaults=_claim,
         returns_deleted=True,
         short_names=("pvc",),
+    ),
+    Kind(
+        ResourceInfo("apps", "v1", "Deployment", "deployments"),
+        status=True,
+        generation=True,
+        defaults=_deployment,
+        short_names=("deploy",),
+    ),
+    Kind(
+        ResourceInfo("apps", "v1", "ReplicaSet", "replicasets"),
+        status=True,
+        generation=True,
+        defaults=_replicas,
+        short_names=("rs",),
+        fields={"status.replicas": _reader("status", "replicas", absent="0")},
+    ),
+    Kind(
+        ResourceInfo("apps", "v1", "StatefulSet", "statefulsets"),
+        status=True,
+        generation=True,
+        defaults=_replicas,
+        short_names=("sts",),
+    ),
+    Kind(
+        ResourceInfo("apps", "v1", "DaemonSet", "daemonsets"),
+        status=True,
+        generation=True,
+        short_names=("ds",),
+    ),
+    Kind(
+        ResourceInfo("batch", "v1", "CronJob", "cronjobs"),
+        status=True,
+        generation=True,
+        defaults=_cron_job,
+        short_names=("cj",),
     ),
     Kind(
         _core("ServiceAccount", "serviceaccounts"),

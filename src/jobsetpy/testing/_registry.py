@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from jobsetpy.aio import Clock
-from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.meta import ObjectKey, ResourceInfo
 from jobsetpy.testing import _answers as answers
 from jobsetpy.testing._kinds import Json, Kind
 from jobsetpy.testing._storage import Collection, Storage
@@ -119,6 +119,8 @@ class Registry(Writer):
         options: WriteOptions,
     ) -> None:
         """POST to ``binding`` (put the pod on a node) or ``eviction`` (delete it)."""
+        if action == "binding":
+            _check_binding(key, body)
         pod = collection.get(key)
         if pod is None:
             raise answers.not_found(collection.kind.info, key.name)
@@ -143,6 +145,20 @@ class Registry(Writer):
             return {**obj, "metadata": meta, "spec": spec}
 
         self.patch(collection, key, bind, WriteOptions(options.manager, "binding"))
+
+
+_BINDING = ResourceInfo("", "v1", "Binding", "bindings")
+
+
+def _check_binding(key: ObjectKey, body: Json) -> None:
+    name = (body.get("metadata") or {}).get("name") or key.name
+    if name != key.name:
+        raise answers.bad_request(
+            f"name in URL does not match name in Binding object: {key.name} is not {name}"
+        )
+    if not (body.get("target") or {}).get("name"):
+        causes = [answers.cause("FieldValueRequired", "Required value", "target.name")]
+        raise answers.invalid(_BINDING, key.name, causes)
 
 
 def _set_system_finalizers(meta: Json, propagation: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import msgspec
 
 from jobsetpy.testing import _answers as answers
@@ -33,6 +34,10 @@ def resolve(storage: Storage, route: Route) -> Collection:
     Raises:
         StatusError: 404.
     """
+    if (route.group, route.plural, route.name) == ("", "bindings", "") and route.namespace:
+        pods = storage.find("", "pods")
+        assert pods is not None
+        return pods
     collection = storage.find(route.group, route.plural)
     if collection is None or collection.kind.info.version != route.version:
         if _discovery.knows_group(storage, route.group, route.version):
@@ -89,6 +94,9 @@ def _create(registry: Registry, collection: Collection, call: Call) -> Answer:
     route = call.route
     options = _http.write_options(call.query, call.user_agent, route.subresource, apply=False)
     body = _http.read_object(call.body, call.content_type, collection.kind)
+    if route.plural == "bindings":  # of a pod that the body names
+        name = (body.get("metadata") or {}).get("name") or ""
+        route = attrs.evolve(route, plural="pods", name=name, subresource="binding")
     if not route.subresource:
         return 201, _encode(collection, registry.create(collection, route.namespace, body, options))
     if route.subresource == "status":

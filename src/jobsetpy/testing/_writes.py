@@ -21,7 +21,7 @@ from jobsetpy.aio import Clock
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.testing import _answers as answers
-from jobsetpy.testing import _fields
+from jobsetpy.testing import _fields, _validation
 from jobsetpy.testing._kinds import NAMESPACES, Json, Kind, prepare_create, prepare_update
 from jobsetpy.testing._storage import Collection, Storage
 
@@ -31,11 +31,15 @@ _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 @attrs.frozen
 class WriteOptions:
-    """What comes with a create, PUT or PATCH besides the body."""
+    """What comes with a create, PUT or PATCH besides the body.
+
+    ``validate`` is for requests; what a test sets up itself need not be complete.
+    """
 
     manager: str = "unknown"
     subresource: str = ""
     dry_run: bool = False
+    validate: bool = False
 
 
 class Writer:
@@ -60,6 +64,8 @@ class Writer:
         """Store a new object and return it as stored."""
         kind = collection.kind
         obj = _without_nulls(body)
+        if options.validate:
+            _validation.check_types(kind, obj)
         self._check_type(kind, obj)
         meta = obj.setdefault("metadata", {})
         self._check_namespace(kind, namespace, meta)
@@ -86,6 +92,8 @@ class Writer:
         managed: list[Json] | None,
         options: WriteOptions,
     ) -> Json:
+        if options.validate:
+            _validation.check(collection.kind, obj)
         if managed is not None:
             obj["metadata"]["managedFields"] = managed
         else:
@@ -241,9 +249,13 @@ class Writer:
             meta.pop(name, None)
             if name in before:
                 meta[name] = before[name]
+        if options.validate:
+            _validation.check_types(kind, obj)
         tidy(meta)
         prepare_update(kind, old, obj, options.subresource)
         self._check_finalizers(kind, before, meta)
+        if options.validate:
+            _validation.check(kind, obj, old, options.subresource)
         _fields.record_update(
             kind,
             old,
@@ -303,7 +315,10 @@ class Writer:
         meta = applied.setdefault("metadata", {})
         if meta.get("managedFields"):
             raise answers.bad_request("metadata.managedFields must be nil")
-        meta.setdefault("name", key.name)
+        if options.validate:
+            _validation.check_types(kind, applied)
+        else:
+            meta.setdefault("name", key.name)
         self._check_url(kind, key, meta)
         live = collection.get(key)
         if live is None and options.subresource:
@@ -328,6 +343,8 @@ class Writer:
         tidy(merged["metadata"])
         prepare_update(kind, live, merged, options.subresource)
         self._check_finalizers(kind, live["metadata"], merged["metadata"])
+        if options.validate:
+            _validation.check(kind, merged, live, options.subresource)
         return self._store(collection, key, live, merged, dry_run=options.dry_run), False
 
     def _create_applied(

@@ -376,13 +376,14 @@ async def test_time_to_live(rig):
 
 async def test_volume_claims(rig):
     """Claims are created once; one to be retained outlives the JobSet and is used again."""
+    wanted = {"accessModes": ["X"], "resources": {"requests": {"storage": "1Gi"}}}
     policies = [
         {
-            "templates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["X"]}}],
+            "templates": [{"metadata": {"name": "data"}, "spec": wanted}],
             "retentionPolicy": {"whenDeleted": "Retain"},
         },
         {
-            "templates": [{"metadata": {"name": "cache"}, "spec": {}}],
+            "templates": [{"metadata": {"name": "cache"}, "spec": wanted}],
             "retentionPolicy": {"whenDeleted": "Delete"},
         },
     ]
