@@ -84,7 +84,8 @@ async def test_volume_claims(rig, bill):
     """Each is created once, and never again."""
     async with rig.manager(epochs=False):
         await bill()
-        claim = {"metadata": {"name": "d"}, "spec": {}}
+        wanted = {"accessModes": ["X"], "resources": {"requests": {"storage": "1Gi"}}}
+        claim = {"metadata": {"name": "d"}, "spec": wanted}
         rig.create(replicated_job("w", COUNT), volumeClaimPolicies=[{"templates": [claim]}])
         paid = await bill()
         assert paid["create persistentvolumeclaims"] == 1
