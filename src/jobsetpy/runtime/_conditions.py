@@ -1,0 +1,67 @@
+"""Conditions of a status, changed by the rule that users' tools rely on."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from jobsetpy.aio import LoopClock
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.meta import Condition
+
+
+def set_condition(
+    conditions: tuple[Condition, ...],
+    type: str,  # noqa: A002 - the field's name
+    status: Literal["True", "False", "Unknown"] | bool | None,
+    reason: str,
+    message: str = "",
+    *,
+    observed_generation: int = 0,
+    now: datetime | None = None,
+) -> tuple[Condition, ...]:
+    """The conditions with one of them as it should be; the same tuple if that changes nothing.
+
+    The transition time changes with the status only, and a condition keeps its place.
+
+    Args:
+        conditions: those of the object.
+        type: of the condition.
+        status: a boolean, ``None`` for Unknown, or the text.
+        reason: one word in CamelCase.
+        message: for people.
+        observed_generation: ``metadata.generation`` that this was derived from.
+        now: stored in whole seconds, as the API has them; the present when absent.
+
+    Raises:
+        ValueError: another status, or no reason.
+    """
+    text = {True: "True", False: "False", None: "Unknown"}.get(status, status)  # type: ignore[arg-type]
+    if text not in {"True", "False", "Unknown"}:
+        msg = f"the status of condition {type!r} is True, False or Unknown, not {status!r}"
+        raise ValueError(msg)
+    if not reason:
+        msg = f"condition {type!r} needs a reason, one word in CamelCase"
+        raise ValueError(msg)
+    at = (LoopClock().now() if now is None else now).replace(microsecond=0)
+    wanted = Condition(
+        type=type,
+        status=text,
+        reason=reason,
+        message=message,
+        last_transition_time=at,
+        observed_generation=observed_generation,
+    )
+    for number, old in enumerate(conditions):
+        if old.type == type:
+            if old.status == text:
+                wanted = evolve(wanted, last_transition_time=old.last_transition_time)
+            if wanted == old:
+                return conditions
+            return (*conditions[:number], wanted, *conditions[number + 1 :])
+    return (*conditions, wanted)
+
+
+def condition_of(conditions: tuple[Condition, ...], type: str) -> Condition | None:  # noqa: A002
+    """The condition of a type, whatever its status; ``None`` if there is none."""
+    return next((each for each in conditions if each.type == type), None)

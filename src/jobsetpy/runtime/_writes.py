@@ -1,0 +1,292 @@
+"""Writes that nearly every controller makes: of a status, and of objects that belong to another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+import msgspec
+
+from jobsetpy.api._wire import to_json
+from jobsetpy.api.meta import KubeObject, key_of, owner_reference_to
+from jobsetpy.client import Client, HttpRequest
+from jobsetpy.errors import ConflictError, NotFoundError
+from jobsetpy.runtime._finalizers import ATTEMPTS
+
+T = TypeVar("T")
+
+_PAGE: Final = 500
+_ABSENT: Final = object()
+
+
+async def list_objects(
+    client: Client,
+    cls: type[T],
+    namespace: str = "",
+    *,
+    label_selector: str = "",
+    field_selector: str = "",
+    page_limit: int = _PAGE,
+) -> AsyncIterator[T]:
+    """All objects of a list, page by page: ``async for pod in rt.list_objects(client, rt.Pod)``.
+
+    Straight from the API server, for what no informer caches. Objects that do not fit the class
+    are left out.
+
+    Raises:
+        ExpiredError: the list took so long that the server forgot its version: begin again.
+    """
+    token = ""
+    while True:
+        page = await client.list_page(
+            cls,
+            namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            limit=page_limit,
+            continue_token=token,
+        )
+        for item in page.items:
+            yield item
+        token = page.continue_token
+        if not token:
+            return
+
+
+def difference(old: Any, new: Any) -> Any:
+    """The JSON merge patch (RFC 7386) that makes ``new`` of ``old``; {} if they are equal.
+
+    Both are JSON data. Lists are replaced as a whole.
+    """
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return {} if old == new else new
+    patch: dict[str, Any] = {}
+    for name in old.keys() - new.keys():
+        patch[name] = None
+    for name, value in new.items():
+        before = old.get(name, _ABSENT)
+        if before is _ABSENT or not (isinstance(before, Mapping) and isinstance(value, Mapping)):
+            if before is _ABSENT or before != value:
+                patch[name] = value
+        elif below := difference(before, value):
+            patch[name] = below
+    return patch
+
+
+async def patch_status(client: Client, obj: T, status: Any) -> T:
+    """Have the object's status be ``status``: only what differs is written, and nothing if nothing.
+
+    The object must not have changed since it was looked at: if it has, it is read again and the
+    difference is made anew, a few times.
+
+    Args:
+        client: writes.
+        obj: as the cache has it.
+        status: an object of the status' class, or a function that makes one of an object's
+            present state (``lambda job: attrs.evolve(job.status, ready=3)``); the function is the
+            better choice where others write parts of the status as well. Fields of the status
+            that the class does not know are left alone.
+
+    Returns:
+        The object as the server has it now; ``obj`` itself if nothing was written.
+
+    Raises:
+        NotFoundError: it is gone.
+        ConflictError: it changes faster than it can be written.
+    """
+    current: Any = obj
+    make: Callable[[Any], Any] = status if callable(status) else lambda _: status
+    for attempt in range(ATTEMPTS):
+        wanted = make(current)
+        patch = difference(_plain(current.status), _plain(wanted))
+        if not patch:
+            return current  # type: ignore[no-any-return]
+        key, meta = key_of(current), current.metadata
+        body = {
+            "metadata": {"resourceVersion": meta.resource_version},
+            "status": patch,
+        }
+        try:
+            return await client.merge_patch(
+                type(obj), key.namespace, key.name, body, subresource="status"
+            )
+        except ConflictError:
+            if attempt == ATTEMPTS - 1:
+                raise
+        current = await client.get(type(obj), key.namespace, key.name)
+        if current.metadata.uid != meta.uid:
+            raise NotFoundError(404, "NotFound", f"{key} is another object now", verb="patch")
+    raise AssertionError  # pragma: no cover - the last attempt returns or raises
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return value
+    return to_json(value)
+
+
+class Outcome(StrEnum):
+    """What ``create_or_apply`` did."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+
+
+@attrs.frozen
+class Applied(Generic[T]):
+    """What came of ``create_or_apply``.
+
+    Attributes:
+        obj: the object as the server has it.
+        outcome: what was done.
+        drift: paths of the fields that were otherwise than wanted, such as ``spec.replicas``; of
+            an object that was there before.
+    """
+
+    obj: T
+    outcome: Outcome
+    drift: tuple[str, ...] = ()
+
+
+async def create_or_apply(
+    client: Client,
+    cls: type[T],
+    namespace: str,
+    name: str,
+    body: Mapping[str, Any],
+    *,
+    owner: str,
+    controller: KubeObject | None = None,
+) -> Applied[T]:
+    """Have an object be as ``body`` says, by server-side apply; nothing is written if it is so.
+
+    The object is read first, so that what others have changed of it can be told. Fields that an
+    earlier call set and this one leaves out are removed; fields of others are left alone.
+
+    Args:
+        client: reads and writes.
+        cls: of what is returned; the comparison is made on the whole JSON.
+        namespace: "" for cluster-scoped kinds.
+        name: of the object.
+        body: what matters of it: labels, annotations, spec, data. Names are filled in.
+        owner: the field manager, such as the controller's name.
+        controller: the object that it belongs to: it gets a controller's owner reference, and is
+            garbage collected with it.
+
+    Raises:
+        ConflictError: another controller owns it.
+    """
+    wanted = _complete(cls, namespace, name, body, controller)
+    live = await _read(client, cls, namespace, name)
+    if live is None:
+        made = await client.apply(cls, namespace, name, wanted, owner=owner)
+        return Applied(made, Outcome.CREATED)
+    if controller is not None:
+        _check_owner(live, controller, f"{cls.__name__} {namespace}/{name}")
+    drift = tuple(_drift(wanted, live, ""))
+    if not drift and not (_owned(live, owner) - set(_chains(wanted, ()))) and _applied(live, owner):
+        return Applied(msgspec.json.decode(msgspec.json.encode(live), type=cls), Outcome.UNCHANGED)
+    made = await client.apply(cls, namespace, name, wanted, owner=owner)
+    same = made.metadata.resource_version == live["metadata"]["resourceVersion"]  # type: ignore[attr-defined] # KubeObject
+    return Applied(made, Outcome.UNCHANGED if same else Outcome.UPDATED, drift)
+
+
+def _complete(
+    cls: Any,
+    namespace: str,
+    name: str,
+    body: Mapping[str, Any],
+    controller: KubeObject | None,
+) -> dict[str, Any]:
+    meta: dict[str, Any] = {**body.get("metadata", {}), "name": name}
+    if cls.RESOURCE.namespaced:
+        meta["namespace"] = namespace
+    if controller is not None:
+        theirs = controller.metadata.namespace
+        if theirs and theirs != namespace:
+            msg = (
+                f"{cls.RESOURCE.kind} {name} cannot belong to {key_of(controller)}: an owner is in "
+                "the same namespace, or in none"
+            )
+            raise ValueError(msg)
+        meta["ownerReferences"] = [owner_reference_to(controller)]
+    info = cls.RESOURCE
+    return {**body, "apiVersion": info.api_version, "kind": info.kind, "metadata": meta}
+
+
+async def _read(client: Client, cls: Any, namespace: str, name: str) -> dict[str, Any] | None:
+    path = cls.RESOURCE.path(namespace, name)
+    try:
+        answer = await client.raw(HttpRequest(method="GET", path=path))
+    except NotFoundError:
+        return None
+    live: dict[str, Any] = msgspec.json.decode(answer.body)
+    return live
+
+
+def _check_owner(live: Mapping[str, Any], controller: KubeObject, what: str) -> None:
+    for reference in live["metadata"].get("ownerReferences") or ():
+        if reference.get("controller") and reference["uid"] != controller.metadata.uid:
+            msg = f"{what} belongs to {reference['kind']} {reference['name']} already"
+            raise ConflictError(409, "AlreadyOwned", msg, verb="apply")
+
+
+def _drift(wanted: Any, live: Any, path: str) -> Iterator[str]:
+    """Where ``live`` is not as ``wanted``; what it has besides does not count."""
+    if isinstance(wanted, Mapping) and isinstance(live, Mapping):
+        for name, value in wanted.items():
+            below = f"{path}.{name}" if path else name
+            if name in live:
+                yield from _drift(value, live[name], below)
+            elif value not in (None, {}, []):
+                yield below
+    elif _is_list(wanted) and _is_list(live) and len(wanted) == len(live):
+        for number, (value, there) in enumerate(zip(wanted, live, strict=True)):
+            yield from _drift(value, there, f"{path}[{number}]")
+    elif wanted != live:
+        yield path
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _entries(live: Mapping[str, Any], owner: str) -> Iterator[Mapping[str, Any]]:
+    for entry in live["metadata"].get("managedFields") or ():
+        if entry.get("manager") == owner and entry.get("operation") == "Apply":
+            yield entry
+
+
+def _applied(live: Mapping[str, Any], owner: str) -> bool:
+    return next(_entries(live, owner), None) is not None
+
+
+def _owned(live: Mapping[str, Any], owner: str) -> set[tuple[str, ...]]:
+    """Names of the fields that ``owner`` has applied; items of lists are not told apart."""
+    return {
+        chain
+        for entry in _entries(live, owner)
+        if not entry.get("subresource")
+        for chain in _field_chains(entry.get("fieldsV1") or {}, ())
+    }
+
+
+def _field_chains(tree: Mapping[str, Any], at: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for part, below in tree.items():
+        here = (*at, part[2:]) if part.startswith("f:") else at
+        if here:
+            yield here
+        yield from _field_chains(below or {}, here)
+
+
+def _chains(value: Any, at: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, Mapping):
+        for name, below in value.items():
+            yield (*at, name)
+            yield from _chains(below, (*at, name))
+    elif _is_list(value):
+        for below in value:
+            yield from _chains(below, at)

@@ -1,0 +1,65 @@
+"""``jobsetpy.runtime`` is complete: examples and tutorials need nothing else of jobsetpy."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from jobsetpy import errors
+from jobsetpy import runtime as rt
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+PUBLIC = ("jobsetpy.runtime", "jobsetpy.testing")
+SOURCES = [
+    *REPOSITORY.glob("examples/**/*.py"),
+    *REPOSITORY.glob("docs/tutorial/*.md"),
+    *REPOSITORY.glob("docs/how-to/*.md"),
+]
+
+
+def code(path: Path) -> list[str]:
+    """The Python code of a file; of a page, that of its fenced blocks."""
+    text = path.read_text("utf-8")
+    return [text] if path.suffix == ".py" else re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def imports(text: str) -> set[str]:
+    """What is imported of jobsetpy, as ``module`` or ``module.name``."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            if node.module == "jobsetpy":
+                found |= {f"jobsetpy.{each.name}" for each in node.names}
+            else:
+                found.add(node.module)
+    return {name for name in found if name.partition(".")[0] == "jobsetpy"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_examples_and_tutorials_import_public_names_only(path):
+    """Whoever copies an example depends on nothing that may move."""
+    for text in code(path):
+        assert imports(text) <= set(PUBLIC), path
+
+
+def test_there_is_something_to_look_at():
+    """The example of the tutorial is among the sources."""
+    assert any(imports(text) for path in SOURCES for text in code(path))
+
+
+def test_all_names_are_there_and_listed_once():
+    """``__all__`` is sorted by nothing but has every name, and each exists."""
+    assert len(set(rt.__all__)) == len(rt.__all__)
+    assert not [name for name in rt.__all__ if not hasattr(rt, name)]
+    public = {name for name in vars(rt) if not name.startswith("_")}
+    modules = {name for name in public if type(getattr(rt, name)).__name__ == "module"}
+    assert public - modules == set(rt.__all__)
+
+
+def test_every_error_is_there():
+    """What a reconciler may have to catch can be named."""
+    found = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert found <= set(rt.__all__)
