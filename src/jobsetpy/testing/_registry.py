@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from jobsetpy.aio import Clock
-from jobsetpy.api.meta import ObjectKey, ResourceInfo
+from jobsetpy.api.meta import ObjectKey
 from jobsetpy.testing import _answers as answers
 from jobsetpy.testing._kinds import Json, Kind
 from jobsetpy.testing._storage import Collection, Storage
@@ -147,9 +147,6 @@ class Registry(Writer):
         self.patch(collection, key, bind, WriteOptions(options.manager, "binding"))
 
 
-_BINDING = ResourceInfo("", "v1", "Binding", "bindings")
-
-
 def _check_binding(key: ObjectKey, body: Json) -> None:
     name = (body.get("metadata") or {}).get("name") or key.name
     if name != key.name:
@@ -157,8 +154,8 @@ def _check_binding(key: ObjectKey, body: Json) -> None:
             f"name in URL does not match name in Binding object: {key.name} is not {name}"
         )
     if not (body.get("target") or {}).get("name"):
-        causes = [answers.cause("FieldValueRequired", "Required value", "target.name")]
-        raise answers.invalid(_BINDING, key.name, causes)
+        # The real server says so by an error that has no reason.
+        raise answers.internal(f'Binding "{key.name}" is invalid: target.name: Required value')
 
 
 def _set_system_finalizers(meta: Json, propagation: str | None) -> None:

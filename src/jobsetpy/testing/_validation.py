@@ -40,11 +40,16 @@ def _forbidden(field: str, why: str) -> Cause:
     return answers.cause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
-def check_types(kind: Kind, obj: Json) -> None:
+def check_types(kind: Kind, obj: Json, *, patch: bool = False) -> None:
     """Refuse values of another JSON type than the field has.
 
+    Args:
+        kind: the kind.
+        obj: as it came, or as a patch made it.
+        patch: whether a patch made it.
+
     Raises:
-        StatusError: 400.
+        StatusError: 400; 422 of a patch.
     """
     meta = obj.get("metadata") or {}
     maps = [
@@ -57,21 +62,25 @@ def check_types(kind: Kind, obj: Json) -> None:
         if value is None:
             continue
         if not isinstance(value, Mapping):
-            raise _cannot_decode(kind, path, "map[string]string", value)
+            raise _cannot_decode(kind, obj, (path, "map[string]string", value), patch=patch)
         for each in value.values():
             if not isinstance(each, str):
-                raise _cannot_decode(kind, path, "string", each)
+                raise _cannot_decode(kind, obj, (path, "string", each), patch=patch)
 
 
-def _cannot_decode(kind: Kind, path: str, wanted: str, value: Any) -> answers.StatusError:
+def _cannot_decode(
+    kind: Kind, obj: Json, found: tuple[str, str, Any], *, patch: bool
+) -> answers.StatusError:
+    path, wanted, value = found
     sort = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}.get(
         type(value), "object"
     )
     info = kind.info
-    message = (
-        f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: json: cannot'
-        f" unmarshal {sort} into Go struct field {path} of type {wanted}"
-    )
+    why = f"json: cannot unmarshal {sort} into Go struct field {path} of type {wanted}"
+    if patch:
+        name = (obj.get("metadata") or {}).get("name", "")
+        return answers.invalid(info, name, [_invalid("patch", path, why)])
+    message = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: {why}'
     return answers.bad_request(message)
 
 

@@ -215,7 +215,7 @@ class Writer:
             why = f"Invalid value: {json.dumps(uid)}: field is immutable"
             causes = [answers.cause("FieldValueInvalid", why, "metadata.uid")]
             raise answers.invalid(kind.info, key.name, causes)
-        return self._update(collection, key, old, obj, options)
+        return self._update(collection, key, old, obj, options, patch=True)
 
     def _check_url(self, kind: Kind, key: ObjectKey, meta: Json) -> None:
         name = meta.get("name")
@@ -230,7 +230,14 @@ class Writer:
         self._check_namespace(kind, key.namespace, meta)
 
     def _update(
-        self, collection: Collection, key: ObjectKey, old: Json, obj: Json, options: WriteOptions
+        self,
+        collection: Collection,
+        key: ObjectKey,
+        old: Json,
+        obj: Json,
+        options: WriteOptions,
+        *,
+        patch: bool = False,
     ) -> Json:
         """Rules of every update; ``obj`` and its metadata must be the caller's own."""
         kind = collection.kind
@@ -250,7 +257,7 @@ class Writer:
             if name in before:
                 meta[name] = before[name]
         if options.validate:
-            _validation.check_types(kind, obj)
+            _validation.check_types(kind, obj, patch=patch)
         tidy(meta)
         prepare_update(kind, old, obj, options.subresource)
         self._check_finalizers(kind, before, meta)
