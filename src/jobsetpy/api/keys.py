@@ -50,6 +50,13 @@ IN_PLACE_HANG_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-hang-seco
 IN_PLACE_HANG_FIRST_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-hang-first-seconds"
 IN_PLACE_HANG_SIGNAL_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-hang-signal"
 """Likewise: when a supervisor's worker is hung, and what signal it gets then."""
+IN_PLACE_STANDBY_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-standby"
+IN_PLACE_PRELOAD_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-preload"
+IN_PLACE_STANDBY_DELAY_ANNOTATION: Final = (
+    "jobset.sigs.k8s.io/in-place-restart-standby-delay-seconds"
+)
+IN_PLACE_PROCESSES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-processes"
+"""Likewise: a supervisor's standbys, what they import, and how many processes its worker is."""
 MAX_WITHOUT_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-max-without-progress"
 """On a JobSet: so many restarts in a row without a new step fail it."""
 RESTART_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-in-place"

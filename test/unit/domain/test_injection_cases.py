@@ -607,3 +607,150 @@ def test_annotations_about_progress_that_are_served():
             each.field for each in progress_update(obj, recreate) if ASK in each.field
         ]
         assert [] == progress_update(recreate, recreate)
+
+
+# ---- standbys and processes
+
+PRELOAD = keys.IN_PLACE_PRELOAD_ANNOTATION
+PROCESSES = keys.IN_PLACE_PROCESSES_ANNOTATION
+STANDBY = keys.IN_PLACE_STANDBY_ANNOTATION
+
+
+def own_variables(obj: dict, at: int = 0) -> dict:
+    """The supervisor's variables, without their prefix."""
+    (worker,) = pod_of(obj, at)["containers"]
+    prefix = keys.AGENT_VARIABLE_PREFIX
+    found = fields_of(worker["env"])
+    return {name.removeprefix(prefix): v for name, v in found.items() if name.startswith(prefix)}
+
+
+@pytest.mark.parametrize(
+    ("notes", "expected"),
+    [
+        ({PRELOAD: "torch, transformers"}, {"STANDBY": "on", "PRELOAD": "torch,transformers"}),
+        ({STANDBY: "on"}, {"STANDBY": "on"}),
+        (
+            {PRELOAD: "torch", STANDBY: "off"},
+            {"STANDBY": "off", "PRELOAD": "torch"},
+        ),
+        (
+            {PRELOAD: "torch", keys.IN_PLACE_STANDBY_DELAY_ANNOTATION: "5"},
+            {"STANDBY": "on", "PRELOAD": "torch", "STANDBY_DELAY_SECONDS": "5"},
+        ),
+        ({}, {}),
+    ],
+)
+def test_standbys(notes, expected):
+    """What the supervisor is told of standbys; the worker's command stays as it is written."""
+    done = injected(jobset(mode="supervisor", notes=notes))
+    found = own_variables(done)
+
+    assert {
+        name.removeprefix("WORKER_"): v for name, v in found.items() if name.startswith("WORKER_")
+    } == expected
+    (worker,) = pod_of(done)["containers"]
+    assert worker["command"] == [keys.AGENT_PROGRAM, "python3", "train.py"]
+
+
+def test_processes():
+    """Ranks count through all pods that have some; the coordinator's pod has the first one."""
+    obj = jobset(
+        job("a", parallelism=2, notes={PROCESSES: "4"}),
+        job("b", parallelism=3),
+        job("c", completions=5, notes={PROCESSES: "8"}),
+        mode="supervisor",
+    )
+    obj["spec"]["replicatedJobs"][0]["replicas"] = 3
+    obj["spec"]["coordinator"] = {"replicatedJob": "c", "podIndex": 2}
+    obj["spec"]["network"] = {"subdomain": "net"}
+    done = injected(obj)
+    first, second, third = (own_variables(done, at) for at in range(3))
+
+    assert "WORKER_PROCESSES" not in second
+    assert {
+        name: v for name, v in third.items() if name not in IDENTITY and name != "AGENT_LOG"
+    } == {
+        "WORKER_JOB_INDEX": "metadata.annotations['jobset.sigs.k8s.io/job-index']",
+        "WORKER_POD_INDEX": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
+        "WORKER_PROCESSES": "8",
+        "WORKER_WORLD_SIZE": str(3 * 2 * 4 + 5 * 8),
+        "WORKER_FIRST_RANK": str(3 * 2 * 4),
+        "WORKER_MASTER_RANK": str(3 * 2 * 4 + 2 * 8),
+        "WORKER_JOB_PODS": "5",
+        "MASTER_ADDR": "$(JOBSET_AGENT_JOBSET_NAME)-c-0-2.net",
+    }
+    assert (first["WORKER_FIRST_RANK"], first["WORKER_JOB_PODS"]) == ("0", "2")
+    assert (
+        own_variables(injected(jobset(mode="supervisor", notes={PROCESSES: "2"})))["MASTER_ADDR"]
+        == "$(JOBSET_AGENT_JOBSET_NAME)-w-0-0.$(JOBSET_AGENT_JOBSET_NAME)"
+    )
+
+
+def container(**fields) -> list[dict]:
+    return [{**WORKER, **fields}]
+
+
+@pytest.mark.parametrize(
+    ("obj", "field", "said"),
+    [
+        (jobset(notes={PRELOAD: "torch"}), PRELOAD, "sidecar"),
+        (jobset(mode="supervisor", notes={PRELOAD: "torch;"}), PRELOAD, "names of Python modules"),
+        (
+            jobset(
+                job(containers=container(command=["torchrun"], args=["train.py"])),
+                mode="supervisor", notes={PRELOAD: "torch"},
+            ),
+            PRELOAD,
+            "'torchrun' is not Python. Write",
+        ),
+        (
+            jobset(
+                job(containers=container(command=["python", "-u"], args=["-c", "1"])),
+                mode="supervisor", notes={PRELOAD: "torch"},
+            ),
+            PRELOAD,
+            "a text (-c)",
+        ),
+        (jobset(mode="supervisor", notes={STANDBY: "yes"}), STANDBY, '"on" or "off"'),
+        (
+            jobset(mode="supervisor", notes={keys.IN_PLACE_STANDBY_DELAY_ANNOTATION: "5"}),
+            keys.IN_PLACE_STANDBY_DELAY_ANNOTATION,
+            "no effect",
+        ),
+        (jobset(mode="supervisor", notes={PROCESSES: "0"}), PROCESSES, "from 1 to 64"),
+        (jobset(mode="supervisor", notes={PROCESSES: "65"}), PROCESSES, "from 1 to 64"),
+        (
+            jobset(job(completionMode="NonIndexed"), mode="supervisor", notes={PROCESSES: "2"}),
+            "spec.replicatedJobs[0].template.spec.completionMode",
+            "Indexed",
+        ),
+        (
+            jobset(
+                job(containers=container(env=[{"name": "RANK", "value": "1"}])),
+                mode="supervisor", notes={PROCESSES: "2"},
+            ),
+            "env[0].name",
+            "remove the variable",
+        ),
+    ],
+)  # fmt: skip
+def test_standbys_and_processes_that_cannot_be(obj, field, said):
+    """Refused with the annotation or field, and what would be right."""
+    problems = inject(obj, image=IMAGE).problems
+
+    assert any(field in each.field and said in str(each) for each in problems), problems
+
+
+def test_processes_whose_first_rank_cannot_be_found():
+    """A coordinator without ranks, and pods without names."""
+    obj = jobset(job("a"), job("b", notes={PROCESSES: "2"}), mode="supervisor")
+    obj["spec"]["coordinator"] = {"replicatedJob": "a"}
+    (problem,) = inject(obj, image=IMAGE).problems
+    assert problem.field == "spec.coordinator.replicatedJob"
+
+    obj = jobset(mode="supervisor", notes={PROCESSES: "2"})
+    obj["spec"]["network"] = {"enableDNSHostnames": False}
+    (problem,) = inject(obj, image=IMAGE).problems
+    assert problem.field.endswith("env[MASTER_ADDR]")
+    pod_of(obj)["containers"][0]["env"] = [{"name": "MASTER_ADDR", "value": "here"}]
+    assert "MASTER_ADDR" not in own_variables(injected(obj))

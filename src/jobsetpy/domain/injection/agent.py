@@ -21,8 +21,10 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.domain.agent_containers import runs_agent
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid, required
-from jobsetpy.domain.injection.options import Options, note_field, read_options
+from jobsetpy.domain.injection.notes import note_field
+from jobsetpy.domain.injection.options import Options, read_options
 from jobsetpy.domain.injection.pods import add_sidecar, add_supervisor
+from jobsetpy.domain.injection.worker_variables import Ranks, ranks_of
 from jobsetpy.domain.json_tree import Json, Patch, child, copied, items, objects, text
 
 __all__ = ["MODES", "Injection", "inject"]
@@ -69,11 +71,16 @@ def inject(jobset: Json, *, image: str) -> Injection:
     given = items(spec, "replicatedJobs")
     jobs = copied(list(given))
     patch: Patch = []
+    for _, template, _ in templates(jobs):
+        fill_job_fields(template)
+    supervised = mode == SUPERVISOR
+    ranks = ranks_of({**spec, "replicatedJobs": jobs}, notes) if supervised else {}
+    if isinstance(ranks, FieldError):
+        return Injection(jobset, problems=[ranks])
     for at, template, pod in templates(jobs):
         path = f"spec.replicatedJobs[{at}].template.spec"
-        fill_job_fields(template)
         if not runs_agent(pod):
-            problems += _add_agent(mode, template, notes, path, image)
+            problems += _add_agent(mode, template, notes, path, image, ranks.get(at))
         if template != given[at]["template"]["spec"]:
             place = f"/spec/replicatedJobs/{at}/template/spec"
             patch.append({"op": "replace", "path": place, "value": template})
@@ -138,7 +145,12 @@ def _strategy(spec: Json) -> list[FieldError]:
 
 
 def _add_agent(
-    mode: str, template: dict[str, Any], notes: Json, path: str, image: str
+    mode: str,
+    template: dict[str, Any],
+    notes: Json,
+    path: str,
+    image: str,
+    ranks: Ranks | None,
 ) -> list[FieldError]:
     """Add the agent to one Job's pods; or why not, and then what was added must not be used."""
     if not image:
@@ -150,7 +162,7 @@ def _add_agent(
             )
         ]
     pod = template["template"]["spec"]
-    options = read_options(notes, template, path, supervised=mode == SUPERVISOR)
+    options = read_options(notes, template, path, supervised=mode == SUPERVISOR, ranks=ranks)
     if not isinstance(options, Options):
         return options
     problems = _clashes(pod, f"{path}.template.spec", options) + _account(pod, path)

@@ -15,6 +15,14 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.domain.field_errors import FieldError, invalid, required
+from jobsetpy.domain.injection.notes import Note, NoteReader, note_field
+from jobsetpy.domain.injection.worker_variables import (
+    WORKER_SETTINGS,
+    Ranks,
+    not_supervised,
+    read_processes,
+    read_standby,
+)
 from jobsetpy.domain.json_tree import Json, child, items, number, objects, text
 
 MAX_GRACE_S = 86400
@@ -35,6 +43,7 @@ SETTINGS = (
     keys.IN_PLACE_END_CODES_ANNOTATION,
     keys.IN_PLACE_BARRIER_PORT_ANNOTATION,
     *HANG_SETTINGS,
+    *WORKER_SETTINGS,
 )
 
 _SECONDS = re.compile(r"[0-9]{1,5}(\.[0-9]{1,3})?")
@@ -58,6 +67,7 @@ class Options:
         end_codes: exit codes of a worker that end its pod; ascending.
         end_codes_given: whether the user asked for any, and not only through the Job's own policy.
         hang: variables of the supervisor that say when its worker is hung.
+        processes: its variables about standbys and about several processes.
         barrier_port: where the sidecar answers the startup probe.
     """
 
@@ -67,25 +77,12 @@ class Options:
     end_codes: tuple[int, ...] = ()
     end_codes_given: bool = False
     hang: Mapping[str, str] = attrs.field(factory=dict)
+    processes: Mapping[str, str] = attrs.field(factory=dict)
     barrier_port: int = DEFAULT_BARRIER_PORT
 
 
-def note_field(name: str, path: str = "") -> str:
-    """The field path of an annotation: of the JobSet, or of what is at ``path``."""
-    return f"{path}{'.' if path else ''}metadata.annotations[{name}]"
-
-
-@attrs.frozen
-class _Note:
-    """One annotation: its value (``None`` if there is none), and where it stands."""
-
-    value: Any
-    field: str
-    own: bool
-
-
 def read_options(
-    notes: Json, template: Json, path: str, *, supervised: bool
+    notes: Json, template: Json, path: str, *, supervised: bool, ranks: Ranks | None = None
 ) -> Options | list[FieldError]:
     """The options of one ReplicatedJob, or what is wrong with them.
 
@@ -94,14 +91,15 @@ def read_options(
         template: the Job's spec.
         path: field path of the Job's spec.
         supervised: the mode.
+        ranks: of its processes, if the annotation gives them any.
     """
     own = child(template, "template", "metadata", "annotations")
     pod = child(template, "template", "spec")
 
-    def note(name: str) -> _Note:
+    def note(name: str) -> Note:
         if own.get(name) is not None:
-            return _Note(own[name], note_field(name, f"{path}.template"), own=True)
-        return _Note(notes.get(name), note_field(name), own=False)
+            return Note(own[name], note_field(name, f"{path}.template"), own=True)
+        return Note(notes.get(name), note_field(name), own=False)
 
     workers, problems = _workers(note(keys.IN_PLACE_CONTAINER_ANNOTATION), pod, path, supervised)
     grace, more = _grace(note(keys.IN_PLACE_GRACE_ANNOTATION), supervised)
@@ -111,6 +109,8 @@ def read_options(
     problems += more
     hang, more = _hang({name: note(name) for name in HANG_SETTINGS}, supervised)
     problems += more
+    processes, more = _processes(note, template, path, ranks) if supervised else ({}, [])
+    problems += more if supervised else not_supervised(note)
     port, more = _port(note(keys.IN_PLACE_BARRIER_PORT_ANNOTATION), pod, supervised)
     problems += more
     if problems:
@@ -123,12 +123,34 @@ def read_options(
         end_codes=tuple(sorted(codes | _codes_of_policy(template, names))),
         end_codes_given=given.value is not None,
         hang=hang,
+        processes=processes,
         barrier_port=port,
     )
 
 
+def _processes(
+    note: NoteReader, template: Json, path: str, ranks: Ranks | None
+) -> tuple[dict[str, str], list[FieldError]]:
+    """Standbys and processes of the one worker; which one it is, is judged elsewhere."""
+    pod = child(template, "template", "spec")
+    workers, _ = _workers(note(keys.IN_PLACE_CONTAINER_ANNOTATION), pod, path, supervised=True)
+    found: dict[str, str] = {}
+    problems: list[FieldError] = []
+    for at, worker in objects(pod, "containers"):
+        if at in workers:
+            where = f"{path}.template.spec.containers[{at}]"
+            count = note(keys.IN_PLACE_PROCESSES_ANNOTATION)
+            for more, wrong in (
+                read_standby(note, worker),
+                read_processes(count, template, worker, where, ranks),
+            ):
+                found |= more
+                problems += wrong
+    return found, problems
+
+
 def _workers(
-    note: _Note, pod: Json, path: str, supervised: bool
+    note: Note, pod: Json, path: str, supervised: bool
 ) -> tuple[frozenset[int], list[FieldError]]:
     """Which containers are workers.
 
@@ -153,7 +175,7 @@ def _workers(
     return frozenset(at for at, _ in containers), []
 
 
-def _grace(note: _Note, supervised: bool) -> tuple[str, list[FieldError]]:
+def _grace(note: Note, supervised: bool) -> tuple[str, list[FieldError]]:
     value = note.value
     if value is None:
         return "", []
@@ -169,7 +191,7 @@ def _grace(note: _Note, supervised: bool) -> tuple[str, list[FieldError]]:
     return str(value), []
 
 
-def _hang(notes: Mapping[str, _Note], supervised: bool) -> tuple[dict[str, str], list[FieldError]]:
+def _hang(notes: Mapping[str, Note], supervised: bool) -> tuple[dict[str, str], list[FieldError]]:
     """When a worker is hung, as variables of its supervisor."""
     given = {name: note for name, note in notes.items() if note.value is not None}
     if given and not supervised:
@@ -210,7 +232,7 @@ def _is_signal(value: object) -> bool:
     return known is not None and known not in {signal.SIGKILL, signal.SIGSTOP}
 
 
-def _codes(note: _Note) -> tuple[frozenset[int], list[FieldError]]:
+def _codes(note: Note) -> tuple[frozenset[int], list[FieldError]]:
     if note.value is None:
         return frozenset(), []
     words = note.value.replace(",", " ").split() if isinstance(note.value, str) else [""]
@@ -242,7 +264,7 @@ def _codes_of_policy(template: Json, workers: set[str]) -> frozenset[int]:
     return frozenset(each for each in found if 0 < each <= 255)
 
 
-def _port(note: _Note, pod: Json, supervised: bool) -> tuple[int, list[FieldError]]:
+def _port(note: Note, pod: Json, supervised: bool) -> tuple[int, list[FieldError]]:
     if note.value is None:
         return _free_port(pod), []
     if supervised:

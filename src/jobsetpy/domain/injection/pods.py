@@ -5,6 +5,7 @@ The functions change the pod spec they are given, a copy of the user's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jobsetpy.api import keys
@@ -103,10 +104,12 @@ def _supervisor_variables(worker: Json, options: Options) -> list[dict[str, Any]
         "END_POD_EXIT_CODES": codes,
         "WORKER_STOP_SIGNAL": stop_signal,
         **options.hang,
+        **options.processes,
         "AGENT_LOG": "problems",  # standard error is the worker's
     }
+    fields = _RANKED if "WORKER_PROCESSES" in options.processes else {}
     return [
-        *_identity(keys.AGENT_VARIABLE_PREFIX),
+        *_identity(keys.AGENT_VARIABLE_PREFIX, fields),
         *(
             {"name": f"{keys.AGENT_VARIABLE_PREFIX}{name}", "value": value}
             for name, value in values.items()
@@ -169,13 +172,21 @@ def _restart_all(operator: str, codes: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-def _identity(prefix: str = "") -> list[dict[str, Any]]:
+_RANKED = {
+    "WORKER_JOB_INDEX": f"metadata.annotations['{keys.JOB_INDEX}']",
+    "WORKER_POD_INDEX": f"metadata.annotations['{keys.COMPLETION_INDEX_ANNOTATION}']",
+}
+"""What tells a pod's ranks from another's."""
+
+
+def _identity(prefix: str = "", more: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """The agent's variables that say who it is, by the downward API."""
     fields = {
         "NAMESPACE": "metadata.namespace",
         "POD_NAME": "metadata.name",
         "JOBSET_NAME": f"metadata.annotations['{keys.JOBSET_NAME}']",
         "JOBSET_UID": f"metadata.annotations['{keys.JOBSET_UID}']",
+        **(more or {}),
     }
     return [
         {

@@ -17,7 +17,7 @@ from jobsetpy.domain.field_errors import (
     plain,
     required,
 )
-from jobsetpy.domain.injection.options import note_field
+from jobsetpy.domain.injection.notes import note_field
 from jobsetpy.domain.json_tree import Json, child, job_spec, number, objects, pod_spec, text
 from jobsetpy.domain.membership import pods_at_once
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobsetpy.api import keys
 from jobsetpy.domain.field_errors import FieldError, invalid
-from jobsetpy.domain.injection.options import note_field
+from jobsetpy.domain.injection.notes import note_field
 from jobsetpy.domain.json_tree import Json, child
 from jobsetpy.domain.lost_nodes.deadline import read_deadline
 

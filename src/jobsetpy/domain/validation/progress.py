@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from jobsetpy.api import keys
 from jobsetpy.domain.agent_containers import supervised
 from jobsetpy.domain.field_errors import FieldError, invalid
-from jobsetpy.domain.injection.options import HANG_SETTINGS, note_field
+from jobsetpy.domain.injection.notes import note_field
+from jobsetpy.domain.injection.options import HANG_SETTINGS
 from jobsetpy.domain.json_tree import Json, child, job_spec, objects, pod_spec, text
 
 MAX_WITHOUT_PROGRESS = 100_000

@@ -16,8 +16,8 @@ from typing import Any
 from jobsetpy.api import keys, shapes
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid
+from jobsetpy.domain.injection.notes import note_field
 from jobsetpy.domain.injection.options import SETTINGS as INJECTION_SETTINGS
-from jobsetpy.domain.injection.options import note_field
 from jobsetpy.domain.json_equality import same
 from jobsetpy.domain.json_tree import Json, child, items, job_spec, number, objects, text
 from jobsetpy.domain.name_rules import effective_name
