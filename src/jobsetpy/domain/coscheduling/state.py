@@ -23,6 +23,9 @@ class PodState(Enum):
     BINDING = "binding"
     BOUND = "bound"
 
+    # By identity, as they are compared: Enum's own is a function in Python, called for each lookup.
+    __hash__ = object.__hash__
+
 
 @attrs.frozen(kw_only=True)
 class SeenPod:
@@ -273,6 +276,8 @@ class TrackedGang:
     def __init__(self, key: PodGroupKey) -> None:
         self.key = key
         self.pods: dict[PodState, dict[str, TrackedPod]] = {state: {} for state in PodState}
+        self._waiting = self.pods[PodState.WAITING]
+        self._binding, self._bound = self.pods[PodState.BINDING], self.pods[PodState.BOUND]
         self.kinds: Counter[Member] = Counter()
         self.unsettled: set[str] = set()
         self.promised: set[str] = set()
@@ -341,12 +346,12 @@ class TrackedGang:
     @property
     def running(self) -> int:
         """How many pods are bound, or being bound."""
-        return len(self.pods[PodState.BINDING]) + len(self.pods[PodState.BOUND])
+        return len(self._binding) + len(self._bound)
 
     @property
     def waiting(self) -> int:
         """How many pods have a node reserved."""
-        return len(self.pods[PodState.WAITING])
+        return len(self._waiting)
 
     @property
     def lacks_a_node(self) -> bool:
