@@ -33,6 +33,13 @@ def _rate(series: str, by: str, selector: str = "") -> Query:
     )
 
 
+def _share(series: str) -> str:
+    """Of the time that JobSets were let run: that in which all their pods did."""
+    parts = (f'{{{JOB},activity="running"}}', f'{{{JOB},activity!~"queue|suspended"}}')
+    runs, all_of_it = (f"sum(rate({series}{part}[{RATE}]))" for part in parts)
+    return f"{runs} / {all_of_it}"
+
+
 def _ever(series: str, by: str) -> Query:
     """Counts in an interval: whole numbers, for what happens seldom."""
     return (f"sum by ({by}) (increase({series}{{{JOB}}}[{RATE}]))", _legend(by))
@@ -97,6 +104,44 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                 [
                     (f"max(jobset_in_place_restarts_stalled{{{JOB}}})", "stalled"),
                     (f"max(jobset_in_place_restart_missing_pods{{{JOB}}})", "pods waited for"),
+                ],
+            ),
+        ),
+    ),
+    (
+        "What restarts cost",
+        (
+            (
+                "Failure → running again",
+                "s",
+                _quantiles("jobset_restart_seconds", "kind"),
+            ),
+            (
+                "Seconds lost, by phase",
+                "s",
+                [_ever("jobset_restart_phase_seconds_total", "kind, phase")],
+            ),
+            (
+                "Pod-seconds lost",
+                "s",
+                [_ever("jobset_restart_pod_seconds_total", "kind")],
+            ),
+            (
+                "JobSets that do not run, by what they wait for",
+                "short",
+                [_rate("jobset_activity_seconds_total", "activity", ',activity!="running"')],
+            ),
+            (
+                "Their pods",
+                "short",
+                [_rate("jobset_activity_pod_seconds_total", "activity", ',activity!="running"')],
+            ),
+            (
+                "Share of time that all pods were running",
+                "percentunit",
+                [
+                    (_share("jobset_activity_seconds_total"), "of JobSets"),
+                    (_share("jobset_activity_pod_seconds_total"), "by pods"),
                 ],
             ),
         ),

@@ -39,10 +39,18 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "workqueue_longest_running_processor_seconds": ("name", "controller"),
     "informer_objects": ("kind",),
     "asyncio_tasks": (),
+    "jobset_activity_jobsets": ("activity",),
+    "jobset_activity_seconds": ("activity",),
+    "jobset_activity_pod_seconds": ("activity",),
 }
 """Of collectors that make their samples when asked: those do not tell before they have some."""
 
-REGISTRIES: Final = (of_framework.REGISTRY, of_jobsets.REGISTRY, of_coscheduler.REGISTRY)
+REGISTRIES: Final = (
+    of_framework.REGISTRY,
+    of_jobsets.REGISTRY,
+    of_jobsets.activity_registry(dict),
+    of_coscheduler.REGISTRY,
+)
 _ = hooks  # imported for what it declares
 
 

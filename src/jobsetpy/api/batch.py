@@ -25,6 +25,7 @@ class JobStatus:
 
     active: int = 0
     ready: int | None = None
+    terminating: int | None = None
     succeeded: int = 0
     failed: int = 0
     start_time: datetime | None = None

@@ -631,6 +631,13 @@ class JobSetStatus:
             "status comes to, as of its latest write."
         ),
     )
+    ready_pods: str = field(
+        default="",
+        description=(
+            "Pods that were ready at the latest write of the counters, of all that there are to "
+            "be, such as 14/16."
+        ),
+    )
     restart_history: tuple[RestartRecord, ...] = field(
         default=(),
         atomic=True,

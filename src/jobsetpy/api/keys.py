@@ -24,6 +24,9 @@ GROUP_REPLICAS: Final = "jobset.sigs.k8s.io/group-replicas"
 JOB_GROUP_INDEX: Final = "jobset.sigs.k8s.io/job-group-index"
 COORDINATOR: Final = "jobset.sigs.k8s.io/coordinator"
 
+KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+"""On a JobSet: Kueue suspends it until it is admitted."""
+
 # Annotations only.
 EXCLUSIVE_TOPOLOGY_ANNOTATION: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR_ANNOTATION: Final = "alpha.jobset.sigs.k8s.io/node-selector"

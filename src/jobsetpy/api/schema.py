@@ -120,6 +120,12 @@ _COLUMNS: Final = (
         "description": "What the JobSet does, in one word.",
     },
     {
+        "name": "Ready",
+        "type": "string",
+        "jsonPath": ".status.readyPods",
+        "description": "Ready pods of all, as of the latest write of the counters.",
+    },
+    {
         "name": "Epoch",
         "type": "integer",
         "priority": 1,

@@ -106,6 +106,7 @@ def add_jobset_controllers(
             backoff=backoff,
             coscheduler=backend.coscheduler,
             lost_node_deadline_s=lost.deadline_s,
+            lost=lost_nodes.lookup(manager),
         ),
     )
     leader_pods.setup(manager, make(leader_pods.LeaderPodsSettings, features=features))

@@ -14,13 +14,15 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import attrs
 import msgspec
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve, to_json
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import RestartCause, RestartRecord
+from jobsetpy.api.jobset import JobSet, RestartCause, RestartRecord
 from jobsetpy.api.timestamps import millis_text
+from jobsetpy.domain.membership import pods_of, pods_of_template
 
 MAX_RECORDS: Final = 10
 MAX_RECORD_BYTES: Final = 600
@@ -84,6 +86,61 @@ def with_lift(history: History, epoch: int, seconds: float) -> History:
             known = evolve(record, lift_millis=millis(seconds))
             return (*history[:at], known, *history[at + 1 :])
     return history
+
+
+@attrs.frozen
+class Over:
+    """A restart that is over, and how long workers did not run because of it.
+
+    Args:
+        record: as it is stored.
+        seconds: from the first sign of the failure to the end.
+    """
+
+    record: RestartRecord
+    seconds: float
+
+
+def over(old: History, new: History, now: datetime) -> tuple[Over, ...]:
+    """The restarts that are over in a new history and were not in the old one.
+
+    One that another restart interrupted has lasted until the first sign of that one.
+
+    Args:
+        old: before.
+        new: after.
+        now: when the new one is made; aware.
+    """
+    if old is new or old == new:
+        return ()
+    known = {_identity(each) for each in old if each.outcome}
+    out = []
+    for at, each in enumerate(new):
+        if not each.outcome or each.began_at is None or _identity(each) in known:
+            continue
+        following = new[at + 1].began_at if at + 1 < len(new) else None
+        end = now if following is None else min(now, following)
+        out.append(Over(each, max(0.0, (end - each.began_at).total_seconds())))
+    return tuple(out)
+
+
+def pods_of_restart(jobset: JobSet, record: RestartRecord) -> int:
+    """How many pods a restart had start over."""
+    if record.kind in {IN_PLACE, RECREATE}:
+        return pods_of(jobset)
+    stem = f"{jobset.metadata.name}-"
+    for item in jobset.spec.replicated_jobs:
+        pods = pods_of_template(item)
+        if record.kind == REPLICATED_JOB and record.target == item.name:
+            return item.replicas * pods
+        prefix, _, index = record.target.rpartition("-")
+        if record.kind == JOB and prefix == f"{stem}{item.name}" and index.isdigit():
+            return pods * (1 + record.more_jobs)
+    return 0
+
+
+def _identity(record: RestartRecord) -> tuple[object, ...]:
+    return record.kind, record.number, record.target, record.began_at
 
 
 def job_cause(job: Job) -> RestartCause:

@@ -99,6 +99,11 @@ def pods_at_once(parallelism: int | None, completions: int | None, succeeded: in
     return max(0, min(pods, completions - succeeded))
 
 
+def pods_of(jobset: JobSet) -> int:
+    """How many pods a JobSet has at the same time, if all its Jobs are there."""
+    return sum(item.replicas * pods_of_template(item) for item in jobset.spec.replicated_jobs)
+
+
 def pods_of_template(replicated: ReplicatedJob) -> int:
     """How many pods each Job of a ReplicatedJob has at the same time."""
     spec = replicated.template.get("spec") or {}

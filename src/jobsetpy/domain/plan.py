@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
 from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.reconcile import Result
-from jobsetpy.domain.coscheduling.queue_state import HandOut
+from jobsetpy.domain.history import Over
+
+if TYPE_CHECKING:  # it brings all of coscheduling's arithmetic, and commands have to start soon
+    from jobsetpy.domain.coscheduling.queue_state import HandOut
 
 M = TypeVar("M")
 
@@ -174,6 +177,7 @@ class StatusChange:
         jobs_restarted: how many single Jobs it restarts.
         replicated_jobs_restarted: how many times it restarts all Jobs of one ReplicatedJob.
         ready_s: how long it took until all Jobs were ready, if this write says so first.
+        restarts_over: restarts that are over with this write.
     """
 
     status: JobSetStatus
@@ -185,6 +189,7 @@ class StatusChange:
     jobs_restarted: int = 0
     replicated_jobs_restarted: int = 0
     ready_s: float | None = None
+    restarts_over: tuple[Over, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -247,6 +252,9 @@ class JobsPlan(Plan[JobsMemory]):
             somebody else deleted, which the garbage collector does after the JobSet itself.
         begun: when planning began, on the monotonic clock; ``None`` if nothing was looked at.
         handed_out: room that pods made without the coscheduler's gate are to have.
+        activity: what the JobSet does (``domain.activity``), "" if nothing any more; ``None`` if it
+            was not looked at.
+        pods: how many pods it asks for.
     """
 
     actions: tuple[Action, ...] = ()
@@ -255,6 +263,8 @@ class JobsPlan(Plan[JobsMemory]):
     confirm: bool = False
     begun: float | None = None
     handed_out: tuple[HandOut, ...] = ()
+    activity: str | None = None
+    pods: int = 0
 
     @property
     def empty(self) -> bool:

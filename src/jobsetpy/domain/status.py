@@ -77,6 +77,15 @@ class StatusDraft:
         if {item.name: item for item in old} != {item.name: item for item in statuses}:
             self.status = evolve(self.status, replicated_jobs_status=statuses)
 
+    def count_pods(self, ready: str) -> None:
+        """Take over how many pods are ready, to be stored with the next change of something else.
+
+        Args:
+            ready: as ``status.readyPods`` has it.
+        """
+        if ready != self.status.ready_pods:
+            self.evolve(ready_pods=ready)
+
     def restart_all(self, *, counts_towards_max: bool) -> None:
         """Count a restart of all Jobs."""
         self._restarted = 1
@@ -126,6 +135,9 @@ class StatusDraft:
             restarted=self._restarted,
             jobs_restarted=self._parts[False],
             replicated_jobs_restarted=self._parts[True],
+            restarts_over=history.over(
+                self.old.restart_history, self.status.restart_history, self.now
+            ),
         )
 
 
@@ -167,6 +179,9 @@ def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
         patch["restartHistory"] = [history.record_json(item) for item in new.restart_history]
     if new.restart_pacing != old.restart_pacing and new.restart_pacing is not None:
         patch["restartPacing"] = _restart_pacing_json(new.restart_pacing)
+    if patch and new.ready_pods != old.ready_pods:
+        # It goes with what is written anyway: each pod that comes would cost a write otherwise.
+        patch["readyPods"] = new.ready_pods
     return patch
 
 

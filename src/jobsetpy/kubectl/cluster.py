@@ -52,7 +52,15 @@ class Cluster:
             JobSetPyError: it failed.
         """
         answer = await self._request(method, path, body, query, content_type)
-        found: Json = json.loads(answer.body) if answer.body else {}
+        try:
+            found = json.loads(answer.body) if answer.body else {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise CommandError(
+                f"error: {self.server} answers {method} {path} with something else than a "
+                "Kubernetes object: is it an API server?"
+            )
         return found
 
     async def _request(
@@ -88,7 +96,7 @@ class Cluster:
         try:
             return await self.get(path)
         except NotFoundError as error:
-            if name in error.message:
+            if f'"{name}"' in error.message:  # else it is the path that nobody knows
                 raise
             raise CommandError(
                 'error: the server doesn\'t have a resource type "jobsets": the definition of '
@@ -167,6 +175,12 @@ def run(
             return await command(cluster)
         except JobSetPyError as error:
             raise CommandError(told(error, where.server)) from error
+        except (KeyError, TypeError, AttributeError) as problem:
+            # Objects of another version, or of a proxy's making: fields are not what they were.
+            raise CommandError(
+                f"error: an object of {where.server} is not as this release knows it "
+                f"({type(problem).__name__}: {problem})"
+            ) from problem
         finally:
             await cluster.aclose()
 

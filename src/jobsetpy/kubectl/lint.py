@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from jobsetpy.domain.features import Features, gate_problems
+from jobsetpy.domain.json_tree import child, text
 from jobsetpy.errors import ApiError
 from jobsetpy.kubectl import manifests, output
 from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
@@ -35,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
             found.append(_entry(document.place, "", [document.problem], []))
         elif document.is_jobset:
             verdict = manifests.judge(document.data, features, DEFAULT_IMAGE)
-            meta = document.data.get("metadata") or {}
-            name = meta.get("name") or meta.get("generateName") or ""
+            meta = child(document.data, "metadata")
+            name = text(meta, "name") or text(meta, "generateName")
             found.append(_entry(document.place, name, verdict.errors, verdict.warnings))
             asked.append((found[-1], document.data))
     if not found:
@@ -59,8 +60,8 @@ def _print(found: list[dict[str, Any]]) -> None:
     for each in found:
         what = f"{each['file']}: " + (f"jobset/{each['name']}: " if each["name"] else "")
         for kind in ("error", "warning"):
-            for text in each[f"{kind}s"]:
-                print(f"{what}{kind}: {text}")  # noqa: T201
+            for told in each[f"{kind}s"]:
+                print(f"{what}{kind}: {told}")  # noqa: T201
         if not each["errors"] and not each["warnings"]:
             print(f"{what}ok")  # noqa: T201
 
@@ -84,7 +85,7 @@ def _ask(options: argparse.Namespace, asked: list[tuple[dict[str, Any], dict[str
 
     async def ask(server: cluster.Cluster) -> None:
         for entry, data in asked:
-            namespace = data.get("metadata", {}).get("namespace") or server.namespace
+            namespace = text(child(data, "metadata"), "namespace") or server.namespace
             try:
                 await server.dry_run(data, namespace)
             except ApiError as error:

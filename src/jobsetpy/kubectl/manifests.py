@@ -118,7 +118,13 @@ def _split(place: str, text: str) -> Iterator[Document]:
             continue
         items = data.get("items") if str(data.get("kind", "")).endswith("List") else None
         for each in items if isinstance(items, list) else [data]:
-            yield Document(where, json.loads(json.dumps(each, default=str)))
+            if not isinstance(each, dict):
+                yield Document(where, None, "is no Kubernetes object")
+                continue
+            try:
+                yield Document(where, json.loads(json.dumps(each, default=str)))
+            except (TypeError, ValueError, RecursionError) as problem:
+                yield Document(where, None, f"is no JSON: {problem}")
 
 
 def _loader() -> Any:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from jobsetpy.aio import LoopClock
+from jobsetpy.errors import RetryableApiError, TransportError
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
+from jobsetpy.kubectl.errors import told
 from jobsetpy.kubectl.objects import describe
 
 if TYPE_CHECKING:
@@ -31,28 +34,64 @@ def configure(parser: argparse.ArgumentParser) -> None:
 async def run(cluster: Cluster, options: argparse.Namespace) -> int:
     """Show the JobSet."""
     found = await look(cluster, options.name)
+    if options.watch:
+        await (_draw if sys.stdout.isatty() and not options.output else _follow)(
+            cluster, options, found
+        )
+    else:
+        _show(found, options)
+    return 0
+
+
+def _show(found: dict[str, Any], options: argparse.Namespace) -> None:
     if options.output:
         output.write(found, options.output)
-        return 0
-    console = output.console()
-    if not options.watch:
-        console.print(tree(found, _now(), everything=options.all))
-        return 0
+    else:
+        output.console().print(tree(found, _now(), everything=options.all))
+
+
+async def _draw(cluster: Cluster, options: argparse.Namespace, found: dict[str, Any]) -> None:
+    """On a terminal: the whole screen, again each second."""
+    from rich.console import Group
     from rich.live import Live
 
-    with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+    problem = ""
+    with Live(console=output.console(), auto_refresh=False, screen=True) as live:
         while True:
-            live.update(tree(found, _now(), everything=options.all), refresh=True)
-            await asyncio.sleep(EVERY_S)
-            found = await look(cluster, options.name)
+            drawn = tree(found, _now(), everything=options.all)
+            live.update(Group(drawn, problem) if problem else drawn, refresh=True)
+            found, problem = await _later(cluster, options.name, found)
+
+
+async def _follow(cluster: Cluster, options: argparse.Namespace, found: dict[str, Any]) -> None:
+    """For files and programs: once more with each change."""
+    shown: dict[str, Any] = {}
+    while True:
+        if found != shown:
+            _show(found, options)
+            sys.stdout.flush()
+            shown = found
+        found, _ = await _later(cluster, options.name, found)
+
+
+async def _later(cluster: Cluster, name: str, found: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The JobSet in a second; what was found before, and why, if the server is away then."""
+    await asyncio.sleep(EVERY_S)
+    try:
+        return await look(cluster, name), ""
+    except (TransportError, RetryableApiError) as error:
+        return found, told(error, cluster.server)
 
 
 async def look(cluster: Cluster, name: str) -> dict[str, Any]:
     """A JobSet with all that belongs to it."""
     jobset = await cluster.jobset(name)
-    async with asyncio.TaskGroup() as group:
-        jobs = group.create_task(cluster.jobs(name))
-        pods = group.create_task(cluster.pods(name))
+    try:
+        async with asyncio.TaskGroup() as group:
+            jobs = group.create_task(cluster.jobs(name))
+            pods = group.create_task(cluster.pods(name))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
     return describe(jobset, jobs.result(), pods.result())
 
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from jobsetpy.aio import LoopClock
+from jobsetpy.api import keys
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.objects import describe, owned
 
 OUR_CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
-KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 MAX_NAMED: Final = 3
 
 Json = Mapping[str, Any]
@@ -120,7 +120,7 @@ def _end(end: str) -> str:
 
 
 def _suspended(name: str, flag: str, meta: Json) -> Answer:
-    queue = (meta.get("labels") or {}).get(KUEUE_QUEUE)
+    queue = (meta.get("labels") or {}).get(keys.KUEUE_QUEUE_LABEL)
     if queue:
         return Answer(
             "Suspended",

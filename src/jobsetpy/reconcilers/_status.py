@@ -7,22 +7,30 @@ of a change come after the write and never without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import wraps
 from typing import Any, Final, Protocol, TypeVar
 
 from jobsetpy import runtime as rt
-from jobsetpy.aio import Clock
+from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import version_number
+from jobsetpy.domain import history
+from jobsetpy.domain.history import Over
 from jobsetpy.domain.plan import EmitEvent, Moment, StatusChange
 from jobsetpy.domain.state import state
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers import metrics
 
+_KINDS: Final[Mapping[str, metrics.RestartKind]] = {
+    history.IN_PLACE: "in_place",
+    history.RECREATE: "recreate",
+    history.REPLICATED_JOB: "replicated_job",
+    history.JOB: "job",
+}
 TRIES: Final = 5
 """How often one reconcile decides, if the JobSet changes each time before the write."""
 
@@ -42,6 +50,7 @@ class StatusWriter:
         own_writes: expects the writes, by key of the JobSet, where the reconciler waits for them.
         jobs: cache of Jobs, which events may name.
         pods: cache of pods, which events may name.
+        clock: measures the writes.
     """
 
     def __init__(
@@ -53,8 +62,10 @@ class StatusWriter:
         own_writes: rt.Expectations | None = None,
         jobs: rt.Store[Job] | None = None,
         pods: rt.Store[Any] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._client = client
+        self._clock = clock or LoopClock()
         self._jobsets = jobsets
         self._events = events
         self._jobs = jobs
@@ -102,6 +113,7 @@ class StatusWriter:
         if word != jobset.status.state:
             patch = {**patch, "state": word}
         body = {"metadata": {"resourceVersion": meta.resource_version}, "status": patch}
+        begun = self._clock.monotonic()
         try:
             stored = await self._client.merge_patch(
                 JobSet, meta.namespace, meta.name, body, subresource="status"
@@ -120,7 +132,7 @@ class StatusWriter:
                     cached=cached.metadata.resource_version,
                 )
         self.tell(stored, change.events, series=_occasion(stored))
-        _count(meta.key, change)
+        _count(jobset, change, self._clock.monotonic() - begun)
         return stored
 
     async def read(self, key: rt.ObjectKey) -> JobSet | None:
@@ -203,7 +215,8 @@ def _version(jobset: JobSet | None) -> int:
     return 0 if jobset is None else version_number(jobset.metadata.resource_version)
 
 
-def _count(key: rt.ObjectKey, change: StatusChange) -> None:
+def _count(jobset: JobSet, change: StatusChange, took_s: float) -> None:
+    key = jobset.metadata.key
     if change.finished == keys.FAILED_CONDITION:
         metrics.jobset_failed(key.namespace, key.name)
     elif change.finished == keys.COMPLETED_CONDITION:
@@ -218,3 +231,34 @@ def _count(key: rt.ObjectKey, change: StatusChange) -> None:
         metrics.restarted("job")
     for _ in range(change.replicated_jobs_restarted):
         metrics.restarted("replicated_job")
+    for each in change.restarts_over:
+        _count_cost(jobset, each, took_s)
+
+
+def _count_cost(jobset: JobSet, over: Over, took_s: float) -> None:
+    """Count what a restart that is over has cost.
+
+    Args:
+        jobset: of which it was one.
+        over: the restart.
+        took_s: how long the write took that ended it, which is what pods at a barrier wait for.
+    """
+    record = over.record
+    kind = _KINDS.get(record.kind)
+    if kind is None or (kind == "in_place" and not record.counted):
+        return  # pods came anew that did not fail: the group was resumed or resized
+    measured: dict[metrics.RestartPhase, int | None] = {
+        "detect": record.detection_millis,
+        "deprecate": record.deprecation_millis,
+        "gather": record.gathering_millis,
+    }
+    phases = {phase: value / 1000 for phase, value in measured.items() if value is not None}
+    seconds = over.seconds
+    if kind == "in_place":
+        # All are there, and the rest of the time is the back-off's.
+        phases["wait"] = max(0.0, seconds - sum(phases.values()))
+        phases["lift"] = took_s
+        seconds += took_s
+    ready = record.outcome == history.COMPLETED
+    pods = history.pods_of_restart(jobset, record)
+    metrics.restart_over(kind, seconds, pods, phases if ready else None)

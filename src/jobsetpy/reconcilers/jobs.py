@@ -8,6 +8,7 @@ cache may be.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -19,7 +20,9 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
 from jobsetpy.api.group_signal import config_map_name
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import plan as p
+from jobsetpy.domain.activity import ActivityTimes, Total
 from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
 from jobsetpy.domain.children.recreation import SOON_S
 from jobsetpy.domain.children.volumes import claim_bodies
@@ -28,7 +31,7 @@ from jobsetpy.domain.coscheduling.queue_state import closed_queue
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.backoff import RestartBackoff
 from jobsetpy.domain.jobs.counter_pace import CounterPace, is_restarting
-from jobsetpy.domain.jobs.counters import is_ready
+from jobsetpy.domain.jobs.counters import is_ready, lacks_pods
 from jobsetpy.domain.jobs.failure_policy import DECISIONS
 from jobsetpy.domain.names import subdomain
 from jobsetpy.errors import ConflictError, TerminalError
@@ -61,6 +64,7 @@ class JobsSettings:
         lost_node_deadline_s: for pods on unreachable nodes of JobSets that name no deadline; 0 for
             never.
         backoff: how restarts of all Jobs in quick succession are delayed.
+        lost: tells whether pods of a JobSet are being deleted on nodes that do not answer.
         cooldown_factor: the minimum pause between two reconciles of a JobSet, as a multiple of
             the time that the first one took to decide. Bounds one JobSet's share of the event loop.
     """
@@ -77,6 +81,7 @@ class JobsSettings:
     coscheduler: CoschedulerWatch | None = None
     lost_node_deadline_s: float = 0.0
     backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
+    lost: Callable[[rt.ObjectKey], bool] | None = None
 
 
 class JobsReconciler:
@@ -123,8 +128,11 @@ class JobsReconciler:
             client, jobs, events, self.own_jobs, parallel=self._settings.parallel_writes
         )
         self.own_status = rt.Expectations("jobset/status", ttl_s=ttl_s, clock=self._clock)
-        self._status = StatusWriter(client, jobsets, events, own_writes=self.own_status, jobs=jobs)
+        self._status = StatusWriter(
+            client, jobsets, events, own_writes=self.own_status, jobs=jobs, clock=self._clock
+        )
         self._memory = Memories(p.JobsMemory)
+        self._times = ActivityTimes()
 
     async def reconcile(self, request: rt.Request) -> rt.Result:
         """Bring one JobSet a step nearer to what it asks for.
@@ -174,7 +182,12 @@ class JobsReconciler:
             pace=self._pace,
             lost_node_deadline_s=settings.lost_node_deadline_s,
             backoff=settings.backoff,
+            lost=settings.lost is not None and settings.lost(key),
         )
+
+    def activity_totals(self) -> Mapping[str, Total]:
+        """What JobSets have done so far, and for how long."""
+        return self._times.totals(self._clock.monotonic())
 
     def _wait_s(self, key: rt.ObjectKey) -> float:
         """How long not to look at a JobSet yet, in seconds."""
@@ -248,6 +261,9 @@ class JobsReconciler:
             self.own_jobs.forget(key)
             self._status.forget(key)
             metrics.forget_jobset(key.namespace, key.name)
+            self._times.note(key, "", 0, self._clock.monotonic())
+        if plan.activity is not None:
+            self._times.note(key, plan.activity, plan.pods, self._clock.monotonic())
         self._memory.keep(key, memory)
 
 
@@ -268,6 +284,7 @@ def _digest(job: Job) -> tuple[Any, ...]:
         keys.RESTART_ANNOTATION in job.metadata.annotations,
         job.spec,
         is_ready(job),
+        lacks_pods(job),
         job.status.active > 0,
         job.status.start_time is None,
         finished.type if finished is not None else "",
@@ -300,6 +317,7 @@ def _jobset_digest(jobset: JobSet) -> tuple[Any, ...]:
         status.terminal_state,
         status.replicated_jobs_status,
         is_restarting(jobset),
+        cond.is_true(status.conditions, keys.BARRIER_STALLED_CONDITION),
     )
 
 
@@ -337,6 +355,7 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
         clock=manager.clock,
     )
     metrics.failure_decisions(DECISIONS)
+    manager.add_metrics(metrics.activity_registry(reconciler.activity_totals))
     of_owner = rt.enqueue_owner(JobSet)
     controller = rt.Controller(
         name="jobset",

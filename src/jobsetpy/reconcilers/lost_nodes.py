@@ -11,7 +11,7 @@ the kubelet has written meanwhile, they are refused, and the node is looked at a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -281,6 +281,26 @@ def _becomes_unreachable(event: rt.Event[LabelledNode]) -> bool:
     if new is None or new.unreachable_since is None:
         return False
     return old is None or old.unreachable_since != new.unreachable_since
+
+
+def lookup(manager: rt.Manager) -> Callable[[rt.ObjectKey], bool]:
+    """Whether pods of the JobSet of a key are being deleted on a node that does not answer.
+
+    Args:
+        manager: not started yet.
+    """
+    informer = SharedCaches(manager).pods
+    informer.add_index(LEAVING)
+    pods, nodes = informer.store, manager.informer(LabelledNode).store
+
+    def is_lost(key: rt.ObjectKey) -> bool:
+        for pod in pods.by_index(LEAVING, f"jobset:{key}"):
+            node = nodes.get(rt.ObjectKey("", pod.spec.node_name))
+            if node is not None and node.unreachable_since is not None:
+                return True
+        return False
+
+    return is_lost
 
 
 def setup(manager: rt.Manager, settings: LostNodesSettings | None = None) -> rt.Controller:

@@ -7,10 +7,14 @@ must (``jobset_failed_total``, ``jobset_completed_total``) are bounded.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, Literal
 
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from jobsetpy.domain.activity import ACTIVITIES, Total
 from jobsetpy.observability.metrics import MetricRegistry
 
 REGISTRY: Final = MetricRegistry()
@@ -40,6 +44,8 @@ _RESTART_BUCKETS: Final = (
 
 _GROUP_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 
+_COST_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+
 MAX_JOBSET_SERIES: Final = 10_000
 """Bound of the series that name a JobSet; the one that changed longest ago makes room."""
 
@@ -54,6 +60,26 @@ _restarts = REGISTRY.counter(
     "jobset_restarts_total",
     "Restarts decided: recreate (all Jobs), replicated_job (all Jobs of one ReplicatedJob), job "
     "(one Job), in_place (all pods keep their place)",
+    "kind",
+)
+_restart_seconds = REGISTRY.histogram(
+    "jobset_restart_seconds",
+    "Restarts that led to running workers, from the first sign of the failure until they ran",
+    "kind",
+    buckets=_COST_BUCKETS,
+)
+_restart_phases = REGISTRY.counter(
+    "jobset_restart_phase_seconds_total",
+    "The seconds of jobset_restart_seconds by phase: detect (until it was decided to restart), "
+    "gather (until all pods were there again); of restarts in place, deprecate (until no pod of an "
+    "older epoch ran) before, wait (until the back-off was over) and lift (of the barrier) after",
+    "kind",
+    "phase",
+)
+_restart_pod_seconds = REGISTRY.counter(
+    "jobset_restart_pod_seconds_total",
+    "What restarts cost: their seconds times the pods that started over; those included that "
+    "another restart, a suspension or the end of the JobSet came before",
     "kind",
 )
 _failure_decisions = REGISTRY.counter(
@@ -119,10 +145,65 @@ _lost_pods = REGISTRY.counter(
     "Pods deleted by force because their node was unreachable for longer than the deadline",
 )
 
+
+class _Activities(Collector):
+    """What JobSets do, summed up when scraped: the time goes on while nothing changes."""
+
+    def __init__(self, totals: Callable[[], Mapping[str, Total]]) -> None:
+        self._totals = totals
+
+    def describe(self) -> Iterator[Metric]:
+        """The families without samples."""
+        yield from self._families()
+
+    def collect(self) -> Iterator[Metric]:
+        """One sample for each activity."""
+        jobsets, seconds, pod_seconds = self._families()
+        known = self._totals()
+        for name in ACTIVITIES:
+            total = known.get(name, _NOTHING)
+            jobsets.add_metric([name], total.jobsets)
+            seconds.add_metric([name], total.seconds)
+            pod_seconds.add_metric([name], total.pod_seconds)
+        yield from (jobsets, seconds, pod_seconds)
+
+    @staticmethod
+    def _families() -> tuple[GaugeMetricFamily, CounterMetricFamily, CounterMetricFamily]:
+        return (
+            GaugeMetricFamily(
+                "jobset_activity_jobsets",
+                "JobSets that have not ended, by what they do: running (all their pods are "
+                "ready), restarting, or wait for: suspended (to be resumed), queue (Kueue's), "
+                "gates (of coscheduling), barrier (pods that hold it for long, or have not "
+                "started), backoff, dependencies (other ReplicatedJobs), lost_node (pods that are "
+                "deleted on a node that does not answer), missing_pods (that a quota or a webhook "
+                "refuses, or that are not replaced yet), not_ready (pods that are scheduled or "
+                "start)",
+                labels=["activity"],
+            ),
+            CounterMetricFamily(
+                "jobset_activity_seconds",
+                "Seconds that JobSets have spent, by what they did (jobset_activity_jobsets)",
+                labels=["activity"],
+            ),
+            CounterMetricFamily(
+                "jobset_activity_pod_seconds",
+                "The same, times the pods that each of them asks for",
+                labels=["activity"],
+            ),
+        )
+
+
+_NOTHING: Final = Total()
+
 for _action in ("released", "evicted"):
     _followers.labels(_action)
 for _kind in ("recreate", "replicated_job", "job", "in_place"):
     _restarts.labels(_kind)
+    _restart_seconds.labels(_kind)
+    _restart_pod_seconds.labels(_kind)
+    for _phase in _PHASES if _kind == "in_place" else ("detect", "gather"):
+        _restart_phases.labels(_kind, _phase)
 _in_place_causes.labels("pod_restarted", "")
 for _phase in _PHASES:
     _in_place_phase.labels(_phase)
@@ -178,6 +259,36 @@ def failure_decisions(decisions: Iterable[str]) -> None:
 def restarted(kind: RestartKind) -> None:
     """A restart was decided and its status written."""
     _restarts.labels(kind).inc()
+
+
+def restart_over(
+    kind: RestartKind, seconds: float, pods: int, phases: Mapping[RestartPhase, float] | None
+) -> None:
+    """A restart is over and its status written.
+
+    Args:
+        kind: of it.
+        seconds: from the first sign of the failure to the end.
+        pods: how many started over.
+        phases: what the seconds are made of; ``None`` if workers do not run now.
+    """
+    _restart_pod_seconds.labels(kind).inc(seconds * pods)
+    if phases is None:
+        return
+    _restart_seconds.labels(kind).observe(seconds)
+    for phase, each in phases.items():
+        _restart_phases.labels(kind, phase).inc(each)
+
+
+def activity_registry(totals: Callable[[], Mapping[str, Total]]) -> MetricRegistry:
+    """What JobSets do, and for how long, to be served by the manager that knows it.
+
+    Args:
+        totals: what it comes to, by activity; called at each scrape.
+    """
+    registry = MetricRegistry()
+    registry.register(_Activities(totals))
+    return registry
 
 
 def in_place_restart_began(

@@ -100,7 +100,7 @@ class PodEpochsReconciler:
             "pod-epochs/status", ttl_s=settings.own_writes_ttl_s, clock=self._clock
         )
         self._status = StatusWriter(
-            client, jobsets, events, own_writes=self.expectations, pods=pods
+            client, jobsets, events, own_writes=self.expectations, pods=pods, clock=self._clock
         )
         self._memories = Memories(lambda: _NOTHING)
         self._missing = self._stalled = 0

@@ -248,6 +248,62 @@ class TestRestartsOfJobs:
         assert "" == of.status.restart_history[-1].outcome
 
 
+class TestCosts:
+    def test_of_a_restart_that_is_over(self):
+        """From the first sign to the end, once; not while it is under way."""
+        end = AT + timedelta(seconds=9)
+        begun = history.with_begun((), record(2))
+        ended = history.with_ended(begun, end, "Completed")
+        lifted = history.with_lift(ended, 2, 0.1)
+
+        assert () == history.over((), begun, end)
+        assert [(2, 9.0)] == [(o.record.number, o.seconds) for o in history.over(begun, ended, end)]
+        assert [9.0] == [o.seconds for o in history.over((), ended, end)]
+        assert () == history.over(ended, lifted, end)
+
+    def test_of_one_that_another_one_interrupts(self):
+        """Until the first sign of the next, so that no second is counted twice."""
+        begun = history.with_begun((), record(2))
+        following = evolve(record(3), began_at=AT + timedelta(seconds=4))
+        both = history.with_begun(begun, following)
+        (one,) = history.over(begun, both, AT + timedelta(seconds=5))
+
+        assert (2, 4.0) == (one.record.number, one.seconds)
+
+    def test_of_one_that_becomes_another_kind(self):
+        """It goes on under its new name."""
+        begun = history.with_begun((), record(2))
+        taken = history.with_begun(begun, record(1, history.RECREATE))
+
+        assert () == history.over(begun, taken, AT)
+
+    def test_of_one_in_a_full_history(self):
+        """The oldest go; they are not over a second time, nor is what follows them."""
+        known = ()
+        for number in range(12):
+            one = evolve(record(number, outcome="Completed"), began_at=AT + timedelta(number))
+            new = history.with_begun(known, one)
+            assert [number] == [each.record.number for each in history.over(known, new, AT)]
+            known = new
+
+    @pytest.mark.parametrize(
+        ("of", "pods"),
+        [
+            (record(), 14),
+            (record(kind=history.RECREATE), 14),
+            (record(kind=history.REPLICATED_JOB, target="b"), 12),
+            (record(kind=history.JOB, target="test-js-b-2"), 4),
+            (record(kind=history.JOB, target="test-js-b-2", more_jobs=1), 8),
+            (record(kind=history.JOB, target="test-js-gone-2"), 0),
+        ],
+    )
+    def test_pods_that_started_over(self, of, pods):
+        """By the kind of the restart, and by what the spec asks for."""
+        data = jobset_json(replicated_job("a", 2), replicated_job("b", 3, parallelism=4))
+
+        assert pods == history.pods_of_restart(decoded(JobSet, data), of)
+
+
 def test_readiness_costs_no_write_of_its_own():
     """The record ends with the write of the counters; afterwards nothing changes."""
     of = ModelCluster(

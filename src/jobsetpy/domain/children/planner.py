@@ -15,6 +15,7 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import (
     JobSet,
@@ -27,6 +28,7 @@ from jobsetpy.api.meta import ObjectKey
 from jobsetpy.api.reconcile import Result
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import history
+from jobsetpy.domain.activity import activity
 from jobsetpy.domain.children.jobs import Blueprint, blueprints
 from jobsetpy.domain.children.network import dns_hostnames, service_body
 from jobsetpy.domain.children.recreation import SOON_S, Recreation
@@ -41,6 +43,8 @@ from jobsetpy.domain.jobs.buckets import Buckets, sort_jobs
 from jobsetpy.domain.jobs.counter_pace import CounterPace, is_restarting
 from jobsetpy.domain.jobs.counters import (
     all_jobs_ready,
+    lacks_pods,
+    ready_pods,
     replicated_job_statuses,
     without_suspended,
 )
@@ -69,6 +73,7 @@ from jobsetpy.domain.membership import (
     is_left_to_us,
     is_ours,
     jobs_of,
+    pods_of,
     pods_of_template,
     replicated_job_of,
 )
@@ -90,7 +95,7 @@ from jobsetpy.domain.plan import (
 from jobsetpy.domain.startup_groups import spec as group_scheduling
 from jobsetpy.domain.status import StatusDraft
 
-_COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts"})
+_COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts", "readyPods"})
 
 CREATED_AT_ONCE: Final = 2000
 """How many Jobs one plan creates: bounds its memory and the time that planning takes."""
@@ -117,6 +122,7 @@ class ObservedJobSet:
         lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline; 0 for
             never.
         backoff: how restarts of all Jobs are delayed, unless the JobSet says otherwise.
+        lost: whether pods of it are being deleted on a node that does not answer.
     """
 
     key: ObjectKey
@@ -133,6 +139,7 @@ class ObservedJobSet:
     pace: CounterPace = attrs.field(factory=CounterPace)
     lost_node_deadline_s: float = 0.0
     backoff: RestartBackoff = OFF
+    lost: bool = False
 
 
 def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Moment) -> JobsPlan:
@@ -172,6 +179,7 @@ def _leave_alone(jobset: JobSet, memory: JobsMemory, now: Moment) -> JobsPlan:
         memory=attrs.evolve(memory, told=frozenset(notices)),
         notices=tuple(notice for notice in notices if notice not in memory.told),
         begun=now.monotonic,
+        activity="",
     )
 
 
@@ -203,12 +211,14 @@ class _JobsPlanner:
         told = self.restarting != memory.restarting
         self.counters_at = now.monotonic if told else memory.counters_at
         self.restart_pace = Pace.of(jobset, now.wall, observed.backoff)
-        self.paused_s = 0.0
+        # Of a restart in place; that of all Jobs is looked at where they would be made.
+        self.paused_s = self._wait_s() if self.restarting else 0.0
 
     def plan(self) -> JobsPlan:
         statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
         self.draft.count_replicated_jobs(statuses)
         self.counters = {item.name: item for item in without_suspended(statuses, self.buckets)}
+        self.draft.count_pods(ready_pods(self.jobset, self.buckets.active))
         if cond.finished(self.jobset.status.conditions) is not None:
             return self._clean_up()
         self._delete(self.buckets.previous)
@@ -332,6 +342,7 @@ class _JobsPlanner:
         if self.recreation.held:
             wait = timedelta(seconds=self.recreation.wait_s)
             delay = wait if delay is None else min(delay, wait)
+        activity = self._activity()
         writes = change is not None and bool(change.patch)
         ready_since = self.memory.ready_since
         if self.ready and (writes or self._were_ready()):
@@ -356,7 +367,22 @@ class _JobsPlanner:
             memory=memory,
             begun=self.now.monotonic,
             handed_out=() if self.openings is None else tuple(self.openings.handed_out),
+            activity=activity,
+            pods=pods_of(self.jobset),
             result=Result(delay, _summary(self.actions, writes=writes)),
+        )
+
+    def _activity(self) -> str:
+        """What the JobSet does, for the account of its time."""
+        status = self.draft.status
+        waits = {each.reason for each in self.waits}
+        return activity(
+            evolve(self.jobset, status=status),
+            pauses=self.paused_s > 0,
+            depends=keys.WAITING_FOR_DEPENDENCIES_REASON in waits
+            or cond.is_true(status.conditions, keys.STARTUP_IN_PROGRESS_CONDITION),
+            lost=self.observed.lost,
+            lacks_pods=any(lacks_pods(job) for job in self.buckets.active),
         )
 
     def _remembered(self) -> JobsMemory:
@@ -500,9 +526,13 @@ class _JobsPlanner:
         status = self.jobset.status
         if self.suspended or not cond.is_true(status.conditions, keys.RESTARTING_CONDITION):
             return False
-        wait_s = self.restart_pace.wait_s(status.restart_pacing)
-        self.paused_s = wait_s if wait_s > SOON_S else 0.0
+        self.paused_s = self._wait_s()
         return self.paused_s > 0
+
+    def _wait_s(self) -> float:
+        """How long the back-off goes on, in seconds; 0 if it is over."""
+        wait_s = self.restart_pace.wait_s(self.jobset.status.restart_pacing)
+        return wait_s if wait_s > SOON_S else 0.0
 
     def _ungated(self, plan: Blueprint, missing: Sequence[int]) -> AbstractSet[int]:
         """Indexes of the Jobs whose gangs wait for nobody: their pods need no gate."""

@@ -35,8 +35,8 @@ from jobsetpy.domain.epochs.accounts import (
 from jobsetpy.domain.epochs.containers import charged_containers
 from jobsetpy.domain.epochs.failures import Cause, Sign
 from jobsetpy.domain.jobs import budget
+from jobsetpy.domain.jobs.actions import FAIL_JOB
 from jobsetpy.domain.jobs.backoff import UNPACED, Pace, restarts_in_place
-from jobsetpy.domain.jobs.failure_policy import FAIL_JOB
 from jobsetpy.domain.membership import is_ours, parse_count
 from jobsetpy.domain.plan import EmitEvent
 

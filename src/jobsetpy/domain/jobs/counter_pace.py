@@ -15,7 +15,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import conditions as cond
-from jobsetpy.domain.membership import pods_of_template
+from jobsetpy.domain.membership import pods_of
 
 PAUSES_PER_RESTART: Final = 30
 """A restart that takes longer than so many pauses does not hide the counters until its end."""
@@ -46,7 +46,7 @@ def agents_of(jobset: JobSet) -> int:
     """How many agents watch a JobSet: one in each pod of one that restarts in place."""
     if not _in_place(jobset):
         return 0
-    return sum(item.replicas * pods_of_template(item) for item in jobset.spec.replicated_jobs)
+    return pods_of(jobset)
 
 
 def is_restarting(jobset: JobSet) -> bool:

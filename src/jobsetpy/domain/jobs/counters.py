@@ -10,7 +10,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, ReplicatedJobStatus
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.buckets import Buckets
-from jobsetpy.domain.membership import replicated_job_of
+from jobsetpy.domain.membership import pods_at_once, pods_of, replicated_job_of
 
 
 def is_ready(job: Job) -> bool:
@@ -20,6 +20,25 @@ def is_ready(job: Job) -> bool:
     if spec.completions is not None and spec.completions < pods:
         pods = spec.completions
     return status.succeeded + (status.ready or 0) >= pods
+
+
+def lacks_pods(job: Job) -> bool:
+    """Whether pods are missing that the Job controller would have made: it has begun to."""
+    spec, status = job.spec, job.status
+    if status.start_time is None or spec.suspend is True or status.finished is not None:
+        return False
+    wanted = pods_at_once(spec.parallelism, spec.completions, status.succeeded)
+    return status.active + (status.terminating or 0) < wanted
+
+
+def ready_pods(jobset: JobSet, jobs: Iterable[Job]) -> str:
+    """Ready pods of all, as ``status.readyPods`` has it.
+
+    Args:
+        jobset: asks for pods.
+        jobs: those of the present attempt.
+    """
+    return f"{sum(job.status.ready or 0 for job in jobs)}/{pods_of(jobset)}"
 
 
 def replicated_job_statuses(

@@ -26,21 +26,22 @@ from jobsetpy.api.jobset import FailurePolicy, FailurePolicyRule, JobSet, Replic
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import history
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.actions import (
+    FAIL_JOB,
+    FAIL_JOBSET,
+    RESTART_JOB,
+    RESTART_JOB_UNCOUNTED,
+    RESTART_JOBSET,
+    RESTART_JOBSET_UNCOUNTED,
+    RESTART_REPLICATED_JOB,
+    RESTART_REPLICATED_JOB_UNCOUNTED,
+)
 from jobsetpy.domain.jobs.backoff import UNPACED, Pace, recorded, restarts_in_place
 from jobsetpy.domain.jobs.budget import spent
 from jobsetpy.domain.jobs.patterns import found
 from jobsetpy.domain.membership import parse_count, replicated_job_of
 from jobsetpy.domain.plan import EmitEvent
 from jobsetpy.domain.status import StatusDraft
-
-FAIL_JOBSET: Final = "FailJobSet"
-RESTART_JOBSET: Final = "RestartJobSet"
-RESTART_JOBSET_UNCOUNTED: Final = "RestartJobSetAndIgnoreMaxRestarts"
-RESTART_JOB: Final = "RestartJob"
-RESTART_JOB_UNCOUNTED: Final = "RestartJobAndIgnoreMaxRestarts"
-RESTART_REPLICATED_JOB: Final = "RestartReplicatedJob"
-RESTART_REPLICATED_JOB_UNCOUNTED: Final = "RestartReplicatedJobAndIgnoreMaxRestarts"
-FAIL_JOB: Final = "FailJob"
 
 REACHED_MAX_RESTARTS: Final = "ReachedMaxRestarts"
 NO_FAILURE_POLICY: Final = "NoFailurePolicy"
