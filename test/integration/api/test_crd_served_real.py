@@ -39,6 +39,7 @@ def test_printer_columns(jobsets):
         ("Age", "date", 0),
         ("InPlace", "integer", 0),
         ("State", "string", 0),
+        ("Ready", "string", 0),
         ("Epoch", "integer", 1),
     ]
     cells = table["rows"][0]["cells"]

@@ -255,6 +255,7 @@ def test_printer_columns():
         ("Age", "date", ".metadata.creationTimestamp"),
         ("InPlace", "integer", ".status.inPlaceRestart.restarts"),
         ("State", "string", ".status.state"),
+        ("Ready", "string", ".status.readyPods"),
         ("Epoch", "integer", ".status.syncedEpoch"),
     ]
 
