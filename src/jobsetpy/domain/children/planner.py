@@ -38,6 +38,7 @@ from jobsetpy.domain.coscheduling.backends import PodMarkers
 from jobsetpy.domain.coscheduling.gangs import needs_room
 from jobsetpy.domain.coscheduling.queue_state import Openings, closed_queue
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.jobs.actions import FAIL_JOB
 from jobsetpy.domain.jobs.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.domain.jobs.buckets import Buckets, sort_jobs
 from jobsetpy.domain.jobs.counter_pace import CounterPace, is_restarting
@@ -50,7 +51,6 @@ from jobsetpy.domain.jobs.counters import (
 )
 from jobsetpy.domain.jobs.elastic import resizes
 from jobsetpy.domain.jobs.failure_policy import (
-    FAIL_JOB,
     Match,
     apply_failure_policy,
     fail_beyond_completion,
