@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import xml.etree.ElementTree as ET
 
 import pytest
 
+from jobsetpy.api.jobset import JobSet
 from jobsetpy.errors import NotFoundError
-from jobsetpy.kubectl import output, timeline
+from jobsetpy.kubectl import output, status, timeline
 from jobsetpy.kubectl.errors import CommandError, told
+from support.patience import eventually
 
 
 async def test_the_barrier_is_told(training, capsys):
@@ -129,3 +132,48 @@ class TestRestarts:
     def test_an_empty_history_is_a_picture_too(self):
         """It says so."""
         assert "no restarts yet" in timeline.svg("t", [])
+
+
+class TestWatch:
+    async def test_where_there_is_no_terminal(self, training, capsys, monkeypatch):
+        """Once more with each change; a server that is away for a while does not end it."""
+        monkeypatch.setattr(status, "EVERY_S", 0.01)
+        seen = []
+
+        def shown(part):
+            seen.append(capsys.readouterr().out)
+            return "".join(seen).count(part)
+
+        title = "default/test-js"
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(training.run("status", "test-js", "--watch"))
+            await eventually(lambda: shown(title) == 1)
+            away = training.world.faults.status(503)
+            await eventually(lambda: away.hits >= 3)
+            training.world.faults.clear()
+            training.world.patch(
+                JobSet, "test-js", {"status": {"restarts": 7}}, subresource="status"
+            )
+            await eventually(lambda: shown("7 of all jobs") == 1)
+            watching.cancel()
+
+        assert 2 == "".join(seen).count(title)
+
+    async def test_a_jobset_that_is_deleted(self, training, monkeypatch):
+        """It ends as the command would without a watch."""
+        monkeypatch.setattr(status, "EVERY_S", 0.01)
+        with pytest.raises(NotFoundError):
+            async with asyncio.timeout(30):
+                await watch_until_deleted(training)
+
+
+async def watch_until_deleted(training):
+    """Watch a JobSet, and delete it once it has been shown."""
+    training.world.faults.latency(0.01, verb="list", resource="pods")
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(training.run("status", "test-js", "--watch"))
+            await asyncio.sleep(0.05)
+            training.world.delete("jobsets", "test-js")
+    except ExceptionGroup as ended:
+        raise ended.exceptions[0] from None
