@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import attrs
 
 from jobsetpy.app.kinds import ConfigurationError
 from jobsetpy.app.settings import Configuration
-from jobsetpy.manager import LeaderElectionSettings
+from jobsetpy.manager import LeaderElectionSettings, ManagerSettings
 from jobsetpy.observability.logging import get_logger
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -43,6 +46,21 @@ def election_settings(
         return configuration.make(LeaderElectionSettings, namespace=namespace)
     except ValueError as error:
         raise ConfigurationError([f"leaderElection: {error}"]) from None
+
+
+def with_lease_named_after(
+    target: str, configuration: Configuration, settings: ManagerSettings
+) -> ManagerSettings:
+    """Settings whose Lease is called after ``MODULE:FUNCTION``, unless the file names it.
+
+    Controllers of different people must not exclude each other because they named no Lease.
+    """
+    election = settings.leader_election
+    name = "leaderElection.resourceName"
+    if election is None or name in configuration.given or name in configuration.values:
+        return settings
+    words = re.findall("[a-z0-9]+", target.lower())
+    return attrs.evolve(settings, leader_election=attrs.evolve(election, name="-".join(words)))
 
 
 def _namespace_of_the_pod(file: Path) -> str:

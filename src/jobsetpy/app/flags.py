@@ -13,7 +13,7 @@ import attrs
 
 from jobsetpy.app import configuration as file
 from jobsetpy.app.kinds import BOOLEAN, boolean, shown
-from jobsetpy.app.settings import RUN, SETTINGS, Command, Configuration
+from jobsetpy.app.settings import SETTINGS, Command, Configuration
 from jobsetpy.domain.features import gate_names, gate_problems
 from jobsetpy.observability.logging import Format
 
@@ -28,8 +28,7 @@ def add(parser: argparse.ArgumentParser, command: Command) -> None:
     parser.add_argument(
         "--log-level", choices=("debug", "info", "warning", "error"), help="default info"
     )
-    if command is not RUN:
-        parser.add_argument("--config", metavar="FILE", help="configuration file (YAML)")
+    parser.add_argument("--config", metavar="FILE", help="configuration file (YAML)")
     defaults = Configuration(command=command)
     for setting in SETTINGS:
         if setting.flag and command.uses(setting):

@@ -125,8 +125,11 @@ def _run(options: argparse.Namespace) -> int:
     for part in function_name.split("."):
         setup = getattr(setup, part)
     from jobsetpy.app import process, settings
+    from jobsetpy.app.election import with_lease_named_after
 
-    return process.serve(options, *process.configured(options, settings.RUN), setup)  # type: ignore[arg-type]
+    configuration, manager_settings = process.configured(options, settings.RUN)
+    manager_settings = with_lease_named_after(options.target, configuration, manager_settings)
+    return process.serve(options, configuration, manager_settings, setup)  # type: ignore[arg-type]
 
 
 def _crds(_: argparse.Namespace) -> int:

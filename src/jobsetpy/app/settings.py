@@ -333,7 +333,7 @@ COSCHEDULER: Final = Command(
 )
 RUN: Final = Command(
     "run",
-    _SERVERS,
+    _SERVERS | {"leaderElection"},
     defaults={
         "metrics.bindAddress": "0",
         "health.healthProbeBindAddress": "0",

@@ -22,6 +22,7 @@ from jobsetpy.api.reconcile import Request, Result
 from jobsetpy.controller._event import Event
 from jobsetpy.controller._reconcile import Reconciler
 from jobsetpy.controller._runnable import Runnable
+from jobsetpy.controller._stepwise import Stepwise
 from jobsetpy.controller._watch import Watch, WatchHandler
 from jobsetpy.errors import (
     AlreadyStartedError,
@@ -34,6 +35,9 @@ from jobsetpy.informers import Registration, SharedInformer
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.workqueue import QueueShutDown, RateLimiter, WorkQueue
+
+_BLOCKED_S = 0.5
+"""A reconcile that holds the event loop for longer is told of: watches and leases wait for it."""
 
 
 @attrs.frozen
@@ -271,9 +275,10 @@ class Controller(Runnable):
 
     async def _attempt(self, request: Request) -> _Outcome:
         limit = asyncio.timeout(self._timeout_s)
+        steps = Stepwise(self.reconciler.reconcile(request))
         try:
             async with limit:
-                return _checked(await self.reconciler.reconcile(request))
+                return _checked(await steps)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -285,6 +290,14 @@ class Controller(Runnable):
             return _TimedOut(error) if limit.expired() else _Failed(error)
         except Exception as error:  # noqa: BLE001 - one of the places that may: see _settle
             return _classify(error)
+        finally:
+            if steps.longest_s >= _BLOCKED_S:
+                self._log.warning(
+                    "a reconcile blocked the event loop: what takes long needs an await, such as "
+                    "asyncio.to_thread",
+                    reconciler=type(self.reconciler).__name__,
+                    blocked_s=round(steps.longest_s, 3),
+                )
 
     def _settle(self, request: Request, outcome: _Outcome, seconds: float) -> None:
         """The table of the class docstring."""

@@ -1,6 +1,7 @@
 """Mistakes that are easily made with controllers, and the sentence that each of them gets."""
 
 import asyncio
+import time
 from datetime import timedelta
 
 import pytest
@@ -17,6 +18,7 @@ from jobsetpy.controller import (
     enqueue_owner,
     enqueue_self,
 )
+from jobsetpy.controller._stepwise import Stepwise
 from jobsetpy.testing import store_of
 
 pytestmark = pytest.mark.looptime
@@ -192,3 +194,50 @@ async def test_a_handler_that_gives_no_requests_is_logged_and_gives_none():
     assert reconciler.keys == []
     (line,) = [line for line in lines if line["log_level"] == "error"]
     assert line["object"] == "ns/abc"
+
+
+async def test_a_reconcile_that_blocks_the_loop_is_named():
+    """``time.sleep`` in a reconcile is told of, with the reconciler and the time; waits are not."""
+
+    class Sleeper:
+        async def reconcile(self, request):
+            await asyncio.sleep(20)
+            time.sleep(0.6)  # noqa: ASYNC251 - the mistake
+            await asyncio.sleep(0)
+            return Result.done()
+
+    with structlog.testing.capture_logs() as lines:
+        await run(Controller(name="sleeper", reconciler=Sleeper(), watches=[]))
+
+    (line,) = [line for line in lines if "blocked the event loop" in line["event"]]
+    assert line["reconciler"] == "Sleeper"
+    assert 0.6 <= line["blocked_s"] < 20
+
+
+@pytest.mark.parametrize("ends", ["result", "error", "cancelled"])
+async def test_steps_change_nothing_of_what_is_awaited(ends):
+    """Results, errors and cancellations come through as they are."""
+
+    async def work():
+        try:
+            await asyncio.sleep(5)
+        except asyncio.CancelledError:
+            if ends != "cancelled":
+                raise
+            return "told"
+        if ends == "error":
+            raise KeyError("x")
+        return "done"
+
+    async def through():
+        return await Stepwise(work())
+
+    task = asyncio.get_running_loop().create_task(through())
+    await asyncio.sleep(1)
+    if ends == "cancelled":
+        task.cancel()
+    if ends == "error":
+        with pytest.raises(KeyError):
+            await task
+    else:
+        assert await task == {"result": "done", "cancelled": "told"}[ends]

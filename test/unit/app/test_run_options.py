@@ -1,0 +1,51 @@
+"""``jobsetpy run``: election and configuration file for controllers of one's own."""
+
+import pytest
+
+from jobsetpy.app import process, settings
+from jobsetpy.app.election import with_lease_named_after
+from jobsetpy.app.main import _parser
+
+FILE = "leaderElection:\n  leaderElect: true\n  resourceNamespace: team\n"
+
+
+@pytest.fixture(autouse=True)
+def _logging_stays(monkeypatch):
+    """Logs of the tests that follow are set up by themselves."""
+    monkeypatch.setattr(process.logging, "configure", lambda **_: None)
+
+
+def configured(tmp_path, text, *flags):
+    """What ``jobsetpy run my_controllers.jobs:setup`` runs with."""
+    path = tmp_path / "config.yaml"
+    path.write_text("apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n" + text)
+    arguments = ["run", "my_controllers.jobs:setup", "--config", str(path), *flags]
+    options = _parser(["run"]).parse_args(arguments)
+    configuration, made = process.configured(options, settings.RUN)
+    return with_lease_named_after(options.target, configuration, made)
+
+
+def test_nobody_is_elected_unless_asked(tmp_path):
+    """A controller that is tried out works at once."""
+    assert configured(tmp_path, "").leader_election is None
+
+
+def test_the_lease_is_named_after_the_controllers(tmp_path):
+    """Two programs that name no Lease do not exclude each other, nor JobSet's manager."""
+    election = configured(tmp_path, FILE).leader_election
+    assert (election.namespace, election.name) == ("team", "my-controllers-jobs-setup")
+
+
+def test_the_file_may_name_the_lease(tmp_path):
+    """What is given counts."""
+    election = configured(tmp_path, FILE + "  resourceName: mine\n").leader_election
+    assert election.name == "mine"
+
+
+def test_election_by_flag(tmp_path):
+    """``--leader-elect`` goes over the file; outside a pod a namespace has to be given."""
+    text = FILE.replace("true", "false")
+    assert configured(tmp_path, text).leader_election is None
+    assert configured(tmp_path, text, "--leader-elect").leader_election.namespace == "team"
+    with pytest.raises(SystemExit):
+        configured(tmp_path, "", "--leader-elect")
