@@ -63,6 +63,7 @@ verify: $(STAMP) ## Generated files are what their generators make
 	@$(BIN)/python hack/update_crds.py --verify
 	@$(BIN)/python hack/update_monitoring.py --verify
 	@$(BIN)/python hack/update_reference.py --verify
+	@$(BIN)/python hack/update_plugin_page.py --verify
 	@$(BIN)/python hack/update_rbac.py --verify
 	@$(BIN)/python hack/update_chart.py --verify
 
@@ -70,6 +71,7 @@ verify: $(STAMP) ## Generated files are what their generators make
 generate: $(STAMP) ## Make generated files anew
 	@$(BIN)/python hack/update_crds.py
 	@$(BIN)/python hack/update_reference.py
+	@$(BIN)/python hack/update_plugin_page.py
 	@$(BIN)/python hack/update_rbac.py
 	@$(BIN)/python hack/update_monitoring.py
 	@$(BIN)/python hack/update_chart.py # takes what the others made
@@ -109,6 +111,11 @@ test: lint verify binaries ## Everything: lint, types, unit, integration and end
 demo: $(STAMP) ## A real cluster, a JobSet, one worker killed, the group restarted in place
 	@$(GET) $(CONTROL_PLANE) kubelet kubectl # the last for a look at the cluster meanwhile
 	@$(BIN)/python hack/demo.py $(ARGS)
+
+.PHONY: recordings
+recordings: $(STAMP) ## Record anew, on a real cluster, what the documentation shows of the plugin
+	@$(GET) $(CONTROL_PLANE) kubelet
+	@$(BIN)/python hack/record_plugin.py $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) ## All benchmarks, one after the other

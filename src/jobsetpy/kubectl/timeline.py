@@ -44,7 +44,8 @@ _RIGHT: Final = 110
 _ROW: Final = 56
 _TOP: Final = 84
 _LETTER: Final = 7.4
-"""No font's letters are wider on average, at the size that is used."""
+_BOLD_LETTER: Final = 8.6
+"""Hardly any font's letters are wider on average, at the sizes that are used (12 and 13)."""
 _STYLE: Final = (
     "<style>.jr-page{fill:#ffffff;stroke:#d8dee4}.jr-text{fill:#24292f}.jr-faint{fill:#57606a}"
     ".jr-grid{stroke:#e4e8ec}.jr-bold{font-weight:600}"
@@ -127,7 +128,7 @@ def svg(title: str, history: Sequence[Record]) -> str:
         f"<title>{escape(title)}</title>",
         _STYLE,
         f"<rect class='jr-page' x='.5' y='.5' width='{_WIDTH - 1}' height='{height - 1}' rx='8'/>",
-        _text(_LEFT, 30, _cut(title, 84), "jr-text jr-bold", "font-size='16'"),
+        _text(_LEFT, 30, _cut(title, 76), "jr-text jr-bold", "font-size='16'"),
         *_legend(),
     ]
     if history:
@@ -239,12 +240,13 @@ def _row(record: Record, y: int, scale: float) -> Iterator[str]:
     when = f"{(record.get('beganAt') or '')[11:19]} UTC" if record.get("beganAt") else ""
     if not record.get("counted"):
         when += ", not counted"
-    name = _cut(name, 60)
-    letters = int((_WIDTH - 2 * _LEFT) / _LETTER) - len(name) - len(when) - 4
+    name = _cut(name, 56)
+    room = _WIDTH - 2 * _LEFT - 16 - len(name) * _BOLD_LETTER - len(when) * _LETTER
+    cause = _cut(cause_of(record), int(room / _LETTER))
     yield (
         f"<text x='{_LEFT}' y='{y + 14}'><tspan class='jr-text jr-bold'>{escape(name)}</tspan>"
-        f"<tspan class='jr-faint' dx='8'>{escape(when)}</tspan>"
-        f"<tspan class='jr-text' dx='8'>{escape(_cut(cause_of(record), letters))}</tspan></text>"
+        f"<tspan class='jr-faint' dx='8' font-size='12'>{escape(when)}</tspan>"
+        f"<tspan class='jr-text' dx='8' font-size='12'>{escape(cause)}</tspan></text>"
     )
     x = float(_LEFT)
     for bar in _bars(record, scale):

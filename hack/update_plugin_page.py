@@ -1,0 +1,189 @@
+"""Make the pictures and texts of ``kubectl jobset`` in the documentation anew, or check them.
+
+    update_plugin_page.py            write docs/images and the texts in docs/how-to/kubectl.md
+    update_plugin_page.py --verify   write nothing; exit 1 and list the differences, if any
+
+The plugin's own commands make them, of what was recorded on a real cluster (``make recordings``,
+``hack/recorded``): a change of what commands print or draw shows at once, without a cluster. A text
+is put between the fences that follow ``<!-- shown: NAME -->``, with its command in the first line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import difflib
+import functools
+import io
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+from unittest import mock
+
+from rich.console import Console
+
+from jobsetpy.aio import LoopClock
+from jobsetpy.client import HttpRequest, HttpResponse
+from jobsetpy.kubectl import main as plugin
+from jobsetpy.kubectl import output
+from jobsetpy.kubectl.cluster import Cluster
+from jobsetpy.kubectl.kubeconfig import Target
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDED = ROOT / "hack/recorded"
+PAGE: Final = "docs/how-to/kubectl.md"
+WIDTH: Final = 200
+"""Of what commands print where there is no terminal."""
+
+
+class Moment(NamedTuple):
+    """A recorded JobSet at some time.
+
+    Args:
+        file: in ``hack/recorded``.
+        name: of the moment in it.
+    """
+
+    file: str
+    name: str
+
+
+SIDECAR: Final = Moment("sidecar", "running")
+
+SHOWN: Final[Mapping[str, tuple[Moment, str]]] = {
+    "restarts": (SIDECAR, "restarts sidecar"),
+}
+"""Texts by their names: of which moment, and the command."""
+
+OFFLINE: Final[Mapping[str, str]] = {
+    "lint": "lint mistakes.yaml",
+    "simulate": (
+        "simulate examples/in-place-restart/injected-supervisor.yaml "
+        "--fail workers-0-3@90s:exit=137 --fail workers-0-1@91s --lose-node workers-0-2@3m"
+    ),
+}
+"""Those that need no cluster; files are of ``hack/recorded``, or of the repository."""
+
+PICTURES: Final[Mapping[str, tuple[Moment, str]]] = {
+    "docs/images/restarts-sidecar.svg": (SIDECAR, "sidecar"),
+}
+
+
+class Recorded:
+    """A transport that answers with the JobSet of one moment.
+
+    Args:
+        moment: which.
+    """
+
+    def __init__(self, moment: Moment) -> None:
+        found = json.loads((RECORDED / f"{moment.file}.json").read_text())[moment.name]
+        self.now = datetime.fromisoformat(found["now"])
+        name = found["jobset"]["metadata"]["name"]
+        self._answers = {f"jobsets/{name}": found["jobset"]}
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        """The object of a path."""
+        path = request.path.partition("/namespaces/default/")[2]
+        if path not in self._answers:
+            raise SystemExit(f"{request.path} is not recorded; see hack/record_plugin.py")
+        return HttpResponse(200, {}, json.dumps(self._answers[path]).encode())
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def printed(command: str, moment: Moment | None = None, width: int = WIDTH) -> str:
+    """What a command prints, of a recorded moment or without a cluster."""
+    words = command.split()
+    options = plugin.parser(words[0]).parse_args(words)
+    options.output = ""
+    out = io.StringIO()
+    console = functools.partial(Console, file=out, highlight=False, width=width)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(mock.patch.object(output, "console", console))
+        module = plugin.module(words[0])
+        if moment is None:
+            stack.enter_context(contextlib.chdir(RECORDED if "/" not in command else ROOT))
+            module.run(options)
+        else:
+            answers = Recorded(moment)
+            stack.enter_context(mock.patch.object(LoopClock, "now", return_value=answers.now))
+            target = Target(answers, "https://recorded:6443", "default")
+            asyncio.run(module.run(Cluster(target), options))
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Names of texts, and what stands between the fences."""
+    for name, (moment, command) in SHOWN.items():
+        yield name, f"$ kubectl jobset {command}\n{printed(command, moment)}"
+    for name, command in OFFLINE.items():
+        asked = "" if name == "simulate" else f"$ kubectl jobset {command}\n"  # it is above
+        yield name, f"{asked}{printed(command)}"
+
+
+def page_text() -> str:
+    """The page with its texts made anew."""
+    page = (ROOT / PAGE).read_text()
+    for name, text in texts():
+        page, count = re.subn(
+            rf"(<!-- shown: {name} -->\n```text\n).*?^```$",
+            lambda found, text=text: f"{found[1]}{text}\n```",
+            page,
+            flags=re.DOTALL | re.MULTILINE,
+        )
+        if count != 1:
+            raise SystemExit(f"{PAGE}: <!-- shown: {name} --> and a text block: {count} of them")
+    return page
+
+
+def picture(moment: Moment, name: str) -> str:
+    """What ``restarts NAME --svg FILE`` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "restarts.svg")  # noqa: PTH118 - text, for a command line
+        printed(f"restarts {name} --svg {file}", moment)
+        return Path(file).read_text()
+
+
+def outputs() -> Iterator[tuple[str, str]]:
+    """Files that are made, with their content."""
+    for path, (moment, name) in PICTURES.items():
+        yield path, picture(moment, name)
+    yield PAGE, page_text()
+
+
+def main(argv: list[str]) -> int:
+    """Write or compare; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--verify", action="store_true", help="write nothing, report differences")
+    verify = parser.parse_args(argv).verify
+    changed = False
+    for name, text in outputs():
+        path = ROOT / name
+        old = path.read_text() if path.exists() else ""
+        if old == text:
+            continue
+        changed = True
+        if verify:
+            lines = difflib.unified_diff(
+                old.splitlines(), text.splitlines(), name, "made anew", lineterm="", n=1
+            )
+            print("\n".join(list(lines)[:40]))
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            print(f"wrote {name}")
+    return 1 if changed and verify else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
