@@ -20,6 +20,7 @@ ALL = (
     "agent",
     "agents",
     "real_pods",
+    "training",
     "groups",
     "failover",
     "crash_loop",

@@ -13,6 +13,7 @@ from jobsetpy.agent.worker_settings import (
     log_choice,
     own_environ,
     split_command,
+    worker_environs,
     workers_environ,
 )
 
@@ -106,3 +107,56 @@ def test_the_supervisors_own_variables() -> None:
     assert load_rules(own).grace_s == 3.0
     assert set(workers_environ(raw)) == {b"POD_NAME", b"AGENT_LOG", b"KUBERNETES_SERVICE_HOST"}
     assert own_environ({"POD_NAME": "p-0"}) == {"POD_NAME": "p-0"}
+
+
+RANKED = {
+    "WORKER_PROCESSES": "2",
+    "WORKER_WORLD_SIZE": "12",
+    "WORKER_FIRST_RANK": "4",
+    "WORKER_JOB_PODS": "2",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "ranks"),
+    [
+        ({}, [4, 5]),
+        ({"WORKER_POD_INDEX": "1"}, [6, 7]),
+        ({"WORKER_JOB_INDEX": "1", "WORKER_POD_INDEX": "1"}, [10, 11]),
+        ({"WORKER_MASTER_RANK": "4"}, [0, 1]),
+        ({"WORKER_MASTER_RANK": "10"}, [6, 7]),
+    ],
+)
+def test_ranks(more: dict[str, str], ranks: list[int]) -> None:
+    """They count through all pods, from the coordinator's."""
+    found = worker_environs({b"A": b"1"}, RANKED | {"MASTER_ADDR": "m"} | more, 2)
+
+    assert [int(each[b"RANK"]) for each in found] == ranks
+    assert [int(each[b"LOCAL_RANK"]) for each in found] == [0, 1]
+    assert {each[b"MASTER_ADDR"] for each in found} == {b"m"}
+    assert {each[b"MASTER_PORT"] for each in found} == {b"29500"}
+    assert all(each[b"A"] == b"1" for each in found)
+
+
+def test_the_containers_own_address_wins() -> None:
+    """And without the variable nothing is added at all."""
+    (first, _) = worker_environs({b"MASTER_PORT": b"5"}, RANKED | {"MASTER_PORT": "6"}, 2)
+
+    assert first[b"MASTER_PORT"] == b"5"
+    assert worker_environs({b"A": b"1"}, {}, 1) == [{b"A": b"1"}]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"WORKER_POD_INDEX": "2"},
+        {"WORKER_JOB_INDEX": "2"},
+        {"WORKER_WORLD_SIZE": "x"},
+        {"WORKER_FIRST_RANK": "-1"},
+        {"WORKER_JOB_PODS": "99999999"},
+    ],
+)
+def test_ranks_that_do_not_fit(more: dict[str, str]) -> None:
+    """A JobSet that was resized, or values that are none."""
+    with pytest.raises(ConfigurationError, match="WORKER_"):
+        worker_environs({}, RANKED | more, 2)
