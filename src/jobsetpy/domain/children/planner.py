@@ -382,7 +382,7 @@ class _JobsPlanner:
             depends=keys.WAITING_FOR_DEPENDENCIES_REASON in waits
             or cond.is_true(status.conditions, keys.STARTUP_IN_PROGRESS_CONDITION),
             lost=self.observed.lost,
-            lacks_pods=any(lacks_pods(job) for job in self.buckets.active),
+            lacks_pods=not self.ready and any(lacks_pods(job) for job in self.buckets.active),
         )
 
     def _remembered(self) -> JobsMemory:
