@@ -83,6 +83,7 @@ def wire(cls: type[T]) -> type[T]:
     become ``FrozenDict`` and ``FrozenList``, at a cost for classes that have such fields only.
     """
     _freeze_at_birth(cls)
+    cls.__wire__ = True  # type: ignore[attr-defined] # told from attrs classes by the client
     made: Any = attrs.frozen(kw_only=True, weakref_slot=False)(cls)
     attributes = made.__attrs_attrs__
     hints = get_type_hints(made, include_extras=True)

@@ -7,16 +7,17 @@ result to ``config/crd``.
 
 from __future__ import annotations
 
+import enum
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
 
-from jobsetpy.api._wire import wire_name
+from jobsetpy.api._wire import to_json, wire_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import Condition, ObjectMeta
 from jobsetpy.api.schema_embedded import Schema, snapshot, structural
@@ -74,6 +75,7 @@ _OWN: Final[Mapping[type, Schema]] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
     int: {"type": "integer", "format": "int32"},
+    float: {"type": "number"},
     datetime: {"type": "string", "format": "date-time"},
 }
 _COLUMNS: Final = (
@@ -135,6 +137,20 @@ _COLUMNS: Final = (
 )
 
 
+_LIMITS: Final = {
+    "minimum": "minimum",
+    "maximum": "maximum",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+    "pattern": "pattern",
+    "min_items": "minItems",
+}
+_INT_OR_STRING: Final[Schema] = {
+    "x-kubernetes-int-or-string": True,
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+}
+
+
 def object_schema(cls: type, definitions: Mapping[str, Schema]) -> Schema:
     """The structural schema of a wire class.
 
@@ -167,8 +183,13 @@ def object_schema(cls: type, definitions: Mapping[str, Schema]) -> Schema:
 
 def jobset_schema(definitions: Mapping[str, Schema]) -> Schema:
     """The whole object: ``object_schema(JobSet)`` plus what every object has."""
-    out = object_schema(JobSet, definitions)
-    out["description"] = (JobSet.__doc__ or "").strip()
+    return resource_schema(JobSet, definitions)
+
+
+def resource_schema(cls: type[Any], definitions: Mapping[str, Schema]) -> Schema:
+    """Of a class that stands for a kind: its fields, and what every object has."""
+    out = object_schema(cls, definitions)
+    out["description"] = (cls.__doc__ or "").strip()
     out["properties"] = {
         "apiVersion": {"type": "string", "description": "Group and version of the API."},
         "kind": {"type": "string", "description": "Name of the type."},
@@ -183,7 +204,30 @@ def jobset_crd(definitions: Mapping[str, Schema] | None = None) -> dict[str, Any
     Args:
         definitions: schemas of the embedded types; the packaged ones if ``None``.
     """
-    info = JobSet.RESOURCE
+    return crd_of(JobSet, _COLUMNS, definitions)
+
+
+def crd_of(
+    cls: type[Any],
+    columns: Iterable[Mapping[str, Any]] = (),
+    definitions: Mapping[str, Schema] | None = None,
+) -> dict[str, Any]:
+    """The definition of a class that stands for a kind (``runtime.resource``), as a JSON object.
+
+    Args:
+        cls: a wire class; a field ``status`` makes ``/status`` a subresource.
+        columns: ``additionalPrinterColumns``; the class's ``COLUMNS`` when empty.
+        definitions: schemas of the embedded types; the packaged ones if ``None``.
+
+    Raises:
+        TypeError: the class stands for no kind, or a field's annotation has no schema.
+    """
+    info = getattr(cls, "RESOURCE", None)
+    if info is None or not attrs.has(cls):
+        msg = f"{cls!r} stands for no kind: decorate it with runtime.resource and runtime.model"
+        raise TypeError(msg)
+    shown = [dict(column) for column in columns or getattr(cls, "COLUMNS", ())]
+    has_status = any(attribute.name == "status" for attribute in attrs.fields(cls))
     out = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -196,19 +240,19 @@ def jobset_crd(definitions: Mapping[str, Schema] | None = None) -> dict[str, Any
                 "plural": info.plural,
                 "singular": info.kind.lower(),
             },
-            "scope": "Namespaced",
+            "scope": "Namespaced" if info.namespaced else "Cluster",
             "versions": [
                 {
                     "name": info.version,
                     "served": True,
                     "storage": True,
-                    "additionalPrinterColumns": [dict(column) for column in _COLUMNS],
+                    **({"additionalPrinterColumns": shown} if shown else {}),
                     "schema": {
-                        "openAPIV3Schema": jobset_schema(
-                            snapshot() if definitions is None else definitions
+                        "openAPIV3Schema": resource_schema(
+                            cls, snapshot() if definitions is None else definitions
                         )
                     },
-                    "subresources": {"status": {}},
+                    **({"subresources": {"status": {}}} if has_status else {}),
                 }
             ],
         },
@@ -225,11 +269,12 @@ def _field_schema(
     if "description" in meta:
         out["description"] = meta["description"]
     if meta.get("defaulted"):
-        out["default"] = attribute.default
+        out["default"] = to_json(attribute.default)
     if "schema_default" in meta:
         out["default"] = meta["schema_default"]
-    if "minimum" in meta:
-        out["minimum"] = meta["minimum"]
+    for key, word in _LIMITS.items():
+        if key in meta:
+            out[word] = meta[key]
     if "enum" in meta:
         out["enum"] = list(meta["enum"])
     if "max_items" in meta:
@@ -252,12 +297,28 @@ def _type_schema(
 ) -> Schema:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in {types.UnionType, typing.Union}:
-        (present,) = (argument for argument in arguments if argument is not types.NoneType)
-        return _type_schema(present, meta, definitions)
-    if origin is tuple:
+        present = [argument for argument in arguments if argument is not types.NoneType]
+        if set(present) == {int, str}:
+            return _INT_OR_STRING
+        if len(present) != 1:
+            msg = f"no schema for {annotation}: one type and None, or int | str"
+            raise TypeError(msg)
+        return _type_schema(present[0], meta, definitions)
+    if origin in {tuple, list}:
         return {"type": "array", "items": _type_schema(arguments[0], meta, definitions)}
+    if origin is typing.Literal:
+        return {"type": "string", "enum": list(arguments)}
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return {"type": "string", "enum": [each.value for each in annotation]}
     if "embed" in meta:
         return structural(meta["embed"], definitions)
+    if origin in {dict, Mapping}:
+        return {
+            "type": "object",
+            "additionalProperties": _type_schema(arguments[1], {}, definitions),
+        }
+    if annotation is Any:
+        return {"x-kubernetes-preserve-unknown-fields": True}
     own = _OWN.get(annotation)
     if own is not None:
         if meta.get("format", "") is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
@@ -67,6 +67,13 @@ def _parser(chosen: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
         if name == "run":
             command.add_argument(
                 "target", metavar="MODULE:FUNCTION", help="called with the Manager"
+            )
+        if name == "crds":
+            command.add_argument(
+                "classes",
+                metavar="MODULE:CLASS",
+                nargs="*",
+                help="resources of your own (runtime.resource); JobSet when absent",
             )
         if name in chosen and name in {"manager", "coscheduler", "run"}:
             from jobsetpy.app import flags, settings
@@ -132,12 +139,40 @@ def _run(options: argparse.Namespace) -> int:
     return process.serve(options, configuration, manager_settings, setup)  # type: ignore[arg-type]
 
 
-def _crds(_: argparse.Namespace) -> int:
+def _named(target: str) -> Any:
+    """What ``MODULE:NAME`` stands for.
+
+    Raises:
+        ValueError: it has another form.
+        ImportError, AttributeError: there is no such thing.
+    """
+    import importlib
+
+    module_name, colon, name = target.partition(":")
+    if not colon:
+        msg = f"{target!r} is not MODULE:NAME"
+        raise ValueError(msg)
+    sys.path.insert(0, "")
+    found: Any = importlib.import_module(module_name)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _crds(options: argparse.Namespace) -> int:
     import yaml
 
-    from jobsetpy.api.schema import jobset_crd
+    from jobsetpy.api.schema import crd_of, jobset_crd
 
-    text = yaml.safe_dump(jobset_crd(), sort_keys=False)
+    try:
+        classes = [_named(target) for target in options.classes]
+        definitions = [crd_of(cls) for cls in classes] or [jobset_crd()]
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        print(f"jobsetpy crds: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    text = yaml.safe_dump_all(definitions, sort_keys=False, width=100)
+    if not options.classes:
+        text = yaml.safe_dump(definitions[0], sort_keys=False)
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -97,6 +97,12 @@ class Model(Generic[T]):
         if resource is None:
             msg = f"{cls.__name__} stands for no kind of the API: it has no RESOURCE"
             raise TypeError(msg)
+        if "__attrs_attrs__" in vars(cls) and "__wire__" not in vars(cls):
+            msg = (
+                f"{cls.__name__} is an attrs class without wire names, of which camelCase fields "
+                "would be lost without a word: decorate it with runtime.model, not with attrs"
+            )
+            raise TypeError(msg)
         group, version = resource.group, resource.version
         self.cls = cls
         self.kind = resource.kind

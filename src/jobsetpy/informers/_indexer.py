@@ -79,7 +79,7 @@ class IndexTable(Generic[T]):
             return ()
         values = (found,) if isinstance(found, str) else tuple(found)
         for value in values:
-            if not isinstance(value, str):
+            if type(value) is not str and not isinstance(value, str):
                 msg = f"an index needs texts as values, not {value!r}"
                 raise TypeError(msg)
         return values if len(values) < 2 else tuple(dict.fromkeys(values))

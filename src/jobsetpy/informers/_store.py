@@ -69,13 +69,14 @@ def _identity_of(obj: Any) -> Identity:
 class _State(Generic[T]):
     """What reader and writer share."""
 
-    __slots__ = ("indexes", "items", "name", "synced", "tallies", "version")
+    __slots__ = ("indexes", "items", "name", "synced", "tables", "tallies", "version")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.items: dict[Identity, T] = {}
         self.indexes: dict[str, IndexTable[T]] = {}
         self.tallies: dict[str, TallyTable[T]] = {}
+        self.tables: list[IndexTable[T] | TallyTable[T]] = []  # all of both
         self.synced = asyncio.Event()
         self.version = ""
 
@@ -270,7 +271,8 @@ class StoreWriter(Generic[T]):
         """
         if not self.declares(index):
             self._require_empty(index.name)
-            self._state.indexes[index.name] = IndexTable(index)
+            table = self._state.indexes[index.name] = IndexTable(index)
+            self._state.tables.append(table)
 
     def add_tally(self, tally: Tally[T, Any, Any]) -> None:
         """Declare a tally; declaring the same one again does nothing.
@@ -281,7 +283,8 @@ class StoreWriter(Generic[T]):
         """
         if not self.declares(tally):
             self._require_empty(tally.name)
-            self._state.tallies[tally.name] = TallyTable(tally)
+            table = self._state.tallies[tally.name] = TallyTable(tally)
+            self._state.tables.append(table)
 
     def declares(self, what: Index[T] | Tally[T, Any, Any]) -> bool:
         """Whether exactly this index or tally is declared.
@@ -389,16 +392,18 @@ class StoreWriter(Generic[T]):
     def _change(self, identity: Identity, old: T | None, new: T | None) -> None:
         state = self._state
         table: Any
-        for table in (*state.indexes.values(), *state.tallies.values()):
+        for table in state.tables:
+            failed = table.failed
             try:
-                before = table.of(None if identity in table.failed else old)
+                before = table.of(None if failed and identity in failed else old)
                 after = table.of(new)
             except Exception as error:  # noqa: BLE001 - a function that users gave, of users' data
                 before, after = self._failed(table, identity, old, error), table.nothing()
                 if new is None:
                     table.failed.discard(identity)
             else:
-                table.failed.discard(identity)
+                if failed:
+                    failed.discard(identity)
             table.change(identity, before, after, new)
         if new is None:
             del state.items[identity]

@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from jobsetpy.api.core import ConfigMap, Node, Pod
+from jobsetpy.api.meta import resource
 from jobsetpy.client._models import Model
 from jobsetpy.errors import DecodeError
 
@@ -127,3 +128,16 @@ def test_classes_without_a_resource_are_refused():
     """The mistake is named where it is made."""
     with pytest.raises(TypeError, match="RESOURCE"):
         Model(dict)
+
+
+def test_attrs_classes_without_wire_names_are_refused():
+    """Their camelCase fields would have defaults for ever, without a word."""
+
+    @resource("example.com", "v1", "Widget", "widgets")
+    @attrs.frozen
+    class Widget:
+        metadata: dict
+        last_seen: str = ""
+
+    with pytest.raises(TypeError, match=r"Widget is an attrs class .* runtime\.model"):
+        Model(Widget)

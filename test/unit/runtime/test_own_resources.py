@@ -1,0 +1,150 @@
+"""Resources of one's own: a class, its definition, and its objects."""
+
+import enum
+import subprocess
+import sys
+from typing import Any, ClassVar, Literal
+
+import pytest
+import yaml
+
+from jobsetpy import runtime as rt
+from jobsetpy.api.schema import crd_of
+from jobsetpy.testing import RecordingClient
+
+
+class Size(enum.Enum):
+    """How large."""
+
+    SMALL = "small"
+    LARGE = "large"
+
+
+@rt.model
+class Port:
+    """A nested class."""
+
+    number: int = rt.field(default=0, required=True, minimum=1, maximum=65535)
+    target: int | str = "http"
+
+
+@rt.model
+class WidgetSpec:
+    """Every sort of field."""
+
+    RULES: ClassVar = (("self.replicas >= self.spare", "more spares than replicas"),)
+    schedule: str = rt.field(default="", required=True, min_length=1, pattern="^[^ ].*$")
+    replicas: int = rt.field(default=1, defaulted=True, minimum=0, description="How many.")
+    spare: int = 0
+    size: Size = rt.field(default=Size.SMALL, defaulted=True)
+    policy: Literal["Keep", "Drop"] = "Keep"
+    ratio: float | None = None
+    ports: tuple[Port, ...] = rt.field(default=(), map_keys=("number",))
+    selector: dict[str, str] = rt.field(factory=dict)
+    free_form: Any = None
+
+
+@rt.model
+class WidgetStatus:
+    """What was seen."""
+
+    conditions: tuple[rt.Condition, ...] = rt.field(default=(), map_keys=("type",))
+    last_seen: str = ""
+
+
+@rt.resource("example.com", "v1", "Widget", "widgets")
+@rt.model
+class Widget:
+    """A widget."""
+
+    RESOURCE: ClassVar[rt.ResourceInfo]
+    COLUMNS: ClassVar = ({"name": "Size", "type": "string", "jsonPath": ".spec.size"},)
+    metadata: rt.ObjectMeta = rt.ObjectMeta()
+    spec: WidgetSpec = WidgetSpec()
+    status: WidgetStatus = WidgetStatus()
+
+
+def test_the_definition_says_what_the_class_says():
+    """Types, limits, defaults, enums, rules, columns and the subresource come from the class."""
+    crd = crd_of(Widget)
+    (version,) = crd["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]["properties"]
+    spec = schema["spec"]
+    fields = spec["properties"]
+
+    assert crd["metadata"]["name"] == "widgets.example.com"
+    assert version["subresources"] == {"status": {}}
+    assert version["additionalPrinterColumns"] == [Widget.COLUMNS[0]]
+    assert spec["required"] == ["schedule"]
+    assert spec["x-kubernetes-validations"][0]["rule"] == "self.replicas >= self.spare"
+    assert fields["schedule"] == {"type": "string", "minLength": 1, "pattern": "^[^ ].*$"}
+    assert (fields["replicas"]["default"], fields["replicas"]["minimum"]) == (1, 0)
+    assert fields["size"] == {
+        "type": "string",
+        "enum": ["small", "large"],
+        "default": "small",
+    }
+    assert fields["policy"]["enum"] == ["Keep", "Drop"]
+    assert fields["ratio"] == {"type": "number"}
+    assert fields["selector"]["additionalProperties"] == {"type": "string"}
+    assert fields["freeForm"] == {"x-kubernetes-preserve-unknown-fields": True}
+    assert fields["ports"]["x-kubernetes-list-map-keys"] == ["number"]
+    port = fields["ports"]["items"]["properties"]
+    assert port["number"]["maximum"] == 65535
+    assert port["target"]["x-kubernetes-int-or-string"] is True
+    assert "lastSeen" in schema["status"]["properties"]
+
+
+async def test_objects_are_read_and_written_with_the_class():
+    """Wire names are camelCase, enums are enums, and unknown fields survive a patch."""
+    client = RecordingClient(qps=0)
+    client.world.create("customresourcedefinitions", crd_of(Widget))
+    body = {
+        "metadata": {"name": "a"},
+        "spec": {"schedule": "x", "size": "large", "freeForm": {"a": [1]}, "later": 1},
+    }
+    made = await client.create(Widget, "default", body)
+    assert (made.spec.size, made.spec.policy, made.spec.free_form) == (
+        Size.LARGE,
+        "Keep",
+        {"a": [1]},
+    )
+    status = rt.evolve(made.status, last_seen="now")
+    await rt.patch_status(client, made, status)
+
+    stored = client.world.get("widgets", "a")
+    assert stored["status"] == {"lastSeen": "now"}
+    assert stored["spec"]["later"] == 1
+
+
+@pytest.mark.parametrize("cls", [Port, dict, int])
+def test_a_class_that_stands_for_no_kind_has_no_definition(cls):
+    """The sentence names both decorators."""
+    with pytest.raises(TypeError, match=r"runtime\.resource and runtime\.model"):
+        crd_of(cls)
+
+
+def test_a_union_that_the_api_does_not_know_is_refused():
+    """Nothing is made of an annotation that has no schema."""
+
+    @rt.resource("example.com", "v1", "Odd", "odds")
+    @rt.model
+    class Odd:
+        RESOURCE: ClassVar[rt.ResourceInfo]
+        either: int | bool | str = 0
+
+    with pytest.raises(TypeError, match="one type and None"):
+        crd_of(Odd)
+
+
+def test_the_command_writes_definitions():
+    """``jobsetpy crds MODULE:Class`` prints YAML; a mistake is told, and ends with 2."""
+
+    def crds(*targets):
+        command = [sys.executable, "-m", "jobsetpy.app.main", "crds", *targets]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = crds("jobsetpy.runtime:Job")
+    assert next(iter(yaml.safe_load_all(done.stdout)))["spec"]["names"]["kind"] == "Job"
+    wrong = crds("jobsetpy.runtime:Nothing")
+    assert (wrong.returncode, "Nothing" in wrong.stderr) == (2, True)
