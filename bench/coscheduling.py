@@ -434,7 +434,7 @@ class Bench:
             began = time.monotonic()
             lags = [0.0]
             while (now := self.held_and_lag(process, lags)) < size:
-                if time.monotonic() - began > max(LIMIT_S, size / 25):
+                if time.monotonic() - began > max(LIMIT_S, size / 8):
                     raise SystemExit(f"only {now:.0f} of {size} binds are held")
                 await asyncio.sleep(0.2)
             held_s = time.monotonic() - began
@@ -443,7 +443,7 @@ class Bench:
             say(f"{size} binds held: {files} open files, {memory:.0f} MB (empty: {empty:.0f} MB)")
             began = time.monotonic()
             await create_all(self.client, [pod_body("many-x", group="many", minimum=size + 1)])
-            limit_s = max(LIMIT_S, size / 25)
+            limit_s = max(LIMIT_S, size / 8)
             async with asyncio.timeout(limit_s):
                 while len(self.binds.bound) <= size:
                     self.held_and_lag(process, lags)

@@ -36,6 +36,9 @@ MINIMUM_REASON: Final = "PodGroupMinimumInvalid"
 INCOMPLETE_S: Final = 30.0
 """After this time an incomplete group is reported, in seconds."""
 
+_AT_ONCE: Final = 100
+"""So many groups are told of, or asked about room, at a time; the others at the next census."""
+
 _ACTION: Final = "Coscheduling"
 
 
@@ -174,19 +177,24 @@ class Reporter:
     def census(self, census: Census) -> None:
         """Set the gauges; report groups that stay incomplete, or lack room, once each."""
         metrics.census(census.groups, census.pods)
-        now = self._clock.monotonic()
+        now, left = self._clock.monotonic(), _AT_ONCE
         since, self._incomplete = self._incomplete, {}
         for key, size, minimum in census.incomplete:
             began = self._incomplete[key] = since.get(key, now)
-            if now - began >= INCOMPLETE_S:
+            if now - began >= INCOMPLETE_S and left:
+                left -= 1
                 self._incomplete[key] = math.inf
                 message = f"the group {key.name} has {size} pods and waits for {minimum}"
                 self._tell(key, "Warning", INCOMPLETE_REASON, message)
         queued, self._queued = self._queued, {}
         for key, minimum in census.queued:
             began = self._queued[key] = queued.get(key, now)
-            if now - began >= INCOMPLETE_S and self._lacks_room(key):
-                self._queued[key] = math.inf
+            if now - began < INCOMPLETE_S or not left:
+                continue
+            left -= 1
+            lacks_room = self._lacks_room(key)
+            self._queued[key] = math.inf if lacks_room else now
+            if lacks_room:
                 opt_out = f'{keys.COSCHEDULING_CAPACITY_ANNOTATION}: "false"'
                 message = (
                     f"there is no room for {minimum} pods of the group {key.name}: they stay "

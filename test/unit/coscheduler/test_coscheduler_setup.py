@@ -19,11 +19,13 @@ from jobsetpy.coscheduler._report import (
     NO_ROOM_REASON,
     SCHEDULED_REASON,
     TIMED_OUT_REASON,
+    Reporter,
 )
 from jobsetpy.coscheduler._setup import LOST
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.coscheduler.metrics import REGISTRY
-from jobsetpy.domain.coscheduling.state import Limits
+from jobsetpy.domain.coscheduling.plugin import PodGroupKey
+from jobsetpy.domain.coscheduling.state import Census, Limits
 from jobsetpy.errors import LeadershipLostError, NotLeadingError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
@@ -287,6 +289,30 @@ async def test_groups_that_wait_for_room_are_told_of():
     assert events(world) == {(NO_ROOM_REASON, "Pod", "large-0"): 1}
     gated = {p["metadata"]["name"] for p in world.list("pods") if p["spec"].get("schedulingGates")}
     assert gated == {"large-0", "large-1"}
+
+
+@pytest.mark.parametrize("lacking", [True, False])
+def test_some_groups_at_a_time_are_asked_about_room(lacking):
+    """However many wait, no census holds up the loop for long; each has its turn."""
+    asked = []
+
+    def lacks_room(key):
+        asked.append(key)
+        return lacking
+
+    clock = aio.ManualClock()
+    reporter = Reporter(clock, lambda _: None, lambda _: [], None, lacks_room)
+    keys_ = [PodGroupKey("ns", f"g{number}") for number in range(1000)]
+    census = Census({}, {}, (), tuple((key, 2) for key in keys_))
+    reporter.census(census)
+    clock.advance(31)
+    counts = []
+    while len(asked) < 1000 and len(counts) < 100:
+        before = len(asked)
+        reporter.census(census)
+        counts.append(len(asked) - before)
+    assert max(counts) <= 100
+    assert sorted(asked) == sorted(keys_)
 
 
 @pytest.mark.parametrize(
