@@ -27,7 +27,7 @@ STAGE = ROOT / "build/site-src"
 SETTINGS = ROOT / "hack/site"
 
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Tutorial": ("docs/tutorial/custom-controller",),
+    "Tutorial": ("docs/tutorial/custom-controller", "docs/tutorial/coming-from"),
     "How-to": (
         "docs/how-to/install",
         "docs/how-to/restart-in-place",
