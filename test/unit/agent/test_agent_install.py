@@ -62,6 +62,24 @@ def test_nothing_else_is_mapped(tree: Path) -> None:
     assert {line for line in mapped if not line.startswith(str(tree))} == set()
 
 
+def test_preloading_from_it(tree: Path, tmp_path: Path) -> None:
+    """Another Python runs the copied launcher, which the copied supervisor puts before a program."""
+    (tmp_path / "train.py").write_text("import sys; print('json' in sys.modules, sys.argv)")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from jobsetpy.agent import standby;"
+        "print(*standby.with_launcher(sys.argv[2:], 'json'), sep='\\n')"
+    )
+    command = [*by_hand(tree)[:-1], "-c", program, f"{tree}/app"]
+    words = subprocess.run(
+        [*command, sys.executable, str(tmp_path / "train.py"), "1"],
+        env={}, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+
+    assert any(word.startswith(str(tree)) for word in words)
+    assert done.stdout == f"False {[str(tmp_path / 'train.py'), '1']}\n"
+
+
 def test_every_user_may_read_it(tree: Path) -> None:
     """Workers run as whatever user they like."""
     modes = {path: path.stat().st_mode & 0o777 for path in [tree, *tree.rglob("*")]}

@@ -141,6 +141,7 @@ def test_the_agents_image_has_what_the_agent_imports_and_no_more(files):
         cached = f"{path.stem}.{sys.implementation.cache_tag}.opt-2.pyc"
         assert (path.parent / "__pycache__" / cached).exists(), path
     code = "import jobsetpy.agent.main, jobsetpy.agent.supervisor, jobsetpy.agent.group_wait"
+    code += ", jobsetpy.agent.standby"
     subprocess.run(
         [sys.executable, "-s", "-S", "-OO", "-W", "error", "-c", code],
         env={"PYTHONPATH": str(app), "PYTHONDONTWRITEBYTECODE": "1"},
