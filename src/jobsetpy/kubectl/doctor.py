@@ -91,7 +91,7 @@ async def _server(cluster: Cluster) -> list[Finding]:
     version = (await cluster.get("/version")).get("gitVersion", "")
     if _release(version) < OLDEST:
         text = f"{version} is older than {_text(OLDEST)}, with which nothing here was tried"
-        return [Finding("API server", WARNING, text)]
+        return [Finding("API server", WARNING, text, "kubectl version")]
     return [Finding("API server", OK, version)]
 
 
@@ -189,7 +189,7 @@ async def _kubelets(cluster: Cluster) -> list[Finding]:
     told = ", ".join(f"{count} at {version}" for version, count in sorted(by_version.items()))
     oldest = min((_release(version) for version in by_version), default=(0, 0))
     if not nodes:
-        return [Finding("kubelets", WARNING, "there are no nodes")]
+        return [Finding("kubelets", WARNING, "there are no nodes", "kubectl get nodes")]
     if oldest < RULES_SINCE:
         text = f"{told}: sidecar agents need {_text(RULES_SINCE)}; supervisors work everywhere"
         return [Finding("kubelets", WARNING, text, _SUPERVISOR)]

@@ -127,4 +127,5 @@ async def test_what_is_found(capsys, changes, verdict, message, fix):
     assert verdict == bad["verdict"]
     assert message in bad["message"]
     assert fix in bad["fix"]
+    assert bad["fix"] or verdict == "unknown"
     assert code == (verdict == "error")

@@ -1,0 +1,133 @@
+"""``kubectl jobset`` against a real API server: what it draws on a terminal, what the doctor finds.
+
+The manager is a process of its own; the test plays the agents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import sys
+import termios
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import ChildPod, JobSet
+from support import patience
+from support.manager_process import manager_process
+from support.objects import in_place_jobset
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
+
+PLUGIN = (sys.executable, "-m", "jobsetpy.kubectl.main")
+LEAVES = "\x1b[?1049l"
+"""What a program tells a terminal when it gives the whole screen back."""
+
+
+class Terminal:
+    """A terminal of 120 by 40 letters, and all that was ever written on it."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = pty.openpty()
+        fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.seen = b""
+        asyncio.get_running_loop().add_reader(self.ours, self._read)
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # nobody writes any more
+            self.seen += os.read(self.ours, 65536)
+            return
+        asyncio.get_running_loop().remove_reader(self.ours)
+
+    async def shows(self, *parts: str) -> None:
+        """Wait until all of these were written since the last time."""
+        wanted, began = [part.encode() for part in parts], self.seen
+        try:
+            await patience.eventually(
+                lambda: all(part in self.seen[len(began) :] for part in wanted), 30, poll_s=0.1
+            )
+        except AssertionError:
+            pytest.fail(f"not shown: {parts}\n{self.seen.decode(errors='replace')[-4000:]}")
+
+    def close(self) -> None:
+        """Give it back."""
+        asyncio.get_running_loop().remove_reader(self.ours)
+        for each in (self.ours, self.theirs):
+            os.close(each)
+
+
+async def plugin(cluster, namespace, *words, on=asyncio.subprocess.PIPE):
+    """A command of the plugin, started."""
+    return await asyncio.create_subprocess_exec(
+        *PLUGIN, *words, f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}",
+        stdin=on, stdout=on, stderr=on, env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+
+
+async def pods_of(client, namespace, count):
+    """The names of the pods, once there are so many."""
+
+    async def found():
+        page = await client.list_page(Pod, namespace)
+        return len(page.items) == count and [pod.metadata.name for pod in page.items]
+
+    return await patience.eventually(found, 60, poll_s=0.1)
+
+
+async def report(client, namespace, pods, epoch):
+    """The agents of the pods tell of an epoch."""
+    body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
+    for pod in pods:
+        await client.merge_patch(ChildPod, namespace, pod, body)
+
+
+async def test_status_is_drawn_through_a_restart(cluster, client, namespace, tmp_path):
+    """Each second anew: the barrier, who holds it, the restart; Ctrl-C gives the screen back."""
+    async with manager_process(cluster.kubeconfig, tmp_path / "log"):
+        await client.create(JobSet, namespace, in_place_jobset("seen", jobs=1, pods=2))
+        pods = await pods_of(client, namespace, 2)
+        terminal = Terminal()
+        process = await plugin(cluster, namespace, "status", "seen", "--watch", on=terminal.theirs)
+        try:
+            await terminal.shows(f"{namespace}/seen", "barrier of epoch 1 is closed", pods[1])
+            await report(client, namespace, pods, 1)
+            await terminal.shows("epoch 1: workers run")
+            await report(client, namespace, pods[:1], 2)
+            await terminal.shows("barrier of epoch 2 is closed", f"waits for {pods[1]}")
+            await report(client, namespace, pods[1:], 2)
+            await terminal.shows("restarts: 1 in place", "epoch 2: workers run")
+            process.send_signal(signal.SIGINT)
+            async with patience.timeout(20):
+                code = await process.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            terminal.close()
+        await client.delete(JobSet, namespace, "seen")
+    text = terminal.seen.decode()
+    assert (130, True, False) == (code, LEAVES in text, "Traceback" in text)
+
+
+async def test_the_doctor_has_an_answer_to_everything(cluster, namespace, client):
+    """Each check is carried out; what is not as it should be has a command."""
+    doctor = await plugin(cluster, namespace, "doctor", "-o", "json")
+    out, err = await doctor.communicate()
+    found = {each["check"]: each for each in json.loads(out)}
+
+    verdicts = {name: each["verdict"] for name, each in found.items()}
+    assert (b"", int("error" in verdicts.values())) == (err, doctor.returncode)
+    assert "ok" == verdicts["API server"] == verdicts["definition"]
+    assert "ok" == verdicts[f"your rights in {namespace}"]
+    assert "warning" == verdicts["agents' account"]
+    assert "warning" == verdicts["kubelets"]
+    wrong = [each for each in found.values() if each["verdict"] in {"warning", "error"}]
+    assert [] == [each for each in wrong if not each["fix"]]
