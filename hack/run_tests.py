@@ -13,6 +13,7 @@ output ends with all that failed, each with the end of its report, and a list of
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -63,6 +64,8 @@ BEHIND = (
 CLIENTS = Tests("with other projects' clients", client_tests.MARKS)
 FAILED, NO_TESTS = 1, 5  # pytest's exit codes where a test failed, where arguments select none
 WAIT_AFTER_INTERRUPT_S = 60.0
+LEAST_PATIENCE = {"JOBSETPY_PATIENCE_LEAST": "3"}
+"""Four processes with their servers are to come on a machine that is idle when they start."""
 FEW = 8
 """As many failed tests are run once more; where more failed, it is not by chance."""
 
@@ -175,6 +178,7 @@ def _excused(result: Result, unsteady: frozenset[str]) -> bool:
 def main(argv: Sequence[str]) -> int:
     """Run them; the exit code is that of the first that failed."""
     begin = time.monotonic()
+    os.environ.update(LEAST_PATIENCE)
     for tests in BEHIND:
         print(f"== tests {tests.what}: in the background, shown at the end", flush=True)
     with contextlib.ExitStack() as stack:

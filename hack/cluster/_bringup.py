@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _config, _dns, _nodes, _state
-from ._identity import wait_until
+from ._identity import patient, wait_until
 from ._pki import Authority, make_key
 from ._requirements import SEARCH
 
@@ -134,5 +134,5 @@ def spawn_supervisor(folder: Path, *, detached: bool) -> subprocess.Popen[bytes]
 def supervisor_ready(folder: Path, process: subprocess.Popen[bytes]) -> bool:
     """Wait until it takes commands; False if it ended before."""
     ready = folder / "ready"
-    wait_until(lambda: ready.exists() or process.poll() is not None, 20.0, 0.005)
+    wait_until(lambda: ready.exists() or process.poll() is not None, patient(20.0), 0.005)
     return ready.exists()

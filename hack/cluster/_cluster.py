@@ -24,7 +24,7 @@ from ._binaries import Binaries
 from ._components import Components
 from ._control import Api, ask
 from ._errors import ClusterError
-from ._identity import ProcessId, wait_until
+from ._identity import ProcessId, patient, wait_until
 from ._progress import Progress, Shown
 from ._requirements import require_nodes
 from ._supervisor import remove_cgroup
@@ -60,7 +60,8 @@ class Cluster(Components):
         images: docker-archive files every node gets.
         binaries: a folder with the programs, in place of the search.
         keep_logs: a folder that gets a copy of the logs when the cluster ends.
-        timeout_s: how long the start may take, getting the programs not counted.
+        timeout_s: how long the start may take on an idle machine, getting the programs not
+            counted. This and other limits grow by ``JOBSETPY_PATIENCE``.
         existing: the kubeconfig of a cluster to use.
     """
 
@@ -118,7 +119,7 @@ class Cluster(Components):
         self._images = [Path(path) for path in images]
         self._binaries = Path(binaries) if binaries else None
         self._keep_logs = Path(keep_logs) if keep_logs else None
-        self.timeout_s = timeout_s
+        self.timeout_s = patient(timeout_s)
         given = existing or os.environ.get("JOBSETPY_KUBECONFIG")
         self._existing = Path(given).resolve() if given else None
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -374,7 +375,7 @@ class Cluster(Components):
     def start_apiserver(self, *, timeout_s: float = 60.0) -> None:
         """Start the API server, at the same address as before, and wait until it is ready."""
         self.start_component("kube-apiserver")
-        self._wait(self.api.ready, "kube-apiserver", time.monotonic() + timeout_s)
+        self._wait(self.api.ready, "kube-apiserver", time.monotonic() + patient(timeout_s))
 
     def restart_apiserver(self, *, kill: bool = False, timeout_s: float = 60.0) -> None:
         """Stop, start, wait until ready."""
@@ -387,7 +388,7 @@ class Cluster(Components):
         (self.folder / node / "ready").unlink(missing_ok=True)
         self.kill_component(node)
         # The first process goes last: the kernel waits for all others of its namespace.
-        if first and not wait_until(lambda: not first.alive(), 10.0):
+        if first and not wait_until(lambda: not first.alive(), patient(10.0)):
             raise ClusterError(f"{node} cannot be ended")
 
     def unplug_node(self, node: str) -> None:
@@ -401,11 +402,11 @@ class Cluster(Components):
     def _set_wire(self, node: str, state: str) -> None:
         wire = _node_config.node_wire(int(node.removeprefix("node-")))["wire"]
         command = [*self.exec_prefix, "ip", "link", "set", wire, state]
-        subprocess.run(command, check=True, timeout=20)
+        subprocess.run(command, check=True, timeout=patient(20))
 
     def start_node(self, node: str, *, timeout_s: float = 60.0) -> None:
         """Start a stopped node again, with its disk as it was, up to a running kubelet."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + patient(timeout_s)
         # A machine that starts has no cgroups of its last life. Left here, kubelet would look for
         # their containers for a quarter of a minute before it starts any pod.
         cgroup = _config.cgroup_name(self.name, int(node.removeprefix("node-")))

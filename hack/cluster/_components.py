@@ -11,7 +11,7 @@ from typing import Any
 from . import _state
 from ._control import ask
 from ._errors import ClusterError
-from ._identity import ProcessId, find_child, wait_until
+from ._identity import ProcessId, find_child, patient, wait_until
 
 LOG_TAIL_LINES = 12
 
@@ -66,7 +66,7 @@ class Components:
     def start_component(self, name: str) -> None:
         """Start a component unless it runs; does not wait until it serves."""
         folder, own_name = self._supervisor_of(name)
-        ask(folder, "start", name=own_name, timeout_s=30.0)
+        ask(folder, "start", name=own_name, timeout_s=patient(30.0))
 
     def signal_component(self, name: str, number: int) -> None:
         """Send a signal, such as SIGSTOP for a component that hangs."""
@@ -85,7 +85,7 @@ class Components:
 
         for attempt, limit in ((number, timeout_s), (signal.SIGKILL, 10.0)):
             self.signal_component(name, attempt)
-            if wait_until(ended, limit):
+            if wait_until(ended, patient(limit)):
                 return
         raise ClusterError(f"{name} cannot be ended")
 

@@ -141,6 +141,11 @@ def find_child(parent: int, *, inner_pid: int | None = None, proc: Path = PROC) 
     return None
 
 
+def patient(seconds: float) -> float:
+    """So many seconds of an idle machine, on this one: ``JOBSETPY_PATIENCE`` times as many."""
+    return seconds * float(os.environ.get("JOBSETPY_PATIENCE") or 1)
+
+
 def wait_until(condition: Any, timeout_s: float, pause_s: float = 0.02) -> bool:
     """Poll `condition()` until it is true; False after `timeout_s`."""
     deadline = time.monotonic() + timeout_s

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import _cgroups, _config, _node_config, _state
 from ._errors import ClusterError
-from ._identity import find_child, wait_until
+from ._identity import find_child, patient, wait_until
 from ._pki import Authority
 from ._requirements import cni_folder, program
 
@@ -188,7 +188,7 @@ def init_pid(unshare_pid: int) -> int:
         found.extend([child] if child else [])
         return bool(found)
 
-    if not wait_until(look, 5.0, 0.005):
+    if not wait_until(look, patient(5.0), 0.005):
         raise ClusterError("the node's first process does not come")
     return found[0]
 

@@ -10,7 +10,6 @@ import pytest_asyncio
 
 from hack.cluster import Cluster
 from jobsetpy.client import connect
-from support import patience
 from support.client_images import client_image
 from support.install import CONFIG, apply_manifest, install_manager
 from support.kubectl import Kubectl
@@ -39,7 +38,7 @@ def cluster():
         controller_manager_args=["--node-monitor-grace-period=3h"],
         # Kueue makes its certificate when it has started, and waits for it in its own mount.
         kubelet_config={"syncFrequency": "3s"},
-        timeout_s=patience.scaled(180),
+        timeout_s=180,
     ) as running:
         if running.is_existing:
             pytest.skip("managers in images of their own, which an existing cluster has not")

@@ -4,7 +4,6 @@ import pytest
 
 from hack.cluster import Cluster
 from jobsetpy.client import connect
-from support import patience
 from support.install import install_manager
 from support.scenario import build_images, manager_ready
 
@@ -12,9 +11,7 @@ from support.scenario import build_images, manager_ready
 @pytest.fixture(scope="session")
 def node_cluster():
     """A cluster with one node; the manager is installed by the first test that needs it."""
-    with Cluster(
-        nodes=1, dns=True, images=build_images(), timeout_s=patience.scaled(180)
-    ) as running:
+    with Cluster(nodes=1, dns=True, images=build_images(), timeout_s=180) as running:
         yield running
 
 

@@ -50,7 +50,7 @@ def two_nodes(tmp_path_factory):
     require_programs(BUILD_PACKAGES)
     agent = build("agent", tmp_path_factory.mktemp("images")).path
     crd = CONFIG / "crd/jobset.x-k8s.io_jobsets.yaml"
-    with Cluster(nodes=2, crds=[crd], images=[agent], timeout_s=patience.scaled(180)) as running:
+    with Cluster(nodes=2, crds=[crd], images=[agent], timeout_s=180) as running:
         yield running
 
 

@@ -17,7 +17,6 @@ from hack.cluster import Cluster
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.client import connect
-from support import patience
 from support.install import install_crd
 from support.manager_process import ManagerProcess
 from support.patience import eventually
@@ -46,7 +45,7 @@ def two_nodes():
         images=build_images()[1:],
         kubelet_config={"nodeLeaseDurationSeconds": 8, "nodeStatusUpdateFrequency": "2s"},
         controller_manager_args=["--node-monitor-grace-period=10s", "--node-monitor-period=1s"],
-        timeout_s=patience.scaled(180),
+        timeout_s=180,
     ) as running:
         yield running
 

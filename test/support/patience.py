@@ -46,7 +46,11 @@ def _measured() -> float:
     return factor_of(time.perf_counter() - began, os.getloadavg()[0], os.cpu_count() or 1)
 
 
-FACTOR = float(os.environ.get(VARIABLE) or _measured())
+LEAST = "JOBSETPY_PATIENCE_LEAST"
+"""Names a factor that the measured one is not to be below: what will be busy is idle at the start."""
+
+FACTOR = float(os.environ.get(VARIABLE) or max(float(os.environ.get(LEAST) or 1), _measured()))
+os.environ[VARIABLE] = f"{FACTOR:.2f}"  # for clusters, and programs that tests start
 
 
 def scaled(seconds: float) -> float:

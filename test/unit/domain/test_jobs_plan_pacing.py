@@ -14,6 +14,7 @@ from jobsetpy.domain.plan import JobsMemory, JobsPlan, Moment
 from jobsetpy.testing.jobsets import ModelCluster, jobset_json, merge, replicated_job
 
 A = "test-js-replicated-job-a-0"
+JOBS = 10
 
 
 @pytest.fixture
@@ -77,17 +78,17 @@ def test_counters_wait_for_the_write_before(cluster, at, delay_s):
 
 
 class Group:
-    """A JobSet of 50 Jobs that restarts in place; time passes only where a test says so.
+    """A JobSet of ten Jobs that restarts in place; time passes only where a test says so.
 
     Args:
         pods: of each Job, each with an agent.
         pace: of its counters.
     """
 
-    def __init__(self, pods=100, pace=None, strategy=keys.IN_PLACE_RESTART):
+    def __init__(self, pods=500, pace=None, strategy=keys.IN_PLACE_RESTART):
         self.cluster = ModelCluster(
             jobset_json(
-                replicated_job("w", 50, parallelism=pods),
+                replicated_job("w", JOBS, parallelism=pods),
                 failurePolicy={"maxRestarts": 9, "restartStrategy": strategy},
             )
         )
@@ -109,8 +110,8 @@ class Group:
         for _ in range(round(seconds * 50)):
             self.at += 0.02
             self.churned += 1
-            name = f"test-js-w-{self.churned % 50}"
-            if self.churned // 50 % 2:
+            name = f"test-js-w-{self.churned % JOBS}"
+            if self.churned // JOBS % 2:
                 self.cluster.ready(name)
             else:
                 self.cluster.set_status(name, active=1, ready=0)
@@ -130,12 +131,12 @@ class Group:
 @pytest.mark.parametrize(
     ("pods", "limit", "strategy", "writes"),
     [
-        (1, 5000, keys.IN_PLACE_RESTART, 50),
-        (100, 0, keys.IN_PLACE_RESTART, 50),
-        (100, 5000, "Recreate", 50),
-        (100, 5000, keys.IN_PLACE_RESTART, 10),
-        (100, 1000, keys.IN_PLACE_RESTART, 2),
-        (1000, 5000, keys.IN_PLACE_RESTART, 1),
+        (5, 5000, keys.IN_PLACE_RESTART, 50),
+        (500, 0, keys.IN_PLACE_RESTART, 50),
+        (500, 5000, "Recreate", 50),
+        (500, 5000, keys.IN_PLACE_RESTART, 10),
+        (500, 1000, keys.IN_PLACE_RESTART, 2),
+        (5000, 5000, keys.IN_PLACE_RESTART, 1),
     ],
 )
 def test_agents_are_told_of_counters_at_a_bounded_rate(pods, limit, strategy, writes):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from hack.cluster._identity import ProcessId, boot_id, find_child, stat_fields, wait_until
+from hack.cluster._identity import ProcessId, boot_id, find_child, patient, stat_fields, wait_until
 from support import patience
 
 SLEEP = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
@@ -90,3 +90,12 @@ def test_wait_until_gives_up():
     answers = iter([False, True])
     assert wait_until(lambda: next(answers), 5.0, 0.0)
     assert not wait_until(lambda: False, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("said", "seconds"), [(None, 10.0), ("", 10.0), ("2.5", 25.0)])
+def test_limits_grow_with_patience(monkeypatch, said, seconds):
+    """A busy machine brings up the same cluster, only later."""
+    monkeypatch.delenv("JOBSETPY_PATIENCE", raising=False)
+    if said is not None:
+        monkeypatch.setenv("JOBSETPY_PATIENCE", said)
+    assert patient(10.0) == seconds

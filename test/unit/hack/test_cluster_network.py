@@ -51,7 +51,7 @@ def ends_with(cluster, name):
 @pytest.mark.timeout(300)
 def test_pods_reach_each_other_by_name_across_nodes(state):
     """By hostname and subdomain before they are ready, and again after a node was lost."""
-    with Cluster(nodes=2, dns=True, timeout_s=patience.scaled(180)) as cluster:
+    with Cluster(nodes=2, dns=True, timeout_s=180) as cluster:
         headless = {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,

@@ -36,7 +36,7 @@ def cluster(tmp_path_factory):
         for name in ("JOBSETPY_KUBECONFIG", "KUBECONFIG"):
             patch.delenv(name, raising=False)
         built = project.build("agent", place)
-        made = Cluster(nodes=1, images=[built.path], timeout_s=patience.scaled(180))
+        made = Cluster(nodes=1, images=[built.path], timeout_s=180)
         with made:
             supervisor = json.loads((made.folder / "supervisor.json").read_text())["pid"]
             yield made
