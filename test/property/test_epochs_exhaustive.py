@@ -28,6 +28,8 @@ CASES = {
     "sidecar, strangers and probes, no budget": ("sidecar", 2, 1, PROBES, 1, 0),
     "supervisor, strangers, no budget": ("supervisor", 2, 1, HARMLESS, 2, 0),
     "supervisor, two pods, a member is missed": ("supervisor", 2, 1, MISSED, 2, 1),
+    "supervisor, two pods, asked for": ("supervisor", 2, 2, ("ask", "fail"), 1),
+    "supervisor, asked for, no budget": ("supervisor", 2, 1, ("ask", "takeover"), 1, 0),
     "sidecar, two pods, a member is missed": ("sidecar", 2, 1, MISSED, 2),
     "sidecar, one pod, failures and probes": ("sidecar", 1, 2, ("quit", "fail", "takeover"), 1, 1),
 }
@@ -38,6 +40,8 @@ LARGE_CASES = {
     "sidecar, two pods, two faults": ("sidecar", 2, 2, ("fail", "crash", "delete"), 2),
     "sidecar, three pods, any fault": ("sidecar", 3, 1, ALL, 1),
     "sidecar, two strangers and probes": ("sidecar", 2, 2, PROBES, 1, 0),
+    "sidecar, asked for, no budget": ("sidecar", 2, 1, ("ask", "takeover"), 1, 0),
+    "supervisor, two pods, asked for, and any": ("supervisor", 2, 2, ("ask", *ALL), 2),
     "supervisor, two strangers": ("supervisor", 2, 2, HARMLESS, 1, 0),
     "sidecar, a failure after probes": ("sidecar", 2, 2, ("quit", "fail"), 1, 1),
     "sidecar, a failure after two of anything": ("sidecar", 2, 3, (*PROBES, "fail"), 1, 1),

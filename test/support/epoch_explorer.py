@@ -111,6 +111,7 @@ class Explorer:
         faults: how many may happen on one way.
         kinds: which: "fail", "crash", "delete", "write", "takeover", and, which are nobody's fault,
             "quit" (a probe ends a sidecar), "stranger" (one crashes), "succeed" (a worker does). With
+            "ask", a user asks for a restart, which costs nothing. With
             "late", a manager may look for missing members, once its caches are up to date.
         budget: ``maxRestarts``. If it is small, restarts of containers are counted, and pods are
             not alike any more, since a crash is noted with its pod's name.
@@ -267,6 +268,8 @@ class Explorer:
         newest = state.versions[-1]
         if newest.failed:
             return True  # rightly: that was looked at when it was written
+        if newest.asked and dict(newest.record).get("servedRequest") != str(newest.asked):
+            return False
         return newest.deprecated < newest.synced and all(
             (pod and pod.worker == "running" and pod.runs == newest.synced and not pod.deleting)
             or (pod and pod.worker == "done")
@@ -506,7 +509,7 @@ class Explorer:
             raise Violation(f"the status goes back from {stored} to {new}")
         if new.deprecated > new.synced or new.synced > stored.synced + 1:
             raise Violation(f"the status becomes {new} after {stored}")
-        if new.synced > 1 + state.failures:
+        if new.synced > 1 + state.failures + new.asked:
             raise Violation(f"epoch {new.synced} after {state.failures} failures")
         if new.failed and state.failures <= self.budget:
             raise Violation(f"the JobSet fails after {state.failures} failures")
@@ -550,6 +553,10 @@ class Explorer:
                 after = self._agent_ends(pod)._replace(worker="done", runs=0, reported="s")
                 after = after._replace(standby="none", line=0)
                 yield f"{name} WORKER SUCCEEDS", True, self._put(one, slot, after)
+        if "ask" in kinds:
+            asked = state.versions[-1]
+            asked = asked._replace(asked=asked.asked + 1)
+            yield "A RESTART IS ASKED FOR", True, one._replace(versions=(*one.versions, asked))
         if "write" in kinds:
             yield "OTHER WRITE", True, one._replace(versions=(*one.versions, one.versions[-1]))
         if "takeover" in kinds and not state.old:

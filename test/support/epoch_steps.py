@@ -43,12 +43,16 @@ OLD, MARK, NEW = 10, 15, 20
 
 
 class Version(NamedTuple):
-    """A JobSet as the API server has it, apart from conditions that nothing depends on."""
+    """A JobSet as the API server has it, apart from conditions that nothing depends on.
+
+    ``asked`` is how often a restart in place has been asked for by its annotation.
+    """
 
     synced: int = 0
     deprecated: int = 0
     record: tuple[tuple[str, Any], ...] = ()
     failed: bool = False
+    asked: int = 0
 
 
 class View(NamedTuple):
@@ -103,6 +107,9 @@ def jobset_of(version: Version, size: int, number: int, max_restarts: int) -> Jo
         status=status,
     )
     data["metadata"]["resourceVersion"] = str(number)
+    if version.asked:
+        notes = data["metadata"].setdefault("annotations", {})
+        notes[keys.RESTART_IN_PLACE_ANNOTATION] = str(version.asked)
     return decoded(JobSet, data)
 
 
@@ -206,6 +213,7 @@ class _Server:
             status.get("deprecatedEpoch", old.deprecated),
             tuple(sorted(record.items())),
             old.failed or failed,
+            old.asked,
         )
         self.number += 1
         return self.jobset
@@ -243,7 +251,10 @@ class _Manager:
         group.crashed, group.crashes = dict(crashed), dict(crashes)
         self.failures = {_failure(*seen): seen for seen in view.failures}
         group.failures = list(self.failures)
-        cause = Cause(view.cause[0], Sign(view.cause[1]), "p") if view.cause else None
+        cause = None
+        if view.cause:
+            sign = Sign(view.cause[1])
+            cause = Cause(view.cause[0], sign, "p", counted=sign is not Sign.REQUESTED)
         self.reconciler._memories.keep(KEY, EpochMemory(uid="js-uid", cause=cause))
 
     def view(

@@ -167,7 +167,9 @@ class Worker:
         if self.phase is Phase.ENDING:
             # Its children may still be at work; the kubelet's patience bounds both.
             return [] if self._running else [ArmGrace(self._rules.grace_s)]
-        if self.phase is Phase.HUNG and code:
+        if self.phase is Phase.HUNG and self._running:
+            return []  # each of them may say where it is
+        if self.phase is Phase.HUNG and self._code:
             self.phase = Phase.CLEARING
             return [KillAll()]
         if self.phase not in {Phase.RUNNING, Phase.HUNG}:

@@ -184,6 +184,16 @@ def test_another_stop_signal() -> None:
     assert worker.phase is Phase.ENDING
 
 
+def test_every_process_of_a_hung_worker_may_say_where_it_is() -> None:
+    """What is left is killed when all have ended, or their time is over."""
+    worker = Worker(Rules(grace_s=7.0, processes=2))
+    worker.lifted(1)
+    worker.hung()
+
+    assert worker.exited(134) == []
+    assert worker.exited(0) == [KillAll()]
+
+
 def test_a_hung_worker_whose_place_another_has() -> None:
     """It gets no time to say where it is: the other one runs already."""
     worker = Worker(RULES)
