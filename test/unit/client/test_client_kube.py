@@ -19,6 +19,8 @@ from jobsetpy.errors import (
 OK = HttpResponse(200, {}, b'{"metadata": {"name": "a"}}')
 JOBS = "/apis/batch/v1/namespaces/n/jobs"
 KEY = ObjectKey("n", "a")
+KIND = {"apiVersion": "batch/v1", "kind": "Job"}
+NAMED = {**KIND, "metadata": {"name": "a"}}
 
 REQUESTS = [
     (lambda c: c.get(Job, "n", "a"), "GET", f"{JOBS}/a", {}, None, None),
@@ -41,13 +43,20 @@ REQUESTS = [
         None,
         None,
     ),
-    (lambda c: c.create(Job, "n", {"x": 1}), "POST", JOBS, {}, {"x": 1}, "application/json"),
+    (
+        lambda c: c.create(Job, "n", {"x": 1}),
+        "POST",
+        JOBS,
+        {},
+        {**KIND, "x": 1},
+        "application/json",
+    ),
     (
         lambda c: c.replace(Job, "n", "a", {"x": 1}),
         "PUT",
         f"{JOBS}/a",
         {},
-        {"x": 1},
+        {**NAMED, "x": 1},
         "application/json",
     ),
     (
@@ -71,7 +80,7 @@ REQUESTS = [
         "PATCH",
         f"{JOBS}/a",
         {"fieldManager": "me", "force": "true"},
-        {"apiVersion": "batch/v1", "kind": "Job", "spec": {}},
+        {**NAMED, "spec": {}},
         "application/apply-patch+yaml",
     ),
     (
@@ -81,7 +90,7 @@ REQUESTS = [
         "PATCH",
         f"{JOBS}/a/status",
         {"fieldManager": "me", "force": "false"},
-        {"kind": "Job"},
+        NAMED,
         "application/apply-patch+yaml",
     ),
     (
