@@ -5,9 +5,9 @@ Those with a control plane are shown as they go; the others are shown when they 
 need no cluster use the time that is left, with lower priority. Arguments go to all of them. Those
 with other projects' clients come last, if anything changed that they depend on (`client_tests`).
 
-A few tests with servers that failed are run once more, by themselves, when all others are done. Who
-passes then is unsteady: a defect that is told of in the last lines, but does not fail the run. The
-output ends with all that failed, each with the end of its report, and a list of their names.
+A few tests that failed are run once more, by themselves, when all others are done. Who passes then
+is unsteady: a defect that is told of in the last lines, but does not fail the run. The output ends
+with all that failed, each with the end of its report, and a list of their names.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ class Tests(NamedTuple):
         what: what they are called.
         marks: pytest's expression that selects them.
         nice: how much they give way to others.
-        retried: whether a failure may come of servers and of the time they take.
     """
 
     what: str
     marks: str
     nice: int = 0
-    retried: bool = True
 
 
 class Result(NamedTuple):
@@ -59,7 +57,7 @@ SHOWN = Tests("with a control plane", "cluster and not (node or faults or client
 BEHIND = (
     Tests("with a node", "node and not clients"),
     Tests("of faults", "faults and not (node or clients)"),
-    Tests("without a cluster", "not (cluster or node or faults or clients)", 5, retried=False),
+    Tests("without a cluster", "not (cluster or node or faults or clients)", 5),
 )
 CLIENTS = Tests("with other projects' clients", client_tests.MARKS)
 FAILED, NO_TESTS = 1, 5  # pytest's exit codes where a test failed, where arguments select none
@@ -139,8 +137,8 @@ def with_clients(argv: Sequence[str], record: Path) -> Result:
 
 
 def second_try(results: Sequence[Result], folder: Path) -> frozenset[str]:
-    """Run those that failed once more, if they may and are few; names of those that pass now."""
-    retried = [each for each in results if each.tests.retried and each.outcomes.failed]
+    """Run those that failed once more, if they are few; names of those that pass now."""
+    retried = [each for each in results if each.outcomes.failed]
     count = sum(len(each.outcomes.failed) for each in retried)
     if not 0 < count <= FEW:
         return frozenset()

@@ -758,9 +758,11 @@ RANKS = (
 )
 
 
-async def test_several_processes_of_one_worker(pod: Pod) -> None:
+async def test_several_processes_of_one_worker(pod: Pod, tmp_path: Path) -> None:
     """One fails, and the group restarts; when all succeed, the pod does."""
-    script = f"{RANKS}; if [ $JOBSET_EPOCH = 1 ] && [ $LOCAL_RANK = 0 ]; then exec sleep 99; fi; "
+    said = tmp_path / "said"  # by the other one, which would be killed with the first to fail
+    script = f"{RANKS}; if [ $JOBSET_EPOCH = 1 ] && [ $LOCAL_RANK = 0 ]; then "
+    script += f"touch {said}; exec sleep 99; fi; until [ -e {said} ]; do sleep 0.05; done; "
     script += "[ $JOBSET_EPOCH = 2 ]"
     async with pod.run("sh", "-c", script, **TWO) as agent:
         await pod.lift(1)

@@ -1,11 +1,11 @@
-"""A test with servers that fails once is run again and told of; all else that fails, fails the run."""
+"""A test that fails once is run again and told of; all else that fails, fails the run."""
 
 import pytest
 
 from hack import run_tests
 
 SERVERS = run_tests.Tests("with servers", "cluster")
-PURE = run_tests.Tests("without", "not cluster", retried=False)
+PURE = run_tests.Tests("without", "not cluster")
 
 THROWN_AWAY = '''
 from pathlib import Path
@@ -113,13 +113,13 @@ def test_what_fails_again_or_skips_fails_the_run(run):
     assert len(report) <= 1 + run_tests.outcomes.TAIL + 3
 
 
-def test_tests_without_servers_are_not_tried_again(run):
-    """They fail by nothing but themselves."""
+def test_tests_without_servers_are_tried_again(run):
+    """Some of them have real processes, which the others' load may starve."""
     code, end, _ = run("flips", groups=(SERVERS, PURE))
-    assert code == 1
+    assert code == 0
     assert end[-2:] == [
-        "== FAILED test_it.py::test_pure_flips",
         f"== UNSTEADY: passed at the second try; mend it: {FLIPS}",
+        "== UNSTEADY: passed at the second try; mend it: test_it.py::test_pure_flips",
     ]
 
 
