@@ -10,10 +10,8 @@ is put between the fences that follow ``<!-- shown: NAME -->``, with its command
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import difflib
 import functools
 import io
 import json
@@ -29,6 +27,7 @@ from unittest import mock
 
 from rich.console import Console
 
+from hack.generated import ROOT, write_or_compare
 from jobsetpy.aio import LoopClock
 from jobsetpy.client import HttpRequest, HttpResponse
 from jobsetpy.kubectl import main as plugin
@@ -36,7 +35,6 @@ from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.kubeconfig import Target
 
-ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "hack/recorded"
 PAGE: Final = "docs/how-to/kubectl.md"
 WIDTH: Final = 200
@@ -163,26 +161,7 @@ def outputs() -> Iterator[tuple[str, str]]:
 
 def main(argv: list[str]) -> int:
     """Write or compare; the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--verify", action="store_true", help="write nothing, report differences")
-    verify = parser.parse_args(argv).verify
-    changed = False
-    for name, text in outputs():
-        path = ROOT / name
-        old = path.read_text() if path.exists() else ""
-        if old == text:
-            continue
-        changed = True
-        if verify:
-            lines = difflib.unified_diff(
-                old.splitlines(), text.splitlines(), name, "made anew", lineterm="", n=1
-            )
-            print("\n".join(list(lines)[:40]))
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-            print(f"wrote {name}")
-    return 1 if changed and verify else 0
+    return write_or_compare(outputs(), __doc__, argv)
 
 
 if __name__ == "__main__":

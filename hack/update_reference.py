@@ -9,21 +9,18 @@ types that other APIs define end the walk: the page names the type.
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import sys
 import typing
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
+from hack.generated import write_or_compare
 from jobsetpy.api import schema
 from jobsetpy.api._wire import wire_name
 from jobsetpy.api.jobset import JobSet
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE: Final = "docs/reference/jobset.md"
 _BOUNDS: Final[Mapping[str, str]] = {
     "minimum": "at least {}",
@@ -173,22 +170,7 @@ def _cell(text: str) -> str:
 
 def main(argv: list[str]) -> int:
     """Write or compare; the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--verify", action="store_true", help="write nothing, report differences")
-    verify = parser.parse_args(argv).verify
-    path, text = ROOT / PAGE, page_text()
-    old = path.read_text() if path.exists() else ""
-    if old == text:
-        return 0
-    if verify:
-        lines = difflib.unified_diff(
-            old.splitlines(), text.splitlines(), PAGE, "made anew", lineterm="", n=1
-        )
-        print("\n".join(list(lines)[:40]))
-        return 1
-    path.write_text(text)
-    print(f"wrote {PAGE}")
-    return 0
+    return write_or_compare([(PAGE, page_text())], __doc__, argv)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """Start the standby, then report it by :meth:`Standby.spawned`."""
+    """Start the standby."""
 
 
 class Kill(msgspec.Struct, frozen=True):

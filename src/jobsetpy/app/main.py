@@ -121,22 +121,16 @@ def _coscheduler(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    import importlib
-
-    module_name, colon, function_name = options.target.partition(":")
-    if not colon:
+    if ":" not in options.target:
         print(f"jobsetpy run: {options.target!r} is not MODULE:FUNCTION", file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
-    sys.path.insert(0, "")
-    setup = importlib.import_module(module_name)
-    for part in function_name.split("."):
-        setup = getattr(setup, part)
+    setup = _named(options.target)
     from jobsetpy.app import process, settings
     from jobsetpy.app.election import with_lease_named_after
 
     configuration, manager_settings = process.configured(options, settings.RUN)
     manager_settings = with_lease_named_after(options.target, configuration, manager_settings)
-    return process.serve(options, configuration, manager_settings, setup)  # type: ignore[arg-type]
+    return process.serve(options, configuration, manager_settings, setup)
 
 
 def _named(target: str) -> Any:
@@ -170,8 +164,9 @@ def _crds(options: argparse.Namespace) -> int:
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         print(f"jobsetpy crds: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
-    text = yaml.safe_dump_all(definitions, sort_keys=False, width=100)
-    if not options.classes:
+    if options.classes:
+        text = yaml.safe_dump_all(definitions, sort_keys=False, width=100)
+    else:
         text = yaml.safe_dump(definitions[0], sort_keys=False)
     try:
         sys.stdout.write(text)

@@ -111,7 +111,7 @@ class PodEpochsReconciler:
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
         """Count a pod's change; called for every event of thousands of pods, so it is O(1)."""
         clock = self._clock
-        changed = self.ledger.pod_changed(event.old, event.new, clock.monotonic(), clock.now())
+        changed = self.ledger.pod_changed(event.old, event.new, clock.monotonic(), clock.now)
         return self._ask(changed)
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:

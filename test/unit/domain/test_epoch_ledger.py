@@ -417,7 +417,7 @@ class TestCrashes:
         def crash(name, count, minutes):
             old = pod(name, restarts=count - 1)
             at = start + timedelta(minutes=minutes)
-            book.pod_changed(old, pod(name, restarts=count), 0.0, at)
+            book.pod_changed(old, pod(name, restarts=count), 0.0, lambda: at)
             ((times, worst, _, when),) = book.histogram(GROUP).crashes.values()
             assert len(when) == times
             return times, worst

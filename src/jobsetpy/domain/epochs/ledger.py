@@ -8,7 +8,7 @@ up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
@@ -306,7 +306,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         old: ChildPod | None,
         new: ChildPod | None,
         now: float = 0.0,
-        wall: datetime | None = None,
+        wall: Callable[[], datetime] | None = None,
     ) -> AttemptKey | None:
         """Take a pod's change into account.
 
@@ -314,7 +314,8 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             old: the pod as it was at the event before, ``None`` if it is new.
             new: the pod now, ``None`` if it is gone.
             now: on the monotonic clock.
-            wall: on the wall clock; without it crashes are not counted within a window.
+            wall: reads the wall clock, asked at a crash only; without it crashes are not counted
+                within a window.
 
         Returns:
             The attempt of which something changed or was noted, or ``None``.
@@ -336,14 +337,15 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         return failed or crashed or changed
 
     def _note_crashes(
-        self, old: ChildPod, new: ChildPod, wall: datetime | None
+        self, old: ChildPod, new: ChildPod, wall: Callable[[], datetime] | None
     ) -> AttemptKey | None:
         job = self._jobs.get(new.metadata.controller_uid)
         if job is None:
             return None
         failed = _failed_since(old, new)
+        at = wall() if failed and wall is not None else None
         for one in failed:
-            self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one, wall)
+            self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one, at)
         return job[0] if failed else None
 
     def _forget_crashes(self, gone: ChildPod) -> None:

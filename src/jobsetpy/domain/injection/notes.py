@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import attrs
+
+MAX_SECONDS: Final = 86400
+
+_SECONDS: Final = re.compile(r"[0-9]{1,5}(\.[0-9]{1,3})?")
 
 
 @attrs.frozen
@@ -23,3 +28,12 @@ NoteReader = Callable[[str], Note]
 def note_field(name: str, path: str = "") -> str:
     """The field path of an annotation: of the JobSet, or of what is at ``path``."""
     return f"{path}{'.' if path else ''}metadata.annotations[{name}]"
+
+
+def is_seconds(value: object) -> bool:
+    """Whether it is a text with a number of seconds, at most a day."""
+    return (
+        isinstance(value, str)
+        and _SECONDS.fullmatch(value) is not None
+        and float(value) <= MAX_SECONDS
+    )

@@ -15,7 +15,13 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.domain.field_errors import FieldError, invalid, required
-from jobsetpy.domain.injection.notes import Note, NoteReader, note_field
+from jobsetpy.domain.injection.notes import (
+    MAX_SECONDS,
+    Note,
+    NoteReader,
+    is_seconds,
+    note_field,
+)
 from jobsetpy.domain.injection.worker_variables import (
     WORKER_SETTINGS,
     Ranks,
@@ -25,7 +31,6 @@ from jobsetpy.domain.injection.worker_variables import (
 )
 from jobsetpy.domain.json_tree import Json, child, items, number, objects, text
 
-MAX_GRACE_S = 86400
 MAX_HANG_S = 604800
 MAX_END_CODES = 64
 DEFAULT_BARRIER_PORT = 8080
@@ -46,7 +51,6 @@ SETTINGS = (
     *WORKER_SETTINGS,
 )
 
-_SECONDS = re.compile(r"[0-9]{1,5}(\.[0-9]{1,3})?")
 _WHOLE_SECONDS = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
 _HANG_VARIABLES = {
     keys.IN_PLACE_HANG_ANNOTATION: "HANG_SECONDS",
@@ -185,9 +189,8 @@ def _grace(note: Note, supervised: bool) -> tuple[str, list[FieldError]]:
             '"supervisor", or remove it'
         )
         return "", [invalid(note.field, value, why)]
-    valid = isinstance(value, str) and _SECONDS.fullmatch(value) and float(value) <= MAX_GRACE_S
-    if not valid:
-        return "", [invalid(note.field, value, f"must be a number from 0 to {MAX_GRACE_S}")]
+    if not is_seconds(value):
+        return "", [invalid(note.field, value, f"must be a number from 0 to {MAX_SECONDS}")]
     return str(value), []
 
 

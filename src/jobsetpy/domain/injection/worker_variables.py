@@ -16,7 +16,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.python_command import module_names, split_python
 from jobsetpy.domain.field_errors import FieldError, invalid, required
-from jobsetpy.domain.injection.notes import Note, NoteReader
+from jobsetpy.domain.injection.notes import MAX_SECONDS, Note, NoteReader, is_seconds
 from jobsetpy.domain.json_tree import Json, child, number, objects, text, texts
 
 MAX_PROCESSES = 64
@@ -31,8 +31,6 @@ STANDBY_SETTINGS = (
 WORKER_SETTINGS = (*STANDBY_SETTINGS, keys.IN_PLACE_PROCESSES_ANNOTATION)
 
 _COUNT = re.compile(r"[1-9][0-9]?", re.ASCII)
-_SECONDS = re.compile(r"[0-9]{1,5}(\.[0-9]{1,3})?", re.ASCII)
-_MAX_DELAY_S = 86400
 
 
 @attrs.frozen
@@ -72,8 +70,8 @@ def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[F
         if not wanted:
             why = f"has no effect without {keys.IN_PLACE_PRELOAD_ANNOTATION}: remove it"
             problems.append(invalid(delay.field, delay.value, why))
-        elif not _is_delay(delay.value):
-            why = f"must be a number from 0 to {_MAX_DELAY_S}"
+        elif not is_seconds(delay.value):
+            why = f"must be a number from 0 to {MAX_SECONDS}"
             problems.append(invalid(delay.field, delay.value, why))
     modules = module_names(preload.value) if isinstance(preload.value, str) else None
     if preload.value is not None:
@@ -202,14 +200,6 @@ def _address(spec: Json, pod: str) -> str:
         return ""
     jobset = f"$({keys.AGENT_VARIABLE_PREFIX}JOBSET_NAME)"
     return f"{jobset}-{pod}.{text(network, 'subdomain') or jobset}"
-
-
-def _is_delay(value: object) -> bool:
-    return (
-        isinstance(value, str)
-        and _SECONDS.fullmatch(value) is not None
-        and float(value) <= _MAX_DELAY_S
-    )
 
 
 def not_supervised(note: NoteReader) -> list[FieldError]:
