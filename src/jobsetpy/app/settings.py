@@ -142,6 +142,9 @@ SETTINGS: Final = (
             default="6d4f6a47.jobset.x-k8s.io"),
     Setting("leaderElection.resourceNamespace", TEXT, "LeaderElectionSettings.namespace",
             default=""),
+    Setting("--namespace", NAMES.with_flag(metavar="NAMESPACE"), "ManagerSettings.namespaces",
+            "--namespace", "where to look for objects, may be given again; default: everywhere",
+            default=()),
     Setting("metrics.bindAddress", _ADDRESS, "ManagerSettings.metrics_bind_address",
             "--metrics-bind-address", "host:port, 0 switches it off; default {}", default=":8443"),
     Setting("metrics.certDir", TEXT, default=""),
@@ -334,6 +337,7 @@ COSCHEDULER: Final = Command(
 RUN: Final = Command(
     "run",
     _SERVERS | {"leaderElection"},
+    frozenset({"--namespace"}),
     defaults={
         "metrics.bindAddress": "0",
         "health.healthProbeBindAddress": "0",

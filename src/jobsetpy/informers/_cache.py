@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from jobsetpy.aio import supervise
+from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyStartedError, IndexConflictError
 from jobsetpy.informers._indexer import Index
@@ -19,8 +20,14 @@ from jobsetpy.informers._tally import Tally
 T = TypeVar("T")
 
 
-_Scope: TypeAlias = tuple[type[Any], str, str, str]
-"""Class, namespace, label selector, field selector."""
+def namespaced(cls: type[Any]) -> bool:
+    """Whether objects of a class are in namespaces."""
+    resource: ResourceInfo | None = getattr(cls, "RESOURCE", None)
+    return resource is None or resource.namespaced
+
+
+_Scope: TypeAlias = tuple[type[Any], tuple[str, ...], str, str]
+"""Class, namespaces, label selector, field selector."""
 
 
 class InformerCache:
@@ -31,10 +38,18 @@ class InformerCache:
     Args:
         client: sends all requests.
         options: for every informer, which adds its scope.
+        namespaces: of informers that name none, where objects are in namespaces; empty for all.
     """
 
-    def __init__(self, client: Client, options: WatchOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(
+        self,
+        client: Client,
+        options: WatchOptions = DEFAULT_OPTIONS,
+        *,
+        namespaces: Iterable[str] = (),
+    ) -> None:
         self._client = client
+        self._namespaces = tuple(sorted(set(namespaces)))
         self._options = options
         self._informers: dict[_Scope, SharedInformer[Any]] = {}
         self._transforms: dict[_Scope, Callable[[Any], Any] | None] = {}
@@ -49,6 +64,7 @@ class InformerCache:
         cls: type[T],
         *,
         namespace: str = "",
+        namespaces: Iterable[str] = (),
         label_selector: str = "",
         field_selector: str = "",
         indexes: Iterable[Index[T]] = (),
@@ -63,8 +79,12 @@ class InformerCache:
         Raises:
             IndexConflictError: an index, tally or ``transform`` differs from what was declared.
             AlreadyStartedError: the informer, index or tally is new, and the cache runs.
+            ValueError: objects of this class are in no namespace.
         """
-        scope = (cls, namespace, label_selector, field_selector)
+        homes = tuple(sorted({*namespaces, *filter(None, [namespace])}))
+        if not homes and namespaced(cls):
+            homes = self._namespaces
+        scope = (cls, homes, label_selector, field_selector)
         informer: SharedInformer[T] | None = self._informers.get(scope)
         if informer is None:
             if self._started:
@@ -72,12 +92,16 @@ class InformerCache:
                 raise AlreadyStartedError(msg)
             options = msgspec.structs.replace(
                 self._options,
-                namespace=namespace,
                 label_selector=label_selector,
                 field_selector=field_selector,
             )
             informer = SharedInformer(
-                self._client, cls, options, transform=transform, before_first=self._all_listed
+                self._client,
+                cls,
+                options,
+                namespaces=homes,
+                transform=transform,
+                before_first=self._all_listed,
             )
             self._informers[scope] = informer
             self._transforms[scope] = transform

@@ -66,14 +66,20 @@ class HandlerSet(Generic[T]):
 
     Tells a list's changes to those who listened when the list was complete: whoever joins while
     they are being told has all present objects replayed instead, and must not hear them twice.
+
+    Args:
+        lists: how many first lists there are: one, or one of each namespace.
     """
 
-    __slots__ = ("_announced", "_audience", "_members", "_synced")
+    __slots__ = ("_announced", "_first", "_lists", "_members", "_synced", "everybody")
 
-    def __init__(self) -> None:
+    def __init__(self, lists: int = 1) -> None:
         self._members: tuple[Registration, ...] = ()
+        self.everybody: Audience[T] = Audience(())
+        """Who is told of what has just happened."""
         self._announced = False
-        self._audience: tuple[Registration, ...] | None = None
+        self._first: tuple[Registration, ...] = ()
+        self._lists = lists
         self._synced = asyncio.Event()
 
     @property
@@ -93,23 +99,42 @@ class HandlerSet(Generic[T]):
             registration._synced.set()  # noqa: SLF001 - set here, read by the user
         members = (member for member in self._members if member._active)  # noqa: SLF001 - as above
         self._members = (*members, registration)
+        self.everybody = Audience(self._members)
         return registration
 
-    def _listeners(self) -> list[Handler[T]]:
-        members = self._members if self._audience is None else self._audience
-        return [member._handler for member in members if member._active]  # noqa: SLF001 - as above
+    def begin_announcement(self, *, initial: bool) -> Audience[T]:
+        """A list is complete, and so are all first ones; who is to be told what it changed.
 
-    def begin_announcement(self) -> None:
-        """A list is complete; what it changed follows, up to ``end_announcement``."""
-        self._announced = True
-        self._audience = self._members
+        Args:
+            initial: whether it is a first list; ``end_announcement`` has to follow.
+        """
+        if not initial:
+            return self.everybody
+        if not self._announced:
+            self._announced, self._first = True, self._members
+        return Audience(self._first)
 
     def end_announcement(self) -> None:
-        """Everything the list changed has been told."""
-        for member in self._audience or ():
+        """Everything in one of the first lists has been told."""
+        self._lists -= 1
+        if self._lists:
+            return
+        for member in self._first:
             member._synced.set()  # noqa: SLF001 - as above
-        self._audience = None
+        self._first = ()
         self._synced.set()
+
+
+class Audience(Generic[T]):
+    """Those who are told of the same changes."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, members: tuple[Registration, ...]) -> None:
+        self._members = members
+
+    def _listeners(self) -> list[Handler[T]]:
+        return [member._handler for member in self._members if member._active]  # noqa: SLF001 - as above
 
     def added(self, obj: T, *, initial: bool) -> None:
         """Tell of a new object."""

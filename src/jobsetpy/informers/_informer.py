@@ -5,10 +5,14 @@ Handlers are synchronous and only enqueue; whoever has to do I/O does it in a wo
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, Never, TypeVar
 
+import msgspec
+
+from jobsetpy.aio import supervise
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyStartedError
@@ -38,12 +42,17 @@ class SharedInformer(Generic[T]):
         client: sends the requests.
         cls: the wire class of the objects.
         options: what is watched, and with which limits.
+        namespaces: to follow these, each by a list and a watch of its own, into the one store,
+            instead of that of ``options``.
         indexes: what ``store.by_index`` shall answer.
         tallies: what ``store.tally`` shall answer.
         transform: applied to each object before it is stored. An object for which this, or the
             function of an index or tally, raises is told to the observer and left out of it.
         before_first: awaited before handlers are told of the first list, such as until other
             stores that they read are complete.
+
+    Raises:
+        ValueError: objects of this class are in no namespace.
     """
 
     def __init__(
@@ -52,26 +61,36 @@ class SharedInformer(Generic[T]):
         cls: type[T],
         options: WatchOptions = DEFAULT_OPTIONS,
         *,
+        namespaces: Iterable[str] = (),
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
         before_first: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         resource: ResourceInfo | None = getattr(cls, "RESOURCE", None)
-        advise = None
-        if resource is not None:
-            advise = functools.partial(advice, resource=resource, namespace=options.namespace)
-        self._watcher: Watcher[T] = Watcher(client, cls, options, advise=advise)
+        self._namespaces = tuple(sorted(set(namespaces))) or (options.namespace,)
+        if resource is not None and not resource.namespaced and self._namespaces != ("",):
+            msg = f"a {resource.kind} is in no namespace: {', '.join(self._namespaces)}"
+            raise ValueError(msg)
+
+        def watcher(namespace: str) -> Watcher[T]:
+            advise = None
+            if resource is not None:
+                advise = functools.partial(advice, resource=resource, namespace=namespace)
+            scope = msgspec.structs.replace(options, namespace=namespace)
+            return Watcher(client, cls, scope, advise=advise)
+
+        self._watchers = [watcher(namespace) for namespace in self._namespaces]
         self._function_failed: Callable[[str, Exception, str, str], None] = lambda *what: (
-            options.observer.on_function_error(self._watcher.kind, *what)
+            options.observer.on_function_error(self.kind, *what)
         )
         self._writer: StoreWriter[T] = StoreWriter(
-            self._watcher.kind, indexes=indexes, tallies=tallies, on_error=self._function_failed
+            self.kind, indexes=indexes, tallies=tallies, on_error=self._function_failed
         )
         self._before_first = before_first
         self.store: Store[T] = self._writer.store
         self._transform = transform
-        self._handlers: HandlerSet[T] = HandlerSet()
+        self._handlers: HandlerSet[T] = HandlerSet(lists=len(self._watchers))
         self._started = False
 
     def __repr__(self) -> str:
@@ -81,7 +100,7 @@ class SharedInformer(Generic[T]):
     @property
     def kind(self) -> str:
         """Name of the kind."""
-        return self._watcher.kind
+        return self._watchers[0].kind
 
     @property
     def started(self) -> bool:
@@ -99,8 +118,12 @@ class SharedInformer(Generic[T]):
 
     @property
     def last_activity(self) -> float | None:
-        """Monotonic time of the last sign of life from the server; ``None`` before the first."""
-        return self._watcher.last_activity
+        """Monotonic time of the last sign of life from the server; ``None`` before the first.
+
+        Of several watches, the one that has been silent for longest.
+        """
+        times = [watcher.last_activity for watcher in self._watchers]
+        return None if None in times else min(time for time in times if time is not None)
 
     @property
     def waits_for(self) -> str:
@@ -114,7 +137,8 @@ class SharedInformer(Generic[T]):
             )
         if self.store.has_synced:
             return f"the first list of {self.kind} is there, and others are waited for"
-        failure = self._watcher.failure
+        failures = (watcher.failure for watcher in self._watchers)
+        failure = next((one for one in failures if one is not None), None)
         if failure is None:
             return f"the first list of {self.kind} is not complete"
         return "\n".join([f"no list of {self.kind}: {failure}", *getattr(failure, "__notes__", ())])
@@ -125,7 +149,8 @@ class SharedInformer(Generic[T]):
         Args:
             now: monotonic time to judge by; the clock's when absent.
         """
-        return self.store.has_synced and not self._watcher.silent_too_long(now)
+        silent = any(watcher.silent_too_long(now) for watcher in self._watchers)
+        return self.store.has_synced and not silent
 
     def add_index(self, index: Index[T]) -> None:
         """Declare an index; only before the start, except for one that is declared already.
@@ -171,12 +196,18 @@ class SharedInformer(Generic[T]):
             msg = f"the informer of {self.kind} was started already"
             raise AlreadyStartedError(msg)
         self._started = True
-        reflector = Reflector(
-            self._watcher,
-            self._writer,
-            self._handlers,
-            transform=self._transform,
-            on_error=self._function_failed,
-            before_first=self._before_first,
-        )
-        await reflector.run()
+        async with supervise() as tasks:
+            for watcher, writer in zip(
+                self._watchers, self._writer.split(self._namespaces), strict=True
+            ):
+                reflector = Reflector(
+                    watcher,
+                    writer,
+                    self._handlers,
+                    transform=self._transform,
+                    on_error=self._function_failed,
+                    before_first=self._before_first,
+                )
+                tasks.start(reflector.run(), name=f"reflector {self.kind}")
+            await asyncio.Event().wait()
+        raise AssertionError("reflectors do not end by themselves")

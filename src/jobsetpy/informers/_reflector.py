@@ -90,10 +90,12 @@ class Reflector(Generic[T]):
                 case ListStarted():
                     writer.begin()
                 case ListCompleted(resource_version):
-                    initial = not writer.store.has_synced
+                    initial = not writer.has_committed
                     diff = writer.commit(resource_version)
-                    if initial and self._before_first is not None:
-                        await self._before_first()
+                    if initial:
+                        await writer.store.wait_for_sync()  # another namespace may be missing
+                        if self._before_first is not None:
+                            await self._before_first()
                     await self._announce(diff, initial=initial)
                 case _:
                     assert_never(event)
@@ -134,13 +136,14 @@ class Reflector(Generic[T]):
             return  # told already; the store keeps the object that everybody has
         self._writer.apply(obj)
         if old is None:
-            self._handlers.added(obj, initial=False)
+            self._handlers.everybody.added(obj, initial=False)
         elif old.metadata.uid != obj.metadata.uid:  # type: ignore[attr-defined] # KubeObject
             # The deletion in between was not seen; another object, another life.
-            self._handlers.deleted(old, final_state_known=False)
-            self._handlers.added(obj, initial=False)
+            everybody = self._handlers.everybody
+            everybody.deleted(old, final_state_known=False)
+            everybody.added(obj, initial=False)
         else:
-            self._handlers.updated(old, obj)
+            self._handlers.everybody.updated(old, obj)
 
     def _delete(self, obj: T, *, final_state_known: bool) -> None:
         key = _metadata(obj)
@@ -151,7 +154,7 @@ class Reflector(Generic[T]):
         old = self._writer.delete(key)
         self._note_version(obj)
         if old is not None:
-            self._handlers.deleted(old, final_state_known=final_state_known)
+            self._handlers.everybody.deleted(old, final_state_known=final_state_known)
 
     def _note_version(self, obj: T) -> None:
         version: str = obj.metadata.resource_version  # type: ignore[attr-defined] # KubeObject
@@ -159,18 +162,19 @@ class Reflector(Generic[T]):
             self._writer.set_version(version)
 
     async def _announce(self, diff: Diff[T], *, initial: bool) -> None:
-        self._handlers.begin_announcement()
+        audience = self._handlers.begin_announcement(initial=initial)
         told = 0
         for obj in diff.deleted:
-            self._handlers.deleted(obj, final_state_known=False)
+            audience.deleted(obj, final_state_known=False)
             told = await _yield_to_loop(told)
         for obj in diff.added:
-            self._handlers.added(obj, initial=initial)
+            audience.added(obj, initial=initial)
             told = await _yield_to_loop(told)
         for old, new in diff.updated:
-            self._handlers.updated(old, new)
+            audience.updated(old, new)
             told = await _yield_to_loop(told)
-        self._handlers.end_announcement()
+        if initial:
+            self._handlers.end_announcement()
 
 
 def _metadata(obj: Any) -> Named:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Generic, Protocol, TypeVar
@@ -69,7 +70,7 @@ def _identity_of(obj: Any) -> Identity:
 class _State(Generic[T]):
     """What reader and writer share."""
 
-    __slots__ = ("indexes", "items", "name", "synced", "tables", "tallies", "version")
+    __slots__ = ("indexes", "items", "name", "pending", "synced", "tables", "tallies", "versions")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,7 +79,8 @@ class _State(Generic[T]):
         self.tallies: dict[str, TallyTable[T]] = {}
         self.tables: list[IndexTable[T] | TallyTable[T]] = []  # all of both
         self.synced = asyncio.Event()
-        self.version = ""
+        self.pending = {""}  # namespaces whose first list is not complete; "" is all of them
+        self.versions = {"": ""}  # by namespace, in the same way
 
     def require_sync(self) -> None:
         if not self.synced.is_set():
@@ -125,8 +127,11 @@ class Store(Generic[T]):
 
     @property
     def resource_version(self) -> str:
-        """The collection's version up to which changes are in; "" before the first list."""
-        return self._state.version
+        """The collection's version up to which changes are in; "" before the first list.
+
+        Of several namespaces that are followed apart, the one that is furthest behind.
+        """
+        return min(self._state.versions.values(), key=lambda version: (len(version), version))
 
     async def wait_for_sync(self) -> None:
         """Wait until the first list is complete."""
@@ -243,7 +248,7 @@ class StoreWriter(Generic[T]):
             name; each time that an object begins to fail.
     """
 
-    __slots__ = ("_on_error", "_staged", "_state", "store")
+    __slots__ = ("_namespace", "_on_error", "_staged", "_state", "store")
 
     def __init__(
         self,
@@ -256,11 +261,30 @@ class StoreWriter(Generic[T]):
         self._on_error = on_error
         self._state: _State[T] = _State(kind if isinstance(kind, str) else kind.__name__)
         self._staged: dict[Identity, T] | None = None
+        self._namespace = ""
         self.store: Store[T] = Store(self._state)
         for index in indexes:
             self.add_index(index)
         for tally in tallies:
             self.add_tally(tally)
+
+    def split(self, namespaces: Iterable[str]) -> builtins.list[StoreWriter[T]]:
+        """Writers of this store, each for the lists of one namespace.
+
+        The store is synced when each of them has committed a list.
+        """
+        names = [*namespaces]
+        self._state.pending = set(names)
+        self._state.versions = dict.fromkeys(names, "")
+        parts = [copy.copy(self) for _ in names]
+        for part, name in zip(parts, names, strict=True):
+            part._namespace = name
+        return parts
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether this writer's first list is complete; others may write to the same store."""
+        return self._namespace not in self._state.pending
 
     def add_index(self, index: Index[T]) -> None:
         """Declare an index; declaring the same one again does nothing.
@@ -324,13 +348,15 @@ class StoreWriter(Generic[T]):
 
     def set_version(self, resource_version: str) -> None:
         """Note up to where changes are in."""
-        self._state.version = resource_version
+        self._state.versions[self._namespace] = resource_version
 
     def mark_synced(self, resource_version: str | None = None) -> None:
         """Allow reads; what is there now is complete."""
         if resource_version is not None:
-            self._state.version = resource_version
-        self._state.synced.set()
+            self._state.versions[self._namespace] = resource_version
+        self._state.pending.discard(self._namespace)
+        if not self._state.pending:
+            self._state.synced.set()
 
     def begin(self) -> None:
         """Begin a new list beside the present content; an unfinished one is thrown away."""
@@ -355,7 +381,7 @@ class StoreWriter(Generic[T]):
         """Make the list that has begun the content, at once; returns what that changed.
 
         Objects whose resourceVersion did not change stay the same Python objects, and are no part
-        of the difference. PodMarkers the store as synced.
+        of the difference. Marks the store as synced, or this writer's part of it.
         """
         staged, self._staged = self._staged, None
         assert staged is not None, "begin() comes first"
@@ -363,7 +389,13 @@ class StoreWriter(Generic[T]):
         added: list[T] = []
         updated: list[tuple[T, T]] = []
         deleted: list[T] = []
-        for identity in [identity for identity in items if identity not in staged]:
+        home = self._namespace
+        gone = [
+            identity
+            for identity in items
+            if identity not in staged and (not home or identity[0] == home)
+        ]
+        for identity in gone:
             old = items[identity]
             deleted.append(old)
             self._change(identity, old, None)

@@ -70,6 +70,8 @@ class ManagerSettings:
         metrics_tls: metrics are served over TLS, to those whom the API server lets
             read them; ``None``: plain, to everybody.
         leader_election: controllers run only while this process holds a Lease; ``None``: always.
+        namespaces: what informers follow that name no namespace; empty for all. Kinds that are in
+            no namespace are followed as a whole.
     """
 
     metrics_bind_address: str = "0"
@@ -80,6 +82,7 @@ class ManagerSettings:
     stop_timeout_s: float = 30.0
     metrics_tls: CertificateManager | None = None
     leader_election: LeaderElectionSettings | None = None
+    namespaces: tuple[str, ...] = ()
 
 
 class Manager:
@@ -115,7 +118,9 @@ class Manager:
         self.metrics_port: int | None = None
         self.health_port: int | None = None
         self._cache = InformerCache(
-            client, WatchOptions(observer=InformerMetrics(), backoff_cap_s=WATCH_BACKOFF_CAP_S)
+            client,
+            WatchOptions(observer=InformerMetrics(), backoff_cap_s=WATCH_BACKOFF_CAP_S),
+            namespaces=self.settings.namespaces,
         )
         self._runnables: list[Runnable] = []
         self._recorders: dict[str, EventRecorder] = {}
@@ -134,6 +139,7 @@ class Manager:
         cls: type[T],
         *,
         namespace: str = "",
+        namespaces: Iterable[str] = (),
         label_selector: str = "",
         field_selector: str = "",
         indexes: Iterable[Index[T]] = (),
@@ -142,13 +148,22 @@ class Manager:
     ) -> SharedInformer[T]:
         """The shared informer of a class and scope, made on the first call.
 
+        Args:
+            cls: the class of the objects.
+            namespace, namespaces: where; those of ``settings``, or all, when none is named.
+            label_selector, field_selector: in the API's syntax; "" for everything.
+            indexes, tallies: what its store shall answer.
+            transform: applied to each object before it is stored.
+
         Raises:
+            ValueError: objects of this class are in no namespace.
             AlreadyStartedError: a new informer, index or tally after the start.
             IndexConflictError: an index name is taken by another function.
         """
         return self._cache.informer(
             cls,
             namespace=namespace,
+            namespaces=namespaces,
             label_selector=label_selector,
             field_selector=field_selector,
             indexes=indexes,

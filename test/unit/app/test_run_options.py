@@ -42,6 +42,13 @@ def test_the_file_may_name_the_lease(tmp_path):
     assert election.name == "mine"
 
 
+def test_several_namespaces(tmp_path):
+    """``--namespace`` may be given again; without it a controller looks everywhere."""
+    assert configured(tmp_path, "").namespaces == ()
+    flags = ("--namespace", "a", "--namespace", "b")
+    assert configured(tmp_path, "", *flags).namespaces == ("a", "b")
+
+
 def test_election_by_flag(tmp_path):
     """``--leader-elect`` goes over the file; outside a pod a namespace has to be given."""
     text = FILE.replace("true", "false")
