@@ -278,7 +278,7 @@ class StoreWriter(Generic[T]):
         self._state.versions = dict.fromkeys(names, "")
         parts = [copy.copy(self) for _ in names]
         for part, name in zip(parts, names, strict=True):
-            part._namespace = name
+            part._namespace = name  # noqa: SLF001 - a copy of this very object
         return parts
 
     @property

@@ -150,9 +150,12 @@ class Manager:
 
         Args:
             cls: the class of the objects.
-            namespace, namespaces: where; those of ``settings``, or all, when none is named.
-            label_selector, field_selector: in the API's syntax; "" for everything.
-            indexes, tallies: what its store shall answer.
+            namespace: where; those of ``settings``, or all, when none is named.
+            namespaces: more of them, each with a list and a watch of its own.
+            label_selector: in the API's syntax; "" for everything.
+            field_selector: the same.
+            indexes: what its store shall answer.
+            tallies: the same.
             transform: applied to each object before it is stored.
 
         Raises:
