@@ -173,12 +173,19 @@ class Progress:
         self._steps = Steps(log)
         self._usable = True
         self._seen: tuple[int, int, int] | None = None
+        self._began = 0.0
+        self._first: str | None = None
         self._poll: asyncio.TimerHandle | None = None
 
     @property
     def report(self) -> str | None:
         """What the present or the last worker has told, for the pod's annotation."""
         return self._steps.report
+
+    @property
+    def first(self) -> str | None:
+        """Likewise, of its first step and the seconds since the start, as far as it was seen."""
+        return self._first
 
     @property
     def step(self) -> int:
@@ -188,6 +195,7 @@ class Progress:
     def started(self) -> None:
         """A worker is about to start: it finds an empty file."""
         self._steps = Steps(self._log)
+        self._first = None
         try:
             # Whatever is there instead of a file must not stop the agent.
             flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
@@ -204,10 +212,10 @@ class Progress:
             self._usable = False
             return
         self._usable = True
-        if self._rules.after_s:
-            loop = asyncio.get_running_loop()
-            idle = Idle(self._rules, loop.time())
-            self._poll = loop.call_later(POLL_S, self._look, idle)
+        loop = asyncio.get_running_loop()
+        self._began = loop.time()
+        idle = Idle(self._rules, self._began)
+        self._poll = loop.call_later(POLL_S, self._look, idle)
 
     def stop(self) -> None:
         """Nobody is to be found hung any more: the worker stops, or has ended."""
@@ -227,7 +235,7 @@ class Progress:
         progress = self._changed()
         if idle.look(loop.time(), progress=progress, known=self._seen is not None):
             self._on_hung(idle.limit)
-        else:
+        elif self._rules.after_s or self._first is None:
             self._poll = loop.call_later(POLL_S, self._look, idle)
 
     def _changed(self) -> bool:
@@ -245,6 +253,9 @@ class Progress:
             return False
         self._seen = state
         self._steps.take(data)
+        if self._first is None and self._steps.step >= 0:
+            seconds = asyncio.get_running_loop().time() - self._began
+            self._first = f"{self._steps.step} {min(seconds, 9999999.0):.3f}"
         return True
 
 

@@ -187,6 +187,7 @@ class Supervisor:
         return {
             keys.RESTART_CAUSE_ANNOTATION: cause,
             keys.PROGRESS_ANNOTATION: self._progress.report,
+            keys.FIRST_PROGRESS_ANNOTATION: self._progress.first,
         }
 
     def _do(self, actions: Sequence[WorkerAction]) -> None:

@@ -69,6 +69,7 @@ class ChildPodAnnotations:
     attempt: str | None = field(default=None, name=keys.ATTEMPT_ANNOTATION)
     restart_cause: str | None = field(default=None, name=keys.RESTART_CAUSE_ANNOTATION)
     progress: str | None = field(default=None, name=keys.PROGRESS_ANNOTATION)
+    first_progress: str | None = field(default=None, name=keys.FIRST_PROGRESS_ANNOTATION)
     completion_index: str | None = field(default=None, name=keys.COMPLETION_INDEX_ANNOTATION)
     jobset_uid: str = field(default="", name=keys.JOBSET_UID)
     exclusive_topology: str | None = field(default=None, name=keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
@@ -79,7 +80,7 @@ class ChildPodAnnotations:
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
-        for name in ("restart_cause", "progress"):
+        for name in ("restart_cause", "progress", "first_progress"):
             text = getattr(self, name)
             if text and len(text) > _LONGEST_REPORT:
                 object.__setattr__(self, name, text[: _LONGEST_REPORT + 1])

@@ -33,8 +33,10 @@ NODE_SELECTOR_ANNOTATION: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 EPOCH_ANNOTATION: Final = "jobset.sigs.k8s.io/epoch"
 RESTART_CAUSE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-cause"
 PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/progress"
+FIRST_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/first-progress"
 """What supervisors report of their worker's last run, with the epoch: how it failed (see
-``domain.epochs.reports``), and the last step that it has told of."""
+``domain.epochs.reports``), the last step that it has told of, and the first one with the seconds
+that it took from the start."""
 ATTEMPT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-attempt"
 """What agents of the Go project report on their pods: an epoch, counted from 0."""
 DISABLE_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/disable-in-place-restart"

@@ -38,6 +38,8 @@ RestartCause = Literal[
 
 _PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "wait", "lift")
 
+_STEP_BUCKETS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+
 _RESTART_BUCKETS: Final = (
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600),
 )
@@ -99,6 +101,17 @@ _in_place_causes = REGISTRY.counter(
     "pod_restarted (a pod at a new epoch); with the exit code, where it is known",
     "cause",
     "exit_code",
+)
+_in_place_lost_steps = REGISTRY.histogram(
+    "jobset_in_place_restart_lost_steps",
+    "Steps that a run did again because the checkpoint was older than the failure; known when the "
+    "run is over, and only of workers that write their step (JOBSET_PROGRESS_FILE)",
+    buckets=_STEP_BUCKETS,
+)
+_in_place_first_step = REGISTRY.histogram(
+    "jobset_in_place_restart_first_step_seconds",
+    "From the first sign of a failure to the first step after it, of the same workers",
+    buckets=_RESTART_BUCKETS,
 )
 _in_place_phase = REGISTRY.histogram(
     "jobset_in_place_restart_phase_seconds",
@@ -315,6 +328,16 @@ def in_place_restart_phase(phase: RestartPhase, seconds: float) -> None:
 def in_place_restart_ended(seconds: float) -> None:
     """An in-place restart ended with its barrier lifted."""
     _in_place_seconds.observe(seconds)
+
+
+def in_place_lost_steps(steps: int) -> None:
+    """A run is over that has done so many steps again."""
+    _in_place_lost_steps.observe(steps)
+
+
+def in_place_first_step(seconds: float) -> None:
+    """A run is over whose first step came so long after the failure before it."""
+    _in_place_first_step.observe(seconds)
 
 
 def in_place_missing_pods(count: int) -> None:

@@ -231,6 +231,10 @@ def _count(measures: Measures, now: float) -> None:
         metrics.in_place_restart_phase(phase, seconds)
     for phase, since in measures.since.items():
         metrics.in_place_restart_phase(phase, now - since)
+    if measures.lost_steps is not None:
+        metrics.in_place_lost_steps(measures.lost_steps)
+    if measures.first_step_s is not None:
+        metrics.in_place_first_step(measures.first_step_s)
     if measures.restart_since is not None:
         metrics.in_place_restart_ended(now - measures.restart_since)
 

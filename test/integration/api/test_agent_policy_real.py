@@ -12,6 +12,7 @@ pytestmark = pytest.mark.cluster
 
 EPOCH = "jobset.sigs.k8s.io/epoch"
 PROGRESS = "jobset.sigs.k8s.io/progress"
+FIRST = "jobset.sigs.k8s.io/first-progress"
 CAUSE = "jobset.sigs.k8s.io/in-place-restart-cause"
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {
@@ -156,6 +157,7 @@ REFUSED = {
         f"progress {value!r}": (annotations(**{PROGRESS: value}), "must be a step")
         for value in ("", "-1", "1 MB", "9" * 20)
     },
+    "first progress": (annotations(**{FIRST: "41 soon"}), "must be a step and seconds"),
     **{
         f"cause {value!r}": (annotations(**{CAUSE: value}), "must be exit-code=N")
         for value in ("", "exit-code=", "exit-code=-1", "anything", "no-progress=99999999")
@@ -183,7 +185,7 @@ def test_refused(pods, token, patch, text):
 )
 def test_what_is_told_of_the_worker(pods, token, cause, progress):
     """How it ended, and how far it came, go with the epoch in one patch."""
-    told = {EPOCH: "1", CAUSE: cause, PROGRESS: progress}
+    told = {EPOCH: "1", CAUSE: cause, PROGRESS: progress, FIRST: progress and "41 3.250"}
     answer = pods.patch("own", annotations(**told), token=token, dryRun="All")
 
     kept = {key: text for key, text in told.items() if text is not None}

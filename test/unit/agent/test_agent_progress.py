@@ -178,16 +178,22 @@ async def test_a_worker_that_stops_is_not_found_hung(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_without_a_limit_nothing_is_looked_at(tmp_path: Path) -> None:
-    """The agent has no timer for a worker that may take as long as it likes."""
+async def test_without_a_limit_only_the_first_step_is_looked_for(tmp_path: Path) -> None:
+    """After it, the agent has no timer for a worker that may take as long as it likes."""
     run = Run(tmp_path / "f")
+    await asyncio.sleep(1000)
+    assert None is run.progress.first
+    run.write("8")
+    await asyncio.sleep(1)
+    step, seconds = run.progress.first.split()  # type: ignore[union-attr]
+    assert ("8", True) == (step, 1000 <= float(seconds) <= 1000.5)
     run.write("x")
     await asyncio.sleep(1000)
     assert [] == run.log.events
-    run.write("8")
+    run.write("9")
     run.progress.ended()
 
-    assert ([], "8") == (run.hung, run.progress.report)
+    assert ([], "9", step) == (run.hung, run.progress.report, "8")
 
 
 def test_a_frozen_container_is_not_hung() -> None:

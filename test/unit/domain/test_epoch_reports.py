@@ -17,9 +17,11 @@ from jobsetpy.domain.epochs.ledger import EpochLedger, Notes
 from jobsetpy.domain.epochs.plan import EpochMemory, ObservedEpochs, plan_epochs
 from jobsetpy.domain.epochs.reports import (
     MAX_STEP,
+    FirstProgress,
     ReportedEnd,
     WorkerEnd,
     parse_cause,
+    parse_first,
     parse_progress,
 )
 from jobsetpy.domain.membership import AttemptKey
@@ -62,10 +64,21 @@ def job():
     )
 
 
-def pod(name="p", epoch=1, *, cause=None, progress=None, conditions=(), phase="Running", **meta):
+def pod(
+    name="p",
+    epoch=1,
+    *,
+    cause=None,
+    progress=None,
+    first=None,
+    conditions=(),
+    phase="Running",
+    **meta,
+):
     """A pod of the Job, as its agent reports it."""
     owner = {"kind": "Job", "name": "j", "uid": "j", "controller": True}
     annotations = {keys.EPOCH_ANNOTATION: str(epoch), CAUSE: cause, PROGRESS: progress}
+    annotations[keys.FIRST_PROGRESS_ANNOTATION] = first
     metadata = {
         "name": name,
         "namespace": "ns",
@@ -336,6 +349,40 @@ def test_restarts_that_do_not_count_are_none():
         done.status.status.synced_epoch,
         done.status.status.in_place_restart.restarts_without_progress,
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("41 3.250", FirstProgress(41, 3.25)),
+        *[(text, None) for text in (None, "", "41", "41 3", "x 1.000", "41 3.250 ", "41 9e9")],
+    ],
+)
+def test_first_progress(text, first):
+    """A step and seconds with three digits, and nothing else."""
+    assert first == parse_first(text)
+
+
+def test_what_a_restart_has_cost_in_steps():
+    """The run after it tells, when it is over itself: its lowest first step, its longest time."""
+    book = ledger((None, pod("a", 3)), (None, pod("b", 3)))
+    for name, text in (("a", "41 2.500"), ("b", "42 3.000")):
+        book.pod_changed(pod(name, 3), pod(name, 4, first=text), 5.0)
+    notes = book.notes(GROUP)
+    assert (4, FirstProgress(41, 3.0)) == notes.first
+
+    phases = {"detectionMillis": 100, "deprecationMillis": 20, "gatheringMillis": 300}
+    restart = {"kind": "InPlace", "number": 3, "outcome": "Completed", "liftMillis": 30, **phases}
+    record = {"highestStep": 57}
+    of = jobset(3, 3, inPlaceRestart=record, restartHistory=[restart])
+    measures = plan(of, {4: 4}, notes=notes).measures
+
+    assert (17, 3.45) == (measures.lost_steps, measures.first_step_s)
+    # The run before had another epoch, or followed no restart.
+    for other in (jobset(4, 4, inPlaceRestart=record), jobset(1, 1, inPlaceRestart=record)):
+        epoch = other.status.synced_epoch + 1
+        measures = plan(other, {epoch: 4}, notes=notes).measures
+        assert (None, None) == (measures.lost_steps, measures.first_step_s)
 
 
 # ---- on request ----------------------------------------------------------------------------------

@@ -22,7 +22,13 @@ from jobsetpy.api.meta import version_number
 from jobsetpy.domain.epochs.accounts import NO_RECORD
 from jobsetpy.domain.epochs.decision import INVALID, Crash, Histogram, InvalidEpoch, parse_report
 from jobsetpy.domain.epochs.failures import Failure, Sign, SyncedMark, sign_of
-from jobsetpy.domain.epochs.reports import ReportedEnd, parse_cause, parse_progress
+from jobsetpy.domain.epochs.reports import (
+    FirstProgress,
+    ReportedEnd,
+    parse_cause,
+    parse_first,
+    parse_progress,
+)
 from jobsetpy.domain.jobs.backoff import MAX_IN_WINDOW, within
 from jobsetpy.domain.membership import AttemptKey, attempt_of, replicated_job_of
 from jobsetpy.domain.membership_ledger import MembershipLedger
@@ -45,6 +51,8 @@ class Notes:
         latest: likewise, of the last one so far.
         reported: what the first pod has said that came to the newest epoch because its worker had
             failed.
+        first: the newest epoch, and what pods have said with it of the first progress in the run
+            before: the lowest step, and the longest time.
     """
 
     failures: tuple[Failure, ...] = ()
@@ -55,6 +63,7 @@ class Notes:
     opener: tuple[int, str, str] = (0, "", "")
     latest: tuple[int, str, str] = (0, "", "")
     reported: ReportedEnd | None = None
+    first: tuple[int, FirstProgress] | None = None
 
 
 # What is counted of a pod: what its agent reports (it is parsed only when something has changed)
@@ -151,9 +160,9 @@ class _Attempt(_Counts):
     """Pods of all Jobs of an attempt, what those Jobs' status says, and what is noted of them."""
 
     __slots__ = (
-        *("crashed", "crashed_at", "crashes", "deprecated", "excused", "failures", "invalid_seen"),
-        *("jobs", "latest", "lost", "mark", "noted", "opened", "opener", "remade", "reported"),
-        *("single", "succeeded_by_jobs", "window_s"),
+        *("crashed", "crashed_at", "crashes", "deprecated", "excused", "failures", "from_start"),
+        *("invalid_seen", "jobs", "latest", "lost", "mark", "noted", "opened", "opener", "remade"),
+        *("reported", "single", "succeeded_by_jobs", "window_s"),
     )
 
     def __init__(self) -> None:
@@ -175,6 +184,7 @@ class _Attempt(_Counts):
         self.opened = self.single = (0, 0.0)
         self.opener = self.latest = (0, "", "")
         self.reported: ReportedEnd | None = None
+        self.from_start: tuple[int, FirstProgress] | None = None
 
     def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
         """Number those that appear."""
@@ -263,6 +273,13 @@ class _Attempt(_Counts):
     def _note_end(self, newest: int, pod: ChildPod) -> None:
         """The first worker to fail is the one that matters: others fail because it has."""
         known, annotations = self.reported, pod.metadata.annotations
+        first = parse_first(annotations.first_progress)
+        if first is not None:
+            if self.from_start is not None and self.from_start[0] == newest:
+                other = self.from_start[1]
+                step, seconds = min(first.step, other.step), max(first.seconds, other.seconds)
+                first = FirstProgress(step, seconds)
+            self.from_start = (newest, first)
         if known is not None and known.epoch >= newest:
             return
         end = parse_cause(annotations.restart_cause)
@@ -409,6 +426,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             known.opener,
             known.latest,
             known.reported,
+            known.from_start,
         )
 
     def forget_notes(self, group: AttemptKey, notes: Notes) -> None:

@@ -147,6 +147,8 @@ class Measures:
         phases: how long phases of a restart took that are over, in seconds.
         since: when the phases began that the write ends, on the monotonic clock.
         restart_since: when the restart began that the write ends, or ``None``.
+        lost_steps: how many steps the run that is over has done again which one before it had done.
+        first_step_s: how long after the failure before it that run has told of its first step.
     """
 
     began: bool = False
@@ -154,6 +156,8 @@ class Measures:
     phases: Mapping[Phase, float] = attrs.field(factory=dict)
     since: Mapping[Phase, float] = attrs.field(factory=dict)
     restart_since: float | None = None
+    lost_steps: int | None = None
+    first_step_s: float | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -321,6 +325,7 @@ def _change(
 ) -> EpochPlan:
     before = memory
     memory, measures = _measure(jobset, observed, decision, memory, now)
+    measures = _with_steps(jobset, observed, decision, measures)
     status = _status(jobset, observed, decision, before, measures, now)
     again = Result.done(summary=_summary(decision))
     if decision.deprecated is not None:
@@ -434,6 +439,24 @@ def _measure(
     if memory.held_since:
         phases["wait"] = at - memory.held_since
     return done, Measures(phases=phases, since={"lift": at}, restart_since=memory.began)
+
+
+def _with_steps(
+    jobset: JobSet, observed: ObservedEpochs, decision: EpochDecision, measures: Measures
+) -> Measures:
+    """What an epoch's pods have said of the run before, if that had followed a restart."""
+    first, synced = observed.notes.first, decision.synced
+    if first is None or synced is None or first[0] != synced or synced <= 2:
+        return measures
+    step, seconds = first[1]
+    highest = record_of(jobset).highest_step
+    lost = None if highest is None else max(0, highest - step + 1)
+    took = None
+    for one in jobset.status.restart_history:
+        if (one.kind, one.number, one.outcome) == (history.IN_PLACE, synced - 1, history.COMPLETED):
+            phases = (one.detection_millis, one.deprecation_millis, one.gathering_millis)
+            took = seconds + sum(part or 0 for part in (*phases, one.lift_millis)) / 1000
+    return attrs.evolve(measures, lost_steps=lost, first_step_s=took)
 
 
 def _summary(decision: EpochDecision) -> str:

@@ -20,6 +20,7 @@ MAX_STEP: Final = 2**63 - 1
 
 _CAUSE: Final = re.compile(r"(exit-code|no-progress)=(0|[1-9][0-9]{0,6})", re.ASCII)
 _STEP: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+_FIRST: Final = re.compile(r"([0-9]{1,19}) ([0-9]{1,7}\.[0-9]{3})", re.ASCII)
 _LONGEST_S: Final = 366 * 86400
 
 
@@ -73,6 +74,22 @@ def parse_progress(text: str | None) -> int | None:
         return None
     step = int(text)
     return step if step <= MAX_STEP else None
+
+
+class FirstProgress(NamedTuple):
+    """The first step that a run has told of, and how long after the worker's start."""
+
+    step: int
+    seconds: float
+
+
+def parse_first(text: str | None) -> FirstProgress | None:
+    """An annotation as the first progress of a run; ``None`` for anything unusable."""
+    found = None if text is None else _FIRST.fullmatch(text)
+    step = None if found is None else parse_progress(found[1])
+    if found is None or step is None:
+        return None
+    return FirstProgress(step, float(found[2]))
 
 
 def signal_name(exit_code: int) -> str:
