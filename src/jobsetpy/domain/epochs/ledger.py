@@ -284,9 +284,9 @@ class _Attempt(_Counts):
             return
         end = parse_cause(annotations.restart_cause)
         if end is not None:
-            step = parse_progress(annotations.progress)
+            last = parse_progress(annotations.progress)
             where = (pod.metadata.name, pod.spec.node_name)
-            self.reported = ReportedEnd(newest, *where, end, -1 if step is None else step)
+            self.reported = ReportedEnd(newest, *where, end, -1 if last is None else last)
 
     def pod_counted(self, job: _Job, counts: _Counts, pod: _Pod, number: int) -> bool:  # noqa: ARG002 - the ledger's protocol
         """A pod counts for the attempt as it does for its Job."""
