@@ -81,7 +81,7 @@ class CapacityNode:
     status: NodeStatus = NodeStatus()
 
 
-STEPS: Final = 1500
+STEPS: Final = 500
 """So many nodes are looked at at a time: some milliseconds."""
 
 

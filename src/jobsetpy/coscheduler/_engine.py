@@ -110,6 +110,7 @@ class Engine:
             self._disagreements,
             events,
             self._lacks_room,
+            lambda key: self._planner.standing(key),
         )
         self._capacity = CapacityTracker(self._grew) if capacity else None
         self._grew_at: float | None = None
@@ -559,9 +560,11 @@ class Engine:
     def _lacks_room(self, key: PodGroupKey) -> bool:
         return self._planner.lacks_room(key)
 
-    def _pod_of(self, key: PodGroupKey) -> GroupPod | None:
-        _, uid = min(self._planner.members(key), default=("", ""))
-        return self._pods.get(uid)
+    def _pod_of(self, key: PodGroupKey, uid: str) -> GroupPod | None:
+        pod = self._pods.get(uid)
+        if pod is None or attempt_of(pod) != key:
+            pod = self._pods.get(self._planner.first_member(key))
+        return pod
 
     def _now(self) -> float:
         return self._clock.monotonic()

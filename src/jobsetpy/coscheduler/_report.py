@@ -19,7 +19,8 @@ from jobsetpy.api.meta import KubeObject, ResourceInfo
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.domain.coscheduling.plugin import PodGroupInfo, PodGroupKey
-from jobsetpy.domain.coscheduling.state import Cause, Census
+from jobsetpy.domain.coscheduling.state import Cause, Census, Standing
+from jobsetpy.domain.coscheduling.timers import Timers
 from jobsetpy.observability.logging import get_logger
 
 SCHEDULED_REASON: Final = "PodGroupScheduled"
@@ -83,27 +84,31 @@ class Reporter:
 
     Args:
         clock: time.
-        pod_of: any pod of a group that is known, always the same one while it is there.
+        pod_of: the pod of a UID if it is of the group, else the first of those that are.
         disagreements: in what a group's pods differ that should be the same.
         events: where events go; nowhere when absent.
         lacks_room: whether a group is kept behind its gates for want of room.
+        standing: where a group stands; ``None`` if it has no pods.
     """
 
     def __init__(
         self,
         clock: Clock,
-        pod_of: Callable[[PodGroupKey], GroupPod | None],
+        pod_of: Callable[[PodGroupKey, str], GroupPod | None],
         disagreements: Callable[[PodGroupKey], list[str]],
         events: Events | None = None,
         lacks_room: Callable[[PodGroupKey], bool] = lambda _: False,
+        standing: Callable[[PodGroupKey], Standing | None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._pod_of = pod_of
         self._disagreements = disagreements
         self._lacks_room = lacks_room
-        self._incomplete: dict[PodGroupKey, float] = {}
-        self._queued: dict[PodGroupKey, float] = {}
+        self._standing = standing
+        self._waiting: Timers[PodGroupKey] = Timers()
+        self._lacking: set[PodGroupKey] = set()
         self._odd: set[PodGroupKey] = set()
+        self._first: dict[PodGroupKey, str] = {}
         self._events = events
         self._courses: dict[PodGroupKey, _Course] = {}
         self._log = get_logger("coscheduler")
@@ -174,27 +179,32 @@ class Reporter:
         )
         self._tell(group.key, "Warning", TOO_LARGE_REASON, message)
 
+    def staged(self, key: PodGroupKey, stage: str) -> None:
+        """See ``Observer``."""
+        self._lacking.discard(key)
+        if stage == "incomplete":
+            self._lacking.add(key)
+        if stage in {"incomplete", "queued"}:
+            self._waiting.set(key, self._clock.monotonic() + INCOMPLETE_S)
+        else:
+            self._waiting.drop(key)
+
     def census(self, census: Census) -> None:
         """Set the gauges; report groups that stay incomplete, or lack room, once each."""
         metrics.census(census.groups, census.pods)
-        now, left = self._clock.monotonic(), _AT_ONCE
-        since, self._incomplete = self._incomplete, {}
-        for key, size, minimum in census.incomplete:
-            began = self._incomplete[key] = since.get(key, now)
-            if now - began >= INCOMPLETE_S and left:
-                left -= 1
-                self._incomplete[key] = math.inf
-                message = f"the group {key.name} has {size} pods and waits for {minimum}"
-                self._tell(key, "Warning", INCOMPLETE_REASON, message)
-        queued, self._queued = self._queued, {}
-        for key, minimum in census.queued:
-            began = self._queued[key] = queued.get(key, now)
-            if now - began < INCOMPLETE_S or not left:
+        now = self._clock.monotonic()
+        for _ in range(_AT_ONCE):
+            key = self._waiting.pop(now)
+            if key is None:
+                return
+            standing = self._standing(key)
+            if standing is None:
                 continue
-            left -= 1
-            lacks_room = self._lacks_room(key)
-            self._queued[key] = math.inf if lacks_room else now
-            if lacks_room:
+            minimum = standing.info.min_available
+            if key in self._lacking:
+                message = f"the group {key.name} has {standing.members} pods and waits for {minimum}"
+                self._tell(key, "Warning", INCOMPLETE_REASON, message)
+            elif self._lacks_room(key):
                 opt_out = f'{keys.COSCHEDULING_CAPACITY_ANNOTATION}: "false"'
                 message = (
                     f"there is no room for {minimum} pods of the group {key.name}: they stay "
@@ -202,6 +212,8 @@ class Reporter:
                     f"made for it, annotate the JobSet with {opt_out}"
                 )
                 self._tell(key, "Normal", NO_ROOM_REASON, message)
+            else:
+                self._waiting.set(key, now + INCOMPLETE_S)  # it waits for its turn
 
     def minimum(self, key: PodGroupKey, given: str) -> None:
         """A pod of the group does not say how many of them it takes; told once for a group."""
@@ -218,6 +230,7 @@ class Reporter:
         """See ``Observer``."""
         self._courses.pop(key, None)
         self._odd.discard(key)
+        self._first.pop(key, None)
 
     def gate_lifted(self, seconds: float) -> None:
         """A gate was removed; ``seconds`` since the decision."""
@@ -256,9 +269,13 @@ class Reporter:
         metrics.quick_reject(reason)
 
     def _tell(self, key: PodGroupKey, type_: str, reason: str, message: str) -> None:
-        pod = None if self._events is None else self._pod_of(key)
-        if pod is None or self._events is None:
+        if self._events is None:
             return
+        # Always the same pod while it is there, so that repeats are counted.
+        pod = self._pod_of(key, self._first.get(key, ""))
+        if pod is None:
+            return
+        self._first[key] = pod.metadata.uid
         labels, meta = pod.metadata.labels, pod.metadata
         about: KubeObject = pod
         if labels.jobset and labels.jobset_uid:

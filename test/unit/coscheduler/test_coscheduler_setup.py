@@ -24,8 +24,8 @@ from jobsetpy.coscheduler._report import (
 from jobsetpy.coscheduler._setup import LOST
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.coscheduler.metrics import REGISTRY
-from jobsetpy.domain.coscheduling.plugin import PodGroupKey
-from jobsetpy.domain.coscheduling.state import Census, Limits
+from jobsetpy.domain.coscheduling.plugin import PodGroupInfo, PodGroupKey
+from jobsetpy.domain.coscheduling.state import Census, Limits, Standing
 from jobsetpy.errors import LeadershipLostError, NotLeadingError
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
@@ -301,10 +301,19 @@ def test_some_groups_at_a_time_are_asked_about_room(lacking):
         return lacking
 
     clock = aio.ManualClock()
-    reporter = Reporter(clock, lambda _: None, lambda _: [], None, lacks_room)
     keys_ = [PodGroupKey("ns", f"g{number}") for number in range(1000)]
-    census = Census({}, {}, (), tuple((key, 2) for key in keys_))
+    standings = {
+        key: Standing(PodGroupInfo(key, 0.0, "", 2), 2, 0, 0, in_flight=False, failures=0)
+        for key in keys_
+    }
+    reporter = Reporter(
+        clock, lambda *_: None, lambda _: [], lacks_room=lacks_room, standing=standings.get
+    )
+    for key in keys_:
+        reporter.staged(key, "queued")
+    census = Census({}, {})
     reporter.census(census)
+    assert not asked
     clock.advance(31)
     counts = []
     while len(asked) < 1000 and len(counts) < 100:

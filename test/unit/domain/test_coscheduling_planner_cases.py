@@ -342,7 +342,7 @@ def test_a_group_that_is_to_have_room_made_is_tried_without():
     for uid in ("a1", "a2"):
         assert planner.seen(seen(uid, "a"), 0.0) == []
     assert planner.lacks_room(PodGroupKey("ns", "a"))
-    assert planner.census().queued == ((PodGroupKey("ns", "a"), 2),)
+    assert planner.census().groups == {"queued": 1}
     b = [seen(uid, "b", created=1.0, needs_room=False) for uid in ("b1", "b2")]
     planner.seen(b[0], 1.0)
     assert short(planner.seen(b[1], 1.0)) == [("Lift", "b1"), ("Lift", "b2")]

@@ -31,6 +31,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Final
 
 import attrs
@@ -62,7 +63,7 @@ from jobsetpy.domain.coscheduling.timers import Timers
 RECENT_S: Final = 1.0
 """So long after a group has given up its reservations, these count as its own."""
 
-_QUESTIONS: Final = 300
+_QUESTIONS: Final = 100
 """So many groups at a time are asked about room; the rest when others have had their turn."""
 
 _PORTION: Final = 500
@@ -70,6 +71,9 @@ _PORTION: Final = 500
 
 _REFUSED: Final = 100
 """So many held binds are refused at a time: each is answered, and its room is free again."""
+
+_BUSY: Final = 100
+"""With more actions than this to carry out the next group is chosen in a step of its own."""
 
 _CLOSER: Final = 8
 """Of so many it is found out whether another one's room would help them."""
@@ -114,7 +118,6 @@ class GangPlanner:
         self._resume: plugin.QueueKey | None = None
         self._stages: Counter[str] = Counter()
         self._states: Counter[PodState] = Counter()
-        self._incomplete: dict[PodGroupKey, TrackedGang] = {}
         self._reserved_for: TrackedGang | None = None
         self._reserved_until = 0.0
         self._may_lift = False
@@ -269,9 +272,8 @@ class GangPlanner:
             if not group.begun:
                 group.begun = True
                 self._observer.lifted(info, 0)
-            if permitted:
-                self._release(group)
-            elif group.deadline is None:
+            # One that is permitted is let go by the review below.
+            if not permitted and group.deadline is None:
                 longest_s = self._limits.promise_s if group.promised else float("inf")
                 self._set_deadline(group, now + min(self._permit_timeout(info), longest_s))
         self._review(group)
@@ -353,7 +355,7 @@ class GangPlanner:
 
     def tick(self, now: float) -> list[Action]:
         """Time has passed."""
-        self._go_on(_REFUSED)
+        self._go_on()
         while (group := self._gathering.pop(now)) is not None:
             if group.gathering:
                 group.gathering = False
@@ -407,9 +409,11 @@ class GangPlanner:
 
     def finish(self, now: float) -> list[Action]:
         """The rest of what was decided: nothing more is asked of the planner."""
+        out = self._done(now)
         while self._unfinished:
-            self._go_on(len(self._tickets))
-        return self._done(now)
+            self._go_on()
+            out += self._done(now)
+        return out
 
     def standing(self, key: PodGroupKey) -> Standing | None:
         """Where a group stands; ``None`` if it has no pods."""
@@ -421,20 +425,9 @@ class GangPlanner:
         )
 
     def census(self) -> Census:
-        """How many groups and pods there are; O(groups that lack pods)."""
-        return Census(
-            +self._stages,
-            {state.value: count for state, count in (+self._states).items()},
-            tuple(
-                (group.key, group.size, group.info().min_available)
-                for group in self._incomplete.values()
-            ),
-            tuple(
-                (key, group.info().min_available)
-                for key, group in self._ready.items()
-                if not group.complete
-            ),
-        )
+        """How many groups and pods there are; O(1)."""
+        pods = {state.value: count for state, count in (+self._states).items()}
+        return Census(+self._stages, pods)
 
     def lacks_room(self, key: PodGroupKey) -> bool:
         """Whether a group is kept behind its gates because there certainly is no room for it."""
@@ -465,11 +458,12 @@ class GangPlanner:
         group = self._groups.get(key)
         return [] if group is None else group.disagreements()
 
-    def members(self, key: PodGroupKey) -> list[tuple[str, str]]:
-        """Names and UIDs of a group's pods."""
+    def first_member(self, key: PodGroupKey) -> str:
+        """UID of the pod of a group whose name comes first; "" if it has none. O(its pods)."""
         group = self._groups.get(key)
-        pods = group.pods.values() if group is not None else ()
-        return [(pod.name, pod.uid) for members in pods for pod in members.values()]
+        pods = chain.from_iterable(each.values() for each in group.pods.values()) if group else ()
+        first = min(pods, key=attrgetter("name"), default=None)
+        return "" if first is None else first.uid
 
     def states(self) -> dict[str, PodState]:
         """The state of every pod, by UID."""
@@ -566,7 +560,7 @@ class GangPlanner:
         if refused:
             group.gave_up_at = now
             group.refusing = reason
-            self._refuse_some(group, _REFUSED)
+            self._refuse_some(group)
         # What was found unschedulable may fit now, and will be tried again.
         for pod in list(group.pods[PodState.UNSCHEDULABLE].values()):
             self._move(pod, PodState.LIFTED)
@@ -592,27 +586,29 @@ class GangPlanner:
         if not group.releasing:
             self._observer.released(group.info(), len(waiting))
         group.released, group.refusing = True, ""
-        for pod in list(islice(waiting.values(), _PORTION)):
+        for pod in list(islice(waiting.values(), max(0, _PORTION - len(self._out)))):
             self._tickets.pop(pod.ticket, None)
             self._move(pod, PodState.BINDING)
             self._out.append(Bind(pod.ticket, pod.uid))
         group.releasing = bool(waiting)
         self._put(self._unfinished, group, wanted=group.releasing)
 
-    def _refuse_some(self, group: TrackedGang, number: int) -> None:
+    def _refuse_some(self, group: TrackedGang) -> None:
         waiting = group.pods[PodState.WAITING]
-        for pod in list(islice(waiting.values(), number)):
+        for pod in list(islice(waiting.values(), max(0, _REFUSED - len(self._out)))):
             self._refuse(pod, group.refusing)
         if not waiting:
             group.refusing = ""
         self._put(self._unfinished, group, wanted=bool(waiting))
 
-    def _go_on(self, refused: int) -> None:
-        """Go on with groups that are let go, or refused, some pods at a time."""
+    def _go_on(self) -> None:
+        """Go on with groups that are let go, or refused: some pods at a time, in all."""
         for group in list(self._unfinished.values()):
             if group.refusing:
-                self._refuse_some(group, refused)
+                self._refuse_some(group)
             self._review(group)
+            if len(self._out) >= _REFUSED:
+                return
 
     def _review(self, group: TrackedGang) -> None:
         """Bring everything that depends on the counts of a group, which has pods, up to date."""
@@ -631,7 +627,7 @@ class GangPlanner:
                 why = f"{group.key} has {group.size} of {info.min_available} pods"
                 self._observer.rejected(info, Cause.TOO_SMALL, why, group.waiting)
                 group.refusing = why
-                self._refuse_some(group, _REFUSED)
+                self._refuse_some(group)
         else:
             group.releasing, group.refusing = False, ""
             self._unfinished.pop(group.key, None)
@@ -701,7 +697,7 @@ class GangPlanner:
                 if name:
                     self._stages[name] += change
             group.counted_as = stage
-            self._put(self._incomplete, group, wanted=stage == "incomplete")
+            self._observer.staged(group.key, stage)
 
     # -- giving way ---------------------------------------------------------------------------
 
@@ -929,7 +925,9 @@ class GangPlanner:
         if settling is not None and (not settling.unsettled or settling.settle_by <= now):
             settling.unsettled.clear()
             self._settling, self._may_lift = None, True
-        if self._settling is not None and self._settling.key in self._ready:
+        if len(self._out) > _BUSY:
+            pass  # there is enough to do: the next wake-up is at once
+        elif self._settling is not None and self._settling.key in self._ready:
             # Those that came since belong to it: they go with it.
             if self._settling.not_before <= now:
                 self._lift(self._settling, now)

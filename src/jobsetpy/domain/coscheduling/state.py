@@ -183,6 +183,10 @@ class Observer(Protocol):
         """It needs more held binds than are possible: it never starts."""
         ...
 
+    def staged(self, key: PodGroupKey, stage: str) -> None:
+        """It is at another stage, see :class:`Census`; "" if its last pod is gone."""
+        ...
+
     def forgotten(self, key: PodGroupKey) -> None:
         """Its last pod is gone."""
         ...
@@ -248,6 +252,9 @@ class NoObserver:
         """Nothing."""
 
     def too_large(self, group: PodGroupInfo, held: int) -> None:
+        """Nothing."""
+
+    def staged(self, key: PodGroupKey, stage: str) -> None:
         """Nothing."""
 
     def forgotten(self, key: PodGroupKey) -> None:
@@ -392,14 +399,10 @@ class Census:
     Args:
         groups: by state: ``incomplete``, ``queued``, ``lifted``, ``holding``, ``bound``.
         pods: by the values of :class:`PodState`.
-        incomplete: the groups that have too few pods: which, how many there are, how many it needs.
-        queued: those behind their gates that have enough: which, and how many it needs.
     """
 
     groups: Mapping[str, int]
     pods: Mapping[str, int]
-    incomplete: tuple[tuple[PodGroupKey, int, int], ...] = ()
-    queued: tuple[tuple[PodGroupKey, int], ...] = ()
 
 
 @attrs.frozen
