@@ -202,7 +202,8 @@ class Reporter:
                 continue
             minimum = standing.info.min_available
             if key in self._lacking:
-                message = f"the group {key.name} has {standing.members} pods and waits for {minimum}"
+                have = standing.members
+                message = f"the group {key.name} has {have} pods and waits for {minimum}"
                 self._tell(key, "Warning", INCOMPLETE_REASON, message)
             elif self._lacks_room(key):
                 opt_out = f'{keys.COSCHEDULING_CAPACITY_ANNOTATION}: "false"'
