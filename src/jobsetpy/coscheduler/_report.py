@@ -6,7 +6,6 @@ one are counted in it, not written again.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import ClassVar, Final, Literal, Protocol
 
