@@ -27,7 +27,16 @@ from jobsetpy.coscheduler._writes import BindRequest, Writes
 from jobsetpy.domain.coscheduling.gangs import positive
 from jobsetpy.domain.coscheduling.planner import GangPlanner
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
-from jobsetpy.domain.coscheduling.state import Action, Bind, Evict, Lift, Limits, LookUp, Refuse
+from jobsetpy.domain.coscheduling.state import (
+    Action,
+    Bind,
+    Evict,
+    Lift,
+    Limits,
+    LookUp,
+    Refuse,
+    Standing,
+)
 from jobsetpy.errors import ConflictError, JobSetPyError, LeadershipLostError, NotFoundError
 from jobsetpy.informers import Registration
 
@@ -110,7 +119,7 @@ class Engine:
             self._disagreements,
             events,
             self._lacks_room,
-            lambda key: self._planner.standing(key),
+            self._standing,
         )
         self._capacity = CapacityTracker(self._grew) if capacity else None
         self._grew_at: float | None = None
@@ -556,6 +565,9 @@ class Engine:
 
     def _disagreements(self, key: PodGroupKey) -> list[str]:
         return self._planner.disagreements(key)
+
+    def _standing(self, key: PodGroupKey) -> Standing | None:
+        return self._planner.standing(key)
 
     def _lacks_room(self, key: PodGroupKey) -> bool:
         return self._planner.lacks_room(key)
