@@ -108,6 +108,27 @@ async def kill_worker(
     return moment
 
 
+def process_in(host: str, inner: int) -> int:
+    """Process id, on this machine, of a process that is known by its number in its pod.
+
+    Args:
+        host: the pod's host name.
+        inner: the number.
+
+    Raises:
+        LookupError: it does not run.
+    """
+    mark = f"HOSTNAME={host}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            numbers = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0].split()
+            if numbers[-1:] != [str(inner)]:
+                continue
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                return int(folder.name)
+    raise LookupError(f"process {inner} of pod {host} does not run on this machine")
+
+
 def worker_of(pod: Pod, script: str, *, supervised: bool) -> int | None:
     """Process id of a pod's worker, if it runs just now."""
     host = f"HOSTNAME={pod_host_name(pod)}".encode()

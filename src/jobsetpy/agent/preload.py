@@ -99,15 +99,20 @@ def _await_first_rank() -> None:
         return
     import socket
 
-    limit = time.monotonic() + MASTER_WAIT_S
-    while time.monotonic() < limit:
-        try:
-            with socket.create_connection((host, int(port)), timeout=MASTER_WAIT_S):
-                return
-        except socket.gaierror:
-            return
-        except OSError:
-            time.sleep(0.005)
+    limit, pause = time.monotonic() + MASTER_WAIT_S, 0.005
+    try:
+        # Once: thousands of ranks must not ask the cluster's DNS at each try.
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+        while time.monotonic() < limit:
+            for kind, _, _, _, address in found:
+                with socket.socket(kind) as attempt:
+                    attempt.settimeout(MASTER_WAIT_S)
+                    if not attempt.connect_ex(address):
+                        return
+            time.sleep(pause)
+            pause = min(pause * 1.3, 0.03)
+    except (OSError, ValueError, OverflowError):
+        return
 
 
 def _prepare(modules: str) -> None:

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jobsetpy.agent import standby
+from jobsetpy.agent import preload, standby
 from jobsetpy.api.python_command import split_python
 from support import patience
 
@@ -164,6 +165,37 @@ def test_ranks_wait_for_the_first_one(folder: Path, monkeypatch: pytest.MonkeyPa
             process.communicate(timeout=patience.scaled(60))
 
     assert process.returncode == 7
+
+
+def test_the_first_rank_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank tries again and again to connect, but asks the cluster's DNS one time."""
+    asked = []
+
+    def look_up(*where: object, **more: Any) -> Any:
+        asked.append(where)
+        return real(*where, **more)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    for name, value in (("RANK", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", str(port))):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(preload, "MASTER_WAIT_S", 0.1)
+    preload._await_first_rank()
+
+    assert asked == [("127.0.0.1", port)]
+
+
+@pytest.mark.parametrize(("host", "port"), [("a..b", "1"), ("127.0.0.1", "9" * 9)])
+def test_an_address_that_cannot_be_is_not_waited_for(
+    host: str, port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program finds out for itself."""
+    for name, value in (("RANK", "1"), ("MASTER_ADDR", host), ("MASTER_PORT", port)):
+        monkeypatch.setenv(name, value)
+
+    preload._await_first_rank()
 
 
 def test_the_parts_are_put_together() -> None:
