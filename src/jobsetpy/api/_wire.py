@@ -40,7 +40,8 @@ def field(
         factory: makes such a value, for mutable types.
         name: name on the wire; camelCase of the attribute's name when absent. Any text is
             allowed, label keys with dots and slashes included.
-        metadata: kept in the attribute's metadata as it is.
+        metadata: kept in the attribute's metadata as it is; with ``always=True`` the field is
+            written even at its default, where the API server wants it to be there.
     """
     if name is not None:
         metadata[_WIRE_NAME] = name
@@ -164,9 +165,11 @@ def to_json(value: Any) -> Any:
             default = attribute.default
             if isinstance(default, attrs.Factory):  # type: ignore[arg-type] # a class at run time
                 default = default.factory()
-            if item != default:
+            if item != default or attribute.metadata.get("always"):
                 out[wire_name(attribute)] = to_json(item)
         return out
+    if isinstance(data := getattr(value, "data", None), Mapping) and hasattr(value, "__decode__"):
+        return to_json(data)  # an untyped object
     if isinstance(value, dict):
         return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

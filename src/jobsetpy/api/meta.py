@@ -184,7 +184,7 @@ class Condition:
     type: str = ""
     status: str = ""
     reason: str = ""
-    message: str = ""
+    message: str = field(default="", always=True)
     last_transition_time: datetime | None = None
     observed_generation: int = 0
 

@@ -16,7 +16,7 @@ from jobsetpy.client._client import Client
 from jobsetpy.client._errors import error_from_response, error_from_status
 from jobsetpy.client._fence import WriteFence
 from jobsetpy.client._frames import WatchFrame, WatchStream
-from jobsetpy.client._models import Page
+from jobsetpy.client._models import Page, decoder_of
 from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._send import RequestObserver
 from jobsetpy.client._slim import SlimTransport
@@ -41,6 +41,7 @@ __all__ = [
     "WatchStream",
     "WriteFence",
     "connect",
+    "decoder_of",
     "error_from_response",
     "error_from_status",
 ]

@@ -69,6 +69,19 @@ _raw_list = msgspec.json.Decoder(_List[msgspec.Raw])
 _name_of = msgspec.json.Decoder(_Named)
 
 
+def decoder_of(cls: Any) -> msgspec.json.Decoder[Any]:
+    """A decoder that knows classes which make themselves of JSON data (``__decode__``), too."""
+    return msgspec.json.Decoder(cls, dec_hook=_decode_itself)
+
+
+def _decode_itself(cls: Any, data: Any) -> Any:
+    make = getattr(cls, "__decode__", None)
+    if make is None:
+        msg = f"{cls} cannot be decoded"
+        raise NotImplementedError(msg)
+    return make(data)
+
+
 def _identity(raw: msgspec.Raw) -> dict[str, str]:
     """What ``DecodeError`` takes as the identity of an object; {} if even that is unreadable."""
     try:
@@ -111,7 +124,7 @@ class Model(Generic[T]):
         root = f"/apis/{group}/{version}" if group else f"/api/{version}"
         self._all = f"{root}/{resource.plural}"
         self._prefix = f"{root}/namespaces/" if resource.namespaced else ""
-        self._decoder = msgspec.json.Decoder(cls)
+        self._decoder: msgspec.json.Decoder[T] = decoder_of(cls)
         self._list_decoder: msgspec.json.Decoder[_List[T]] | None = None
 
     def collection(self, namespace: str) -> str:
@@ -151,7 +164,7 @@ class Model(Generic[T]):
         """
         decoder = self._list_decoder
         if decoder is None:
-            decoder = self._list_decoder = msgspec.json.Decoder(_list_of(self.cls))
+            decoder = self._list_decoder = decoder_of(_list_of(self.cls))
         try:
             whole = decoder.decode(body)
         except UNDECODABLE:

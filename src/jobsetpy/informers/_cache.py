@@ -26,8 +26,8 @@ def namespaced(cls: type[Any]) -> bool:
     return resource is None or resource.namespaced
 
 
-_Scope: TypeAlias = tuple[type[Any], tuple[str, ...], str, str]
-"""Class, namespaces, label selector, field selector."""
+_Scope: TypeAlias = tuple[type[Any], tuple[str, ...], str, str, bool]
+"""Class, namespaces, label selector, field selector, whether the kind may be absent."""
 
 
 class InformerCache:
@@ -70,11 +70,13 @@ class InformerCache:
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
+        optional: bool = False,
     ) -> SharedInformer[T]:
         """The informer of that class and scope, the same for each caller.
 
         A later call may add indexes and tallies until the start; leaving ``transform`` out accepts
-        whichever there is.
+        whichever there is. With ``optional``, a kind that the server does not know has no objects
+        until its definition comes.
 
         Raises:
             IndexConflictError: an index, tally or ``transform`` differs from what was declared.
@@ -84,7 +86,7 @@ class InformerCache:
         homes = tuple(sorted({*namespaces, *filter(None, [namespace])}))
         if not homes and namespaced(cls):
             homes = self._namespaces
-        scope = (cls, homes, label_selector, field_selector)
+        scope = (cls, homes, label_selector, field_selector, optional)
         informer: SharedInformer[T] | None = self._informers.get(scope)
         if informer is None:
             if self._started:
@@ -94,6 +96,7 @@ class InformerCache:
                 self._options,
                 label_selector=label_selector,
                 field_selector=field_selector,
+                optional=optional,
             )
             informer = SharedInformer(
                 self._client,

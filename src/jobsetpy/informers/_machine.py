@@ -80,6 +80,8 @@ PROBE_MARGIN_S: Final = 5.0
 """A probing watch asks the server to end it so long before the idle deadline."""
 PROBE_MIN_S: Final = 10
 """No probing watch is shorter; with idle deadlines below 15 s there is no probing."""
+ABSENT_S: Final = 10.0
+"""How often a kind is looked for that the server does not know, where that is allowed."""
 STREAMING_TRIES: Final = 3
 """Streaming lists that may break before the machine turns to paged lists."""
 
@@ -217,6 +219,16 @@ class WatchMachine(Generic[T]):
             self._complete_list(self._list_version, events)
             self._open(0.0)
         return events
+
+    def on_absent(self) -> list[WatchEvent[T]]:
+        """The server does not know the kind: there are no objects; look for it again later."""
+        assert isinstance(self._command, RequestPage)
+        self._version = ""
+        self._list_open = False
+        self._list_backoff.reset()
+        wait = ABSENT_S * (1 + self._options.rand() / 5)
+        self._go(RequestPage("", self._options.page_limit), wait)
+        return [ListStarted(), ListCompleted("")]
 
     def on_opened(self, now: float) -> None:
         """The watch asked for by ``OpenWatch`` is open; ``now`` in seconds of any clock."""

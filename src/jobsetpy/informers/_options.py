@@ -22,6 +22,8 @@ class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
         namespace: "" for all.
         label_selector: in the API's syntax; "" for everything.
         field_selector: in the API's syntax; "" for everything.
+        optional: the kind may be unknown to the server: there are no objects then, and it is looked
+            for again every ``ABSENT_S`` seconds.
         page_limit: objects in a page of a list; 0 for lists in one piece.
         streaming: whether to try the streaming list first (KEP-3157).
         idle_timeout_s: longest silence of a watch, in seconds.
@@ -38,6 +40,7 @@ class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     label_selector: str = ""
     field_selector: str = ""
+    optional: bool = False
     page_limit: int = 500
     streaming: bool = False
     idle_timeout_s: float = 45.0

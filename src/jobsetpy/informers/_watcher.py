@@ -17,8 +17,15 @@ from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, assert_never
 import msgspec
 
 from jobsetpy.aio import supervise
-from jobsetpy.client import Client, Page, WatchFrame, WatchStream
-from jobsetpy.errors import ApiError, ApiTimeoutError, DecodeError, JobSetPyError, TransportError
+from jobsetpy.client import Client, Page, WatchFrame, WatchStream, decoder_of
+from jobsetpy.errors import (
+    ApiError,
+    ApiTimeoutError,
+    DecodeError,
+    JobSetPyError,
+    NotFoundError,
+    TransportError,
+)
 from jobsetpy.informers._buffer import CoalescingBuffer
 from jobsetpy.informers._commands import OpenWatch, ReadFrames, RequestPage, Wait
 from jobsetpy.informers._events import ListCompleted, Listed, ListStarted, WatchEvent
@@ -77,7 +84,7 @@ class Watcher(Generic[T]):
         resource: Any = getattr(cls, "RESOURCE", None)
         self._kind = str(resource.kind) if resource is not None else cls.__name__
         self._machine: WatchMachine[T] = WatchMachine(
-            decode or msgspec.json.Decoder(cls).decode, kind=self._kind, options=options
+            decode or decoder_of(cls).decode, kind=self._kind, options=options
         )
         self._last_activity: float | None = None
         self._list_began = 0.0
@@ -191,6 +198,13 @@ class Watcher(Generic[T]):
                 continue_token=command.continue_token,
                 timeout_s=self._options.list_timeout_s,
             )
+        except NotFoundError as error:
+            if not self._options.optional:
+                self._failed(error)
+                return
+            self._alive()
+            await self._deliver(self._machine.on_absent(), sink)
+            return
         except FAULTS as error:
             self._failed(error)
             return

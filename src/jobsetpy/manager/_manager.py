@@ -145,6 +145,7 @@ class Manager:
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
+        optional: bool = False,
     ) -> SharedInformer[T]:
         """The shared informer of a class and scope, made on the first call.
 
@@ -157,6 +158,8 @@ class Manager:
             indexes: what its store shall answer.
             tallies: the same.
             transform: applied to each object before it is stored.
+            optional: the kind may be unknown to the server: there are no objects then, until its
+                definition comes, which is looked for every ten seconds.
 
         Raises:
             ValueError: objects of this class are in no namespace.
@@ -172,6 +175,7 @@ class Manager:
             indexes=indexes,
             tallies=tallies,
             transform=transform,
+            optional=optional,
         )
 
     def recorder(self, component: str) -> EventRecorder:

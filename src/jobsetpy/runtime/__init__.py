@@ -28,6 +28,7 @@ from jobsetpy.api.meta import (
     owner_reference_to,
     resource,
 )
+from jobsetpy.api.unstructured import Unstructured, unstructured
 from jobsetpy.client import Client, HttpRequest, HttpResponse, Page, connect
 from jobsetpy.controller import (
     Controller,
@@ -101,6 +102,7 @@ from jobsetpy.manager import (
 from jobsetpy.observability.logging import configure as configure_logging
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.runtime._conditions import condition_of, set_condition
+from jobsetpy.runtime._discovery import discover
 from jobsetpy.runtime._finalizers import Finalizer, finalizer
 from jobsetpy.runtime._predicates import (
     created,
@@ -209,6 +211,7 @@ __all__ = [
     "TransportError",
     "UnauthorizedError",
     "UnknownIndexError",
+    "Unstructured",
     "Watch",
     "WatchOptions",
     "all_of",
@@ -223,6 +226,7 @@ __all__ = [
     "deleted",
     "deletion_requested",
     "difference",
+    "discover",
     "enqueue_mapped",
     "enqueue_owner",
     "enqueue_self",
@@ -246,5 +250,6 @@ __all__ = [
     "resource_version_changed",
     "set_condition",
     "to_json",
+    "unstructured",
     "updated",
 ]

@@ -15,12 +15,14 @@ from jobsetpy.testing._builders import (
 from jobsetpy.testing._client import RecordingClient
 from jobsetpy.testing._clock import VirtualClock
 from jobsetpy.testing._eventually import eventually
-from jobsetpy.testing._faults import Faults, Rule
+from jobsetpy.testing._faults import Faults, Rule, Select, Target
 from jobsetpy.testing._jobcontroller import FakeJobController
 from jobsetpy.testing._memory import MemoryTransport
 from jobsetpy.testing._patches import json_patch
 from jobsetpy.testing._requests import Request, RequestLog
+from jobsetpy.testing._running import VirtualTime, VirtualTimeLoop, running_manager
 from jobsetpy.testing._server import FakeApiServer
+from jobsetpy.testing._serving import ServedApi, write_kubeconfig
 from jobsetpy.testing._stores import decoded, store_of, store_writer_of
 from jobsetpy.testing._world import World
 
@@ -36,8 +38,13 @@ __all__ = [
     "Request",
     "RequestLog",
     "Rule",
+    "Select",
+    "ServedApi",
     "StatusError",
+    "Target",
     "VirtualClock",
+    "VirtualTime",
+    "VirtualTimeLoop",
     "World",
     "decoded",
     "eventually",
@@ -45,6 +52,8 @@ __all__ = [
     "make_job",
     "make_jobset",
     "make_pod",
+    "running_manager",
     "store_of",
     "store_writer_of",
+    "write_kubeconfig",
 ]

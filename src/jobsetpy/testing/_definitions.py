@@ -1,7 +1,6 @@
 """CustomResourceDefinitions: creating one makes its kind, as on a real server.
 
-Of the schema only what server-side apply needs is read: which lists are maps or sets, and which
-maps are atomic. Objects are not validated, defaulted or pruned.
+Objects are pruned, defaulted and validated by the schema of the version that is served.
 """
 
 from __future__ import annotations
@@ -77,6 +76,7 @@ def kind_of(definition: Mapping[str, Any]) -> Kind | None:
         unconditional_update=False,
         list_keys=lists,
         atomic_maps=frozenset(atomic),
+        schema=schema or None,
         short_names=tuple(names.get("shortNames") or ()),
     )
 

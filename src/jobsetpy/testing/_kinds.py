@@ -1,7 +1,7 @@
 """The kinds a fake server knows, and how each behaves on create and update.
 
 Kubernetes calls this a kind's *strategy*: what a write may touch, which fields get defaults, what
-can be selected by. Only what controllers notice is here; there is no schema validation.
+can be selected by. Only what controllers notice is here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.testing import _schema
 from jobsetpy.testing._selectors import FieldReader
 
 Json = dict[str, Any]
@@ -54,6 +55,8 @@ class Kind:
         create_on_update: whether a PUT to a free name creates the object.
         returns_deleted: whether DELETE answers with the object rather than a Status.
         short_names: for discovery.
+        schema: structural schema of a custom kind, by which objects are pruned, defaulted and
+            validated; ``None``: objects are taken as they are.
         zero: what an empty object of the kind looks like besides its metadata; bookmarks have it.
     """
 
@@ -70,6 +73,7 @@ class Kind:
     create_on_update: bool = False
     returns_deleted: bool = False
     short_names: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
     zero: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property
@@ -362,6 +366,7 @@ def prepare_create(kind: Kind, obj: Json) -> None:
     meta.pop("generation", None)
     if kind.generation or not kind.builtin:
         meta["generation"] = 1
+    _complete(kind, obj)
 
 
 def prepare_update(kind: Kind, old: Json, new: Json, subresource: str) -> None:
@@ -370,11 +375,19 @@ def prepare_update(kind: Kind, old: Json, new: Json, subresource: str) -> None:
         _restrict_to_status(kind, old, new)
     elif kind.status:
         _keep(old, new, "status")
+    _complete(kind, new)
     meta, before = new["metadata"], old["metadata"]
     meta.pop("generation", None)
     if "generation" in before:
         moved = subresource != "status" and _desired(kind, old) != _desired(kind, new)
         meta["generation"] = before["generation"] + moved
+
+
+def _complete(kind: Kind, obj: Json) -> None:
+    if kind.schema is not None:
+        made = _schema.complete(kind.schema, obj)
+        obj.clear()
+        obj.update(made)
 
 
 def _restrict_to_status(kind: Kind, old: Json, new: Json) -> None:

@@ -33,8 +33,9 @@ class FakeApiServer(World):
             assert server.get("jobs", "a-w-0") is not None
 
     It keeps the API server's rules as far as controllers notice them; the contract suite runs the
-    same tests against a real one. It knows no admission, no quotas, no authorization and no
-    schemas. The inherited methods work without a running server and at any time.
+    same tests against a real one. It knows no quotas and no authorization. Custom resources
+    are pruned, defaulted and validated by the schema of their definition, but for its CEL rules.
+    The inherited methods work without a running server and at any time.
 
     Args:
         tls: serve HTTPS with this context.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from jobsetpy.testing import _answers as answers
+from jobsetpy.testing import _schema
 from jobsetpy.testing._kinds import Json, Kind
 
 Cause = dict[str, Any]
@@ -101,6 +102,8 @@ def check(kind: Kind, new: Json, old: Json | None = None, subresource: str = "")
     if rules is not None and not subresource:
         on_create, on_update = rules
         causes += on_create(new) if old is None else on_update(old, new)
+    if kind.schema is not None:
+        causes += _schema.problems(kind.schema, new)
     if causes:
         name = new["metadata"].get("name", "")
         raise answers.invalid(kind.info, name, causes)

@@ -226,6 +226,19 @@ class World:
         """A client transport that ends here, without sockets."""
         return MemoryTransport(self._dispatcher, user_agent=user_agent)
 
+    def kind_named(self, api_version: str, kind: str) -> ResourceInfo:
+        """The resource of a kind, as manifests name it.
+
+        Raises:
+            LookupError: there is none.
+        """
+        for collection in self._storage:
+            info = collection.kind.info
+            if (info.api_version, info.kind) == (api_version, kind):
+                return info
+        msg = f"the fake server has no kind {kind} in {api_version}; create its definition first"
+        raise LookupError(msg)
+
     # -- for the server ----------------------------------------------------------------------
 
     def _collection(self, what: Any) -> Collection:

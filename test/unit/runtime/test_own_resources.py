@@ -98,7 +98,10 @@ def test_the_definition_says_what_the_class_says():
 async def test_objects_are_read_and_written_with_the_class():
     """Wire names are camelCase, enums are enums, and unknown fields survive a patch."""
     client = RecordingClient(qps=0)
-    client.world.create("customresourcedefinitions", crd_of(Widget))
+    definition = crd_of(Widget)
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["properties"]["later"] = {"type": "integer"}
+    client.world.create("customresourcedefinitions", definition)
     body = {
         "metadata": {"name": "a"},
         "spec": {"schedule": "x", "size": "large", "freeForm": {"a": [1]}, "later": 1},

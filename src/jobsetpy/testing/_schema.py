@@ -1,0 +1,205 @@
+"""Structural schemas of custom resources: what is pruned, defaulted and refused.
+
+Kubernetes documents, "Extend the Kubernetes API with CustomResourceDefinitions": validation,
+defaulting, field pruning. Not evaluated: CEL rules (``x-kubernetes-validations``), ``format``, and
+``anyOf``, ``oneOf``, ``allOf`` and ``not``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from jobsetpy.testing import _answers as answers
+
+Cause = dict[str, Any]
+Node = Mapping[str, Any]
+
+_META: Final = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def complete(schema: Node, obj: Mapping[str, Any]) -> dict[str, Any]:
+    """An object without what its schema does not know, and with the defaults."""
+    kept = {name: value for name, value in obj.items() if name not in _META}
+    made: dict[str, Any] = _completed(schema, kept)
+    return {name: obj[name] for name in obj if name in _META} | made
+
+
+def _completed(node: Node, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _completed_mapping(node, value)
+    if isinstance(value, list) and isinstance(items := node.get("items"), Mapping):
+        return [_completed(items, item) for item in value]
+    return copy.deepcopy(value)
+
+
+def _completed_mapping(node: Node, value: Mapping[str, Any]) -> dict[str, Any]:
+    known: Node = node.get("properties") or {}
+    others = node.get("additionalProperties")
+    keeps = bool(node.get("x-kubernetes-preserve-unknown-fields")) or others is True
+    made: dict[str, Any] = {}
+    for name, below in value.items():
+        child = known.get(name)
+        if child is not None:
+            replaced = below is None and not child.get("nullable") and "default" in child
+            if not replaced:
+                made[name] = _completed(child, below)
+        elif isinstance(others, Mapping):
+            made[name] = _completed(others, below)
+        elif keeps or not (known or others is not None or node.get("type") == "object"):
+            made[name] = copy.deepcopy(below)
+    for name, child in known.items():
+        if name not in made and "default" in child:
+            made[name] = _completed(child, copy.deepcopy(child["default"]))
+    return made
+
+
+def problems(schema: Node, obj: Mapping[str, Any]) -> Iterator[Cause]:
+    """Why the API server would refuse an object that is complete."""
+    yield from _problems(schema, {n: v for n, v in obj.items() if n not in _META}, "", root=True)
+
+
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "object": Mapping,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+}
+
+
+def _type_of(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    names = {int: "integer", float: "number", str: "string", list: "array"}
+    return names.get(type(value), "object")
+
+
+def _fits(kind: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[kind])
+
+
+def _problems(node: Node, value: Any, path: str, *, root: bool = False) -> Iterator[Cause]:
+    if value is None and node.get("nullable"):
+        return
+    if node.get("x-kubernetes-int-or-string"):
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            yield _of_type(path, "integer,string", value)
+        return
+    kind = node.get("type")
+    if kind and not _fits(kind, value):
+        yield _of_type(path, kind, value)
+        return
+    allowed = node.get("enum")
+    if allowed and value not in allowed:
+        shown = ", ".join(json.dumps(each) for each in allowed)
+        text = f"Unsupported value: {json.dumps(value)}: supported values: {shown}"
+        yield answers.cause("FieldValueNotSupported", text, path)
+    if isinstance(value, str):
+        yield from _text_problems(node, value, path)
+    elif isinstance(value, list):
+        yield from _list_problems(node, value, path)
+    elif isinstance(value, Mapping):
+        yield from _mapping_problems(node, value, path, root=root)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _number_problems(node, value, path)
+
+
+def _of_type(path: str, kind: str, value: Any) -> Cause:
+    sort = _type_of(value)
+    text = f"Invalid value: {json.dumps(sort)}: {path} in body must be of type {kind}: "
+    return answers.cause("FieldValueTypeInvalid", text + json.dumps(sort), path)
+
+
+def _invalid(path: str, value: Any, why: str) -> Cause:
+    text = f"Invalid value: {json.dumps(value)}: {path} in body {why}"
+    return answers.cause("FieldValueInvalid", text, path)
+
+
+def _number_problems(node: Node, value: float, path: str) -> Iterator[Cause]:
+    low, high = node.get("minimum"), node.get("maximum")
+    if low is not None and (value <= low if node.get("exclusiveMinimum") else value < low):
+        more = "greater than" if node.get("exclusiveMinimum") else "greater than or equal to"
+        yield _invalid(path, value, f"should be {more} {low}")
+    if high is not None and (value >= high if node.get("exclusiveMaximum") else value > high):
+        less = "less than" if node.get("exclusiveMaximum") else "less than or equal to"
+        yield _invalid(path, value, f"should be {less} {high}")
+    of = node.get("multipleOf")
+    if of and value % of:
+        yield _invalid(path, value, f"should be a multiple of {of}")
+
+
+def _text_problems(node: Node, value: str, path: str) -> Iterator[Cause]:
+    low, high = node.get("minLength"), node.get("maxLength")
+    if low is not None and len(value) < low:
+        yield _invalid(path, value, f"should be at least {low} chars long")
+    if high is not None and len(value) > high:
+        text = f"Too long: may not be more than {high} bytes"
+        yield answers.cause("FieldValueTooLong", text, path)
+    pattern = node.get("pattern")
+    if pattern and not re.search(pattern, value):
+        yield _invalid(path, value, f"should match '{pattern}'")
+
+
+def _list_problems(node: Node, value: list[Any], path: str) -> Iterator[Cause]:
+    low, high = node.get("minItems"), node.get("maxItems")
+    if low is not None and len(value) < low:
+        yield _invalid(path, len(value), f"should have at least {low} items")
+    if high is not None and len(value) > high:
+        text = f"Too many: {len(value)}: must have at most {high} items"
+        yield answers.cause("FieldValueTooMany", text, path)
+    items = node.get("items")
+    if isinstance(items, Mapping):
+        for number, item in enumerate(value):
+            yield from _problems(items, item, f"{path}[{number}]")
+    yield from _duplicates(node, value, path)
+
+
+def _duplicates(node: Node, value: list[Any], path: str) -> Iterator[Cause]:
+    """Items of a set or map list that are there twice."""
+    kind = node.get("x-kubernetes-list-type")
+    if kind not in {"map", "set"}:
+        return
+    keys = node.get("x-kubernetes-list-map-keys") or ()
+    seen: list[Any] = []
+    for number, item in enumerate(value):
+        if kind == "map":
+            item = {name: item.get(name) for name in keys} if isinstance(item, Mapping) else item
+        if item in seen:
+            text = f"Duplicate value: {json.dumps(item)}"
+            yield answers.cause("FieldValueDuplicate", text, f"{path}[{number}]")
+        seen.append(item)
+
+
+def _mapping_problems(
+    node: Node, value: Mapping[str, Any], path: str, *, root: bool
+) -> Iterator[Cause]:
+    for name in node.get("required") or ():
+        if name not in value and not (root and name in _META):
+            yield answers.cause("FieldValueRequired", "Required value", _below(path, name))
+    low, high = node.get("minProperties"), node.get("maxProperties")
+    if low is not None and len(value) < low:
+        yield _invalid(path, len(value), f"should have at least {low} properties")
+    if high is not None and len(value) > high:
+        text = f"Too many: {len(value)}: must have at most {high} items"
+        yield answers.cause("FieldValueTooMany", text, path)
+    known: Node = node.get("properties") or {}
+    others = node.get("additionalProperties")
+    for name, below in value.items():
+        child = known.get(name, others)
+        if isinstance(child, Mapping):
+            yield from _problems(child, below, _below(path, name))
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
