@@ -59,7 +59,7 @@ class InformerCache:
         """How many informers there are."""
         return len(self._informers)
 
-    def informer(
+    def informer(  # noqa: PLR0913 - what is cached, and how
         self,
         cls: type[T],
         *,

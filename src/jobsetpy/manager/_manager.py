@@ -134,7 +134,7 @@ class Manager:
         if self.settings.leader_election is not None:
             self._stand_for(self.settings.leader_election)
 
-    def informer(
+    def informer(  # noqa: PLR0913 - what is cached, and how
         self,
         cls: type[T],
         *,
