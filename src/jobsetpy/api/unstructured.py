@@ -82,7 +82,7 @@ class Unstructured:
 
     def __eq__(self, other: object) -> bool:
         """Of the same kind, with the same content."""
-        return type(other) is type(self) and other.data == self.data  # type: ignore[attr-defined] # the same class
+        return type(other) is type(self) and other.data == self.data
 
     __hash__ = None  # type: ignore[assignment] # as dicts
 
