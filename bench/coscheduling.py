@@ -5,8 +5,8 @@ cluster, so that a figure and what it is compared with see the same machine.
 
 * throughput: 1,000 pods as 10 groups of 100, 100 of 10 and one of 1,000, from the first creation to
   the last bind: plain pods with the plain scheduler; plain pods with the extender; groups behind
-  gates; and groups without gates, as the manager makes them while no group waits. Ratios are taken
-  round by round.
+  gates; groups without gates, as the manager makes them while no group waits; and groups that are
+  not held either (marked pods, without the mark). Ratios are taken round by round.
 * lifts: ways to take a gate off, by requests a second and CPU of the API server and etcd.
 * freed: a group waits for the room of another; from the deletion of that to the group's last bind.
 * hopeless: a group that can never fit, with and without the check of capacity: what it costs, and
@@ -59,7 +59,8 @@ from support.patience import eventually
 PARTS = ("throughput", "lifts", "freed", "hopeless", "held", "decisions")
 SHAPES = ("10x100", "100x10", "1x1000")
 PLAIN, EXTENDER, GATED, OPEN = "plain", "plain, with the extender", "gated", "without gates"
-WAYS = (PLAIN, EXTENDER, GATED, OPEN)
+UNHELD = "not held"
+WAYS = (PLAIN, EXTENDER, GATED, OPEN, UNHELD)
 QUICK = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 10}
 LIMIT_S = 120.0
 FOREIGN = "bench.example/not-yet"
@@ -130,6 +131,21 @@ class BoundPods:
         return max(times) - min(times)
 
 
+class Spent:
+    """CPU of all sides from now on."""
+
+    def __init__(self, bench: Bench, process: CoschedulerProcess) -> None:
+        self._bench, self._process = bench, process
+        self._before, self._own = bench.cpu(), time.process_time()
+        process.mark()
+
+    def each_ms(self, number: int) -> str:
+        """What it was for each of so many pods, so far."""
+        parts = {name: used - self._before[name] for name, used in self._bench.cpu().items()}
+        parts |= {"coscheduler": self._process.cpu(), "bench": time.process_time() - self._own}
+        return ", ".join(f"{name} {used / number * 1000:.1f} ms" for name, used in parts.items())
+
+
 _STRATEGIC = "application/strategic-merge-patch+json"
 _OURS = {"schedulingGates": [{"$patch": "delete", "name": keys.COSCHEDULING_GATE}]}
 _IGNORE = (("fieldValidation", "Ignore"),)
@@ -163,6 +179,7 @@ class Bench:
         self, cluster: Cluster, site: ExtenderSite, client: Client, folder: Path, seed: int
     ) -> None:
         self.cluster = cluster
+        self.ways: tuple[str, ...] = WAYS
         self.site = site
         self.client = client
         self.folder = folder
@@ -180,9 +197,11 @@ class Bench:
         await asyncio.to_thread(set_scheduler, self.cluster, QUICK, start=start)
 
     @contextlib.asynccontextmanager
-    async def gangs(self, *arguments: str) -> AsyncIterator[CoschedulerProcess]:
+    async def gangs(
+        self, *arguments: str, installed: str = "cluster-scheduler"
+    ) -> AsyncIterator[CoschedulerProcess]:
         """Have the scheduler with the extender run, and the coscheduler within the block."""
-        config = self.site.scheduler_config()
+        config = self.site.scheduler_config(installed)
         await asyncio.to_thread(set_scheduler, self.cluster, config)
         log = self.folder / "coscheduler.log"
         async with coscheduler_process(
@@ -202,7 +221,7 @@ class Bench:
 
     async def throughput(self, groups: int, size: int, rounds: int) -> None:
         """All ways in turns, each round in another order."""
-        taken: dict[str, list[Taken]] = {way: [] for way in WAYS}
+        taken: dict[str, list[Taken]] = {way: [] for way in self.ways}
         for number in range(rounds):
             for way in self.order(number):
                 taken[way].append(await self.taken(way, groups, size))
@@ -240,7 +259,7 @@ class Bench:
 
     def order(self, number: int) -> list[str]:
         """The ways in an order of its own for each round, the same in each run."""
-        order = list(WAYS)
+        order = list(self.ways)
         random.Random(self.seed + number).shuffle(order)
         return order
 
@@ -249,14 +268,15 @@ class Bench:
         if way is PLAIN:
             await self.plain()
             return await self.measured(way, groups, size, None)
-        async with self.gangs() as process:
+        installed = "marked-pods" if way is UNHELD else "cluster-scheduler"
+        async with self.gangs(installed=installed) as process:
             return await self.measured(way, groups, size, process)
 
     async def measured(
         self, way: str, groups: int, size: int, process: CoschedulerProcess | None
     ) -> Taken:
         """From the first creation to the last bind; groups come one after the other."""
-        minimum = size if way in {GATED, OPEN} else 0
+        minimum = size if way in {GATED, OPEN, UNHELD} else 0
         bodies = [
             pod_body(f"g{group}-{at}", group=f"g{group}", minimum=minimum, gated=way is GATED)
             for group in range(groups)
@@ -430,18 +450,21 @@ class Bench:
                 pod_body(f"many-{at}", group="many", minimum=size + 1) for at in range(size + 1)
             ]
             bodies[-1]["spec"]["schedulingGates"].append({"name": FOREIGN})
+            began, spent = time.monotonic(), Spent(self, process)
             await create_all(self.client, bodies, at_once=32)
-            began = time.monotonic()
+            created_s, created_cpu = time.monotonic() - began, spent.each_ms(size)
+            say(f"{size} pods created in {created_s:.0f} s")
+            began, spent = time.monotonic(), Spent(self, process)
             lags = [0.0]
             while (now := self.held_and_lag(process, lags)) < size:
                 if time.monotonic() - began > max(LIMIT_S, size / 8):
                     raise SystemExit(f"only {now:.0f} of {size} binds are held")
                 await asyncio.sleep(0.2)
-            held_s = time.monotonic() - began
+            held_s, held_cpu = time.monotonic() - began, spent.each_ms(size)
             files = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
             memory = process.rss_mb()
             say(f"{size} binds held: {files} open files, {memory:.0f} MB (empty: {empty:.0f} MB)")
-            began = time.monotonic()
+            began, spent = time.monotonic(), Spent(self, process)
             await create_all(self.client, [pod_body("many-x", group="many", minimum=size + 1)])
             limit_s = max(LIMIT_S, size / 8)
             async with asyncio.timeout(limit_s):
@@ -452,8 +475,12 @@ class Bench:
             took, within = max(times) - began, max(times) - min(times)
             self.rows += [
                 (f"{size} binds held: open files, memory", f"{files}, {memory:.0f} MB", ""),
+                ("first created -> last created", f"{created_s:.1f} s", ""),
+                ("    CPU of each side per pod", created_cpu, ""),
                 ("last of these created -> held", f"{held_s:.1f} s", ""),
+                ("    CPU of each side per pod", held_cpu, ""),
                 ("last pod created -> all bound", f"{took:.1f} s, {size / took:.0f} pods/s", ""),
+                ("    CPU of each side per pod", spent.each_ms(size), ""),
                 ("first to last bind of them", f"{within:.1f} s", ""),
                 ("peak memory", f"{process.peak_mb():.0f} MB", ""),
                 ("a timer of its loop was late by at most", f"{max(lags) * 1000:.0f} ms", ""),
@@ -475,6 +502,7 @@ async def run(
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     parts = options.part or ["throughput", "freed", "hopeless"]
     bench = Bench(cluster, site, client, folder, options.seed)
+    bench.ways = (PLAIN, *(options.way or WAYS[1:]))
     try:
         await create_namespace(client, "jobset-system")
         room = max(40, options.held // 100 + 2) if "held" in parts else 40
@@ -506,6 +534,9 @@ def main() -> None:
     )
     parser.add_argument(
         "--shape", action="append", metavar="GROUPSxPODS", help=f"default: {', '.join(SHAPES)}"
+    )
+    parser.add_argument(
+        "--way", choices=WAYS[1:], action="append", help="beside plain pods; default: all"
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--held", type=int, default=3000, help="binds at once; default 3000")

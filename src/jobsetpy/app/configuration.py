@@ -281,7 +281,6 @@ def without_effect(configuration: Configuration) -> list[str]:
     if not configuration.features.coscheduling:
         idle.append("coscheduling")
     elif configuration["coscheduling.backend"] not in {AUTO, COSCHEDULER}:
-        idle += [
-            f"coscheduling.{each}" for each in ("schedulerName", "memberResource", "alwaysGate")
-        ]
+        marks = ("schedulerName", "memberResource", "alwaysGate", "optimistic")
+        idle += [f"coscheduling.{each}" for each in marks]
     return [path for path in idle if path in configuration.given]

@@ -150,3 +150,18 @@ async def test_pods_are_not_gated_while_nobody_waits(state, annotations, gated):
     spec = json_patch(asked.object, answer.patch)["spec"]
     assert ("schedulingGates" in spec) == gated
     assert spec["containers"][0]["resources"]["requests"] == {keys.POD_GROUP_MEMBER_RESOURCE: "1"}
+
+
+@pytest.mark.parametrize(("optimistic", "alone"), [(True, True), (False, False)])
+async def test_pods_of_jobs_that_were_made_unheld_are_left_alone(optimistic, alone):
+    """Others of their group may have nodes by now; what nobody holds must not wait."""
+    marks = PodMarkers(backend="coscheduler", member_resource=True, optimistic=optimistic)
+    asked = request({NAME: "g", MIN: "2"}, OF_JOBSET, containers=[{"name": "c"}])
+    answer = await serving(marks).mutate(asked)
+    assert (answer.patch == []) == alone
+    resources = {"requests": {keys.POD_GROUP_MEMBER_RESOURCE: "1"}}
+    held = request(
+        {NAME: "g", MIN: "2"}, OF_JOBSET, containers=[{"name": "c", "resources": resources}]
+    )
+    gated = json_patch(held.object, (await serving(marks).mutate(held)).patch)
+    assert gated["spec"]["schedulingGates"] == [GATE]

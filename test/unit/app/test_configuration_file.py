@@ -78,6 +78,7 @@ def test_a_file_without_fields_has_all_defaults():
             "schedulerName": "",
             "memberResource": False,
             "alwaysGate": False,
+            "optimistic": False,
         },
         "coscheduler": {
             "bindAddress": ":9443",

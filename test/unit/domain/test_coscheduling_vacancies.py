@@ -120,6 +120,18 @@ def test_what_is_told_arrives(state):
     assert queue_state(state.encoded()) == state
 
 
+def test_whether_there_is_room_for_as_many_again():
+    """Besides what was handed out; never where nothing is counted or known."""
+    openings = Openings(QueueState(waiting=False, vacancies=told(room(4), room(4))))
+    assert openings.opens(spec(), 4)
+    assert openings.leaves_as_much(spec(), 4)
+    assert not openings.leaves_as_much(spec(), 5)
+    assert openings.opens(spec(), 1)
+    assert not openings.leaves_as_much(spec(), 4)
+    for state in (None, QueueState(), QueueState(waiting=False, vacancies=None)):
+        assert not Openings(state).leaves_as_much(spec(), 1)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"waiting": false}', "null", "[" * 100_000])
 def test_what_is_no_state_is_none(text):
     """Then nothing is known, and pods are gated."""

@@ -81,6 +81,12 @@ def gates(rig, name="a"):
     return [each.get("schedulingGates", []) for each in pod_specs(rig, name)]
 
 
+def members(rig, name="a"):
+    """Whether pods there ask for the member resource."""
+    containers = (spec["containers"][0] for spec in pod_specs(rig, name))
+    return [keys.POD_GROUP_MEMBER_RESOURCE in each["resources"]["requests"] for each in containers]
+
+
 async def test_pods_have_no_gate_while_nobody_waits(rig):
     """They are the coscheduler's all the same, with what it says of its scheduler."""
     async with rig.manager(looks_for=AUTO):
@@ -170,6 +176,43 @@ async def test_all_pods_are_gated_where_that_is_asked_for(rig):
         begin(rig)
         await rig.settle(1)
         assert gates(rig) == [[GATE], [GATE]]
+
+
+@pytest.mark.parametrize(
+    ("told", "spec", "marked", "gated"),
+    [
+        ({"vacancies": room(8)}, {}, False, False),  # twice what the group needs
+        ({"vacancies": room(7)}, {}, True, False),
+        ({"vacancies": None}, {}, True, False),  # nothing is counted, so nothing is certain
+        ({"vacancies": room(8), "waiting": True}, {}, True, True),
+        ({"vacancies": room(8)}, {"affinity": {"podAntiAffinity": {}}}, True, True),
+    ],
+)
+async def test_pods_with_ample_room_are_not_even_held(rig, told, spec, marked, gated):
+    """Where that is chosen: only of whole groups, which leave room for as many again."""
+    async with rig.manager(looks_for=PodMarkers(optimistic=True)):
+        tell(rig, member_resource=True, **told)
+        await rig.settle(1)
+        begin(rig, **spec)
+        await rig.settle(1)
+        assert members(rig) == [marked, marked]
+        assert gates(rig) == [[GATE] * gated] * 2
+        for job in rig.world.list("jobs"):
+            labels = job["spec"]["template"]["metadata"]["labels"]
+            assert labels[keys.POD_GROUP_MIN_AVAILABLE] == "4"
+
+
+@pytest.mark.parametrize("marks", [PodMarkers(), PodMarkers(optimistic=True)])
+async def test_pods_made_again_for_a_part_of_a_group_are_held(rig, marks):
+    """By themselves they are no whole group: what there is ample room for is not known."""
+    async with rig.manager(looks_for=marks):
+        tell(rig, member_resource=True, vacancies=room(8))
+        await rig.settle(1)
+        begin(rig)
+        await rig.settle(1)
+        rig.world.delete("jobs", "a-w-1")
+        await rig.settle(1)
+        assert members(rig) == [not marks.optimistic, True]
 
 
 async def test_without_a_coscheduler_jobsets_are_told(rig):

@@ -508,9 +508,12 @@ class _JobsPlanner:
                     self.observed.lost_node_deadline_s,
                 )
                 plan = plans[item.name]
-                ungated = self._ungated(plan, missing)
+                ungated, unheld = self._open_jobs(plan, missing)
                 self.actions += [
-                    CreateJob(f"{stem}{i}", plan.body(i, gate=i not in ungated)) for i in missing
+                    CreateJob(
+                        f"{stem}{i}", plan.body(i, gate=i not in ungated, held=i not in unheld)
+                    )
+                    for i in missing
                 ]
             if ordered:
                 self.draft.set(cond.STARTUP_IN_PROGRESS)
@@ -534,23 +537,36 @@ class _JobsPlanner:
         wait_s = self.restart_pace.wait_s(self.jobset.status.restart_pacing)
         return wait_s if wait_s > SOON_S else 0.0
 
-    def _ungated(self, plan: Blueprint, missing: Sequence[int]) -> AbstractSet[int]:
-        """Indexes of the Jobs whose gangs wait for nobody: their pods need no gate."""
+    def _open_jobs(
+        self, plan: Blueprint, missing: Sequence[int]
+    ) -> tuple[AbstractSet[int], AbstractSet[int]]:
+        """Indexes of the Jobs whose gangs wait for nobody; and those whose binds need not be held.
+
+        The first need no gate. The second are whole gangs that leave room for as many pods again.
+        """
         gangs: dict[str, list[int]] = {}
+        minima: dict[str, int] = {}
         for index in missing:
             gang = plan.gang(index)
             if gang is not None:
                 gangs.setdefault(gang.name, []).append(index)
+                minima[gang.name] = gang.min_available
         if not gangs or self.suspended or plan.reserves_nodes:
-            return frozenset()
+            return frozenset(), frozenset()
         if self.openings is None:
             self.openings = self.observed.openings()
         pods, room = pods_of_template(plan.replicated), needs_room(self.jobset)
-        out: set[int] = set()
-        for indexes in gangs.values():
-            if self.openings.opens(plan.pod_spec, len(indexes) * pods, room=room):
-                out.update(indexes)
-        return out
+        ungated: set[int] = set()
+        unheld: set[int] = set()
+        for name, indexes in gangs.items():
+            number = len(indexes) * pods
+            if not self.openings.opens(plan.pod_spec, number, room=room):
+                continue
+            ungated.update(indexes)
+            whole = number >= minima[name]  # others of it, if any, are not needed
+            if plan.is_optimistic and whole and self.openings.leaves_as_much(plan.pod_spec, number):
+                unheld.update(indexes)
+        return ungated, unheld
 
     def _wait_for_dependencies(self) -> None:
         if all(each.reason != keys.WAITING_FOR_DEPENDENCIES_REASON for each in self.waits):

@@ -54,6 +54,8 @@ def add_marks(
     """
     if not marks.gates or not is_member(pod):
         return []
+    if marks.optimistic and marks.member_resource and _is_made_unheld(pod):
+        return []  # of its group some may have a node already
     spec = child(pod, "spec")
     patch: Patch = []
     gated = any(gate.get("name") == GATE["name"] for _, gate in objects(spec, "schedulingGates"))
@@ -74,12 +76,22 @@ def add_marks(
     return patch
 
 
+def _is_made_for_us(pod: Json) -> bool:
+    """Whether a JobSet's Job was made for the coscheduler, so that its template has all marks."""
+    annotations = child(pod, "metadata", "annotations")
+    return text(annotations, keys.COSCHEDULING_BACKEND_ANNOTATION) == COSCHEDULER
+
+
+def _is_made_unheld(pod: Json) -> bool:
+    """Whether a JobSet's Job was made to go without the mark, and hence is not to wait."""
+    return _is_made_for_us(pod) and not any(map(_asks, objects(child(pod, "spec"), "containers")))
+
+
 def _waits(pod: Json, openings: Openings) -> bool:
     """Whether a pod's group may have to wait; what is made for JobSets has its room already."""
-    meta = child(pod, "metadata")
-    made_for = text(child(meta, "annotations"), keys.COSCHEDULING_BACKEND_ANNOTATION)
-    if made_for == COSCHEDULER:
+    if _is_made_for_us(pod):
         return not openings.nobody_waits
+    meta = child(pod, "metadata")
     minimum = positive(text(child(meta, "labels"), keys.POD_GROUP_MIN_AVAILABLE))
     return not openings.opens(child(pod, "spec"), minimum or 1)
 

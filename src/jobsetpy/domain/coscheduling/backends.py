@@ -45,12 +45,16 @@ class PodMarkers:
             them from all others, so that ordinary pods do not depend on the coscheduler.
         always_gate: whether pods are gated even while no group waits: groups are then tried one
             after the other, at the cost of a second write for each pod.
+        optimistic: whether pods that have the member resource otherwise do without it, too, where
+            nobody waits and there is room for twice as many: their scheduler then binds them as any
+            others. Should that room be gone when they come, a part of a group may be bound.
     """
 
     backend: str = AUTO
     scheduler_name: str = ""
     member_resource: bool = False
     always_gate: bool = False
+    optimistic: bool = False
 
     @property
     def gates(self) -> bool:
@@ -95,7 +99,12 @@ def job_annotations(marks: PodMarkers) -> dict[str, str]:
 
 
 def marked(
-    pod_spec: Mapping[str, Any], marks: PodMarkers, pod_group: str, *, gate: bool = True
+    pod_spec: Mapping[str, Any],
+    marks: PodMarkers,
+    pod_group: str,
+    *,
+    gate: bool = True,
+    held: bool = True,
 ) -> Mapping[str, Any]:
     """A template's pod spec with the marks of its backend.
 
@@ -107,6 +116,7 @@ def marked(
         marks: the backend's.
         pod_group: name of the pods' ``PodGroup``, for the backend of that name.
         gate: whether the coscheduler's pods are gated.
+        held: whether their binds are held where the scheduler asks about marked pods only.
     """
     if marks.backend == PODGROUP:
         return {**pod_spec, "schedulingGroup": {"podGroupName": pod_group}}
@@ -117,7 +127,7 @@ def marked(
         out["schedulingGates"] = gated(pod_spec.get("schedulingGates"))
     if marks.scheduler_name and chooses_no_scheduler(pod_spec):
         out["schedulerName"] = marks.scheduler_name
-    if marks.member_resource:
+    if marks.member_resource and (held or gate):
         out["containers"] = _as_member(pod_spec.get("containers"))
     return out
 

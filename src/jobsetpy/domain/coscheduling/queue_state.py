@@ -119,6 +119,15 @@ class Openings:
         self.handed_out.append(wanted)
         return True
 
+    def leaves_as_much(self, pod_spec: Mapping[str, Any], pods: int) -> bool:
+        """Whether there is certainly room for so many more than those that it opens for.
+
+        Not if room is not counted: then nothing is certain.
+        """
+        if self._vacancies is None or not self._open or self._full:
+            return False
+        return self._vacancies.without(shape_of_template(pod_spec), pods) is not None
+
     def _take(self, wanted: HandOut) -> bool:
         if wanted.pods > self._holds:
             return False
