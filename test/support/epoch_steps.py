@@ -29,6 +29,7 @@ from jobsetpy.domain.epochs.failures import Cause, Failure, Sign, SyncedMark, si
 from jobsetpy.domain.epochs.plan import EpochMemory
 from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.errors import ConflictError
+from jobsetpy.reconcilers._caches import PODS_OF_JOBSET
 from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettings
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request
 from jobsetpy.testing import store_of
@@ -232,7 +233,9 @@ class _Manager:
         self.jobset = jobset_of(cached, size, number, max_restarts)
         jobsets = store_of(JobSet, [self.jobset])
         jobs = store_of(Job, [job_of(size)], indexes=[OWNER_UID])
-        pods = store_of(ChildPod, [pod for pod in self.pods if pod is not None])
+        pods = store_of(
+            ChildPod, [pod for pod in self.pods if pod is not None], indexes=[PODS_OF_JOBSET]
+        )
         self.reconciler = PodEpochsReconciler(
             server, jobsets=jobsets, jobs=jobs, pods=pods, events=_NoEvents(),
             settings=PodEpochsSettings(), clock=self.clock,

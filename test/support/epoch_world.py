@@ -34,6 +34,7 @@ from jobsetpy.domain.epochs.decision import expected_pods
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.backoff import RestartBackoff
 from jobsetpy.errors import ConflictError
+from jobsetpy.reconcilers._caches import PODS_OF_JOBSET
 from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettings
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request, enqueue_self
 from jobsetpy.testing import store_writer_of
@@ -760,7 +761,7 @@ class Manager:
         self.pod_events: deque[tuple[str, ChildPod | None]] = deque()
         self.jobsets = store_writer_of(JobSet, [world.jobset])
         self.jobs = store_writer_of(Job, indexes=[OWNER_UID])
-        self.pods = store_writer_of(ChildPod)
+        self.pods = store_writer_of(ChildPod, indexes=[PODS_OF_JOBSET])
         self.seen_jobset = self.seen_jobs = world.number
         self.wrote_jobset = self.wrote_jobs = 0
         self.epochs = PodEpochsReconciler(

@@ -63,6 +63,15 @@ def with_lease_named_after(
     return attrs.evolve(settings, leader_election=attrs.evolve(election, name="-".join(words)))
 
 
+def with_lease_of_shard(settings: ManagerSettings) -> ManagerSettings:
+    """Settings whose Lease is that of their shard: one leads for each, and shards do not wait."""
+    election, shard = settings.leader_election, settings.shard
+    if election is None or shard is None:
+        return settings
+    name = f"{election.name}-shard-{shard.index}-of-{shard.count}"
+    return attrs.evolve(settings, leader_election=attrs.evolve(election, name=name))
+
+
 def _namespace_of_the_pod(file: Path) -> str:
     try:
         return file.read_text().strip()

@@ -5,7 +5,7 @@ It looks at young objects often, for less than a millisecond. Its full passes wa
 and nothing else runs meanwhile: 0.1 s and more where a cache holds the pods of thousands of nodes.
 By the interpreter's rule they come when much is new, which is just when there is much to do. So:
 
-* What is there when the caches are filled is frozen: modules and first lists are not walked again.
+* What is there when the caches are filled is frozen: modules and first lists are never walked.
 * Full passes are run here and nowhere else: when memory has grown by a tenth and the process
   idles, or when it has doubled, whatever there is to do. So old cycles never take more memory than
   all that is in use.
@@ -93,8 +93,9 @@ async def collect_garbage(
         ready: set when what lives as long as the process is there.
         full_passes: made then.
     """
-    await ready.wait()
     with young_only():
+        await ready.wait()
+        gc.freeze()  # without a pass: it would walk all caches, and hold up whoever waits
         passes = full_passes()
         while True:
             await asyncio.sleep(LOOK_S)

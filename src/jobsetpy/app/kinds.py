@@ -40,8 +40,8 @@ class Kind:
     convert: Callable[[Any], Any] = attrs.field(default=lambda value: value)
 
     def with_flag(self, **flag: Any) -> Kind:
-        """The same with other keyword arguments for the flag."""
-        return attrs.evolve(self, flag=flag)
+        """The same with more keyword arguments for the flag, or other ones."""
+        return attrs.evolve(self, flag={**self.flag, **flag})
 
 
 def boolean(text: str) -> bool:

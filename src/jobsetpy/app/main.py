@@ -126,10 +126,11 @@ def _run(options: argparse.Namespace) -> int:
         return EXIT_USAGE
     setup = _named(options.target)
     from jobsetpy.app import process, settings
-    from jobsetpy.app.election import with_lease_named_after
+    from jobsetpy.app.election import with_lease_named_after, with_lease_of_shard
 
     configuration, manager_settings = process.configured(options, settings.RUN)
     manager_settings = with_lease_named_after(options.target, configuration, manager_settings)
+    manager_settings = with_lease_of_shard(manager_settings)
     return process.serve(options, configuration, manager_settings, setup)
 
 

@@ -24,6 +24,7 @@ from jobsetpy.domain.features import Features
 from jobsetpy.domain.lost_nodes.deadline import problem_of
 from jobsetpy.domain.name_rules import dns1035_label, dns1123_subdomain
 from jobsetpy.domain.startup_groups.barrier import SHELL_IMAGE
+from jobsetpy.informers import Shard
 
 T = TypeVar("T")
 Check = Callable[[Any], Sequence[str]]
@@ -102,10 +103,18 @@ def _scheduler_name(text: str) -> str:
     return text
 
 
+def _shard(text: str) -> Shard:
+    try:
+        return Shard.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 _ADDRESS: Final = TEXT.with_flag(metavar="ADDRESS")
 _BACKEND: Final = TEXT.with_flag(choices=BACKENDS)
 _FILE: Final = kinds.PATH.with_flag(metavar="FILE")
 _FOLDER: Final = kinds.PATH.with_flag(metavar="FOLDER")
+_SHARD: Final = Kind(TEXT.decode, {"metavar": "INDEX/COUNT", "type": _shard})
 _IMAGE: Final = TEXT.with_flag(metavar="IMAGE")
 _NAME: Final = TEXT.with_flag(metavar="NAME")
 _PREFIX: Final = TEXT.with_flag(metavar="PATH")
@@ -145,6 +154,8 @@ SETTINGS: Final = (
     Setting("--namespace", NAMES.with_flag(metavar="NAMESPACE"), "ManagerSettings.namespaces",
             "--namespace", "where to look for objects, may be given again; default: everywhere",
             default=()),
+    Setting("--shard", _SHARD, "ManagerSettings.shard", "--shard",
+            "this process's share of all namespaces, from 0/2 and 1/2 on; default: all"),
     Setting("metrics.bindAddress", _ADDRESS, "ManagerSettings.metrics_bind_address",
             "--metrics-bind-address", "host:port, 0 switches it off; default {}", default=":8443"),
     Setting("metrics.certDir", TEXT, default=""),
@@ -341,7 +352,7 @@ COSCHEDULER: Final = Command(
 RUN: Final = Command(
     "run",
     _SERVERS | {"leaderElection"},
-    frozenset({"--namespace"}),
+    frozenset({"--namespace", "--shard"}),
     defaults={
         "metrics.bindAddress": "0",
         "health.healthProbeBindAddress": "0",

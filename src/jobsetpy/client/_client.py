@@ -16,7 +16,7 @@ import msgspec
 from jobsetpy.client import _patches
 from jobsetpy.client._fence import WriteFence
 from jobsetpy.client._frames import WatchStream
-from jobsetpy.client._models import Model, Page
+from jobsetpy.client._models import SLICE_BYTES, Model, Page
 from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._retry import Safety
 from jobsetpy.client._send import RequestObserver, Sender
@@ -143,6 +143,7 @@ class Client:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        shard_selector: str = "",
         limit: int = 0,
         continue_token: str = "",
         resource_version: str = "",
@@ -152,7 +153,8 @@ class Client:
         """Read one page of a list; of all namespaces, if none is named.
 
         An object that does not fit the model is left out of ``Page.items`` and described in
-        ``Page.bad``.
+        ``Page.bad``. Whether the server heeded ``shard_selector`` (KEP-5866) is in
+        ``Page.shard_selector``.
 
         Raises:
             ExpiredError: the continue token is too old: begin again.
@@ -161,6 +163,7 @@ class Client:
         query = _query(
             ("labelSelector", label_selector),
             ("fieldSelector", field_selector),
+            ("shardSelector", shard_selector),
             ("limit", str(limit) if limit else ""),
             ("continue", continue_token),
             ("resourceVersion", resource_version),
@@ -173,10 +176,12 @@ class Client:
             timeout_s=self._timeout(timeout_s),
         )
         answer = await self._send("list", model.plural, Safety.READ, request)
+        if len(answer.body) > SLICE_BYTES:
+            return await model.decode_large_page(answer.body)
         return model.decode_page(answer.body)
 
     @asynccontextmanager
-    async def watch(
+    async def watch(  # noqa: PLR0913 - the query parameters of a watch
         self,
         cls: type[Any],
         namespace: str = "",
@@ -184,6 +189,7 @@ class Client:
         resource_version: str,
         label_selector: str = "",
         field_selector: str = "",
+        shard_selector: str = "",
         timeout_seconds: int,
         send_initial_events: bool = False,
         connect_timeout_s: float = 30.0,
@@ -199,6 +205,8 @@ class Client:
             resource_version: where to go on; "" for the present state.
             label_selector: of the objects.
             field_selector: of the objects.
+            shard_selector: the share of the objects that is asked for (KEP-5866); servers that do
+                not know it send all.
             timeout_seconds: when the server is to end the watch.
             send_initial_events: begin with all present objects (KEP-3157, streaming lists).
             connect_timeout_s: deadline of opening it, waiting for the rate limit included.
@@ -217,6 +225,7 @@ class Client:
             ("resourceVersionMatch", "NotOlderThan" if send_initial_events else ""),
             ("labelSelector", label_selector),
             ("fieldSelector", field_selector),
+            ("shardSelector", shard_selector),
         )
         request = HttpRequest(
             method="GET",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jobsetpy.informers._machine import WatchMachine
     from jobsetpy.informers._observer import InformerObserver, NullObserver
     from jobsetpy.informers._options import WatchOptions
+    from jobsetpy.informers._shard import Shard
     from jobsetpy.informers._store import Diff, Store, StoreWriter
     from jobsetpy.informers._tally import Tally
     from jobsetpy.informers._watcher import Watcher
@@ -47,6 +48,7 @@ _HOME = {
     "NullObserver": "_observer",
     "OWNER_UID": "_indexer",
     "Registration": "_handlers",
+    "Shard": "_shard",
     "SharedInformer": "_informer",
     "Store": "_store",
     "StoreWriter": "_store",
@@ -75,6 +77,7 @@ __all__ = [
     "Listed",
     "NullObserver",
     "Registration",
+    "Shard",
     "SharedInformer",
     "Store",
     "StoreWriter",

@@ -15,6 +15,7 @@ from jobsetpy.errors import AlreadyStartedError, IndexConflictError
 from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._informer import SharedInformer
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
+from jobsetpy.informers._shard import Shard
 from jobsetpy.informers._tally import Tally
 
 T = TypeVar("T")
@@ -26,8 +27,8 @@ def namespaced(cls: type[Any]) -> bool:
     return resource is None or resource.namespaced
 
 
-_Scope: TypeAlias = tuple[type[Any], tuple[str, ...], str, str, bool]
-"""Class, namespaces, label selector, field selector, whether the kind may be absent."""
+_Scope: TypeAlias = tuple[type[Any], tuple[str, ...], str, str, bool, Shard | None]
+"""Class, namespaces, label selector, field selector, whether the kind may be absent, shard."""
 
 
 class InformerCache:
@@ -39,6 +40,8 @@ class InformerCache:
         client: sends all requests.
         options: for every informer, which adds its scope.
         namespaces: of informers that name none, where objects are in namespaces; empty for all.
+        shard: of informers that name neither a namespace nor a shard, where objects are in
+            namespaces; ``None`` for everything.
     """
 
     def __init__(
@@ -47,8 +50,10 @@ class InformerCache:
         options: WatchOptions = DEFAULT_OPTIONS,
         *,
         namespaces: Iterable[str] = (),
+        shard: Shard | None = None,
     ) -> None:
         self._client = client
+        self._shard = shard
         self._namespaces = tuple(sorted(set(namespaces)))
         self._options = options
         self._informers: dict[_Scope, SharedInformer[Any]] = {}
@@ -67,6 +72,7 @@ class InformerCache:
         namespaces: Iterable[str] = (),
         label_selector: str = "",
         field_selector: str = "",
+        shard: Shard | None = None,
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
@@ -86,7 +92,8 @@ class InformerCache:
         homes = tuple(sorted({*namespaces, *filter(None, [namespace])}))
         if not homes and namespaced(cls):
             homes = self._namespaces
-        scope = (cls, homes, label_selector, field_selector, optional)
+            shard = shard or self._shard
+        scope = (cls, homes, label_selector, field_selector, optional, shard)
         informer: SharedInformer[T] | None = self._informers.get(scope)
         if informer is None:
             if self._started:
@@ -97,6 +104,7 @@ class InformerCache:
                 label_selector=label_selector,
                 field_selector=field_selector,
                 optional=optional,
+                shard=shard,
             )
             informer = SharedInformer(
                 self._client,

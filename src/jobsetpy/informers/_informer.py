@@ -21,6 +21,7 @@ from jobsetpy.informers._handlers import Handler, HandlerSet, Registration
 from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 from jobsetpy.informers._reflector import Reflector
+from jobsetpy.informers._shard import Shard
 from jobsetpy.informers._store import Store, StoreWriter
 from jobsetpy.informers._tally import Tally
 from jobsetpy.informers._watcher import Watcher
@@ -90,6 +91,7 @@ class SharedInformer(Generic[T]):
         self._before_first = before_first
         self.store: Store[T] = self._writer.store
         self._transform = transform
+        self._shard = options.shard
         self._handlers: HandlerSet[T] = HandlerSet(lists=len(self._watchers))
         self._started = False
 
@@ -101,6 +103,11 @@ class SharedInformer(Generic[T]):
     def kind(self) -> str:
         """Name of the kind."""
         return self._watchers[0].kind
+
+    @property
+    def shard(self) -> Shard | None:
+        """The share that it follows; ``None`` for everything."""
+        return self._shard
 
     @property
     def started(self) -> bool:

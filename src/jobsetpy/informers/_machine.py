@@ -33,6 +33,10 @@ Rules, and where they come from:
   was seen are dropped, so a repeated history resurrects nothing. Where one is no number, nothing is
   compared.
 
+* Of a shard (KEP-5866), what the server sends of other shards' objects moves the resourceVersion on
+  and is otherwise dropped: a server that does not know shards sends everything. What an object's
+  hash is made of never changes, so none moves from one shard to another.
+
 This module is on the agent's start-up path: standard library and msgspec only.
 """
 
@@ -68,7 +72,7 @@ from jobsetpy.informers._events import (
 )
 from jobsetpy.informers._observer import EndReason
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
-from jobsetpy.informers._reading import FrameReader
+from jobsetpy.informers._reading import FrameReader, metadata_of
 
 T = TypeVar("T")
 
@@ -130,6 +134,7 @@ class WatchMachine(Generic[T]):
         "_probing",
         "_progressed",
         "_reader",
+        "_shard",
         "_streak",
         "_streaming",
         "_streaming_failures",
@@ -147,6 +152,7 @@ class WatchMachine(Generic[T]):
         self._kind = kind
         self._options = options
         self._observer = options.observer
+        self._shard = options.shard
         self._reader: FrameReader[T] = FrameReader(decode, kind, self._observer)
         self._backoff = _backoff(options)
         self._list_backoff = _backoff(options)
@@ -209,7 +215,12 @@ class WatchMachine(Generic[T]):
             # A later page may name a newer version if the server continued from another snapshot;
             # watching from the first page's repeats events then, where the newer would lose some.
             self._list_version = resource_version
-        events.extend(Listed(item) for item in items)
+        shard = self._shard
+        if shard is None:
+            events.extend(Listed(item) for item in items)
+        else:
+            events.extend(Listed(item) for item in items if shard.holds(metadata_of(item)))
+            bad = [problem for problem in bad if shard.holds(problem)]
         events.extend(Unreadable(e.namespace, e.name, e.uid) for e in bad if e.name)
         self._list_backoff.reset()
         if continue_token:
@@ -315,6 +326,8 @@ class WatchMachine(Generic[T]):
                 self._probing = False
                 self._stuck = 0
         self._observer.on_event(self._kind, type_)
+        if self._shard is not None and not self._shard.holds(meta):
+            return
         if obj is None:
             if initial and type_ != "DELETED":
                 events.append(Unreadable(meta.namespace, meta.name, meta.uid))

@@ -21,6 +21,9 @@ class InformerObserver(Protocol):
     def on_list(self, kind: str, seconds: float, count: int) -> None:
         """A list of ``count`` objects completed, ``seconds`` after its first request."""
 
+    def on_shard(self, kind: str, *, by_server: bool) -> None:
+        """A list of a shard began; ``by_server``: without the objects of others."""
+
     def on_relist(self, kind: str, reason: str) -> None:
         """A list starts although one had completed, or had begun, before; ``reason`` in words."""
 
@@ -73,6 +76,9 @@ class NullObserver:
     __slots__ = ()
 
     def on_list(self, kind: str, seconds: float, count: int) -> None:
+        """Nothing."""
+
+    def on_shard(self, kind: str, *, by_server: bool) -> None:
         """Nothing."""
 
     def on_relist(self, kind: str, reason: str) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.informers._observer import InformerObserver, NullObserver
+from jobsetpy.informers._shard import Shard
 
 
 class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,7 @@ class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
         field_selector: in the API's syntax; "" for everything.
         optional: the kind may be unknown to the server: there are no objects then, and it is looked
             for again every ``ABSENT_S`` seconds.
+        shard: the share of all objects that is watched; ``None`` for everything.
         page_limit: objects in a page of a list; 0 for lists in one piece.
         streaming: whether to try the streaming list first (KEP-3157).
         idle_timeout_s: longest silence of a watch, in seconds.
@@ -41,6 +43,7 @@ class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
     label_selector: str = ""
     field_selector: str = ""
     optional: bool = False
+    shard: Shard | None = None
     page_limit: int = 500
     streaming: bool = False
     idle_timeout_s: float = 45.0

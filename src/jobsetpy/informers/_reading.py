@@ -49,6 +49,11 @@ _BARE: Final = msgspec.json.Decoder(_Bare)
 _STATUS: Final = msgspec.json.Decoder(_Status)
 
 
+def metadata_of(obj: Any) -> Identified:
+    """What names an object."""
+    return cast("Identified", obj.metadata)
+
+
 class FrameReader(Generic[T]):
     """Decodes frames; tells the observer once of each object that does not fit the model.
 
@@ -83,7 +88,7 @@ class FrameReader(Generic[T]):
                 return None, None, False
             self._report(error, meta.namespace, meta.name)
             return meta, self._identity_only(meta) if frame.type == "DELETED" else None, False
-        found: Identified = cast("Any", obj).metadata
+        found = metadata_of(obj)
         if not found.name:
             self._report(DecodeError(self._kind, "$.metadata.name", "no name"), "", "")
             return None, None, False

@@ -27,7 +27,7 @@ from jobsetpy.informers._watcher import Watcher
 
 T = TypeVar("T")
 
-ANNOUNCE_SLICE: Final = 250
+ANNOUNCE_SLICE: Final = 64
 """So many changes of a list are announced before other tasks get a turn."""
 
 

@@ -67,6 +67,12 @@ def _identity_of(obj: Any) -> Identity:
     return (meta.namespace, meta.name)
 
 
+def _same_life(one: Any, other: Any) -> bool:
+    """Whether they are states of one object, not of two that had the same name in turn."""
+    same: bool = one.metadata.uid == other.metadata.uid
+    return same
+
+
 class _State(Generic[T]):
     """What reader and writer share."""
 
@@ -368,14 +374,27 @@ class StoreWriter(Generic[T]):
         return self._staged is not None
 
     def stage(self, obj: T) -> None:
-        """Put an object into the list that has begun."""
+        """Put an object into the list that has begun.
+
+        As much as can be is done here, page by page, since ``commit`` does its part at once: what
+        is held already in this version is not kept a second time, and nobody reads a store before
+        its first list, so objects of that one go to their place now.
+        """
         assert self._staged is not None, "begin() comes first"
-        self._staged[_identity_of(obj)] = obj
+        identity = _identity_of(obj)
+        held = self._state.items.get(identity)
+        if held is not None and _same_life(held, obj) and same_version(held, obj):
+            obj = held
+        elif not self.has_committed:
+            self._change(identity, held, obj)
+        self._staged[identity] = obj
 
     def unstage(self, key: Named) -> None:
         """Take an object out of the list that has begun."""
         assert self._staged is not None, "begin() comes first"
-        self._staged.pop(_identity(key), None)
+        staged = self._staged.pop(_identity(key), None)
+        if staged is not None and not self.has_committed:
+            self._change(_identity(key), staged, None)
 
     def commit(self, resource_version: str) -> Diff[T]:
         """Make the list that has begun the content, at once; returns what that changed.
@@ -395,15 +414,22 @@ class StoreWriter(Generic[T]):
             for identity in items
             if identity not in staged and (not home or identity[0] == home)
         ]
+        if not self.has_committed:
+            for identity in gone:  # of a list that was not finished; nobody has heard of them
+                self._change(identity, items[identity], None)
+            self.mark_synced(resource_version)
+            return Diff(tuple(staged.values()), (), ())
         for identity in gone:
             old = items[identity]
             deleted.append(old)
             self._change(identity, old, None)
         for identity, new in staged.items():
             held = items.get(identity)
+            if held is new:
+                continue
             if held is None:
                 added.append(new)
-            elif held.metadata.uid != new.metadata.uid:  # type: ignore[attr-defined] # KubeObject
+            elif not _same_life(held, new):
                 deleted.append(held)
                 added.append(new)
             elif same_version(held, new):

@@ -86,6 +86,7 @@ class Watcher(Generic[T]):
         self._machine: WatchMachine[T] = WatchMachine(
             decode or decoder_of(cls).decode, kind=self._kind, options=options
         )
+        self._shard_selector = options.shard.selector if options.shard is not None else ""
         self._last_activity: float | None = None
         self._list_began = 0.0
         self._list_count = 0
@@ -194,6 +195,7 @@ class Watcher(Generic[T]):
                 self._options.namespace,
                 label_selector=self._options.label_selector,
                 field_selector=self._options.field_selector,
+                shard_selector=self._shard_selector,
                 limit=command.limit,
                 continue_token=command.continue_token,
                 timeout_s=self._options.list_timeout_s,
@@ -209,6 +211,9 @@ class Watcher(Generic[T]):
             self._failed(error)
             return
         self._alive()
+        if self._shard_selector and not command.continue_token:
+            by_server = page.shard_selector == self._shard_selector
+            self._options.observer.on_shard(self._kind, by_server=by_server)
         for problem in page.bad:
             self._options.observer.on_decode_error(
                 self._kind, problem, problem.namespace, problem.name
@@ -232,6 +237,7 @@ class Watcher(Generic[T]):
             resource_version=command.resource_version,
             label_selector=self._options.label_selector,
             field_selector=self._options.field_selector,
+            shard_selector=self._shard_selector,
             timeout_seconds=command.timeout_seconds,
             send_initial_events=command.send_initial_events,
             connect_timeout_s=self._options.connect_timeout_s,

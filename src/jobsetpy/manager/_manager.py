@@ -28,7 +28,7 @@ from jobsetpy.api.meta import KubeObject
 from jobsetpy.client import Client
 from jobsetpy.controller import EventRecorder, Runnable
 from jobsetpy.errors import AlreadyStartedError, StopTimedOutError
-from jobsetpy.informers import Index, InformerCache, SharedInformer, Tally, WatchOptions
+from jobsetpy.informers import Index, InformerCache, Shard, SharedInformer, Tally, WatchOptions
 from jobsetpy.manager._access import AccessReviewer
 from jobsetpy.manager._endpoints import Check, health_routes, metrics_route, problems
 from jobsetpy.manager._leader import LeaderElectionSettings, LeaderElector
@@ -72,6 +72,8 @@ class ManagerSettings:
         leader_election: controllers run only while this process holds a Lease; ``None``: always.
         namespaces: what informers follow that name no namespace; empty for all. Kinds that are in
             no namespace are followed as a whole.
+        shard: which share of all namespaces informers follow that name no namespace; ``None`` for
+            all. Kinds that are in no namespace are followed as a whole.
     """
 
     metrics_bind_address: str = "0"
@@ -83,6 +85,7 @@ class ManagerSettings:
     metrics_tls: CertificateManager | None = None
     leader_election: LeaderElectionSettings | None = None
     namespaces: tuple[str, ...] = ()
+    shard: Shard | None = None
 
 
 class Manager:
@@ -121,6 +124,7 @@ class Manager:
             client,
             WatchOptions(observer=InformerMetrics(), backoff_cap_s=WATCH_BACKOFF_CAP_S),
             namespaces=self.settings.namespaces,
+            shard=self.settings.shard,
         )
         self._runnables: list[Runnable] = []
         self._recorders: dict[str, EventRecorder] = {}
@@ -142,6 +146,7 @@ class Manager:
         namespaces: Iterable[str] = (),
         label_selector: str = "",
         field_selector: str = "",
+        shard: Shard | None = None,
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
@@ -155,6 +160,7 @@ class Manager:
             namespaces: more of them, each with a list and a watch of its own.
             label_selector: in the API's syntax; "" for everything.
             field_selector: the same.
+            shard: which share of the objects; that of ``settings``, or all, when absent.
             indexes: what its store shall answer.
             tallies: the same.
             transform: applied to each object before it is stored.
@@ -172,6 +178,7 @@ class Manager:
             namespaces=namespaces,
             label_selector=label_selector,
             field_selector=field_selector,
+            shard=shard,
             indexes=indexes,
             tallies=tallies,
             transform=transform,

@@ -135,6 +135,17 @@ class InformerMetrics:
         _list_seconds.labels(kind).observe(seconds)
         self._log.info("listed", kind=kind, count=count, seconds=round(seconds, 3))
 
+    def on_shard(self, kind: str, *, by_server: bool) -> None:
+        """A list of a shard began."""
+        if by_server:
+            self._log.info("the API server sends this shard alone", kind=kind)
+        else:
+            self._log.info(
+                "the API server sends the objects of all shards, and those of others are dropped: "
+                "it lacks the feature gate ShardedListAndWatch (alpha in Kubernetes 1.36)",
+                kind=kind,
+            )
+
     def on_relist(self, kind: str, reason: str) -> None:
         """A list starts although one had completed, or had begun, before."""
         _relists.labels(kind).inc()

@@ -17,6 +17,24 @@ CHILD_SELECTOR: Final = keys.JOBSET_NAME
 """Label selector of all that is made for JobSets: the label exists."""
 
 
+def _jobset_of(pod: ChildPod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.labels.jobset_name}"
+
+
+PODS_OF_JOBSET: Final[rt.Index[ChildPod]] = rt.Index("jobset", _jobset_of)
+"""By namespace and name of the JobSet in the pod's label, which proves nothing."""
+
+
+def pods_labelled(pods: rt.Store[ChildPod], jobset: rt.ObjectKey) -> list[ChildPod]:
+    """Pods that say that they are of a JobSet; O(result), however many there are of others.
+
+    Args:
+        pods: with the index ``PODS_OF_JOBSET``.
+        jobset: which.
+    """
+    return pods.by_index(PODS_OF_JOBSET, f"{jobset.namespace}/{jobset.name}")
+
+
 @attrs.frozen
 class SharedCaches:
     """Informers of a manager that has not started yet; only those that are asked for run."""
@@ -35,8 +53,10 @@ class SharedCaches:
 
     @property
     def pods(self) -> rt.SharedInformer[ChildPod]:
-        """Their pods."""
-        return self.manager.informer(ChildPod, label_selector=CHILD_SELECTOR)
+        """Their pods, with the index ``PODS_OF_JOBSET``."""
+        return self.manager.informer(
+            ChildPod, label_selector=CHILD_SELECTOR, indexes=[PODS_OF_JOBSET]
+        )
 
     @property
     def config_maps(self) -> rt.SharedInformer[ConfigMap]:

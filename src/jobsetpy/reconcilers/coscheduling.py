@@ -43,7 +43,7 @@ from jobsetpy.domain.coscheduling.reconcile_plan import (
 )
 from jobsetpy.domain.features import Features
 from jobsetpy.errors import NotFoundError
-from jobsetpy.reconcilers._caches import SharedCaches
+from jobsetpy.reconcilers._caches import SharedCaches, pods_labelled
 from jobsetpy.reconcilers._coscheduler import CoschedulerWatch
 from jobsetpy.reconcilers._gates import take_gate_off
 from jobsetpy.reconcilers._memory import Memories
@@ -187,7 +187,7 @@ class CoschedulingReconciler:
             open_pods=lambda: [each.name for each in self._pods.index_keys(OPEN_PODS, str(key))],
             suspects=self._suspects.pop(key, ()),
             pod=lambda name: self._pods.get(rt.ObjectKey(key.namespace, name)),
-            pods=lambda: self._pods.list(key.namespace),
+            pods=lambda: pods_labelled(self._pods, key),
             pod_groups=None if caches is None else caches.pod_groups.by_index(rt.OWNER_UID, uid),
             workloads=() if caches is None else caches.workloads.by_index(rt.OWNER_UID, uid),
             features=self._settings.features,

@@ -37,7 +37,7 @@ from jobsetpy.domain.startup_groups.plan import (
 )
 from jobsetpy.errors import ConflictError, NotFoundError
 from jobsetpy.reconcilers import metrics
-from jobsetpy.reconcilers._caches import SharedCaches
+from jobsetpy.reconcilers._caches import SharedCaches, pods_labelled
 from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._status import TRIES, StatusWriter, decide_again_on_conflict, moment
 
@@ -136,7 +136,7 @@ class LeaderPodsReconciler:
             config_map=self._config_maps.get(config_map),
             ledger=self._ledger,
             jobs=lambda: self._jobs.by_index(rt.OWNER_UID, uid),
-            pods=lambda: self._pods.list(key.namespace),
+            pods=lambda: pods_labelled(self._pods, key),
             features=self._settings.features,
         )
 

@@ -35,7 +35,7 @@ from jobsetpy.domain.jobs.backoff import Pace, RestartBackoff
 from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.domain.plan import Moment
 from jobsetpy.reconcilers import metrics
-from jobsetpy.reconcilers._caches import SharedCaches, job_of
+from jobsetpy.reconcilers._caches import SharedCaches, job_of, pods_labelled
 from jobsetpy.reconcilers._memory import Memories
 from jobsetpy.reconcilers._status import StatusWriter, decide_again_on_conflict
 
@@ -201,7 +201,7 @@ class PodEpochsReconciler:
             metrics.in_place_stalled(self._stalled)
 
     def _members(self, jobset: JobSet) -> tuple[list[Job], list[ChildPod]]:
-        """Jobs of the present attempt and their pods; O(pods of the namespace)."""
+        """Jobs of the present attempt and their pods; O(pods of the JobSet)."""
         meta = jobset.metadata
         attempt = str(jobset.status.restarts)
         jobs = [
@@ -212,9 +212,8 @@ class PodEpochsReconciler:
         uids = {job.metadata.uid for job in jobs}
         return jobs, [
             pod
-            for pod in self._pods.list(meta.namespace)
-            # The label sorts most pods of others out at little cost; it proves nothing.
-            if pod.metadata.labels.jobset_name == meta.name and pod.metadata.controller_uid in uids
+            for pod in pods_labelled(self._pods, rt.ObjectKey(meta.namespace, meta.name))
+            if pod.metadata.controller_uid in uids
         ]
 
 

@@ -3,8 +3,9 @@
 import pytest
 
 from jobsetpy.app import process, settings
-from jobsetpy.app.election import with_lease_named_after
+from jobsetpy.app.election import with_lease_named_after, with_lease_of_shard
 from jobsetpy.app.main import _parser
+from jobsetpy.informers import Shard
 
 FILE = "leaderElection:\n  leaderElect: true\n  resourceNamespace: team\n"
 
@@ -22,7 +23,7 @@ def configured(tmp_path, text, *flags):
     arguments = ["run", "my_controllers.jobs:setup", "--config", str(path), *flags]
     options = _parser(["run"]).parse_args(arguments)
     configuration, made = process.configured(options, settings.RUN)
-    return with_lease_named_after(options.target, configuration, made)
+    return with_lease_of_shard(with_lease_named_after(options.target, configuration, made))
 
 
 def test_nobody_is_elected_unless_asked(tmp_path):
@@ -47,6 +48,23 @@ def test_several_namespaces(tmp_path):
     assert configured(tmp_path, "").namespaces == ()
     flags = ("--namespace", "a", "--namespace", "b")
     assert configured(tmp_path, "", *flags).namespaces == ("a", "b")
+
+
+def test_a_shard_has_a_lease_of_its_own(tmp_path):
+    """Processes of other shards lead at the same time, whoever named the Lease."""
+    assert configured(tmp_path, "").shard is None
+    text = FILE + "  resourceName: mine\n"
+    settings = configured(tmp_path, text, "--shard", "1/3")
+    assert settings.shard == Shard(1, 3)
+    assert settings.leader_election.name == "mine-shard-1-of-3"
+
+
+@pytest.mark.parametrize("shard", ["3/3", "1", "x/2", "0/0"])
+def test_no_such_shard(tmp_path, capsys, shard):
+    """A shard that there is not is refused, with what would be right."""
+    with pytest.raises(SystemExit):
+        configured(tmp_path, "", "--shard", shard)
+    assert "--shard" in capsys.readouterr().err
 
 
 def test_election_by_flag(tmp_path):

@@ -1,9 +1,12 @@
 """Decoding answers: objects, lists, and lists with bad objects."""
 
+import asyncio
+
 import attrs
 import msgspec
 import pytest
 
+from jobsetpy.aio import supervise
 from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.meta import resource
 from jobsetpy.client._models import Model
@@ -141,3 +144,29 @@ def test_attrs_classes_without_wire_names_are_refused():
 
     with pytest.raises(TypeError, match=r"Widget is an attrs class .* runtime\.model"):
         Model(Widget)
+
+
+async def test_a_large_list_lets_others_have_their_turn():
+    """Another task runs many times while one page is decoded; the page is what it is otherwise."""
+    objects = [{"metadata": {"name": f"p{number}", "annotations": {"x": "y" * 10_000}}}
+               for number in range(200)]  # fmt: skip
+    objects[7] = {"metadata": {"name": "odd", "namespace": "ns", "uid": "u"}, "spec": 5}
+    body = msgspec.json.encode({"metadata": {"resourceVersion": "9"}, "items": objects})
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with supervise() as tasks:
+        counting = tasks.start(count(), name="count")
+        found = await Model(Pod).decode_large_page(body)
+        counting.cancel()
+
+    whole = Model(Pod).decode_page(body)
+    assert turns > 5
+    assert found.items == whole.items
+    assert [str(each) for each in found.bad] == [str(each) for each in whole.bad]
+    assert [(each.namespace, each.name, each.uid) for each in found.bad] == [("ns", "odd", "u")]

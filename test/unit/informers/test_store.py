@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 
 import pytest
 
@@ -255,3 +256,50 @@ def test_listing_one_namespace(indexes):
     assert [here, there] == writer.store.list()
     assert [] == writer.store.list("nowhere")
     assert writer.current(here.metadata) is writer.store.get(KEY) is here
+
+
+def test_first_list_goes_to_its_place_page_by_page():
+    """Indexes are filled while the list comes, so that its end has little left to do at once."""
+    asked = []
+    index = Index("asked", lambda pod: asked.append(pod.metadata.name) or (pod.metadata.name,))
+    writer = StoreWriter(Pod, indexes=[index])
+    writer.begin()
+    for number in range(3):
+        writer.stage(pod(f"p{number}"))
+    before = len(asked)
+    diff = writer.commit("9")
+
+    assert before == len(asked) == 3
+    assert [each.metadata.name for each in diff.added] == ["p0", "p1", "p2"]
+    assert writer.store.by_index(index, "p1")
+
+
+def test_first_list_that_began_anew_leaves_nothing_of_the_one_before():
+    """What only an unfinished list had is nowhere, and nobody is told of it."""
+    writer = StoreWriter(Pod, indexes=[BY_NAMESPACE])
+    writer.begin()
+    writer.stage(pod("gone"))
+    writer.stage(pod("kept"))
+    writer.begin()
+    writer.stage(pod("kept"))
+    writer.stage(pod("streamed"))
+    writer.unstage(pod("streamed").metadata)
+    diff = writer.commit("9")
+
+    assert [each.metadata.name for each in diff.added] == ["kept"]
+    assert not diff.deleted
+    assert writer.store.list() == writer.store.by_index(BY_NAMESPACE, "ns") == [*diff.added]
+
+
+def test_list_holds_nothing_twice():
+    """Of an object that is there in the same version, a new list keeps the object that is there."""
+    writer = StoreWriter(Pod)
+    writer.replace([pod()], "1")
+    held, again = writer.store.get(KEY), pod()
+    references = sys.getrefcount(again)
+    writer.begin()
+    writer.stage(again)
+
+    assert sys.getrefcount(again) == references
+    assert not writer.commit("2").updated
+    assert writer.store.get(KEY) is held

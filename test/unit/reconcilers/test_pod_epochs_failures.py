@@ -8,6 +8,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.informers import Store
 from jobsetpy.reconcilers import metrics
 from jobsetpy.testing.jobsets import replicated_job
 
@@ -517,6 +518,27 @@ async def test_a_barrier_that_stays_closed(rig):
         assert ("False", keys.BARRIER_LIFTED_REASON) == rig.condition("BarrierStalled")
         assert 0 == metrics.REGISTRY.get_sample_value("jobset_in_place_restart_missing_pods")
         assert 0 == metrics.REGISTRY.get_sample_value("jobset_in_place_restarts_stalled")
+
+
+async def test_a_look_at_a_closed_barrier_reads_no_other_pods(rig, monkeypatch):
+    """Who holds it is found by an index: all pods of the cluster would be read at each look."""
+    scanned = []
+    everything = Store.list
+
+    def noted(store, namespace=None):
+        scanned.append(store.name)
+        return everything(store, namespace)
+
+    monkeypatch.setattr(Store, "list", noted)
+    async with rig.manager():
+        names = await started(rig)
+        scanned.clear()
+        for name in names[1:]:
+            rig.report(name, 2)
+        await rig.settle(70)
+
+        assert message(rig, "BarrierStalled").startswith("1 of 4 pods has not come to epoch 2")
+        assert "Pod" not in scanned
 
 
 async def lost_unseen(rig, max_restarts):

@@ -1,0 +1,85 @@
+"""Shares of a collection (KEP-5866) on a real API server that has the feature gate."""
+
+from __future__ import annotations
+
+import pytest
+
+from hack.cluster import Cluster
+from jobsetpy.aio import supervise
+from jobsetpy.api.core import ConfigMap
+from jobsetpy.client import connect
+from jobsetpy.informers import NullObserver, Shard, SharedInformer, WatchOptions
+from support import patience
+from support.install import create_namespace
+
+NAMESPACES = ("default", "training", "inference", "vision", "speech", "search")
+
+
+class Told(NullObserver):
+    """Remembers who filtered, and the types of events."""
+
+    def __init__(self):
+        self.by_server = []
+        self.events = []
+
+    def on_shard(self, kind, *, by_server):
+        self.by_server.append(by_server)
+
+    def on_event(self, kind, type_):
+        self.events.append(type_)
+
+
+@pytest.fixture(scope="module")
+def gated():
+    """A control plane whose API server has the gate."""
+    gate = ["--feature-gates=ShardedListAndWatch=true"]
+    with Cluster(apiserver_args=gate, controller_manager=False, scheduler=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def client(gated):
+    """An administrator's client of it."""
+    client = await connect(kubeconfig=str(gated.kubeconfig), qps=0)
+    yield client
+    await client.aclose()
+
+
+@pytest.mark.parametrize("by", ["namespace", "uid"])
+async def test_the_server_sends_each_object_to_one(client, by):
+    """Of two halves each object is listed and watched by one, and by that which we would expect."""
+
+    def config_map(name):
+        return {"metadata": {"name": f"{name}-{by}", "labels": {"share": by}}}
+
+    for name in NAMESPACES:
+        await create_namespace(client, name)
+        await client.create(ConfigMap, name, config_map("listed"))
+    told = [Told(), Told()]
+    shards = [Shard(index, 2, by) for index in range(2)]
+    halves = [
+        SharedInformer(
+            client,
+            ConfigMap,
+            WatchOptions(label_selector=f"share={by}", shard=shard, observer=observer),
+        )
+        for shard, observer in zip(shards, told, strict=True)
+    ]
+    async with supervise() as tasks:
+        running = [tasks.start(half.run(), name="half") for half in halves]
+        for half in halves:
+            await half.wait_for_sync()
+        for name in NAMESPACES:
+            await client.create(ConfigMap, name, config_map("watched"))
+        total = 2 * len(NAMESPACES)
+        await patience.eventually(lambda: sum(len(half.store) for half in halves) == total)
+        found = [{each.metadata.key for each in half.store.list()} for half in halves]
+        for shard, half in zip(shards, halves, strict=True):
+            assert all(shard.holds(each.metadata) for each in half.store.list())
+        for task in running:
+            task.cancel()
+
+    assert len(found[0] | found[1]) == total
+    assert [each.by_server for each in told] == [[True], [True]]
+    # Had the server sent all, each would have heard of all.
+    assert sum(each.events.count("ADDED") for each in told) == len(NAMESPACES)
