@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import io
 import json
 import os
@@ -25,20 +24,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from unittest import mock
 
-from rich.console import Console
-
 from hack.generated import ROOT, write_or_compare
 from jobsetpy.aio import LoopClock
 from jobsetpy.client import HttpRequest, HttpResponse
 from jobsetpy.kubectl import main as plugin
-from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.kubeconfig import Target
 
 RECORDED = ROOT / "hack/recorded"
 PAGE: Final = "docs/how-to/kubectl.md"
-WIDTH: Final = 200
-"""Of what commands print where there is no terminal."""
 
 
 class Moment(NamedTuple):
@@ -98,16 +92,14 @@ class Recorded:
         """Nothing to close."""
 
 
-def printed(command: str, moment: Moment | None = None, width: int = WIDTH) -> str:
+def printed(command: str, moment: Moment | None = None) -> str:
     """What a command prints, of a recorded moment or without a cluster."""
     words = command.split()
     options = plugin.parser(words[0]).parse_args(words)
     options.output = ""
     out = io.StringIO()
-    console = functools.partial(Console, file=out, highlight=False, width=width)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(out))
-        stack.enter_context(mock.patch.object(output, "console", console))
         module = plugin.module(words[0])
         if moment is None:
             stack.enter_context(contextlib.chdir(RECORDED if "/" not in command else ROOT))

@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain.epochs.decision import Histogram, decide_epochs, parse_epoch
+from jobsetpy.domain.epochs.counts import parse_epoch
+from jobsetpy.domain.epochs.decision import Histogram, decide_epochs
 from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job

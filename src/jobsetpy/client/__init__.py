@@ -3,28 +3,27 @@
 ``connect()`` gives a ``Client`` configured as ``kubectl`` would be. The parts can be used alone:
 ``Client`` works on any ``Transport``, and there are two of those.
 
-What needs kubernetes_asyncio and aiohttp is loaded when first asked for, so that the agent, which
-needs the slim transport only, does not pay for them at each of its restarts.
+Each name is loaded when first asked for: the agent and ``kubectl jobset``, which start again and
+again, pay for what they use, and only ``connect()`` for kubernetes_asyncio and aiohttp.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-from jobsetpy.client._client import Client
-from jobsetpy.client._errors import error_from_response, error_from_status
-from jobsetpy.client._fence import WriteFence
-from jobsetpy.client._frames import WatchFrame, WatchStream
-from jobsetpy.client._models import Page, decoder_of
-from jobsetpy.client._ratelimit import RateLimiter
-from jobsetpy.client._send import RequestObserver
-from jobsetpy.client._slim import SlimTransport
-from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from jobsetpy.client._aiohttp import KubernetesAsyncioTransport
+    from jobsetpy.client._client import Client
     from jobsetpy.client._connect import connect
+    from jobsetpy.client._errors import error_from_response, error_from_status
+    from jobsetpy.client._fence import WriteFence
+    from jobsetpy.client._frames import WatchFrame, WatchStream
+    from jobsetpy.client._models import Page, decoder_of
+    from jobsetpy.client._ratelimit import RateLimiter
+    from jobsetpy.client._send import RequestObserver
+    from jobsetpy.client._slim import SlimTransport
+    from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
 
 __all__ = [
     "ByteStream",
@@ -47,9 +46,25 @@ __all__ = [
 ]
 
 
+_HOMES: Final = {
+    "_aiohttp": ("KubernetesAsyncioTransport",),
+    "_client": ("Client",),
+    "_connect": ("connect",),
+    "_errors": ("error_from_response", "error_from_status"),
+    "_fence": ("WriteFence",),
+    "_frames": ("WatchFrame", "WatchStream"),
+    "_models": ("Page", "decoder_of"),
+    "_ratelimit": ("RateLimiter",),
+    "_send": ("RequestObserver",),
+    "_slim": ("SlimTransport",),
+    "_transport": ("ByteStream", "HttpRequest", "HttpResponse", "Transport"),
+}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+
 def __getattr__(name: str) -> Any:
-    """Load what needs kubernetes_asyncio (PEP 562)."""
-    home = {"connect": "_connect", "KubernetesAsyncioTransport": "_aiohttp"}.get(name)
+    """Load a name's module (PEP 562)."""
+    home = _HOME_OF.get(name)
     if home is None:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -107,6 +107,9 @@ def _names(before: Sequence[str], last: str) -> list[str]:
 
 
 def _listed(before: Sequence[str], last: str, path: str) -> list[str]:
+    from jobsetpy.kubectl.main import import_msgspec
+
+    import_msgspec()
     from jobsetpy.kubectl.cluster import Cluster, run
 
     async def names(cluster: Cluster) -> list[str]:

@@ -77,14 +77,11 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _print(found: Iterable[Finding]) -> None:
-    from rich.markup import escape
-
-    console = output.console()
     for each in found:
-        style = _STYLES[each.verdict]
-        console.print(f"[{style}]{each.verdict:8}[/]{each.check}: {escape(each.message)}")
+        verdict = output.paint(f"{each.verdict:8}", _STYLES[each.verdict])
+        print(f"{verdict}{each.check}: {output.clean(each.message)}")  # noqa: T201
         if each.fix:
-            console.print(f"        [dim]{escape(each.fix)}[/]")
+            print(f"        {output.paint(output.clean(each.fix), 'dim')}")  # noqa: T201
 
 
 async def _server(cluster: Cluster) -> list[Finding]:

@@ -10,15 +10,17 @@ import base64
 import binascii
 import json
 import os
-import ssl
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jobsetpy.client import SlimTransport, Transport
+from jobsetpy.kubectl import plain_yaml
 from jobsetpy.kubectl.errors import CommandError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from jobsetpy.client import Transport
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_TIMEOUT_S: Final = 60.0
@@ -90,6 +92,8 @@ def contexts(options: Options, environ: Mapping[str, str]) -> list[str]:
 
 
 def _inside(options: Options) -> Target:
+    from jobsetpy.client import SlimTransport
+
     file = SERVICE_ACCOUNT / "namespace"
     own = file.read_text().strip() if file.is_file() else "default"
     transport = SlimTransport.in_cluster()
@@ -119,13 +123,13 @@ def _load(flag: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    import yaml
-
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        config = yaml.load(path.read_text(), loader)  # noqa: S506 - a safe loader, perhaps in C
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as problem:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as problem:
         raise CommandError(f"error: error loading config file {path}: {problem}") from problem
+    config: Any = plain_yaml.read(text)
+    if config is None:
+        config = _parsed(text, path)
     if config is None:
         return {}
     if not isinstance(config, dict):
@@ -138,6 +142,16 @@ def _read(path: Path) -> dict[str, Any]:
                 if values.get(key):
                     values[key] = str(folder / values[key])
     return config
+
+
+def _parsed(text: str, path: Path) -> Any:
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return yaml.load(text, loader)  # noqa: S506 - a safe loader, perhaps in C
+    except yaml.YAMLError as problem:
+        raise CommandError(f"error: error loading config file {path}: {problem}") from problem
 
 
 def _named(config: Mapping[str, Any], kind: str, part: str, name: str) -> dict[str, Any] | None:
@@ -159,6 +173,8 @@ def _part(config: Mapping[str, Any], kind: str, part: str, name: str | None) -> 
 def _transport(
     server: str, cluster: Mapping[str, Any], user: Mapping[str, Any], options: Options
 ) -> Transport:
+    from jobsetpy.client import SlimTransport
+
     for key, where in (("proxy-url", cluster), ("auth-provider", user), ("username", user)):
         if where.get(key):
             raise CommandError(
@@ -180,6 +196,8 @@ def _transport(
 
 
 def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
+    import ssl
+
     data = cluster.get("certificate-authority-data")
     context = ssl.create_default_context(
         cafile=None if data else cluster.get("certificate-authority"),
@@ -190,6 +208,8 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     certificate = _file_or_data(user, "client-certificate")
     if certificate:
+        import tempfile
+
         key = _file_or_data(user, "client-key")
         with tempfile.TemporaryDirectory() as folder:  # ssl reads files only
             pem = Path(folder) / "pem"
@@ -217,6 +237,8 @@ def _run_plugin(
     plugin: Mapping[str, Any], server: str, cluster: Mapping[str, Any]
 ) -> dict[str, str]:
     """Credentials of an exec plugin (client.authentication.k8s.io)."""
+    import subprocess
+
     version = plugin.get("apiVersion") or "client.authentication.k8s.io/v1"
     info: dict[str, Any] = {
         "apiVersion": version,

@@ -86,7 +86,21 @@ def parser(chosen: str = "") -> argparse.ArgumentParser:
 
 def module(name: str) -> Any:
     """The module of a command."""
+    if name not in OFFLINE:
+        import_msgspec()
     return importlib.import_module(f"jobsetpy.kubectl.{_MODULES.get(name, name)}")
+
+
+def import_msgspec() -> None:
+    """Import it without typing_extensions, which takes longer than the rest and may be missing."""
+    wanted = "typing_extensions"
+    if wanted in sys.modules:
+        return
+    sys.modules[wanted] = None  # type: ignore[assignment] # as if it was not installed
+    try:
+        import msgspec  # noqa: F401
+    finally:
+        del sys.modules[wanted]
 
 
 def _flags(to: argparse.ArgumentParser, *, without: str = "") -> None:

@@ -8,12 +8,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from jobsetpy.api import keys
-from jobsetpy.api.child_pod import ChildPod
-from jobsetpy.api.jobset import JobSet
-from jobsetpy.domain.epochs.decision import Histogram, is_waiting, next_epoch, parse_epoch
+from jobsetpy.domain.epochs.counts import is_waiting, next_epoch, parse_epoch
 from jobsetpy.domain.jobs import budget
-from jobsetpy.domain.state import state
 from jobsetpy.kubectl.errors import CommandError
+from jobsetpy.kubectl.model import JobSet
 
 Json = Mapping[str, Any]
 T = TypeVar("T")
@@ -59,7 +57,7 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
     out: dict[str, Any] = {
         "name": meta["name"],
         "namespace": meta["namespace"],
-        "state": state(model),
+        "state": status.state or _state(jobset),
         "created": meta.get("creationTimestamp"),
         "restarts": {
             "inPlace": status.in_place_restart.restarts if status.in_place_restart else 0,
@@ -97,6 +95,14 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
     return out
 
 
+def _state(jobset: Json) -> str:
+    """What the rest of a status comes to that another controller, or none, has written."""
+    from jobsetpy.api.jobset import JobSet
+    from jobsetpy.domain.state import state
+
+    return state(typed(JobSet, jobset))
+
+
 def _barrier(model: JobSet, pods: list[Json], jobset: Json) -> dict[str, Any]:
     live = [
         pod for pod in pods if pod.get("status", {}).get("phase") not in {"Failed", "Succeeded"}
@@ -106,10 +112,9 @@ def _barrier(model: JobSet, pods: list[Json], jobset: Json) -> dict[str, Any]:
         epoch = _epoch(pod)
         if epoch > 0:
             epochs[epoch] = epochs.get(epoch, 0) + 1
-    counts = Histogram(epochs)
-    if not is_waiting(model, counts):
+    if not is_waiting(model.status, epochs):
         return {"closed": False}
-    wanted = next_epoch(model, counts)
+    wanted = next_epoch(model.status, epochs)
     late = [pod for pod in live if _epoch(pod) != wanted]
     return {
         "closed": True,
@@ -167,22 +172,35 @@ def _pod(pod: Json) -> dict[str, Any]:
     epoch = _epoch(pod)
     if epoch > 0:
         out["epoch"] = epoch
-    waiting = typed(ChildPod, pod).status.waiting
+    waiting = _waiting(pod)
     if waiting:
         out["waiting"] = waiting
     return out
 
 
 def _why(pod: Json) -> str:
-    model = typed(ChildPod, pod)
-    waiting = model.status.waiting
-    if model.metadata.deletion_timestamp is not None:
+    waiting = _waiting(pod)
+    if pod["metadata"].get("deletionTimestamp"):
         return "it is being deleted"
-    if not model.spec.node_name:
+    if not _node(pod):
         return f"it has no node: {waiting}" if waiting else "it has no node"
     epoch = _epoch(pod)
     where = f"it is at epoch {epoch}" if epoch > 0 else "its agent has not come yet"
     return f"{where} ({waiting})" if waiting else where
+
+
+def _waiting(pod: Json) -> str:
+    """Why a pod does not run: it has no node, or the reason of its first container that waits."""
+    status = pod.get("status", {})
+    for each in status.get("conditions") or ():
+        if each["type"] == "PodScheduled" and each["status"] == "False":
+            return str(each.get("reason") or "")
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for each in status.get(kind) or ():
+            reason = (each.get("state", {}).get("waiting") or {}).get("reason")
+            if reason:
+                return str(reason)
+    return ""
 
 
 def _epoch(pod: Json) -> int:

@@ -1,14 +1,19 @@
-"""What commands print: for people by rich, for programs as JSON or YAML."""
+"""What commands print: for people with colours on a terminal, for programs as JSON or YAML.
+
+Trees and tables are drawn here: they are simple, and a library that can do more takes longer to
+import than a plugin may take to start.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from typing import Any, Final, NamedTuple
 
 STYLES: Final = {
     "Running": "green",
@@ -19,14 +24,79 @@ STYLES: Final = {
     "Failed": "red",
     "Interrupted": "red",
 }
+_CODES: Final = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34}
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_GAP: Final = "   "
+_NARROWEST: Final = 8
 
 
-def console() -> Console:
-    """Standard output; as wide as texts are where it is no terminal."""
-    from rich.console import Console
+class Branch(NamedTuple):
+    """A line of a tree, with what hangs on it."""
 
-    width = None if sys.stdout.isatty() else 200
-    return Console(highlight=False, width=width, soft_wrap=not sys.stdout.isatty())
+    text: str
+    branches: list[Branch]
+
+
+def coloured() -> bool:
+    """Whether standard output shows colours."""
+    return (
+        sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM", "dumb") != "dumb"
+    )
+
+
+def paint(text: str, style: str) -> str:
+    """Text in a style, where that can be seen; one that is not known is none."""
+    code = _CODES.get(style)
+    return text if code is None or not coloured() else f"\x1b[{code}m{text}\x1b[0m"
+
+
+def clean(text: str) -> str:
+    """A text of the cluster's on one line, and without what a terminal would obey."""
+    return _CONTROL.sub(" ", text)
+
+
+def tree(top: Branch) -> Iterator[str]:
+    """The lines of a tree."""
+    yield top.text
+    yield from _hung(top.branches, "")
+
+
+def _hung(branches: Sequence[Branch], before: str) -> Iterator[str]:
+    for branch in branches:
+        last = branch is branches[-1]
+        yield f"{before}{'└── ' if last else '├── '}{branch.text}"
+        yield from _hung(branch.branches, before + ("    " if last else "│   "))
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()
+) -> Iterator[str]:
+    """The lines of a table; on a terminal that is too narrow, wide columns are folded.
+
+    Args:
+        columns: their titles.
+        rows: their cells.
+        styles: of the rows.
+    """
+    cells = [[clean(cell) for cell in row] for row in rows]
+    everything = [list(columns), *cells]
+    widths = [max(len(row[at]) for row in everything) for at in range(len(columns))]
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns - len(_GAP) * (len(columns) - 1)
+        while sum(widths) > room and max(widths) > _NARROWEST:
+            widths[widths.index(max(widths))] -= 1
+    for row, style in zip(everything, ("bold", *styles, *[""] * len(cells)), strict=False):
+        folded = [_folded(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for at in range(max(len(cell) for cell in folded)):
+            parts = [cell[at] if at < len(cell) else "" for cell in folded]
+            line = _GAP.join(part.ljust(width) for part, width in zip(parts, widths, strict=True))
+            yield paint(line.rstrip(), style)
+
+
+def _folded(text: str, width: int) -> list[str]:
+    return [text[at : at + width] for at in range(0, len(text), width)] or [""]
 
 
 def write(data: Any, form: str) -> None:

@@ -42,17 +42,11 @@ async def run(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _print(history: list[dict[str, object]]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     columns, rows = timeline.table(history)
-    for each in columns:
-        table.add_column(each, overflow="fold")
-    for row in reversed(rows):
-        style = output.STYLES.get(row[-1]) if row[-1] != "Completed" else None
-        table.add_row(*row, style=style)
-    output.console().print(table)
+    rows.reverse()
+    styles = [output.STYLES.get(row[-1], "") if row[-1] != "Completed" else "" for row in rows]
+    for line in output.table(columns, rows, styles):
+        print(line)  # noqa: T201
 
 
 def _nothing(jobset: dict[str, object], name: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from jobsetpy.aio import LoopClock
 from jobsetpy.errors import RetryableApiError, TransportError
@@ -14,9 +14,7 @@ from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.errors import told
 from jobsetpy.kubectl.objects import describe
-
-if TYPE_CHECKING:
-    from rich.tree import Tree
+from jobsetpy.kubectl.output import Branch, clean, paint
 
 MAX_PODS: Final = 64
 """So many pods of a Job are shown; all of them with ``--all``."""
@@ -47,19 +45,20 @@ def _show(found: dict[str, Any], options: argparse.Namespace) -> None:
     if options.output:
         output.write(found, options.output)
     else:
-        output.console().print(tree(found, _now(), everything=options.all))
+        print(drawn(found, _now(), everything=options.all))  # noqa: T201
 
 
 async def _draw(cluster: Cluster, options: argparse.Namespace, found: dict[str, Any]) -> None:
     """On a terminal: the whole screen, again each second."""
-    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
     problem = ""
-    with Live(console=output.console(), auto_refresh=False, screen=True) as live:
+    with Live(auto_refresh=False, screen=True) as live:
         while True:
-            drawn = tree(found, _now(), everything=options.all)
-            live.update(Group(drawn, problem) if problem else drawn, refresh=True)
+            shown = drawn(found, _now(), everything=options.all)
+            shown = f"{shown}\n{clean(problem)}" if problem else shown
+            live.update(Text.from_ansi(shown, no_wrap=True), refresh=True)
             found, problem = await _later(cluster, options.name, found)
 
 
@@ -95,37 +94,41 @@ async def look(cluster: Cluster, name: str) -> dict[str, Any]:
     return describe(jobset, jobs.result(), pods.result())
 
 
-def tree(found: dict[str, Any], now: datetime, *, everything: bool = False) -> Tree:
-    """As rich draws it."""
-    from rich.markup import escape
-    from rich.tree import Tree
+def drawn(found: dict[str, Any], now: datetime, *, everything: bool = False) -> str:
+    """As people see it."""
+    return "\n".join(output.tree(_tree(found, now, everything=everything)))
 
-    top = Tree(_title(found, now))
-    for line in _lines(found, now):
-        top.add(line)
+
+def _tree(found: dict[str, Any], now: datetime, *, everything: bool) -> Branch:
+    top = Branch(_title(found, now), [Branch(line, []) for line in _lines(found, now)])
     for item in found["replicatedJobs"]:
         jobs = item["jobs"]
-        branch = top.add(f"[bold]{escape(item['name'])}[/] {len(jobs)}/{item['replicas']} jobs")
+        branch = Branch(f"{paint(item['name'], 'bold')} {len(jobs)}/{item['replicas']} jobs", [])
+        top.branches.append(branch)
         for job in jobs:
-            leaf = branch.add(_job(job))
-            shown = job["pods"] if everything else job["pods"][:MAX_PODS]
-            for pod in shown:
-                leaf.add(_pod(pod))
-            if len(shown) < len(job["pods"]):
-                leaf.add(f"[dim]and {len(job['pods']) - len(shown)} more (--all)[/]")
+            pods = job["pods"]
+            shown = pods if everything else pods[:MAX_PODS]
+            leaves = [Branch(_pod(pod), []) for pod in shown]
+            if len(shown) < len(pods):
+                leaves.append(
+                    Branch(paint(f"and {len(pods) - len(shown)} more (--all)", "dim"), [])
+                )
+            branch.branches.append(Branch(_job(job), leaves))
     return top
 
 
 def _title(found: dict[str, Any], now: datetime) -> str:
     word = found["state"]
-    style = output.STYLES.get(word, "white")
-    age = output.ago(found["created"], now)
-    return f"[bold]{found['namespace']}/{found['name']}[/] [{style}]{word}[/] [dim]{age}[/]"
+    name = paint(f"{found['namespace']}/{found['name']}", "bold")
+    age = paint(output.ago(found["created"], now), "dim")
+    return f"{name} {_state(word)} {age}"
+
+
+def _state(word: str) -> str:
+    return paint(clean(word), output.STYLES.get(word, ""))
 
 
 def _lines(found: dict[str, Any], now: datetime) -> list[str]:
-    from rich.markup import escape
-
     counts = found["restarts"]
     told = [
         f"{counts[key]} {text}"
@@ -144,15 +147,15 @@ def _lines(found: dict[str, Any], now: datetime) -> list[str]:
         else:
             since = output.ago(barrier["since"], now)
             late = barrier["waitsFor"]
+            closed = paint(f"barrier of epoch {barrier['epoch']} is closed", "yellow")
             lines.append(
-                f"[yellow]barrier of epoch {barrier['epoch']} is closed[/] for {since}, "
-                f"{len(late)} {'pod' if len(late) == 1 else 'pods'} to come"
+                f"{closed} for {since}, {len(late)} {'pod' if len(late) == 1 else 'pods'} to come"
             )
             for pod in late[:10]:
                 where = f" on {pod['node']}" if pod["node"] else ""
-                lines.append(f"  waits for {escape(pod['pod'])}{where}: {escape(pod['why'])}")
+                lines.append(f"  waits for {pod['pod']}{where}: {clean(pod['why'])}")
     lines += [
-        f"{each['type']}: {escape(each['message'] or '')}"
+        f"{each['type']}: {clean(each['message'] or '')}"
         for each in found["conditions"]
         if each["type"] in _TOLD
     ]
@@ -160,27 +163,22 @@ def _lines(found: dict[str, Any], now: datetime) -> list[str]:
 
 
 def _job(job: dict[str, Any]) -> str:
-    style = output.STYLES.get(job["state"], "white")
     done = f", {job['succeeded']} succeeded" if job["succeeded"] else ""
-    return (
-        f"{job['name']} [{style}]{job['state']}[/] {job['ready']}/{job['parallelism']} ready{done}"
-    )
+    return f"{job['name']} {_state(job['state'])} {job['ready']}/{job['parallelism']} ready{done}"
 
 
 def _pod(pod: dict[str, Any]) -> str:
-    from rich.markup import escape
-
     phase = pod["phase"] or "Unknown"
-    parts = [escape(pod["name"]), f"[{output.STYLES.get(phase, 'white')}]{phase}[/]"]
+    parts = [pod["name"], _state(phase)]
     if phase == "Running":
         parts.append("ready" if pod["ready"] else "not ready")
     if pod.get("waiting"):
-        parts.append(f"[yellow]{escape(pod['waiting'])}[/]")
+        parts.append(paint(clean(pod["waiting"]), "yellow"))
     if "epoch" in pod:
         parts.append(f"epoch {pod['epoch']}")
     if pod["restarts"]:
         parts.append(f"{pod['restarts']} restarts")
-    parts.append(f"[dim]{escape(pod['node'] or 'no node')}[/]")
+    parts.append(paint(pod["node"] or "no node", "dim"))
     return " ".join(parts)
 
 

@@ -12,7 +12,8 @@ from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain.epochs.attempts import is_bypassed, taken_over, with_attempts
-from jobsetpy.domain.epochs.decision import INVALID, Histogram, decide_epochs, parse_report
+from jobsetpy.domain.epochs.counts import INVALID
+from jobsetpy.domain.epochs.decision import Histogram, decide_epochs, parse_report
 from jobsetpy.domain.epochs.laggards import laggards
 from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.epochs.plan import EpochMemory, ObservedEpochs, needs_plan, plan_epochs

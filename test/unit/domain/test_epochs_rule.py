@@ -6,12 +6,11 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain.epochs.counts import INVALID, parse_epoch
 from jobsetpy.domain.epochs.decision import (
-    INVALID,
     Histogram,
     decide_epochs,
     expected_pods,
-    parse_epoch,
     takes_part,
 )
 from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job

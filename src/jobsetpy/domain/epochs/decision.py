@@ -33,31 +33,13 @@ from jobsetpy.domain.epochs.accounts import (
     renewed,
 )
 from jobsetpy.domain.epochs.containers import charged_containers
+from jobsetpy.domain.epochs.counts import INVALID, is_waiting, next_epoch, parse_epoch
 from jobsetpy.domain.epochs.failures import Cause, Sign
 from jobsetpy.domain.jobs import budget
 from jobsetpy.domain.jobs.actions import FAIL_JOB
 from jobsetpy.domain.jobs.backoff import UNPACED, Pace, restarts_in_place
 from jobsetpy.domain.membership import is_ours, parse_count
 from jobsetpy.domain.plan import EmitEvent
-
-INVALID: Final = -1
-"""What ``parse_epoch`` makes of a text that is no epoch."""
-
-
-def parse_epoch(text: str | None) -> int:
-    """An epoch annotation as a number.
-
-    Returns:
-        The epoch, 1 to 2147483647; 0 without an annotation, which means that the agent has not
-        started yet; ``INVALID`` for anything else.
-    """
-    if text is None:
-        return 0
-    # Ten digits hold every int32; int() of a long text would be slow, and takes "1_0" and " 1".
-    if not text.isascii() or not text.isdigit() or len(text) > 10:
-        return INVALID
-    epoch = int(text)
-    return epoch if 1 <= epoch <= keys.INT32_MAX else INVALID
 
 
 @lru_cache(maxsize=256)  # asked several times for each event of a pod; a group is at two or three
@@ -262,7 +244,9 @@ def decide_epochs(
         return EpochDecision(failed=_over_budget(pace))
     crash = _worst_crash(jobset, pods, pace)
     if crash.times > policy.max_restarts:
-        return EpochDecision(failed=_crash_loop(crash, next_epoch(jobset, pods), pace))
+        return EpochDecision(
+            failed=_crash_loop(crash, next_epoch(jobset.status, pods.epochs), pace)
+        )
     if synced is not None:
         stuck = _stuck(jobset, charged, pods)
         if stuck is not None:
@@ -359,30 +343,13 @@ _OVER_BUDGET: Final = cond.failed(
 )
 
 
-def is_waiting(jobset: JobSet, pods: Histogram) -> bool:
-    """Whether the barrier is closed: no worker may run before more pods have come."""
-    status = jobset.status
-    return (
-        status.deprecated_epoch >= status.synced_epoch
-        or not pods.epochs
-        or max(pods.epochs) > status.synced_epoch
-    )
-
-
 def lacks_members(jobset: JobSet, pods: Histogram) -> bool:
     """Whether workers run without all of their group, though nobody asked for another group."""
-    if is_waiting(jobset, pods):
+    if is_waiting(jobset.status, pods.epochs):
         return False
     expected = group_size(jobset, pods)
     present = pods.epochs.get(jobset.status.synced_epoch, 0) - pods.leaving
     return present < expected - pods.succeeded and not renewed(jobset, expected)
-
-
-def next_epoch(jobset: JobSet, pods: Histogram) -> int:
-    """The epoch that a closed barrier waits for all pods to come to."""
-    status = jobset.status
-    lowest = max(status.synced_epoch, status.deprecated_epoch) + 1
-    return max(lowest, *pods.epochs) if pods.epochs else lowest
 
 
 def left_over(jobset: JobSet) -> tuple[cond.DesiredCondition, ...]:

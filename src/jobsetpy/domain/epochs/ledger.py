@@ -20,7 +20,8 @@ from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
 from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.meta import version_number
 from jobsetpy.domain.epochs.accounts import NO_RECORD
-from jobsetpy.domain.epochs.decision import INVALID, Crash, Histogram, InvalidEpoch, parse_report
+from jobsetpy.domain.epochs.counts import INVALID
+from jobsetpy.domain.epochs.decision import Crash, Histogram, InvalidEpoch, parse_report
 from jobsetpy.domain.epochs.failures import Failure, Sign, SyncedMark, sign_of
 from jobsetpy.domain.epochs.reports import (
     FirstProgress,

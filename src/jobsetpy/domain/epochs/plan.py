@@ -30,18 +30,17 @@ from jobsetpy.domain.epochs.attempts import (
     taken_over,
     with_attempts,
 )
+from jobsetpy.domain.epochs.counts import is_waiting, next_epoch
 from jobsetpy.domain.epochs.decision import (
     EpochDecision,
     Histogram,
     InvalidEpoch,
     decide_epochs,
     group_size,
-    is_waiting,
     lacks_members,
     left_over,
     members_lost,
     needs_decision,
-    next_epoch,
     takes_part,
 )
 from jobsetpy.domain.epochs.failures import Cause, Failure, Sign, judge, reported_cause
@@ -249,7 +248,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
         plan = _change(jobset, observed, decision, memory, now)
     elif decision.wait_s:
         plan = _hold(jobset, observed, decision.wait_s, memory, now)
-    elif is_waiting(jobset, observed.pods):
+    elif is_waiting(jobset.status, observed.pods.epochs):
         plan = _wait(jobset, observed, memory, now)
     else:
         plan = _run(jobset, observed, memory, now)
@@ -478,7 +477,7 @@ def _wait(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mo
     expected = group_size(jobset, pods) - pods.succeeded
     if expected <= 0 and not pods.epochs:
         return EpochPlan(memory=_at_rest(memory))
-    epoch = next_epoch(jobset, pods)
+    epoch = next_epoch(jobset.status, pods.epochs)
     missing = max(0, expected - pods.epochs.get(epoch, 0))
     stalled = memory.stalled and missing > 0
     memory = attrs.evolve(memory, missing=missing, stalled=stalled, held_since=0.0)

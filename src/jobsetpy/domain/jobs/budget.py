@@ -7,10 +7,49 @@ none spends what the other has spent already.
 
 from __future__ import annotations
 
-from jobsetpy.api.jobset import JobSetStatus
+from collections.abc import Sequence
+from typing import Protocol
 
 
-def spent(status: JobSetStatus) -> int:
+class _InPlace(Protocol):
+    @property
+    def uncounted_epochs(self) -> int: ...
+
+
+class _OfReplicatedJob(Protocol):
+    @property
+    def job_restarts_count_towards_max(self) -> Sequence[int]: ...
+
+
+class Recreated(Protocol):
+    """What is read of a status: how often Jobs were made anew."""
+
+    @property
+    def restarts_count_towards_max(self) -> int:
+        """All Jobs."""
+
+    @property
+    def replicated_jobs_status(self) -> Sequence[_OfReplicatedJob]:
+        """Single Jobs, by ReplicatedJob."""
+
+
+class Restarted(Recreated, Protocol):
+    """What is read of a status, with restarts in place."""
+
+    @property
+    def synced_epoch(self) -> int:
+        """At which workers may run."""
+
+    @property
+    def deprecated_epoch(self) -> int:
+        """Up to which pods have to restart."""
+
+    @property
+    def in_place_restart(self) -> _InPlace | None:
+        """Which epochs stand for no restart that counts."""
+
+
+def spent(status: Restarted) -> int:
     """How many restarts of all kinds count by now, by what is stored.
 
     A restart in place that has begun and is not over yet is not among them: when Jobs are recreated
@@ -23,7 +62,7 @@ def spent(status: JobSetStatus) -> int:
     return recreations(status) + in_place(opened, uncounted)
 
 
-def recreations(status: JobSetStatus) -> int:
+def recreations(status: Recreated) -> int:
     """How many restarts of Jobs count, of all of them or of single ones."""
     return status.restarts_count_towards_max + sum(
         sum(item.job_restarts_count_towards_max) for item in status.replicated_jobs_status
