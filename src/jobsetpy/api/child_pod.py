@@ -24,6 +24,16 @@ ENDED: Final = frozenset({"Failed", "Succeeded"})
 _LONGEST_REPORT: Final = 64
 """Of what agents report about their workers; a longer one is none, and its rest is not kept."""
 
+_SHARED_LABELS: Final = (
+    *("jobset_name", "replicated_job_name", "restart_attempt", "job_restart_attempt"),
+    *("job_index", "job_key", "pod_group", "pod_group_minimum"),
+)
+_SHARED_ANNOTATIONS: Final = (
+    *("epoch", "attempt", "completion_index", "jobset_uid", "exclusive_topology"),
+    *("node_selector", "group_attempt", "group_held", "coscheduling_backend"),
+)
+_REPORTS: Final = ("restart_cause", "progress", "first_progress")
+
 
 def _intern(obj: Any, *names: str) -> None:
     for name in names:
@@ -52,10 +62,7 @@ class ChildPodLabels:
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
-        _intern(
-            self, "jobset_name", "replicated_job_name", "restart_attempt", "job_index", "job_key"
-        )
-        _intern(self, "pod_group", "pod_group_minimum", "job_restart_attempt")
+        _intern(self, *_SHARED_LABELS)
 
 
 @wire
@@ -80,13 +87,12 @@ class ChildPodAnnotations:
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
-        for name in ("restart_cause", "progress", "first_progress"):
+        for name in _REPORTS:
             text = getattr(self, name)
-            if text and len(text) > _LONGEST_REPORT:
-                object.__setattr__(self, name, text[: _LONGEST_REPORT + 1])
-        _intern(self, "epoch", "attempt", "completion_index", "jobset_uid", "exclusive_topology")
-        _intern(self, "restart_cause", "progress")
-        _intern(self, "node_selector", "group_attempt", "group_held", "coscheduling_backend")
+            if text:
+                short = text if len(text) <= _LONGEST_REPORT else text[: _LONGEST_REPORT + 1]
+                object.__setattr__(self, name, sys.intern(short))
+        _intern(self, *_SHARED_ANNOTATIONS)
 
     @property
     def report(self) -> str | None:

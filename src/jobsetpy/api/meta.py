@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import attrs
 
@@ -13,9 +13,11 @@ from jobsetpy.api._wire import field, wire
 T = TypeVar("T")
 
 
-@attrs.frozen(order=True, slots=True)
-class ObjectKey:
-    """Namespace and name; the namespace is "" for cluster-scoped objects."""
+class ObjectKey(NamedTuple):
+    """Namespace and name; the namespace is "" for cluster-scoped objects.
+
+    A tuple, since it is hashed and compared several times at each event.
+    """
 
     namespace: str
     name: str

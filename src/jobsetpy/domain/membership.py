@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
@@ -37,11 +35,11 @@ def jobs_of(jobset: JobSet) -> int:
     return sum([item.replicas for item in jobset.spec.replicated_jobs])
 
 
-@attrs.frozen(cache_hash=True)
-class AttemptKey:
+class AttemptKey(NamedTuple):
     """The Jobs of one attempt of one JobSet.
 
-    The names are those of the owner reference; it is the UID that says which JobSet it is.
+    The names are those of the owner reference; it is the UID that says which JobSet it is. A
+    tuple, since it is hashed and compared several times at each event of a pod.
     """
 
     namespace: str
