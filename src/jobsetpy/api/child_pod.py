@@ -31,6 +31,7 @@ _SHARED_LABELS: Final = (
 _SHARED_ANNOTATIONS: Final = (
     *("epoch", "attempt", "completion_index", "jobset_uid", "exclusive_topology"),
     *("node_selector", "group_attempt", "group_held", "coscheduling_backend"),
+    *("restart_cause", "progress"),
 )
 _REPORTS: Final = ("restart_cause", "progress", "first_progress")
 
@@ -89,9 +90,8 @@ class ChildPodAnnotations:
         """Share the texts between the pods of a Job."""
         for name in _REPORTS:
             text = getattr(self, name)
-            if text:
-                short = text if len(text) <= _LONGEST_REPORT else text[: _LONGEST_REPORT + 1]
-                object.__setattr__(self, name, sys.intern(short))
+            if text and len(text) > _LONGEST_REPORT:
+                object.__setattr__(self, name, text[: _LONGEST_REPORT + 1])
         _intern(self, *_SHARED_ANNOTATIONS)
 
     @property
