@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import yaml
 
-from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
 from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError
+from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
 from support.install import CONFIG, apply_object
 
 _NAMES: Final[tuple[tuple[type[Any], str], ...]] = (

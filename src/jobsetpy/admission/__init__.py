@@ -5,6 +5,6 @@ requests with them.
 """
 
 from jobsetpy.admission._settings import WebhookSettings
-from jobsetpy.admission._webhooks import Webhooks, setup
+from jobsetpy.admission._webhooks import setup
 
-__all__ = ["WebhookSettings", "Webhooks", "setup"]
+__all__ = ["WebhookSettings", "setup"]

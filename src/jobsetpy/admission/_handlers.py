@@ -7,14 +7,13 @@ nodes from the caches), then a pure function decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from jobsetpy.admission import _review as review
+from jobsetpy.admission import _refusals as refusals
 from jobsetpy.admission._kinds import StoredClaim
-from jobsetpy.admission._review import ALLOWED, Answer, ReviewRequest
 from jobsetpy.api import shapes
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
@@ -42,9 +41,9 @@ from jobsetpy.domain.validation.update import validate_update
 from jobsetpy.domain.validation.warnings import warnings
 from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
 from jobsetpy.informers import Index, Store
-
-Handler = Callable[[ReviewRequest], Awaitable[Answer]]
-"""Answers one request; what it raises becomes a failure of the webhook call."""
+from jobsetpy.serving import review
+from jobsetpy.serving.review import ALLOWED, Answer, ReviewRequest
+from jobsetpy.serving.review_routes import Handler
 
 MUTATE_JOBSET = "/mutate-jobset-x-k8s-io-v1alpha2-jobset"
 VALIDATE_JOBSET = "/validate-jobset-x-k8s-io-v1alpha2-jobset"
@@ -114,7 +113,7 @@ class JobSetHandlers:
             injected = inject(jobset, image=self._agent_image)
             if injected.problems:
                 name = text(child(request.object, "metadata"), "name")
-                return review.invalid_jobset(name, injected.problems)
+                return refusals.invalid_jobset(name, injected.problems)
             jobset, patch = injected.jobset, [*patch, *injected.patch]
         return Answer(patch=[*patch, *default_jobset(jobset)])
 
@@ -134,7 +133,7 @@ class JobSetHandlers:
             claims = await self._claims(request.namespace, claims_to_look_up(jobset))
             problems = validate_create(jobset, features=self._features, claims=claims)
         if problems:
-            return review.invalid_jobset(text(child(jobset, "metadata"), "name"), problems)
+            return refusals.invalid_jobset(text(child(jobset, "metadata"), "name"), problems)
         told = [] if changing else [str(each) for each in warnings(jobset, self._features)]
         return Answer(warnings=told) if told else ALLOWED
 
@@ -210,7 +209,7 @@ class PodHandlers:
             over=self._over(request.namespace),
         )
         if mutation.missing_node:
-            return review.node_not_found(mutation.missing_node)
+            return refusals.node_not_found(mutation.missing_node)
         if mutation.denied:
             return review.forbidden(mutation.denied)
         patch = [*mutation.patch, *add_barrier(request.object, self._barrier)]

@@ -2,70 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
-
 from jobsetpy import runtime
-from jobsetpy.admission._certificates import certificate_manager
-from jobsetpy.admission._handlers import LEADERS, Handler, JobSetHandlers, PodHandlers, routes
-from jobsetpy.admission._server import routes as http_routes
+from jobsetpy.admission._handlers import LEADERS, JobSetHandlers, PodHandlers, routes
 from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.startup_groups.barrier import Barrier
-from jobsetpy.manager import ServerRunnable
-from jobsetpy.serving.certificates import CertificateManager
-from jobsetpy.serving.http import Address, HttpServer, listening
+from jobsetpy.manager import WebhookServer
+from jobsetpy.serving.webhook_certificates import certificate_manager
 
 
-class Webhooks(ServerRunnable):
-    """The webhook server and its certificate.
-
-    Args:
-        handlers: by path.
-        certificates: of the server.
-        settings: see there.
-
-    Raises:
-        ValueError: the address cannot be used.
-    """
-
-    name = "webhooks"
-    title = "webhook server"
-
-    def __init__(
-        self,
-        handlers: Mapping[str, Handler],
-        certificates: CertificateManager,
-        settings: WebhookSettings,
-    ) -> None:
-        super().__init__(settings.bind_address, certificates)
-        self._settings = settings
-        self._handlers = handlers
-        self._draining = False
-
-    def drain(self) -> float:
-        """The process ends soon: callers are sent elsewhere. How long to go on meanwhile, seconds.
-
-        A pod that is deleted is still called until all API servers, or all nodes' proxies, know
-        that its Service has lost it; and API servers keep connections for their next calls.
-        """
-        self._draining = True
-        return self._settings.drain_s
-
-    def listening(self, address: Address) -> AbstractAsyncContextManager[HttpServer]:
-        """See ``ServerRunnable``."""
-        made = http_routes(
-            self._handlers,
-            body_limit=self._settings.body_limit,
-            deadline_s=self._settings.deadline_s,
-        )
-        return listening(made, address, draining=lambda: self._draining)
-
-
-def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> Webhooks:
+def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> WebhookServer:
     """Have ``manager`` serve the webhooks, and its readiness wait for them.
 
     Args:
@@ -92,7 +41,7 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
         ),
     )
     certificates = certificate_manager(manager.replica_client, settings, manager.clock)
-    webhooks = Webhooks(handlers, certificates, settings)
+    webhooks = WebhookServer(handlers, certificates, settings)
     manager.add(webhooks)
     manager.add_ready_check("webhooks", webhooks.problems)
     return webhooks

@@ -11,7 +11,7 @@ import enum
 import json
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -259,6 +259,42 @@ def crd_of(
     }
     unshared: dict[str, Any] = json.loads(json.dumps(out))
     return unshared
+
+
+def crd_of_versions(classes: Sequence[type[Any]]) -> dict[str, Any]:
+    """The definition of a kind with several versions, each a class; the last one is stored.
+
+    Raises:
+        TypeError: a class stands for no kind.
+        ValueError: they are of several kinds, or two of one version.
+    """
+    made = [crd_of(cls) for cls in classes]
+    out = made[-1]
+    versions = [crd["spec"]["versions"][0] for crd in made]
+    names = [version["name"] for version in versions]
+    if any(crd["metadata"] != out["metadata"] for crd in made) or len({*names}) < len(names):
+        kinds = ", ".join(f"{cls.RESOURCE.api_version} {cls.RESOURCE.kind}" for cls in classes)
+        msg = f"these are not the versions of one kind: {kinds}"
+        raise ValueError(msg)
+    for version in versions[:-1]:
+        version["storage"] = False
+    out["spec"]["versions"] = versions
+    return out
+
+
+def crds_of(classes: Iterable[type[Any]]) -> list[dict[str, Any]]:
+    """The definitions of the kinds of these classes; see :func:`crd_of_versions`.
+
+    Raises:
+        TypeError: a class stands for no kind.
+        ValueError: two are of one version.
+    """
+    kinds: dict[tuple[str, str], list[type[Any]]] = {}
+    for cls in classes:
+        info = getattr(cls, "RESOURCE", None)
+        at = ("", repr(cls)) if info is None else (info.group, info.plural)
+        kinds.setdefault(at, []).append(cls)
+    return [crd_of_versions(versions) for versions in kinds.values()]
 
 
 def _field_schema(

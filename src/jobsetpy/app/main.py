@@ -1,4 +1,4 @@
-"""The command line: ``jobsetpy manager | coscheduler | agent | run MODULE:setup | crds | kubectl``.
+"""The command line: ``jobsetpy manager``, ``agent``, ``run MODULE:setup`` and others.
 
 Subcommands import what they need only when they are chosen: the agent's start-up time is part of
 every restart.
@@ -23,6 +23,8 @@ COMMANDS = {
     "agent": "run the in-place restart agent of a pod",
     "run": "run a controller of your own",
     "crds": "print the custom resource definitions as YAML",
+    "webhooks": "print what has the webhooks of a controller called, as YAML",
+    "rbac": "print the roles that a controller needs, read out of its code, as YAML",
     "kubectl": "look into JobSets; the same as the plugin, kubectl jobset",
 }
 
@@ -73,8 +75,25 @@ def _parser(chosen: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
                 "classes",
                 metavar="MODULE:CLASS",
                 nargs="*",
-                help="resources of your own (runtime.resource); JobSet when absent",
+                help="resources of your own (runtime.resource); of several versions of a kind the "
+                "last is stored; JobSet when absent",
             )
+        if name == "rbac":
+            command.add_argument("modules", metavar="MODULE", nargs="+", help="PACKAGE.* is all")
+            command.add_argument("--name", required=True, help="of the account and the roles")
+            command.add_argument("--namespace", default="default", help="where the manager runs")
+            command.add_argument(
+                "--watch-namespace",
+                action="append",
+                default=[],
+                metavar="NAMESPACE",
+                help="as --namespace of jobsetpy run: roles there, not for the whole cluster",
+            )
+            command.add_argument("--leader-elect", action="store_true", help="for election, too")
+        if name == "webhooks":
+            command.add_argument("target", metavar="MODULE:FUNCTION", help="as of jobsetpy run")
+            command.add_argument("--namespace", default="default", help="where the manager runs")
+            command.add_argument("--url", default="", help="call this instead of a Service")
         if name in chosen and name in {"manager", "coscheduler", "run"}:
             from jobsetpy.app import flags, settings
 
@@ -157,11 +176,11 @@ def _named(target: str) -> Any:
 def _crds(options: argparse.Namespace) -> int:
     import yaml
 
-    from jobsetpy.api.schema import crd_of, jobset_crd
+    from jobsetpy.api.schema import crds_of, jobset_crd
 
     try:
         classes = [_named(target) for target in options.classes]
-        definitions = [crd_of(cls) for cls in classes] or [jobset_crd()]
+        definitions = crds_of(classes) if classes else [jobset_crd()]
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         print(f"jobsetpy crds: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
@@ -169,6 +188,45 @@ def _crds(options: argparse.Namespace) -> int:
         text = yaml.safe_dump_all(definitions, sort_keys=False, width=100)
     else:
         text = yaml.safe_dump(definitions[0], sort_keys=False)
+    return _print(text)
+
+
+def _webhooks(options: argparse.Namespace) -> int:
+    import json  # a copy by which nothing is shared: no anchors in the YAML
+
+    import yaml
+
+    from jobsetpy.app.offline import served_by
+    from jobsetpy.runtime._webhook_manifests import webhook_manifests
+
+    try:
+        served = served_by(_named(options.target))
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        print(f"jobsetpy webhooks: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    manifests = webhook_manifests(served, namespace=options.namespace, url=options.url)
+    return _print(yaml.safe_dump_all(json.loads(json.dumps(manifests)), sort_keys=False, width=100))
+
+
+def _rbac(options: argparse.Namespace) -> int:
+    from jobsetpy.app.rbac import UntoldError, manifests
+
+    sys.path.insert(0, "")
+    try:
+        text = manifests(
+            options.modules,
+            name=options.name,
+            namespace=options.namespace,
+            watched=options.watch_namespace,
+            leader_elect=options.leader_elect,
+        )
+    except (ImportError, AttributeError, UntoldError) as error:
+        print(f"jobsetpy rbac: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    return _print(text)
+
+
+def _print(text: str) -> int:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -177,7 +235,14 @@ def _crds(options: argparse.Namespace) -> int:
     return 0
 
 
-_RUN = {"manager": _manager, "coscheduler": _coscheduler, "run": _run, "crds": _crds}
+_RUN = {
+    "manager": _manager,
+    "coscheduler": _coscheduler,
+    "run": _run,
+    "crds": _crds,
+    "webhooks": _webhooks,
+    "rbac": _rbac,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -42,6 +42,7 @@ _CLASSES: Final = {
     "PodMarkers": "jobsetpy.domain.coscheduling.backends",
     "PodEpochsSettings": "jobsetpy.reconcilers.pod_epochs",
     "RestartBackoff": "jobsetpy.domain.jobs.backoff",
+    "WebhookServerSettings": "jobsetpy.serving.webhook_settings",
     "WebhookSettings": "jobsetpy.admission",
 }
 """Where Settings classes are. Imported when a default is asked for: no command uses them all."""
@@ -134,11 +135,12 @@ SETTINGS: Final = (
     Setting("webhook.certDir", TEXT, default=WEBHOOK_CERT_DIR),
     Setting("--webhooks", SWITCH, "", "--webhooks",
             "serve the admission webhooks as well", default=False),
-    Setting("--webhook-bind-address", _ADDRESS, "WebhookSettings.bind_address",
+    Setting("--webhook-bind-address", _ADDRESS, "WebhookServerSettings.bind_address",
             "--webhook-bind-address", "default :9443"),
-    Setting("--webhook-cert-dir", _FOLDER, "WebhookSettings.certificate_dir", "--webhook-cert-dir",
+    Setting("--webhook-cert-dir", _FOLDER, "WebhookServerSettings.certificate_dir",
+            "--webhook-cert-dir",
             "folder with tls.crt and tls.key; default: certificates of the manager's own"),
-    Setting("--webhook-shutdown-delay", kinds.DELAY, "WebhookSettings.drain_s",
+    Setting("--webhook-shutdown-delay", kinds.DELAY, "WebhookServerSettings.drain_s",
             "--webhook-shutdown-delay",
             "how long webhooks are served after SIGTERM; default 5s in a pod, else 0s"),
     Setting("leaderElection.leaderElect", BOOLEAN, "", "--leader-elect",
@@ -352,7 +354,8 @@ COSCHEDULER: Final = Command(
 RUN: Final = Command(
     "run",
     _SERVERS | {"leaderElection"},
-    frozenset({"--namespace", "--shard"}),
+    frozenset({"--namespace", "--shard", "--webhook-bind-address", "--webhook-cert-dir"})
+    | {"--webhook-shutdown-delay"},
     defaults={
         "metrics.bindAddress": "0",
         "health.healthProbeBindAddress": "0",
@@ -398,9 +401,10 @@ class Configuration:
             others: more arguments; of those that are settings, what is given wins.
         """
         arguments = dict(others)
+        names = {each.__name__ for each in cls.__mro__}
         for setting in SETTINGS:
             name, _, field = setting.target.partition(".")
-            if name != cls.__name__:
+            if name not in names:
                 continue
             if setting.path in self.values:
                 arguments[field] = setting.kind.convert(self.values[setting.path])

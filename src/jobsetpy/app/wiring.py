@@ -16,6 +16,7 @@ from jobsetpy.app.settings import Configuration
 from jobsetpy.domain.coscheduling.state import Limits
 from jobsetpy.manager import Manager, ManagerSettings
 from jobsetpy.serving.tls import TlsPolicy
+from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
 if TYPE_CHECKING:
     from jobsetpy.admission import WebhookSettings
@@ -38,6 +39,9 @@ def manager_settings(configuration: Configuration) -> ManagerSettings:
         ManagerSettings,
         leader_election=election_settings(configuration),
         metrics_tls=metrics_tls(configuration),
+        webhooks=configuration.make(
+            WebhookServerSettings, drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0
+        ),
     )
 
 

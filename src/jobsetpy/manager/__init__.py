@@ -5,6 +5,7 @@ from jobsetpy.manager._endpoints import Check
 from jobsetpy.manager._leader import LeaderElectionSettings
 from jobsetpy.manager._manager import Manager, ManagerSettings
 from jobsetpy.manager._server_runnable import ServerRunnable
+from jobsetpy.manager._webhook_server import WebhookServer
 
 __all__ = [
     "Check",
@@ -13,4 +14,5 @@ __all__ = [
     "ManagerSettings",
     "Runnable",
     "ServerRunnable",
+    "WebhookServer",
 ]

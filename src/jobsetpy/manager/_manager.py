@@ -40,6 +40,7 @@ from jobsetpy.serving.http import Limits, Route, listening, parse_address, servi
 
 if TYPE_CHECKING:
     from jobsetpy.serving.certificates import CertificateManager
+    from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -74,6 +75,7 @@ class ManagerSettings:
             no namespace are followed as a whole.
         shard: which share of all namespaces informers follow that name no namespace; ``None`` for
             all. Kinds that are in no namespace are followed as a whole.
+        webhooks: how webhooks of one's own are served; ``None``: as by default.
     """
 
     metrics_bind_address: str = "0"
@@ -86,6 +88,7 @@ class ManagerSettings:
     leader_election: LeaderElectionSettings | None = None
     namespaces: tuple[str, ...] = ()
     shard: Shard | None = None
+    webhooks: WebhookServerSettings | None = None
 
 
 class Manager:
@@ -207,6 +210,11 @@ class Manager:
             raise TypeError(msg)
         runnable.prepare(held=self._elector is not None)
         self._runnables.append(runnable)
+
+    @property
+    def runnables(self) -> tuple[Runnable, ...]:
+        """What was added, in that order."""
+        return tuple(self._runnables)
 
     def add_ready_check(self, name: str, check: Check) -> None:
         """Have ``/readyz`` fail with what ``check`` yields."""

@@ -115,6 +115,14 @@ from jobsetpy.runtime._predicates import (
     named,
     updated,
 )
+from jobsetpy.runtime._webhooks import (
+    AdmissionRequest,
+    Conversion,
+    Invalid,
+    Warn,
+    Webhook,
+    serve_webhooks,
+)
 from jobsetpy.runtime._writes import (
     Applied,
     Outcome,
@@ -123,6 +131,7 @@ from jobsetpy.runtime._writes import (
     list_objects,
     patch_status,
 )
+from jobsetpy.serving.webhook_settings import WebhookServerSettings
 from jobsetpy.workqueue import (
     ItemExponential,
     MaxOf,
@@ -137,6 +146,7 @@ KubeClient = Client
 __all__ = [
     "BY_NAMESPACE",
     "OWNER_UID",
+    "AdmissionRequest",
     "AlreadyExistsError",
     "AlreadyStartedError",
     "ApiError",
@@ -151,6 +161,7 @@ __all__ = [
     "ConflictError",
     "ConnectFailedError",
     "Controller",
+    "Conversion",
     "DecodeError",
     "Event",
     "EventHandler",
@@ -165,6 +176,7 @@ __all__ = [
     "Index",
     "IndexConflictError",
     "InformerObserver",
+    "Invalid",
     "InvalidError",
     "ItemExponential",
     "Job",
@@ -214,8 +226,11 @@ __all__ = [
     "UnauthorizedError",
     "UnknownIndexError",
     "Unstructured",
+    "Warn",
     "Watch",
     "WatchOptions",
+    "Webhook",
+    "WebhookServerSettings",
     "all_of",
     "annotations_changed",
     "any_of",
@@ -250,6 +265,7 @@ __all__ = [
     "patch_status",
     "resource",
     "resource_version_changed",
+    "serve_webhooks",
     "set_condition",
     "to_json",
     "unstructured",

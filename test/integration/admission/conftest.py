@@ -9,12 +9,12 @@ import pytest_asyncio
 import yaml
 
 from jobsetpy import admission, aio
-from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
 from jobsetpy.api.core import Namespace
 from jobsetpy.client import connect
 from jobsetpy.domain.features import Features
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
+from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
 from support.account import manager_kubeconfig
 from support.admission_kit import Api, jobset
 from support.install import apply_object, install_crd

@@ -12,14 +12,14 @@ import pytest
 
 from jobsetpy import aio
 from jobsetpy.admission import WebhookSettings
-from jobsetpy.admission._certificates import secret_source
-from jobsetpy.admission._kinds import MutatingConfiguration
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError, NotFoundError
 from jobsetpy.serving import x509
 from jobsetpy.serving.certificates import Secret
+from jobsetpy.serving.webhook_certificates import secret_source
+from jobsetpy.serving.webhook_kinds import MutatingConfiguration
 from support import patience
 from support.admission_kit import Api, job, jobset, served_certificate
 from support.install import apply_object

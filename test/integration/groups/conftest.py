@@ -9,13 +9,13 @@ import pytest_asyncio
 import yaml
 
 from jobsetpy import admission
-from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
 from jobsetpy.api.core import Namespace
 from jobsetpy.app.settings import Configuration
 from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
+from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
 from support import patience
 from support.account import account_kubeconfig, install_roles
 from support.groups_kit import Place, Requests

@@ -4,12 +4,12 @@ import pytest
 
 from jobsetpy.admission._handlers import LEADERS, JobSetHandlers, PodHandlers, routes
 from jobsetpy.admission._kinds import StoredClaim
-from jobsetpy.admission._review import ALLOWED, ReviewRequest
 from jobsetpy.api import keys
 from jobsetpy.api.core import Namespace, Node
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.features import Features
 from jobsetpy.informers import StoreWriter
+from jobsetpy.serving.review import ALLOWED, ReviewRequest
 from jobsetpy.testing import FakeApiServer
 from jobsetpy.testing.jobsets import decoded
 

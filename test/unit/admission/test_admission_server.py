@@ -11,16 +11,16 @@ import pytest
 
 from jobsetpy import aio
 from jobsetpy.admission import WebhookSettings
-from jobsetpy.admission import _review as review
-from jobsetpy.admission._review import ALLOWED, Answer, ReviewRequest
-from jobsetpy.admission._server import deadline, routes
+from jobsetpy.admission import _refusals as refusals
 from jobsetpy.domain.field_errors import invalid, plain
 from jobsetpy.errors import NotSyncedError
 from jobsetpy.observability import metrics
-from jobsetpy.serving import x509
+from jobsetpy.serving import review, x509
 from jobsetpy.serving.certificates import CertificateManager, FileSource
 from jobsetpy.serving.http import listening, serving
 from jobsetpy.serving.namespace import own_namespace
+from jobsetpy.serving.review import ALLOWED, Answer, ReviewRequest
+from jobsetpy.serving.review_routes import deadline, routes
 from jobsetpy.serving.tls import TlsMaterial, TlsPolicy
 from support.patience import eventually
 
@@ -96,12 +96,12 @@ def test_encode_warnings():
 def test_invalid_form():
     """One problem stands alone, several in brackets, each text once; causes are all there."""
     problem, other = invalid("spec.a", "x", "bad"), plain("wrong")
-    single = review.invalid_jobset("js", [problem]).status
+    single = refusals.invalid_jobset("js", [problem]).status
     assert (
         single["message"]
         == 'JobSet.jobset.x-k8s.io "js" is invalid: spec.a: Invalid value: "x": bad'
     )
-    several = review.invalid_jobset("", [problem, other, other]).status
+    several = refusals.invalid_jobset("", [problem, other, other]).status
     assert several["message"] == (
         'JobSet.jobset.x-k8s.io "" is invalid: [spec.a: Invalid value: "x": bad, '
         "<nil>: Internal error: wrong]"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from jobsetpy.admission._handlers import LEADERS, PodHandlers
-from jobsetpy.admission._review import ReviewRequest
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.startup_groups.barrier import Barrier
 from jobsetpy.informers import StoreWriter
+from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.testing import json_patch
 
 

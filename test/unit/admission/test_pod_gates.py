@@ -3,12 +3,12 @@
 import pytest
 
 from jobsetpy.admission._handlers import LEADERS, PodHandlers
-from jobsetpy.admission._review import ALLOWED, ReviewRequest
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.informers import StoreWriter
+from jobsetpy.serving.review import ALLOWED, ReviewRequest
 from jobsetpy.testing.jobsets import decoded
 
 GATES = [{"name": keys.PLACEMENT_GATE}]

@@ -8,13 +8,13 @@ import pytest
 
 from hack.kustomize import render
 from jobsetpy.admission import _handlers as handlers
-from jobsetpy.admission._review import ReviewRequest
 from jobsetpy.api import keys
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers
 from jobsetpy.domain.coscheduling.queue_state import Openings, QueueState
 from jobsetpy.informers import StoreWriter
+from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.testing import json_patch
 
 ROOT = Path(__file__).resolve().parents[3]

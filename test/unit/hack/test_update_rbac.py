@@ -5,7 +5,8 @@ import types
 import pytest
 import yaml
 
-from hack.update_rbac import ROLES, Generated, Need, Reader, UntoldError, rules_text, with_rules
+from hack.update_rbac import ROLES, Generated, rules_text, with_rules
+from jobsetpy.app.rbac import Need, Reader, UntoldError
 
 HEAD = """
 from jobsetpy.api.batch import Job

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from jobsetpy.admission import _handlers as handlers
-from jobsetpy.admission._review import ALLOWED
-from jobsetpy.admission._server import routes
 from jobsetpy.observability import metrics
 from jobsetpy.serving import x509
 from jobsetpy.serving.guard import Guard, Guards
 from jobsetpy.serving.http import Limits, listening
+from jobsetpy.serving.review import ALLOWED
+from jobsetpy.serving.review_routes import routes
 from jobsetpy.serving.tls import TlsMaterial, TlsPolicy
 from jobsetpy.testing import FakeApiServer
 from support import patience

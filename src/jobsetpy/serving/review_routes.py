@@ -1,18 +1,25 @@
-"""What the API server's HTTPS requests are answered with."""
+"""What API servers' HTTPS requests to webhooks are answered with."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
-from jobsetpy.admission import _review as review
-from jobsetpy.admission._handlers import Handler
 from jobsetpy.errors import JobSetPyError
 from jobsetpy.observability import metrics
 from jobsetpy.observability.logging import get_logger
-from jobsetpy.serving import http
+from jobsetpy.serving import http, review
 from jobsetpy.serving.http import JSON, Request, Response, Route, TooLargeError, text
+
+Handler = Callable[[review.ReviewRequest], Awaitable[review.Answer]]
+"""Answers one request; what it raises becomes a failure of the webhook call."""
+
+Converter = Callable[[review.ConversionRequest], Sequence[Mapping[str, Any]]]
+"""Objects in the version that is wanted. Raises ``ValueError`` with why it cannot be."""
+
+_Answer = Callable[[Request, int], Awaitable[Response]]
 
 _MARGIN_S = 0.5
 """An answer has to be there before the caller gives up."""
@@ -37,18 +44,42 @@ def deadline(asked: str, limit_s: float) -> float:
 def routes(handlers: Mapping[str, Handler], *, body_limit: int, deadline_s: float) -> list[Route]:
     """One for each webhook: bodies up to ``body_limit`` bytes, every answer in time."""
     return [
-        Route("POST", path, _endpoint(path, handler, body_limit, deadline_s))
+        Route("POST", path, _endpoint(path, _reviewed(handler), body_limit, deadline_s))
         for path, handler in handlers.items()
     ]
 
 
-def _endpoint(path: str, handler: Handler, body_limit: int, limit_s: float) -> http.Handler:
+def conversion_route(path: str, convert: Converter, *, body_limit: int, deadline_s: float) -> Route:
+    """That of conversions between versions, with the same limits."""
+
+    async def answer(sent: Request, limit: int) -> Response:
+        try:
+            request = review.decode_conversion(await sent.body(limit))
+        except ValueError as error:
+            return text(400, f"{error}\n")
+        try:
+            content = review.encode_conversion(request.uid, convert(request))
+        except ValueError as error:
+            content = review.encode_conversion(request.uid, (), str(error))
+        return Response(200, content, JSON)
+
+    return Route("POST", path, _endpoint(path, answer, body_limit, deadline_s))
+
+
+def _reviewed(handler: Handler) -> _Answer:
+    async def answer(sent: Request, limit: int) -> Response:
+        return await _answer(sent, handler, limit)
+
+    return answer
+
+
+def _endpoint(path: str, answered: _Answer, body_limit: int, limit_s: float) -> http.Handler:
     counts = metrics.WebhookMetrics(path)
 
     async def answer(request: Request) -> Response:
         try:
             async with asyncio.timeout(deadline(request.query("timeout"), limit_s)):
-                return await _answer(request, handler, body_limit)
+                return await answered(request, body_limit)
         except TimeoutError:
             _log.warning("no answer in time", path=path)
             return text(504, "no answer in time\n")
@@ -82,6 +113,9 @@ async def _answer(sent: Request, handler: Handler, body_limit: int) -> Response:
         # Such as caches that are not synced: the caller's failurePolicy decides.
         _log.warning("a request could not be answered", path=sent.path, error=str(error))
         return text(500, f"{error}\n")
-    except RecursionError:
+    except Exception as error:  # noqa: BLE001 - of a webhook that users wrote
+        if not isinstance(error, RecursionError):
+            _log.exception("a webhook failed", path=sent.path)
+            return text(500, f"the webhook failed: {type(error).__name__}: {error}\n")
         content = review.encode(request.uid, review.undecodable("the object is nested too deeply"))
     return Response(200, content, JSON)

@@ -1,4 +1,4 @@
-"""The AdmissionReview envelope (admission.k8s.io/v1)."""
+"""The envelopes of what API servers ask webhooks: admission and conversion, both v1."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import Any
 import attrs
 import msgspec
 
-from jobsetpy.api import keys
-from jobsetpy.domain.field_errors import FieldError
-
 API_VERSION = "admission.k8s.io/v1"
+CONVERSION_API_VERSION = "apiextensions.k8s.io/v1"
 
 
 class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
     """An admission request.
 
     ``object`` is ``None`` for deletions, ``old_object`` for creations; both may be anything that
-    is JSON.
+    is JSON. ``user_info`` is who asks, as in a TokenReview; a ``dry_run`` must have no effects.
     """
 
     uid: str
@@ -28,6 +26,8 @@ class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     object: Any = None
     old_object: Any = None
+    user_info: Mapping[str, Any] = {}
+    dry_run: bool = False
 
 
 class _Review(msgspec.Struct, frozen=True, rename="camel"):
@@ -88,46 +88,67 @@ def encode(uid: str, answer: Answer) -> bytes:
     return msgspec.json.encode(review)
 
 
-def invalid_jobset(name: str, problems: Sequence[FieldError]) -> Answer:
-    """422 with one cause for each problem."""
-    texts = list(dict.fromkeys(str(problem) for problem in problems))
-    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    return Answer(
-        status={
-            "status": "Failure",
-            "code": 422,
-            "reason": "Invalid",
-            "message": f'JobSet.{keys.GROUP} "{name}" is invalid: {listed}',
-            "details": {
-                "group": keys.GROUP,
-                "kind": "JobSet",
-                "name": name,
-                "causes": [
-                    {"reason": problem.cause, "message": problem.message, "field": problem.field}
-                    for problem in problems
-                ],
-            },
-        }
-    )
-
-
 def forbidden(message: str) -> Answer:
     """403 with this text."""
-    return _failure(403, "Forbidden", message)
+    return failure(403, "Forbidden", message)
 
 
 def undecodable(message: str) -> Answer:
     """400 with this text."""
-    return _failure(400, "BadRequest", message)
+    return failure(400, "BadRequest", message)
 
 
-def node_not_found(name: str) -> Answer:
-    """404 as the API server would answer for the node."""
-    details = {"kind": "nodes", "name": name}
-    return _failure(404, "NotFound", f'nodes "{name}" not found', details=details)
-
-
-def _failure(code: int, reason: str, message: str, **more: Any) -> Answer:
+def failure(code: int, reason: str, message: str, **more: Any) -> Answer:
+    """A refusal as the API server writes its own; ``more`` are more fields of the Status."""
     return Answer(
         status={"status": "Failure", "code": code, "reason": reason, "message": message, **more}
     )
+
+
+class ConversionRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """Objects of one kind, as the JSON they are, and the version that is wanted of them."""
+
+    uid: str
+    desired_api_version: str = msgspec.field(default="", name="desiredAPIVersion")
+    objects: list[dict[str, Any]] = []
+
+
+class _ConversionReview(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    kind: str
+    request: ConversionRequest
+
+
+_CONVERSION_DECODER = msgspec.json.Decoder(_ConversionReview)
+
+
+def decode_conversion(body: bytes | bytearray) -> ConversionRequest:
+    """The request of a ConversionReview.
+
+    Raises:
+        ValueError: the body is none; the message says what is wrong.
+    """
+    try:
+        review = _CONVERSION_DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        msg = f"not a ConversionReview: {error}"
+        raise ValueError(msg) from None
+    if (review.api_version, review.kind) != (CONVERSION_API_VERSION, "ConversionReview"):
+        msg = (
+            f"expected {CONVERSION_API_VERSION} ConversionReview, "
+            f"got {review.api_version} {review.kind}"
+        )
+        raise ValueError(msg)
+    return review.request
+
+
+def encode_conversion(uid: str, converted: Sequence[Mapping[str, Any]], problem: str = "") -> bytes:
+    """A ConversionReview that answers the request of this UID: all objects, or why not."""
+    result = {"status": "Failure", "message": problem} if problem else {"status": "Success"}
+    response = {"uid": uid, "result": result, "convertedObjects": [] if problem else converted}
+    review = {
+        "apiVersion": CONVERSION_API_VERSION,
+        "kind": "ConversionReview",
+        "response": response,
+    }
+    return msgspec.json.encode(review)

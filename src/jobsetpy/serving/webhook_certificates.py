@@ -1,14 +1,18 @@
-"""The webhooks' certificate, and how API servers come to trust it."""
+"""The certificate of webhooks, and how API servers come to trust it."""
 
 from __future__ import annotations
 
 import base64
 
 from jobsetpy import aio
-from jobsetpy.admission._kinds import MutatingConfiguration, ValidatingConfiguration
-from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.client import Client
 from jobsetpy.serving.certificates import SETTLE_S, CertificateManager, FileSource, SecretSource
+from jobsetpy.serving.webhook_kinds import (
+    Definition,
+    MutatingConfiguration,
+    ValidatingConfiguration,
+)
+from jobsetpy.serving.webhook_settings import WebhookServerSettings
 from jobsetpy.serving.x509 import KeyPair
 
 FILES_PERIOD_S = 2.0
@@ -17,7 +21,7 @@ back the old certificate's authority already."""
 
 
 def certificate_manager(
-    client: Client, settings: WebhookSettings, clock: aio.Clock
+    client: Client, settings: WebhookServerSettings, clock: aio.Clock
 ) -> CertificateManager:
     """Of the webhook server, from the Secret or from files."""
     folder, period_s = settings.certificate_dir, settings.check_period_s
@@ -30,7 +34,9 @@ def certificate_manager(
     )
 
 
-def secret_source(client: Client, settings: WebhookSettings, clock: aio.Clock) -> SecretSource:
+def secret_source(
+    client: Client, settings: WebhookServerSettings, clock: aio.Clock
+) -> SecretSource:
     """The Secret that replicas share; API servers get its authority by the configurations."""
 
     async def distribute(authority: KeyPair) -> bool:
@@ -47,11 +53,11 @@ def secret_source(client: Client, settings: WebhookSettings, clock: aio.Clock) -
     )
 
 
-async def inject(client: Client, settings: WebhookSettings, authorities: bytes) -> bool:
-    """Put the CA bundle into the webhook configurations that lack it; whether one did.
+async def inject(client: Client, settings: WebhookServerSettings, authorities: bytes) -> bool:
+    """Put the CA bundle into the configurations and definitions that lack it; whether one did.
 
     Raises:
-        ApiError: a configuration cannot be read or written.
+        ApiError: one of them cannot be read or written.
     """
     injected = False
     encoded = base64.b64encode(authorities).decode()
@@ -60,6 +66,8 @@ async def inject(client: Client, settings: WebhookSettings, authorities: bytes) 
         (MutatingConfiguration, settings.mutating_configuration),
     )
     for kind, name in targets:
+        if not name:
+            continue
         configuration = await client.get(kind, "", name)
         patch = [
             operation
@@ -73,5 +81,13 @@ async def inject(client: Client, settings: WebhookSettings, authorities: bytes) 
         ]
         if patch:
             await client.json_patch(kind, "", name, patch)
+            injected = True
+    for name in settings.definitions:
+        definition = await client.get(Definition, "", name)
+        conversion = definition.spec.conversion.webhook
+        if conversion is not None and conversion.client_config.ca_bundle != encoded:
+            path = "/spec/conversion/webhook/clientConfig/caBundle"
+            add = {"op": "add", "path": path, "value": encoded}
+            await client.json_patch(Definition, "", name, [add])
             injected = True
     return injected

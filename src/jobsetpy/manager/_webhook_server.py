@@ -1,0 +1,65 @@
+"""A server of webhooks as a part of a manager."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from jobsetpy.manager._server_runnable import ServerRunnable
+from jobsetpy.serving.http import Address, HttpServer, listening
+from jobsetpy.serving.review_routes import Converter, Handler, conversion_route, routes
+from jobsetpy.serving.webhook_settings import WebhookServerSettings
+
+if TYPE_CHECKING:
+    from jobsetpy.serving.certificates import CertificateManager
+
+
+class WebhookServer(ServerRunnable):
+    """Webhooks and the certificate that they are served with.
+
+    Args:
+        handlers: of admission, by path.
+        certificates: of the server.
+        settings: see there.
+        converters: between versions of a kind, by path.
+
+    Raises:
+        ValueError: the address cannot be used.
+    """
+
+    name = "webhooks"
+    title = "webhook server"
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        certificates: CertificateManager,
+        settings: WebhookServerSettings,
+        *,
+        converters: Mapping[str, Converter] | None = None,
+    ) -> None:
+        super().__init__(settings.bind_address, certificates)
+        self.settings = settings
+        self._handlers = handlers
+        self._converters = converters or {}
+        self._draining = False
+
+    def drain(self) -> float:
+        """The process ends soon: callers are sent elsewhere. How long to go on meanwhile, seconds.
+
+        A pod that is deleted is still called until all API servers, or all nodes' proxies, know
+        that its Service has lost it; and API servers keep connections for their next calls.
+        """
+        self._draining = True
+        return self.settings.drain_s
+
+    def listening(self, address: Address) -> AbstractAsyncContextManager[HttpServer]:
+        """See ``ServerRunnable``."""
+        body_limit, deadline_s = self.settings.body_limit, self.settings.deadline_s
+        made = routes(self._handlers, body_limit=body_limit, deadline_s=deadline_s)
+        made += [
+            conversion_route(path, convert, body_limit=body_limit, deadline_s=deadline_s)
+            for path, convert in self._converters.items()
+        ]
+        return listening(made, address, draining=lambda: self._draining)

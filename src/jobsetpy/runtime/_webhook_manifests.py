@@ -1,0 +1,127 @@
+"""The manifests that have API servers call a manager's webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.api.schema import crd_of_versions
+from jobsetpy.runtime._webhooks import CONVERT, ServedWebhooks, Webhook
+from jobsetpy.serving.http import parse_address
+
+_SYSTEM = "kube-system"
+
+
+def webhook_manifests(
+    served: ServedWebhooks, *, namespace: str, url: str = ""
+) -> list[dict[str, Any]]:
+    """Service, Secret, configurations, and definitions with conversions, as JSON objects.
+
+    The Secret is empty, and so are the CA bundles: the manager fills them in. Applying the
+    manifests again takes nothing of that away.
+
+    Args:
+        served: the webhooks.
+        namespace: where the manager runs.
+        url: ``https://host:port`` to call instead of a Service, of a manager outside the cluster.
+    """
+    settings, labels = served.settings, {"app.kubernetes.io/name": served.app}
+
+    def client(path: str) -> dict[str, Any]:
+        if url:
+            return {"url": url.rstrip("/") + path}
+        return {"service": {"name": settings.service_name, "namespace": namespace, "path": path}}
+
+    def metadata(name: str, **more: str) -> dict[str, Any]:
+        return {"name": name, **more, "labels": labels}
+
+    out: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata(settings.secret_name, namespace=namespace),
+        }
+    ]
+    if not url:
+        port = (parse_address(settings.bind_address) or ("", 0))[1]
+        out.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": metadata(settings.service_name, namespace=namespace),
+                "spec": {"selector": labels, "ports": [{"port": 443, "targetPort": port}]},
+            }
+        )
+    for kind, name, verb in (
+        ("MutatingWebhookConfiguration", settings.mutating_configuration, "mutate"),
+        ("ValidatingWebhookConfiguration", settings.validating_configuration, "validate"),
+    ):
+        if name:
+            called = [
+                _webhook(one, verb, client(one.path(verb)), namespace)
+                for one in served.webhooks
+                if (one.default if verb == "mutate" else one.validate)
+            ]
+            out.append(
+                {
+                    "apiVersion": "admissionregistration.k8s.io/v1",
+                    "kind": kind,
+                    "metadata": metadata(name),
+                    "webhooks": called,
+                }
+            )
+    return out + _definitions(served, client(CONVERT))
+
+
+def _webhook(
+    one: Webhook[Any], verb: str, client: Mapping[str, Any], namespace: str
+) -> dict[str, Any]:
+    at = one.resource
+    operations = [each for each in one.operations if verb == "validate" or each != "DELETE"]
+    out: dict[str, Any] = {
+        "name": f"{verb}.{at.plural}.{at.group or 'core.k8s.io'}",
+        "clientConfig": client,
+        "rules": [
+            {
+                "apiGroups": [at.group],
+                "apiVersions": [at.version],
+                "resources": [at.plural],
+                "operations": operations or ["CREATE", "UPDATE"],
+                "scope": "Namespaced" if at.namespaced else "Cluster",
+            }
+        ],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": one.failure_policy,
+        "timeoutSeconds": one.timeout_s,
+    }
+    selector = one.namespace_selector
+    if selector is None and at.namespaced and _of_kubernetes(at):
+        # Or the manager's own pods, and the system's, could not start while nobody answers.
+        name = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
+        selector = {"matchExpressions": [{**name, "values": sorted({_SYSTEM, namespace})}]}
+    if selector is not None:
+        out["namespaceSelector"] = selector
+    if one.object_selector is not None:
+        out["objectSelector"] = one.object_selector
+    return out
+
+
+def _of_kubernetes(at: ResourceInfo) -> bool:
+    return "." not in at.group or at.group.endswith(".k8s.io")
+
+
+def _definitions(served: ServedWebhooks, client: Mapping[str, Any]) -> list[dict[str, Any]]:
+    versions: dict[type[Any], list[type[Any]]] = {}
+    for one in served.conversions:
+        versions.setdefault(one.to, []).append(one.old)
+    out = []
+    for stored, others in versions.items():
+        definition = crd_of_versions([*others, stored])
+        definition["spec"]["conversion"] = {
+            "strategy": "Webhook",
+            "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]},
+        }
+        out.append(definition)
+    return out

@@ -1,0 +1,438 @@
+"""Webhooks of one's own: defaults and checks of objects, and conversions between versions.
+
+They are served by the manager on every replica, by the same server as JobSet's own, with a
+certificate that the manager makes, renews, and has API servers trust.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+
+import attrs
+import msgspec
+
+from jobsetpy.api._wire import to_json
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.manager import Manager, WebhookServer
+from jobsetpy.serving import review
+from jobsetpy.serving.review import ALLOWED, Answer, ConversionRequest, ReviewRequest
+from jobsetpy.serving.webhook_settings import WebhookServerSettings
+
+if TYPE_CHECKING:
+    from jobsetpy.serving.certificates import CertificateManager
+
+T = TypeVar("T")
+Old = TypeVar("Old")
+New = TypeVar("New")
+
+Operation = Literal["CREATE", "UPDATE", "DELETE"]
+CONVERT: Final = "/convert"
+_ABSENT: Final = object()
+
+
+@attrs.frozen
+class AdmissionRequest(Generic[T]):
+    """What somebody asks of the API server.
+
+    Args:
+        operation: which of the three.
+        new: the object as it shall be; ``None`` if it is to be deleted.
+        old: the object as it is; ``None`` if it is to be created.
+        namespace: of the object; "" for kinds of no namespace.
+        name: of the object; "" if the API server makes one up.
+        user: name of who asks.
+        groups: that they are in.
+        dry_run: nothing is stored, so nothing may be done either.
+    """
+
+    operation: Operation
+    new: T | None
+    old: T | None
+    namespace: str = ""
+    name: str = ""
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    dry_run: bool = False
+
+
+@attrs.frozen
+class Invalid:
+    """Why an object is refused.
+
+    Args:
+        field: its path, such as ``spec.schedule``.
+        message: what is wrong, and what would be right.
+    """
+
+    field: str
+    message: str
+
+
+@attrs.frozen
+class Warn:
+    """What the user is told of an object that is accepted; at most 256 characters are sure."""
+
+    message: str
+
+
+Verdict = Iterable[Invalid | Warn] | None
+Validate = Callable[[AdmissionRequest[T]], Verdict | Awaitable[Verdict]]
+Default = Callable[[T], T | Awaitable[T]]
+
+
+class Webhook(Generic[T]):
+    """Defaults and checks of the objects of one class.
+
+    ::
+
+        def check(asked: rt.AdmissionRequest[Website]) -> Iterator[rt.Invalid]:
+            if asked.new and asked.new.spec.replicas > 9:
+                yield rt.Invalid("spec.replicas", "at most 9")
+
+    What either function raises makes the call fail, and ``failure_policy`` decides.
+
+    Args:
+        cls: of the objects, one's own or a slice of another kind; fields that it lacks are kept.
+        default: gives an object as it shall be, such as ``rt.evolve(obj, ...)``. Called for what
+            is created and changed; calling it twice must not change more than calling it once.
+        validate: gives what is wrong, and warnings; nothing accepts. Both functions may be
+            coroutine functions, and are called before anything is stored.
+        operations: what ``validate`` is asked about.
+        failure_policy: whether the API server refuses (``Fail``) or goes on (``Ignore``) where
+            the webhook cannot be reached.
+        timeout_s: how long it waits, 1 to 30.
+        namespace_selector: of a configuration; the default leaves out the system's namespace and
+            the manager's own for kinds of Kubernetes itself: their pods have to be able to start.
+        object_selector: of a configuration.
+
+    Raises:
+        ValueError: there is neither function, or an argument cannot be used.
+        TypeError: the class stands for no kind.
+    """
+
+    def __init__(
+        self,
+        cls: type[T],
+        *,
+        default: Default[T] | None = None,
+        validate: Validate[T] | None = None,
+        operations: Sequence[Operation] = ("CREATE", "UPDATE"),
+        failure_policy: Literal["Fail", "Ignore"] = "Fail",
+        timeout_s: int = 10,
+        namespace_selector: Mapping[str, Any] | None = None,
+        object_selector: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.resource = _resource_of(cls)
+        if default is None and validate is None:
+            msg = f"a webhook of {self.resource.kind} needs default=, validate=, or both"
+            raise ValueError(msg)
+        unknown = [each for each in operations if each not in {"CREATE", "UPDATE", "DELETE"}]
+        if unknown or not operations:
+            msg = f"operations are CREATE, UPDATE, DELETE, not {unknown or operations!r}"
+            raise ValueError(msg)
+        if not 1 <= timeout_s <= 30:
+            msg = f"timeout_s must be between 1 and 30, not {timeout_s}"
+            raise ValueError(msg)
+        self.cls = cls
+        self.default = default
+        self.validate = validate
+        self.operations = tuple(operations)
+        self.failure_policy = failure_policy
+        self.timeout_s = timeout_s
+        self.namespace_selector = namespace_selector
+        self.object_selector = object_selector
+
+    def path(self, verb: str) -> str:
+        """Where it is called; ``verb`` is ``mutate`` or ``validate``."""
+        at = self.resource
+        return f"/{verb}-{at.group.replace('.', '-')}-{at.version}-{at.kind.lower()}"
+
+    async def answer_mutate(self, request: ReviewRequest) -> Answer:
+        """The patch that ``default`` asks for."""
+        assert self.default is not None
+        if request.operation not in {"CREATE", "UPDATE"}:
+            return ALLOWED
+        try:
+            before = self._decoded(request.object)
+        except msgspec.ValidationError as error:
+            return self._undecodable(error)
+        after = self.default(before)
+        if inspect.isawaitable(after):
+            after = await after
+        if not isinstance(after, self.cls):
+            msg = f"{self.default!r} has to return a {self.cls.__name__}, not {after!r}"
+            raise TypeError(msg)
+        wanted = carried_over(request.object, to_json(before), to_json(after))
+        return Answer(patch=tuple(json_patch(request.object, wanted)))
+
+    async def answer_validate(self, request: ReviewRequest) -> Answer:
+        """Whether ``validate`` accepts."""
+        assert self.validate is not None
+        try:
+            asked = self._asked(request)
+        except msgspec.ValidationError as error:
+            return self._undecodable(error)
+        verdict = self.validate(asked)
+        if inspect.isawaitable(verdict):
+            verdict = await verdict
+        told = [*(verdict or ())]
+        problems = [each for each in told if isinstance(each, Invalid)]
+        if problems:
+            return self._refused(asked.name, problems)
+        return Answer(warnings=[each.message for each in told if isinstance(each, Warn)])
+
+    def _asked(self, request: ReviewRequest) -> AdmissionRequest[T]:
+        new, old = request.object, request.old_object
+        user = request.user_info
+        return AdmissionRequest(
+            operation=request.operation,  # type: ignore[arg-type] # as the API server writes it
+            new=None if new is None else self._decoded(new),
+            old=None if old is None else self._decoded(old),
+            namespace=request.namespace,
+            name=request.name,
+            user=str(user.get("username", "")),
+            groups=tuple(user.get("groups") or ()),
+            dry_run=request.dry_run,
+        )
+
+    def _decoded(self, raw: Any) -> T:
+        return msgspec.convert(raw, self.cls)
+
+    def _undecodable(self, error: Exception) -> Answer:
+        return review.undecodable(f"the object is no {self.resource.kind}: {error}")
+
+    def _refused(self, name: str, problems: Sequence[Invalid]) -> Answer:
+        kind, group = self.resource.kind, self.resource.group
+        texts = [f"{each.field}: {each.message}" for each in problems]
+        listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+        causes = [
+            {"reason": "FieldValueInvalid", "message": each.message, "field": each.field}
+            for each in problems
+        ]
+        full = f"{kind}.{group}" if group else kind
+        return review.failure(
+            422,
+            "Invalid",
+            f'{full} "{name}" is invalid: {listed}',
+            details={"group": group, "kind": kind, "name": name, "causes": causes},
+        )
+
+
+class Conversion(Generic[Old, New]):
+    """How objects of an older version become those of the one that is stored, and back.
+
+    Metadata stays as it is, except for labels and annotations, which may hold what the older
+    version has no field for: whoever converts there and back must get what they had.
+
+    Args:
+        old: class of the version that is served besides.
+        to: class of the version that is stored; versions of one kind name the same.
+        up: makes ``to`` of ``old``.
+        down: makes ``old`` of ``to``.
+
+    Raises:
+        TypeError: a class stands for no kind.
+        ValueError: they are no two versions of one kind.
+    """
+
+    def __init__(
+        self,
+        old: type[Old],
+        *,
+        to: type[New],
+        up: Callable[[Old], New],
+        down: Callable[[New], Old],
+    ) -> None:
+        before, after = _resource_of(old), _resource_of(to)
+        if before.version == after.version or (before.group, before.plural, before.kind) != (
+            after.group,
+            after.plural,
+            after.kind,
+        ):
+            msg = (
+                f"{before.api_version} {before.kind} and {after.api_version} {after.kind} are not "
+                "two versions of one kind"
+            )
+            raise ValueError(msg)
+        self.old, self.to = old, to
+        self.up, self.down = up, down
+        self.resource = after
+
+    @property
+    def version(self) -> str:
+        """The ``apiVersion`` of what is served besides."""
+        return _resource_of(self.old).api_version
+
+    @property
+    def definition(self) -> str:
+        """Name of the CustomResourceDefinition."""
+        return f"{self.resource.plural}.{self.resource.group}"
+
+
+class ConversionHandler:
+    """Answers conversions of all kinds, over the version that is stored."""
+
+    def __init__(self, conversions: Iterable[Conversion[Any, Any]]) -> None:
+        self._by_version: dict[tuple[str, str], Conversion[Any, Any]] = {}
+        self._stored: dict[tuple[str, str], type[Any]] = {}
+        for each in conversions:
+            kind = each.resource.kind
+            if self._stored.setdefault((each.resource.api_version, kind), each.to) is not each.to:
+                msg = f"conversions of {kind} name two classes of the version that is stored"
+                raise ValueError(msg)
+            self._by_version[each.version, kind] = each
+
+    def __call__(self, request: ConversionRequest) -> list[dict[str, Any]]:
+        """All objects in the version that is asked for.
+
+        Raises:
+            ValueError: an object cannot be converted; it says which and why.
+        """
+        return [self._convert(obj, request.desired_api_version) for obj in request.objects]
+
+    def _convert(self, obj: dict[str, Any], wanted: str) -> dict[str, Any]:
+        version, kind = str(obj.get("apiVersion", "")), str(obj.get("kind", ""))
+        if version == wanted:
+            return obj
+        name = obj.get("metadata", {}).get("name", "")
+        up, down = self._by_version.get((version, kind)), self._by_version.get((wanted, kind))
+        try:
+            if up is not None:
+                stored = up.up(msgspec.convert(obj, up.old))
+            else:
+                stored = msgspec.convert(obj, self._stored[version, kind])
+            made = down.down(stored) if down is not None else stored
+        except KeyError:
+            msg = f"no conversion of {kind} from {version} to {wanted}"
+            raise ValueError(msg) from None
+        except Exception as error:
+            msg = f"{kind} {name!r} cannot be converted from {version} to {wanted}: {error}"
+            raise ValueError(msg) from error
+        info: ResourceInfo = type(made).RESOURCE
+        if info.api_version != wanted:
+            msg = f"no conversion of {kind} from {version} to {wanted}"
+            raise ValueError(msg)
+        out: dict[str, Any] = to_json(made)
+        metadata = dict(obj.get("metadata", {}))
+        for changeable in ("labels", "annotations"):
+            metadata.pop(changeable, None)
+            if kept := dict(getattr(made.metadata, changeable)):
+                metadata[changeable] = kept
+        return {"apiVersion": wanted, "kind": kind, **out, "metadata": metadata}
+
+
+class ServedWebhooks(WebhookServer):
+    """The server of a manager's own webhooks; made by :func:`serve_webhooks`."""
+
+    def __init__(
+        self,
+        webhooks: Sequence[Webhook[Any]],
+        conversions: Sequence[Conversion[Any, Any]],
+        certificates: CertificateManager,
+        settings: WebhookServerSettings,
+        app: str,
+    ) -> None:
+        handlers = {
+            **{one.path("mutate"): one.answer_mutate for one in webhooks if one.default},
+            **{one.path("validate"): one.answer_validate for one in webhooks if one.validate},
+        }
+        converters = {CONVERT: ConversionHandler(conversions)} if conversions else {}
+        super().__init__(handlers, certificates, settings, converters=converters)
+        self.webhooks, self.conversions, self.app = tuple(webhooks), tuple(conversions), app
+
+
+def serve_webhooks(
+    manager: Manager,
+    *webhooks: Webhook[Any] | Conversion[Any, Any],
+    name: str,
+    settings: WebhookServerSettings | None = None,
+) -> ServedWebhooks:
+    """Have ``manager`` serve webhooks and conversions, and its readiness wait for them.
+
+    ``jobsetpy webhooks MODULE:FUNCTION`` prints the manifests that have them called.
+
+    Args:
+        manager: not started yet.
+        webhooks: those of its process, all at once.
+        name: of the program; Service, Secret and configurations are named after it.
+        settings: where it is served; those of ``jobsetpy run`` when absent.
+
+    Raises:
+        ValueError: there are none, or two for one kind.
+    """
+    from jobsetpy.serving.webhook_certificates import certificate_manager  # 10 MB: cryptography
+
+    if not webhooks:
+        msg = "serve_webhooks needs webhooks"
+        raise ValueError(msg)
+    admission = [one for one in webhooks if isinstance(one, Webhook)]
+    conversions = [one for one in webhooks if isinstance(one, Conversion)]
+    twice = {
+        one.resource for one in admission if sum(one.resource == o.resource for o in admission) > 1
+    }
+    if twice:
+        msg = f"two webhooks of {', '.join(sorted(each.kind for each in twice))}: make one of them"
+        raise ValueError(msg)
+    settings = settings or manager.settings.webhooks or WebhookServerSettings()
+    settings = attrs.evolve(
+        settings,
+        service_name=settings.service_name or f"{name}-webhooks",
+        secret_name=settings.secret_name or f"{name}-webhooks",
+        mutating_configuration=name if any(one.default for one in admission) else "",
+        validating_configuration=name if any(one.validate for one in admission) else "",
+        definitions=tuple(sorted({one.definition for one in conversions})),
+    )
+    certificates = certificate_manager(manager.replica_client, settings, manager.clock)
+    served = ServedWebhooks(admission, conversions, certificates, settings, name)
+    manager.add(served)
+    manager.add_ready_check("webhooks", served.problems)
+    return served
+
+
+def _resource_of(cls: type[Any]) -> ResourceInfo:
+    info = getattr(cls, "RESOURCE", None)
+    if not isinstance(info, ResourceInfo):
+        msg = f"{cls!r} stands for no kind: decorate it with runtime.resource and runtime.model"
+        raise TypeError(msg)
+    return info
+
+
+def carried_over(raw: Any, before: Any, after: Any) -> Any:
+    """``raw`` with what changed between two readings of it; what they do not know stays.
+
+    All three are JSON data. Items of a list that grew are compared by place, those of one that
+    shrank by what they are.
+    """
+    if before == after:
+        return raw
+    if isinstance(before, Mapping) and isinstance(after, Mapping) and isinstance(raw, Mapping):
+        out = dict(raw)
+        for name in before.keys() - after.keys():
+            out.pop(name, None)
+        for name, value in after.items():
+            out[name] = carried_over(out.get(name, _ABSENT), before.get(name), value)
+        return out
+    both = isinstance(before, list) and isinstance(after, list) and isinstance(raw, list)
+    if both and len(raw) == len(before):
+        if len(after) >= len(before):
+            pairs = [*zip(raw, before, strict=True), *[(_ABSENT, None)] * (len(after) - len(raw))]
+            return [carried_over(*pair, value) for pair, value in zip(pairs, after, strict=True)]
+        return [raw[before.index(value)] if value in before else value for value in after]
+    return after
+
+
+def json_patch(old: Any, new: Any, path: str = "") -> Iterable[dict[str, Any]]:
+    """The JSON patch (RFC 6902) that makes ``new`` of ``old``; lists are replaced as a whole."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in sorted(old.keys() | new.keys()):
+            below = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
+            if name not in new:
+                yield {"op": "remove", "path": below}
+            elif name not in old:
+                yield {"op": "add", "path": below, "value": new[name]}
+            else:
+                yield from json_patch(old[name], new[name], below)
+    elif old != new:
+        yield {"op": "replace", "path": path, "value": new}

@@ -1,0 +1,93 @@
+"""Slices of the kinds that say which webhooks there are, and whom API servers trust there."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from jobsetpy.api._wire import wire
+from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
+
+
+@wire
+class ClientConfig:
+    """Whom the API server trusts; base64."""
+
+    ca_bundle: str | None = None
+
+
+@wire
+class Webhook:
+    """One webhook of a configuration."""
+
+    name: str = ""
+    client_config: ClientConfig = ClientConfig()
+
+
+@resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations",
+    namespaced=False,
+)
+@wire
+class MutatingConfiguration:
+    """Mutating webhooks."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[Webhook, ...] = ()
+
+
+@resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    namespaced=False,
+)
+@wire
+class ValidatingConfiguration:
+    """Validating webhooks."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: tuple[Webhook, ...] = ()
+
+
+@wire
+class ConversionWebhook:
+    """The webhook of a definition."""
+
+    client_config: ClientConfig = ClientConfig()
+
+
+@wire
+class Conversion:
+    """How a definition's versions become each other."""
+
+    strategy: str = ""
+    webhook: ConversionWebhook | None = None
+
+
+@wire
+class DefinitionSpec:
+    """What is read of a definition."""
+
+    conversion: Conversion = Conversion()
+
+
+@resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    namespaced=False,
+)
+@wire
+class Definition:
+    """A definition with a conversion."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DefinitionSpec = DefinitionSpec()

@@ -1,0 +1,161 @@
+"""``jobsetpy rbac MODULE``: the roles of a controller of one's own, read out of its code."""
+
+import textwrap
+
+import pytest
+import yaml
+
+from jobsetpy.app.main import main
+
+CODE = """
+from collections.abc import Iterator
+from typing import ClassVar
+import attrs
+from jobsetpy import runtime as rt
+
+NAME = "sites"
+CLEANUP = rt.finalizer("example.com/files")
+
+@rt.model
+class Status:
+    ready: bool = False
+
+@rt.resource("example.com", "v1", "Website", "websites")
+@rt.model
+class Website:
+    RESOURCE: ClassVar[rt.ResourceInfo]
+    metadata: rt.ObjectMeta = rt.ObjectMeta()
+    status: Status = Status()
+
+@attrs.frozen
+class Sites:
+    client: rt.Client
+    sites: rt.Store[Website]
+
+    async def reconcile(self, request):
+"""
+SETUP = """
+def setup(manager):
+    manager.informer(Website)
+"""
+WEBSITES = ("example.com", "websites")
+
+
+@pytest.fixture
+def printed(tmp_path, monkeypatch, capsys):
+    """What the command prints for a reconciler's body, as documents."""
+
+    def run(body, *flags, setup=SETUP):
+        name = f"made_up_{abs(hash((body, setup)))}"
+        code = CODE + textwrap.indent(textwrap.dedent(body), "        ") + setup
+        (tmp_path / f"{name}.py").write_text(code)
+        monkeypatch.syspath_prepend(tmp_path)
+        exit_code = main(["rbac", name, "--name", "sites", *flags])
+        told = capsys.readouterr()
+        return [*yaml.safe_load_all(told.out)] if exit_code == 0 else told.err
+
+    return run
+
+
+def allowed(documents, kind="ClusterRole"):
+    """Group, resource, verb and name of all that roles of a kind allow."""
+    return {
+        (group, resource, verb, name)
+        for document in documents
+        if document["kind"] == kind
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+WATCHED = {(*WEBSITES, "list", ""), (*WEBSITES, "watch", "")}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("pass", set()),
+        ("await self.client.delete(rt.Pod, 'ns', 'x')", {("", "pods", "delete", "")}),
+        (
+            "await self.client.apply(rt.Pod, 'ns', 'x', {}, owner=NAME)",
+            {("", "pods", "create", ""), ("", "pods", "patch", "")},
+        ),
+        (
+            """
+            site = self.sites.get(request.key)
+            await rt.patch_status(self.client, site, Status(ready=True))
+            """,
+            {(*WEBSITES, "get", ""), ("example.com", "websites/status", "patch", "")},
+        ),
+        (
+            """
+            for site in self.sites.list():
+                await CLEANUP.guard(self.client, site, print)
+            """,
+            {(*WEBSITES, "get", ""), (*WEBSITES, "patch", "")},
+        ),
+        (
+            """
+            if (site := self.sites.get(request.key)) is None:
+                return
+            await rt.create_or_apply(
+                self.client, rt.Job, 'ns', 'x', {}, owner=NAME, controller=site
+            )
+            """,
+            {
+                *(("batch", "jobs", verb, "") for verb in ("get", "create", "patch")),
+                ("example.com", "websites/finalizers", "update", ""),
+            },
+        ),
+        (
+            "async for node in rt.list_objects(self.client, rt.Node): pass",
+            {("", "nodes", "list", "")},
+        ),
+    ],
+)
+def test_rules_are_read_out_of_the_code(printed, body, expected):
+    """What the client, stores and the library's helpers ask for, and nothing else."""
+    assert allowed(printed(body)) == WATCHED | expected
+
+
+def test_a_class_that_cannot_be_told_is_named(printed):
+    """Nothing is left out in silence: the message says where, and what helps."""
+    told = printed("await rt.patch_status(self.client, anything(), Status())")
+    assert "of which kind is 'anything()'? Annotate it" in told
+
+
+def test_namespaces_and_election(printed):
+    """Confined to namespaces, roles are there; the Lease is in the manager's own."""
+    flags = ("--watch-namespace", "a", "--watch-namespace", "b", "--leader-elect")
+    documents = printed("await self.client.get(rt.Node, '', 'x')", *flags)
+    roles = [
+        (document["kind"], document["metadata"].get("namespace"))
+        for document in documents
+        if "rules" in document
+    ]
+    assert roles == [("Role", "a"), ("Role", "b"), ("ClusterRole", None), ("Role", "default")]
+    assert allowed(documents) == {("", "nodes", "get", "")}
+    assert ("coordination.k8s.io", "leases", "create", "") in allowed(documents, "Role")
+
+
+def test_webhooks_need_their_secret_and_their_configurations(printed):
+    """By name: neither Secrets nor configurations of others."""
+    setup = """
+def check(asked: rt.AdmissionRequest[Website]) -> Iterator[rt.Invalid]:
+    yield from ()
+
+def setup(manager):
+    manager.recorder(NAME)
+    rt.serve_webhooks(manager, rt.Webhook(Website, validate=check), name=NAME)
+"""
+    documents = printed("pass", setup=setup)
+    configurations = "validatingwebhookconfigurations"
+    assert ("admissionregistration.k8s.io", configurations, "patch", "sites") in allowed(documents)
+    assert ("events.k8s.io", "events", "create", "") in allowed(documents)
+    assert allowed(documents, "Role") == {
+        ("", "secrets", "get", "sites-webhooks"),
+        ("", "secrets", "patch", "sites-webhooks"),
+    }

@@ -1,0 +1,336 @@
+"""Webhooks of one's own: what is answered, and the manifests that have them called."""
+
+import asyncio
+import base64
+import textwrap
+from typing import ClassVar
+
+import pytest
+import yaml
+
+from jobsetpy import runtime as rt
+from jobsetpy.app.main import main
+from jobsetpy.client import Client
+from jobsetpy.runtime._webhook_manifests import webhook_manifests
+from jobsetpy.runtime._webhooks import ConversionHandler, carried_over, json_patch
+from jobsetpy.serving.review import ConversionRequest, ReviewRequest
+from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
+from jobsetpy.testing import World
+from jobsetpy.testing import json_patch as patched
+
+
+@rt.model
+class Spec:
+    host: str = ""
+    replicas: int = 0
+
+
+@rt.resource("example.com", "v2", "Website", "websites")
+@rt.model
+class Website:
+    RESOURCE: ClassVar[rt.ResourceInfo]
+    metadata: rt.ObjectMeta = rt.ObjectMeta()
+    spec: Spec = Spec()
+
+
+@rt.model
+class OldSpec:
+    address: str = ""
+
+
+@rt.resource("example.com", "v1", "Website", "websites")
+@rt.model
+class OldWebsite:
+    RESOURCE: ClassVar[rt.ResourceInfo]
+    metadata: rt.ObjectMeta = rt.ObjectMeta()
+    spec: OldSpec = OldSpec()
+
+
+def fill_in(site: Website) -> Website:
+    """Two replicas for those who do not say."""
+    return rt.evolve(site, spec=rt.evolve(site.spec, replicas=site.spec.replicas or 2))
+
+
+def check(asked: rt.AdmissionRequest[Website]):
+    """No more than nine, and a host."""
+    if asked.new is None:
+        return
+    if asked.new.spec.replicas > 9:
+        yield rt.Invalid("spec.replicas", "at most 9")
+    if asked.old is not None and asked.old.spec.host != asked.new.spec.host:
+        yield rt.Invalid("spec.host", f"{asked.user} may not change it")
+    if not asked.new.spec.host:
+        yield rt.Warn("nobody will find it")
+
+
+WEBHOOK = rt.Webhook(Website, default=fill_in, validate=check)
+CONVERSION = rt.Conversion(
+    OldWebsite,
+    to=Website,
+    up=lambda old: Website(
+        metadata=old.metadata,
+        spec=Spec(
+            host=old.spec.address,
+            replicas=int(old.metadata.annotations.get("example.com/replicas", 1)),
+        ),
+    ),
+    down=lambda new: OldWebsite(
+        metadata=rt.evolve(
+            new.metadata, annotations={"example.com/replicas": str(new.spec.replicas)}
+        ),
+        spec=OldSpec(address=new.spec.host),
+    ),
+)
+
+
+def site(**spec):
+    return {
+        "apiVersion": "example.com/v2",
+        "kind": "Website",
+        "metadata": {"name": "a", "managedFields": [{"manager": "kubectl"}]},
+        "spec": {"host": "example.com", **spec},
+    }
+
+
+def asked(new, old=None, **more):
+    return ReviewRequest(
+        "1", "UPDATE" if old else "CREATE", "ns", "a", new, old, {"username": "mia"}, **more
+    )
+
+
+@pytest.mark.looptime
+async def test_defaults_are_a_patch_that_keeps_what_the_class_does_not_know():
+    """Only what ``default`` changed is written; unknown fields of the object stay."""
+    raw = site(theme={"colour": "red"})
+    answer = await WEBHOOK.answer_mutate(asked(raw))
+    assert list(answer.patch) == [{"op": "add", "path": "/spec/replicas", "value": 2}]
+    again = await WEBHOOK.answer_mutate(asked(patched(raw, list(answer.patch))))
+    assert not again.patch
+    assert answer.status is None
+
+
+@pytest.mark.looptime
+async def test_every_problem_is_told_with_its_field():
+    """As the API server tells its own: one cause for each, and all in the message."""
+    answer = await WEBHOOK.answer_validate(asked(site(replicas=10, host="b"), site(replicas=1)))
+    assert answer.status["code"] == 422
+    assert answer.status["message"] == (
+        'Website.example.com "a" is invalid: '
+        "[spec.replicas: at most 9, spec.host: mia may not change it]"
+    )
+    assert [each["field"] for each in answer.status["details"]["causes"]] == [
+        "spec.replicas",
+        "spec.host",
+    ]
+
+
+@pytest.mark.looptime
+async def test_warnings_and_coroutine_functions():
+    """A warning refuses nothing; functions may be coroutine functions, such as to look up."""
+
+    async def look_up(request):
+        await asyncio.sleep(1)
+        return [rt.Warn(request.namespace)]
+
+    assert list((await WEBHOOK.answer_validate(asked(site(host="")))).warnings) == [
+        "nobody will find it"
+    ]
+    answer = await rt.Webhook(Website, validate=look_up).answer_validate(asked(site()))
+    assert (list(answer.warnings), answer.status) == (["ns"], None)
+
+
+@pytest.mark.looptime
+async def test_what_does_not_fit_is_refused_with_the_reason():
+    """An object of other types is the user's mistake; a default that returns nothing is ours."""
+    answer = await WEBHOOK.answer_validate(asked(site(replicas="many")))
+    assert (answer.status["code"], "$.spec.replicas" in answer.status["message"]) == (400, True)
+    webhook = rt.Webhook(Website, default=lambda site: None)
+    with pytest.raises(TypeError, match="has to return a Website, not None"):
+        await webhook.answer_mutate(asked(site()))
+
+
+@pytest.mark.parametrize(
+    ("raw", "before", "after", "expected"),
+    [
+        ({"a": 1, "x": 0}, {"a": 1}, {}, {"x": 0}),
+        ({"a": {"x": 0}}, {"a": {}}, {"a": {"b": 1}}, {"a": {"x": 0, "b": 1}}),
+        (
+            {"a": [{"n": 1, "x": 0}]},
+            {"a": [{"n": 1}]},
+            {"a": [{"n": 2}, {"n": 3}]},
+            {"a": [{"n": 2, "x": 0}, {"n": 3}]},
+        ),
+        (
+            [{"n": 1, "x": 0}, {"n": 2, "x": 1}],
+            [{"n": 1}, {"n": 2}],
+            [{"n": 2}],
+            [{"n": 2, "x": 1}],
+        ),
+    ],
+)
+def test_unknown_fields_are_carried_over(raw, before, after, expected):
+    """What the class does not know stays, in items of lists as well."""
+    made = carried_over(raw, before, after)
+    assert made == expected
+    if isinstance(raw, dict):
+        assert patched(raw, list(json_patch(raw, made))) == made
+
+
+def test_conversion_there_and_back():
+    """Labels and annotations may hold what the older version lacks; other metadata stays."""
+    convert = ConversionHandler([CONVERSION])
+    (old,) = convert(ConversionRequest("1", "example.com/v1", [site(replicas=3)]))
+    assert old == {
+        "apiVersion": "example.com/v1",
+        "kind": "Website",
+        "metadata": {**site()["metadata"], "annotations": {"example.com/replicas": "3"}},
+        "spec": {"address": "example.com"},
+    }
+    (new,) = convert(ConversionRequest("1", "example.com/v2", [old]))
+    assert (new["spec"], new["apiVersion"]) == (site(replicas=3)["spec"], "example.com/v2")
+    assert convert(ConversionRequest("1", "example.com/v1", [old])) == [old]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "obj", "message"),
+    [
+        ("example.com/v3", site(), "no conversion of Website from example.com/v2 to .*v3"),
+        ("example.com/v1", site(replicas="x"), "Website 'a' cannot be converted from .*replicas"),
+        ("example.com/v1", {**site(), "kind": "Other"}, "no conversion of Other"),
+    ],
+)
+def test_conversions_that_cannot_be(wanted, obj, message):
+    """The message says which object and why; the API server tells it to the user."""
+    with pytest.raises(ValueError, match=message):
+        ConversionHandler([CONVERSION])(ConversionRequest("1", wanted, [obj]))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rt.Webhook(Website), "a webhook of Website needs default="),
+        (lambda: rt.Webhook(Spec, default=fill_in), "stands for no kind"),
+        (lambda: rt.Webhook(Website, default=fill_in, timeout_s=60), "between 1 and 30"),
+        (lambda: rt.Webhook(Website, validate=check, operations=["PATCH"]), "CREATE, UPDATE"),
+        (
+            lambda: rt.Conversion(rt.Pod, to=Website, up=fill_in, down=fill_in),
+            "not two versions of one kind",
+        ),
+    ],
+)
+def test_mistakes_are_told_when_a_webhook_is_made(make, message):
+    """Not by the first user whose object is refused."""
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+def served(*webhooks, **settings):
+    manager = rt.Manager(Client(World().transport()))
+    made = rt.WebhookServerSettings(namespace="team", **settings)
+    return rt.serve_webhooks(manager, *webhooks, name="sites", settings=made), manager
+
+
+@pytest.mark.looptime
+async def test_manifests():
+    """A Service to the port, configurations with the paths that are served, both versions."""
+    made, _ = served(WEBHOOK, CONVERSION, bind_address=":8443")
+    secret, service, mutating, validating, definition = webhook_manifests(made, namespace="team")
+    assert secret["metadata"]["name"] == made.settings.secret_name
+    assert service["spec"]["ports"] == [{"port": 443, "targetPort": 8443}]
+    assert made.settings.dns_names[0] == "sites-webhooks.team.svc"
+    for configuration, verb in ((mutating, "mutate"), (validating, "validate")):
+        (webhook,) = configuration["webhooks"]
+        path = f"/{verb}-example-com-v2-website"
+        assert webhook["clientConfig"]["service"] == {
+            "name": "sites-webhooks",
+            "namespace": "team",
+            "path": path,
+        }
+        assert path in made._handlers
+        assert "namespaceSelector" not in webhook
+    versions = [(each["name"], each["storage"]) for each in definition["spec"]["versions"]]
+    assert versions == [("v1", False), ("v2", True)]
+    assert definition["spec"]["conversion"]["webhook"]["conversionReviewVersions"] == ["v1"]
+
+
+@pytest.mark.looptime
+async def test_webhooks_of_pods_leave_the_system_alone():
+    """Or the manager's pods could not start while the manager is not there."""
+    made, _ = served(rt.Webhook(rt.Pod, validate=check))
+    (_, _, validating) = webhook_manifests(made, namespace="team")
+    (expression,) = validating["webhooks"][0]["namespaceSelector"]["matchExpressions"]
+    assert (expression["operator"], expression["values"]) == ("NotIn", ["kube-system", "team"])
+
+
+@pytest.mark.looptime
+async def test_two_webhooks_of_one_kind_are_refused():
+    """They would be called at one path."""
+    with pytest.raises(ValueError, match="two webhooks of Website"):
+        served(WEBHOOK, rt.Webhook(Website, validate=check))
+
+
+def test_the_command_prints_what_run_would_serve(tmp_path, monkeypatch, capsys):
+    """``jobsetpy webhooks MODULE:setup`` needs no cluster; what setup asks of one is refused."""
+    (tmp_path / "made_up_sites.py").write_text(
+        textwrap.dedent("""
+        from jobsetpy import runtime as rt
+
+        def check(asked):
+            return []
+
+        def setup(manager):
+            rt.serve_webhooks(manager, rt.Webhook(rt.ConfigMap, validate=check), name="sites")
+
+        def nothing(manager):
+            pass
+
+        async def asks(manager):
+            await manager.client.get(rt.ConfigMap, "ns", "x")
+        """)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["webhooks", "made_up_sites:setup", "--url", "https://127.0.0.1:1/"]) == 0
+    _, validating = yaml.safe_load_all(capsys.readouterr().out)
+    (webhook,) = validating["webhooks"]
+    assert webhook["clientConfig"] == {"url": "https://127.0.0.1:1/validate--v1-configmap"}
+    assert main(["webhooks", "made_up_sites:nothing"]) == 2
+    assert "serves no webhooks" in capsys.readouterr().err
+    assert main(["webhooks", "made_up_sites:asks"]) == 2
+    assert "setup asks the API server (GET /api/v1/namespaces/ns/configmaps/x)" in (
+        capsys.readouterr().err
+    )
+
+
+async def test_certificates_are_made_and_distributed():
+    """Secret, configurations and definition get what API servers need to trust the server."""
+    world = World()
+    world.add_namespace("team")
+    for kind in (MutatingConfiguration, ValidatingConfiguration):
+        world.register(kind, status=False)
+    manager = rt.Manager(Client(world.transport()))
+    made = rt.serve_webhooks(
+        manager,
+        WEBHOOK,
+        CONVERSION,
+        name="sites",
+        settings=rt.WebhookServerSettings(
+            namespace="team", bind_address="127.0.0.1:0", extra_dns_names=("127.0.0.1",)
+        ),
+    )
+    for manifest in webhook_manifests(made, namespace="team"):
+        plural = f"{manifest['kind'].lower()}s"
+        if not world.get(plural, manifest["metadata"]["name"], namespace="team"):
+            world.create(plural, manifest, namespace=manifest["metadata"].get("namespace", ""))
+    certificates = made._certificates
+    assert await certificates.source.renew()
+    authority = world.get("secrets", "sites-webhooks", namespace="team")["data"]["ca.crt"]
+    for plural, name in (
+        ("mutatingwebhookconfigurations", "sites"),
+        ("validatingwebhookconfigurations", "sites"),
+    ):
+        (webhook,) = world.get(plural, name, namespace="")["webhooks"]
+        assert webhook["clientConfig"]["caBundle"] == authority
+    definition = world.get("customresourcedefinitions", "websites.example.com", namespace="")
+    client = definition["spec"]["conversion"]["webhook"]["clientConfig"]
+    assert client["caBundle"] == authority
+    assert base64.b64decode(authority).startswith(b"-----BEGIN CERTIFICATE")
