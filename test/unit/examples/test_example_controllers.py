@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib.util
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ import pytest
 from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.api.schema import crd_of
-from jobsetpy.testing import RecordingClient, World
+from jobsetpy.serving.review import ReviewRequest
+from jobsetpy.testing import RecordingClient, VirtualClock, World
 
 pytestmark = pytest.mark.looptime
 
@@ -55,3 +58,132 @@ async def test_ephemeral_volume_claims():
     assert claim["spec"]["resources"] == {"requests": {"storage": "1Gi"}}
     assert (status["claim"], status["conditions"][0]["type"]) == ("a", "Ready")
     assert again["metadata"]["uid"] != claim["metadata"]["uid"]
+
+
+@asynccontextmanager
+async def running(setup, world, clock=None):
+    """A manager with a controller, as long as the block lasts."""
+    manager, stop = rt.Manager(RecordingClient(world, qps=0), clock=clock), asyncio.Event()
+    setup(manager)
+    async with aio.supervise() as tasks:
+        run = tasks.start(manager.run(stop), name="manager")
+        await asyncio.sleep(5)
+        yield
+        stop.set()
+        await run
+
+
+async def test_node_summary():
+    """Nodes are counted by zone; a change of one, or of the ConfigMap, is one write."""
+    module, world = example("node_summary"), World()
+    for number, zone in enumerate("aab"):
+        labels = {"topology.kubernetes.io/zone": zone}
+        world.create("nodes", {"metadata": {"name": f"n{number}", "labels": labels}})
+    async with running(module.setup, world):
+
+        def written():
+            return world.get("configmaps", "node-summary")["data"]
+
+        assert written() == {"a": "2", "b": "1"}
+        writes = len(world.requests.writes)
+        world.delete("nodes", "n0", namespace="")
+        world.create("nodes", {"metadata": {"name": "n3"}})
+        await asyncio.sleep(5)
+        assert written() == {"a": "1", "b": "1", "none": "1"}
+        assert len(world.requests.writes) == writes + 1
+        world.delete("configmaps", "node-summary")
+        await asyncio.sleep(5)
+        assert written() == {"a": "1", "b": "1", "none": "1"}
+
+
+def cron_job(**spec):
+    container = {"name": "c", "image": "test.invalid/c:1"}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    job = {"template": {"spec": pod}}
+    return {"metadata": {"name": "c"}, "spec": {"schedule": "*/5 * * * *", "job": job, **spec}}
+
+
+def names(world):
+    return [job["metadata"]["name"][-4:] for job in world.list("jobs")]
+
+
+def finish(world, name):
+    conditions = [{"type": "Complete", "status": "True"}]
+    world.set_status("jobs", f"c-20260101{name}", conditions=conditions)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [("Allow", ["0005", "0010"]), ("Forbid", ["0005"]), ("Replace", ["0010"])],
+)
+async def test_cron_jobs_while_an_earlier_one_runs(policy, expected):
+    """Both, the earlier or the later, by the policy."""
+    module, clock = example("cron_jobs"), VirtualClock()
+    world = World(clock=clock)
+    world.create("customresourcedefinitions", crd_of(module.CronJob))
+    async with running(module.setup, world, clock):
+        world.create("cronjobs.example.com", cron_job(concurrencyPolicy=policy))
+        await asyncio.sleep(11 * 60)
+        assert names(world) == expected
+        status = world.get("cronjobs.example.com", "c")["status"]
+        assert status["lastScheduleTime"] == f"2026-01-01T00:{expected[-1][2:]}:00Z"
+
+
+async def test_cron_jobs_of_the_past():
+    """The oldest that are over are deleted; what was missed is made up for, once, and not late."""
+    module, clock = example("cron_jobs"), VirtualClock()
+    world = World(clock=clock)
+    world.create("customresourcedefinitions", crd_of(module.CronJob))
+    async with running(module.setup, world, clock):
+        world.create("cronjobs.example.com", cron_job(historyLimit=1))
+        for name in ("0005", "0010"):
+            await asyncio.sleep(5 * 60)
+            finish(world, name)
+        await asyncio.sleep(60)
+        assert names(world) == ["0010"]
+    await asyncio.sleep(32 * 60)  # nobody there until 43 minutes past
+    async with running(module.setup, world, clock):
+        assert names(world) == ["0010", "0040"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("* * * * *", "12:34"),
+        ("*/15 * * * *", "12:30"),
+        ("5,10-12 9 * * *", "09:12"),
+        ("0 0 * * 4", "00:00"),
+        ("0 0 * * 1-3", ""),
+        ("0 0 2 1 *", ""),
+    ],
+)
+async def test_schedules(schedule, expected):
+    """The last time of the day, a Thursday, until 12:34."""
+    day, until = (
+        datetime(2025, 12, 31, 23, 59, tzinfo=UTC),
+        datetime(2026, 1, 1, 12, 34, tzinfo=UTC),
+    )
+    at = example("cron_jobs").due(schedule, day, until)
+    assert (f"{at:%H:%M}" if at else "") == expected
+
+
+async def test_websites():
+    """What the webhooks answer: defaults, checks, and both versions."""
+    module = example("websites")
+    webhook = rt.Webhook(module.Website, default=module.default, validate=module.validate)
+
+    def asked(host, before=None):
+        def site(host):
+            return {"metadata": {"name": "s"}, "spec": {"host": host, "port": 80}}
+
+        old = site(before) if before else None
+        return ReviewRequest("1", "UPDATE" if old else "CREATE", "", "s", site(host), old)
+
+    assert list((await webhook.answer_validate(asked("a.b"))).warnings)
+    refused = (await webhook.answer_validate(asked("ab", "a.b"))).status
+    assert "[spec.host: a name with a domain" in refused["message"]
+    assert "cannot be changed" in refused["message"]
+    site = module.up(module.WebsiteV1(spec=module.SpecV1(address="a.b:8080")))
+    assert (site.spec.host, site.spec.port) == ("a.b", 8080)
+    assert module.down(site).spec.address == "a.b:8080"
+    assert module.default(module.Website()).spec.port == 443
