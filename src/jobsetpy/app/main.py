@@ -197,7 +197,7 @@ def _webhooks(options: argparse.Namespace) -> int:
     import yaml
 
     from jobsetpy.app.offline import served_by
-    from jobsetpy.runtime._webhook_manifests import webhook_manifests
+    from jobsetpy.app.webhook_manifests import webhook_manifests
 
     try:
         served = served_by(_named(options.target))

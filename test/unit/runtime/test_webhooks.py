@@ -10,8 +10,8 @@ import yaml
 
 from jobsetpy import runtime as rt
 from jobsetpy.app.main import main
+from jobsetpy.app.webhook_manifests import webhook_manifests
 from jobsetpy.client import Client
-from jobsetpy.runtime._webhook_manifests import webhook_manifests
 from jobsetpy.runtime._webhooks import ConversionHandler, carried_over, json_patch
 from jobsetpy.serving.review import ConversionRequest, ReviewRequest
 from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
