@@ -13,7 +13,9 @@ ZONE = "topology.kubernetes.io/zone"
 WRITTEN = rt.ObjectKey("default", NAME)
 
 # Counted as nodes come and go: a reconcile reads a few numbers, however many nodes there are.
-ZONES = rt.Tally("zones", lambda node: ("all", node.metadata.labels.get(ZONE, "none")))
+ZONES: rt.Tally[rt.Node, str, str] = rt.Tally(
+    "zones", lambda node: ("all", node.metadata.labels.get(ZONE, "none"))
+)
 
 
 @attrs.frozen

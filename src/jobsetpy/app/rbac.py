@@ -116,7 +116,7 @@ def resources_of_fields(annotation: object) -> Iterator[ResourceInfo]:
     """Those of all classes that a type speaks of, with the fields of values in it."""
     if kind := resource_of(annotation):
         yield kind
-    elif attrs.has(annotation):
+    elif isinstance(annotation, type) and attrs.has(annotation):
         for part in get_type_hints(annotation).values():
             yield from resources_of_fields(part)
     else:
@@ -191,7 +191,7 @@ class Reader:
         subresource = ""
         for keyword in call.keywords:
             if keyword.arg == "subresource" and isinstance(keyword.value, ast.Constant):
-                subresource = f"/{keyword.value.value}"
+                subresource = f"/{keyword.value.value!s}"
         for kind in self._kinds(call.args[0], call):
             for verb in self.methods[method]:
                 yield self._need(kind, verb, subresource)
@@ -385,7 +385,7 @@ class Reader:
         for argument in function.args.args:
             if isinstance(argument.annotation, ast.Name):
                 cls = getattr(self.module, argument.annotation.id, None)
-                if attrs.has(cls) and resource_of(cls) is None:
+                if isinstance(cls, type) and attrs.has(cls) and resource_of(cls) is None:
                     found |= set(resources_of_fields(cls))
         return found
 
