@@ -154,6 +154,17 @@ class TestRestartReplicatedJob:
         assert ([1], [1]) == arrays(cluster, "driver")
         assert ([1, 1, 1], [1, 0, 0]) == arrays(cluster)
 
+    def test_what_still_runs_goes_when_the_budget_ends_in_the_same_pass(self):
+        """A budget of one, two ReplicatedJobs that fail at once: no sibling runs on."""
+        cluster = with_policy(rule(COUNTED), max_restarts=1)
+        cluster.fail(DRIVER)
+        cluster.fail(WORKERS[0])
+        recreate(cluster)
+        recreate(cluster)
+
+        assert ("True", "ReachedMaxRestarts") == cluster.condition("Failed")
+        assert not {WORKERS[1], WORKERS[2]} & cluster.jobs.keys()
+
     def test_restarts_of_jobs_and_of_the_replicated_job_add_up(self):
         """After a restart of one Job, all indexes move on by one and stay current."""
         cluster = with_policy(rule("RestartJob", "one", ["One"]), rule(COUNTED), max_restarts=5)
