@@ -142,15 +142,15 @@ image: $(STAMP) ## Container images as tar archives, without a container engine
 	@$(BIN)/python hack/images/build.py all --out build/images
 
 .PHONY: release
-release: $(STAMP) ## Everything a version consists of, in dist/ (IMAGE_PREFIX=..., ALLOW_DIRTY=1)
+release: $(STAMP) ## Everything a version consists of, in dist/ (IMAGE_PREFIX=..., SIGN_KEY=..., ALLOW_DIRTY=1)
 	@$(BIN)/python hack/release.py $(ARGS)
 
 .PHONY: requirements
 requirements: ## Pin dependencies anew (needs uv)
 	@for g in runtime test lint build docs; do \
-	  uv pip compile -q pyproject.toml $$([ $$g = runtime ] || echo "--group $$g") \
+	  uv pip compile -q pyproject.toml --all-extras $$([ $$g = runtime ] || echo "--group $$g") \
 	    $(PIN) -o requirements/$$g.txt; done
-	@uv pip compile -q requirements/agent.in $(PIN) -o requirements/agent.txt
+	@uv pip compile -q pyproject.toml $(PIN) -o requirements/agent.txt
 
 .PHONY: clean
 clean: ## Remove what builds and tests leave in this folder

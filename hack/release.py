@@ -1,9 +1,10 @@
 """``make release``: all of a version, in ``dist/``; the same commit gives the same bytes.
 
 Wheel and source archive, the images, the manifests as single files with the images' tags, the Helm
-chart, the notes, and SHA256SUMS over all of them. Everything is made from an export of the commit,
-so nothing that lies about gets in, and dated by the commit. What else has a say: the Python and the
-compiled libraries that are installed here (``requirements`` pins the latter), and zlib.
+chart, the notes, SBOMs and the provenance, and SHA256SUMS over all of them, signed where a key is
+given. Everything is made from an export of the commit, so nothing that lies about gets in, and
+dated by the commit. What else has a say: the Python and the compiled libraries that are installed
+here (``requirements`` pins the latter), and zlib.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ from typing import Any
 
 import yaml
 
+from hack import sbom, sign
 from hack.images import project
 from hack.images.archive import architecture
+from hack.images.python_root import Interpreter
 from hack.kustomize import render
 
 ROOT = Path(__file__).resolve().parent.parent
 SUMS = "SHA256SUMS"
+SIGNATURE = f"{SUMS}.sig"
 MANIFESTS = {
     "install.yaml": "default",
     "install-without-webhooks.yaml": "without-webhooks",
@@ -44,6 +48,7 @@ MANIFESTS = {
 }
 """Files of a release, and the folders of ``config/`` that they are made of; folders that stand
 alone are added under their own names."""
+SBOM = ".cdx.json"
 GZIP_LEVEL = 9
 UNVERSIONED = re.compile(r"\bjobsetpy-(?:manager|agent):(?:latest|dev)\b")
 
@@ -70,6 +75,7 @@ class Options:
     prefix: str = "localhost/"
     allow_dirty: bool = False
     parts: Sequence[str] = ()
+    key: Path | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,12 +96,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--part", action="append", choices=list(PARTS), help="only this, without SHA256SUMS"
     )
+    parser.add_argument(
+        "--key",
+        type=Path,
+        default=Path(os.environ["SIGN_KEY"]) if os.environ.get("SIGN_KEY") else None,
+        help="a private key in PEM: SHA256SUMS is signed with it ($SIGN_KEY)",
+    )
     given = parser.parse_args(argv)
+    if given.key and given.part:
+        parser.error("--key signs SHA256SUMS, which --part does not make")
     options = Options(
         out=given.out,
         prefix=given.image_prefix and given.image_prefix.rstrip("/") + "/",
         allow_dirty=given.allow_dirty,
         parts=given.part or (),
+        key=given.key,
     )
     begun = time.monotonic()
     try:
@@ -119,6 +134,7 @@ def release(options: Options) -> list[Path]:
         FileNotFoundError: something to be copied is not installed here.
         ValueError: the manifests cannot be rendered.
     """
+    signer = sign.Signer.of(options.key) if options.key else None
     with tempfile.TemporaryDirectory(prefix="release-") as place:
         with step("export of the commit"):
             commit = export(Path(place, "tree"), allow_dirty=options.allow_dirty)
@@ -131,6 +147,8 @@ def release(options: Options) -> list[Path]:
                     make(commit, options, new)
         if not options.parts:
             write_sums(new)
+            if signer is not None:
+                _write(new / SIGNATURE, signer.signature((new / SUMS).read_bytes()))
         options.out.mkdir(parents=True, exist_ok=True)
         forget(options.out)
         return [Path(shutil.copy2(path, options.out)) for path in sorted(new.iterdir())]
@@ -358,12 +376,68 @@ def make_notes(commit: Commit, _options: Options, out: Path) -> None:
     _write(out / "RELEASE-NOTES.md", f"# {project.PACKAGE} {commit.version}\n\n{body}\n")
 
 
+def make_sbom(commit: Commit, _options: Options, out: Path) -> None:
+    """An SBOM for the wheel and for each image that is there."""
+    from cyclonedx.model.component import ComponentType
+
+    requirements = commit.tree / "requirements"
+    for wheel in sorted(out.glob("*.whl")):
+        parts = sbom.of_requirements(
+            requirements / project.PINS["manager"], requirements / project.PINS["agent"]
+        )
+        text = sbom.sbom(wheel, ComponentType.LIBRARY, commit, parts)
+        _write(out / f"{wheel.name}{SBOM}", text)
+    for name, archive in images(out):
+        parts = _made_of(commit, name, archive)
+        text = sbom.sbom(archive, ComponentType.CONTAINER, commit, parts)
+        _write(out / f"{archive.name}{SBOM}", text)
+
+
+def images(out: Path) -> Iterator[tuple[str, Path]]:
+    """The images that were made, by name."""
+    for name in project.NAMES:
+        for archive in sorted(out.glob(f"{project.PACKAGE}-{name}-*.tar")):
+            yield name, archive
+
+
+def _made_of(commit: Commit, name: str, archive: Path) -> list[sbom.Material]:
+    pins = commit.tree / "requirements" / project.PINS[name]
+    return sbom.of_image(archive, pins, sbom.of_python(Interpreter.default().program))
+
+
+def make_provenance(commit: Commit, options: Options, out: Path) -> None:
+    """What all of this was made of: the commit, what is pinned in it, packages and compilers."""
+    said = ("pyproject.toml", "Containerfile")
+    listed = list(commit.tree.glob("requirements/*.txt"))
+    inputs = {
+        path.relative_to(commit.tree).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted([*listed, *(commit.tree / name for name in said)])
+    }
+    requirements = commit.tree / "requirements"
+    parts = sbom.of_requirements(requirements / "build.txt", requirements / "agent.txt")
+    parts += sbom.of_tools(("gcc", "as", "ld", "strip"))
+    for name, archive in images(out):
+        parts += [each for each in _made_of(commit, name, archive) if each.name != project.PACKAGE]
+    _write(
+        out / "provenance.json",
+        sbom.provenance(
+            [path for path in out.iterdir() if path.is_file()],
+            revision=commit.revision,
+            parameters={"version": commit.version, "imagePrefix": options.prefix},
+            inputs=inputs,
+            made_of=parts,
+        ),
+    )
+
+
 PARTS: dict[str, Callable[[Commit, Options, Path], None]] = {
     "wheel": make_wheel,
     "images": make_images,
     "manifests": make_manifests,
     "chart": make_chart,
     "notes": make_notes,
+    "sbom": make_sbom,
+    "provenance": make_provenance,
 }
 
 
@@ -385,6 +459,7 @@ def forget(folder: Path) -> None:
             if name == Path(name).name:
                 (folder / name).unlink(missing_ok=True)
         sums.unlink()
+        (folder / SIGNATURE).unlink(missing_ok=True)
 
 
 def _write(path: Path, content: str | bytes) -> None:

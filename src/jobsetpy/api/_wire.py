@@ -18,6 +18,10 @@ import typing
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
+from jobsetpy.extras import require
+
+require("jobsetpy.api", "runtime", "attrs")
+
 import attrs
 import msgspec
 

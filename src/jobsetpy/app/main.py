@@ -28,6 +28,9 @@ COMMANDS = {
     "kubectl": "look into JobSets; the same as the plugin, kubectl jobset",
 }
 
+_EXTRAS = {"manager": "manager", "coscheduler": "manager", "run": "runtime", "crds": "runtime"}
+"""The extra that a command takes; agent and plugin see to themselves."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; the exit code.
@@ -44,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from jobsetpy.kubectl.main import main as plugin_main
 
         return plugin_main(arguments[1:])
+    if arguments and _refused(arguments[0]):
+        return EXIT_USAGE
     if arguments[:1] in (["manager"], ["coscheduler"]):
         from jobsetpy.app.flags import with_double_dashes
 
@@ -99,6 +104,21 @@ def _parser(chosen: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
 
             flags.add(command, getattr(settings, name.upper()))
     return parser
+
+
+def _refused(command: str) -> bool:
+    """Whether a command's libraries are missing; told on standard error."""
+    extra = _EXTRAS.get(command)
+    if extra is None:
+        return False
+    from jobsetpy.extras import require
+
+    try:
+        require(f"jobsetpy {command}", extra)
+    except ModuleNotFoundError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return True
+    return False
 
 
 def _manager(options: argparse.Namespace) -> int:

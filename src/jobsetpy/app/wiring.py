@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jobsetpy.app import _tls_names as tls_names
-from jobsetpy.app.backend import Backend
 from jobsetpy.app.election import NAMESPACE_FILE, election_settings
 from jobsetpy.app.kinds import ConfigurationError
 from jobsetpy.app.settings import Configuration
@@ -20,6 +19,7 @@ from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
 if TYPE_CHECKING:
     from jobsetpy.admission import WebhookSettings
+    from jobsetpy.app.backend import Backend
     from jobsetpy.coscheduler import CoschedulerSettings
     from jobsetpy.serving.certificates import CertificateManager
 
@@ -84,6 +84,7 @@ def add_jobset_controllers(
         configuration: defaults when absent.
         backend: of coscheduling; labels alone when absent.
     """
+    from jobsetpy.app.backend import Backend
     from jobsetpy.domain.jobs.backoff import RestartBackoff
     from jobsetpy.reconcilers import (
         coscheduling,
@@ -138,6 +139,7 @@ def webhook_settings(
 ) -> WebhookSettings:
     """How the admission webhooks are served."""
     from jobsetpy.admission import WebhookSettings
+    from jobsetpy.app.backend import Backend
 
     host, folder = configuration["webhook.host"], None
     if not configuration["internalCertManagement.enable"]:

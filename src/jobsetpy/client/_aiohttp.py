@@ -20,6 +20,10 @@ from contextlib import (
 )
 from typing import Any
 
+from jobsetpy.extras import require
+
+require("jobsetpy.client.connect()", "runtime", "aiohttp", "kubernetes_asyncio")
+
 import aiohttp
 import yarl
 from aiohttp.connector import Connection

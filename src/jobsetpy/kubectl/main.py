@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from jobsetpy.extras import require
 from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
 
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process when absent.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        require("kubectl jobset", "kubectl")
+    except ModuleNotFoundError as problem:
+        print(problem, file=sys.stderr)  # noqa: T201
+        return EXIT_ERROR
     chosen = next((word for word in arguments if word in COMMANDS), "")
     options = parser(chosen).parse_args(arguments)
     try:

@@ -4,6 +4,10 @@ Everything here is documented where it is defined. Names outside this package ma
 minor versions; these do not.
 """
 
+from jobsetpy.extras import require
+
+require("jobsetpy.runtime", "runtime")
+
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api._wire import evolve, field, to_json
 from jobsetpy.api._wire import wire as model

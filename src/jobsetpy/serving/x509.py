@@ -11,6 +11,10 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
+from jobsetpy.extras import require
+
+require("serving over TLS", "webhooks", "attrs", "cryptography")
+
 import attrs
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm

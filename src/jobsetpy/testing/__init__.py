@@ -3,6 +3,10 @@
 No production module imports it.
 """
 
+from jobsetpy.extras import require
+
+require("jobsetpy.testing", "runtime")
+
 from jobsetpy.testing._answers import StatusError
 from jobsetpy.testing._builders import (
     JobBuilder,

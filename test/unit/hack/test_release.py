@@ -1,7 +1,9 @@
 """Releases: the same commit gives the same bytes, and what is not fit for one is refused."""
 
+import base64
 import gzip
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -11,9 +13,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cyclonedx.model.component import ComponentType
 
 import jobsetpy
-from hack import release
+from hack import release, sbom, sign
+from hack.images.archive import Image, Layer
 from support import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -120,6 +124,120 @@ def test_a_release_has_all_that_is_needed(made):
     notes = (made / "RELEASE-NOTES.md").read_text()
     assert notes.startswith(f"# jobsetpy {VERSION}\n\n### ")
     assert "\n## " not in notes
+
+
+def test_the_wheels_sbom_has_what_is_pinned(made):
+    """CycloneDX that a reader of it takes, dated by the commit: needed by all, or by an extra."""
+    from cyclonedx.model.bom import Bom
+
+    wheel = made / f"jobsetpy-{VERSION}-py3-none-any.whl"
+    text = json.loads((made / f"{wheel.name}.cdx.json").read_text())
+    assert text["specVersion"] == "1.6"
+    assert text["metadata"]["timestamp"] == "2023-11-14T22:13:20+00:00"
+    bom = Bom.from_json(text)
+    (digest,) = bom.metadata.component.hashes
+    assert digest.content == hashlib.sha256(wheel.read_bytes()).hexdigest()
+    found = {each.name: each for each in bom.components}
+    pinned = sbom.pinned_hashes(ROOT / "requirements/runtime.txt")
+    assert {name: each.version for name, each in found.items()} == {
+        name: version for name, (version, _) in pinned.items()
+    }
+    assert {name for name, each in found.items() if each.scope == "required"} == {"h11", "msgspec"}
+    hashes = {each.value for each in found["h2"].properties if each.name == sbom.PINNED}
+    assert hashes == set(pinned["h2"][1]) != set()
+
+
+def test_the_provenance_names_the_commit_and_what_went_in(made, repository):
+    """An in-toto statement over all other files, with the hashes of what is pinned."""
+    said = json.loads((made / "provenance.json").read_text())
+    assert (said["_type"], said["predicateType"]) == (sbom.STATEMENT, sbom.PREDICATE)
+    subjects = {each["name"]: each["digest"]["sha256"] for each in said["subject"]}
+    assert subjects == {n: s for n, s in sums(made).items() if n != "provenance.json"}
+    definition = said["predicate"]["buildDefinition"]
+    assert definition["externalParameters"]["imagePrefix"] == "registry.example/team/"
+    inputs = {each["uri"]: each for each in definition["resolvedDependencies"]}
+    revision = definition["externalParameters"]["revision"]
+    assert inputs[f"git+commit:{revision}"]["digest"] == {"gitCommit": revision}
+    agent = hashlib.sha256((repository / "requirements/agent.txt").read_bytes()).hexdigest()
+    assert inputs["file:requirements/agent.txt"]["digest"] == {"sha256": agent}
+    (h11,) = [each for uri, each in inputs.items() if uri.startswith("pkg:pypi/h11@")]
+    assert all(len(each) == 64 for each in h11["annotations"]["pinnedSha256"])
+    assert h11["annotations"]["pinnedSha256"]
+
+
+def image(path, *distributions):
+    """An archive as ours are: those distributions, an interpreter, a library of the system."""
+    layer = Layer()
+    layer.file("usr/local/lib/python3.11/os.py", "x")
+    layer.file("etc/passwd", "x")
+    layer.file("lib/x/libmade-up.so.1", b"elf")
+    for name, version in distributions:
+        text = f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nLicense: MIT\n\n# Text\n"
+        layer.file(f"app/{name}-{version}.dist-info/METADATA", text)
+    Image(reference="localhost/a:b", layers=[layer], compress=True).write(path)
+    return path
+
+
+def test_an_images_sbom_is_read_from_the_image(tmp_path):
+    """Its distributions with licences, its libraries with sums; the same text each time."""
+    pins = ROOT / "requirements/agent.txt"
+    h11 = sbom.pinned_hashes(pins)["h11"][0]
+    archive = image(tmp_path / "a.tar", ("h11", h11), ("jobsetpy", VERSION))
+    python = sbom.of_python(Path(sys.executable).resolve())
+    texts = {
+        sbom.sbom(
+            archive,
+            ComponentType.CONTAINER,
+            release.Commit(tree=tmp_path, revision="r", created=5, version=VERSION),
+            sbom.of_image(archive, pins, python),
+        )
+        for _ in range(2)
+    }
+    (text,) = texts
+    found = {each["name"]: each for each in json.loads(text)["components"]}
+    assert found["h11"]["licenses"] == [{"license": {"id": "MIT"}}]
+    assert found["h11"]["purl"] == f"pkg:pypi/h11@{h11}"
+    assert {"jobsetpy", python.name} < found.keys()
+    ((library,),) = [v["components"] for k, v in found.items() if "libmade-up" in k]
+    assert library["hashes"][0]["content"] == hashlib.sha256(b"elf").hexdigest()
+    odd = image(tmp_path / "b.tar", ("nowhere", "1"))
+    with pytest.raises(ValueError, match=r"b\.tar has nowhere 1, which is not pinned"):
+        sbom.of_image(odd, pins, python)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ecparam", "-genkey", "-name", "prime256v1", "-noout"],
+        ["genpkey", "-algorithm", "RSA", "-quiet"],
+    ],
+    ids=["EC", "RSA"],
+)
+def test_openssl_takes_a_signature(tmp_path, words):
+    """Of a key that openssl made; and refuses it once the sums are others."""
+    key, public, text, sig = (tmp_path / name for name in ("key", "pub", "SHA256SUMS", "sig"))
+
+    def openssl(*words):
+        words = ["openssl", *map(str, words)]
+        done = subprocess.run(words, capture_output=True, check=False, timeout=patience.scaled(60))
+        return done.returncode, done.stdout
+
+    key.write_bytes(openssl(*words)[1])
+    public.write_bytes(openssl("pkey", "-in", key, "-pubout")[1])
+    text.write_text("sums\n")
+    sig.write_bytes(base64.b64decode(sign.Signer.of(key).signature(text.read_bytes())))
+    check = ("dgst", "-sha256", "-verify", public, "-signature", sig, text)
+    assert openssl(*check)[0] == 0
+    text.write_text("others\n")
+    assert openssl(*check)[0] == 1
+
+
+def test_a_file_that_is_no_key_is_refused_before_anything_is_made(tmp_path, capsys):
+    """The message names the file and how to give a passphrase."""
+    (tmp_path / "key").write_text("no key")
+    assert release.main(["--out", str(tmp_path / "out"), "--key", str(tmp_path / "key")]) == 1
+    assert f"{tmp_path / 'key'}: no private key in PEM" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_kustomization_that_stands_alone_is_released(made):

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from importlib import metadata
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -10,20 +11,25 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hack.images.project import pins
+from jobsetpy import extras
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-RUNTIME = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+AGENT = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+EXTRAS = {
+    name: [Requirement(text) for text in texts]
+    for name, texts in PROJECT["project"]["optional-dependencies"].items()
+}
+RUNTIME = [
+    need
+    for need in (*AGENT, *(need for needs in EXTRAS.values() for need in needs))
+    if need.name != PROJECT["project"]["name"]
+]
 GROUPS = {
     name: [Requirement(text) for text in texts]
     for name, texts in PROJECT["dependency-groups"].items()
 }
-AGENT = [
-    Requirement(line)
-    for line in (FOLDER / "agent.in").read_text().splitlines()
-    if line and not line.startswith("#")
-]
 WANTED = {
     "runtime": RUNTIME,
     "agent": AGENT,
@@ -96,9 +102,23 @@ def test_all_files_pin_the_same_versions():
     assert {package: found for package, found in every.items() if len(found) > 1} == {}
 
 
-def test_the_agent_needs_nothing_that_the_project_does_not():
-    """With the same bounds, so that one image's agent may run in the other."""
-    bounds = {need.name: need.specifier for need in RUNTIME}
-    assert {need.name: need.specifier for need in AGENT} == {
-        need.name: bounds[need.name] for need in AGENT
-    }
+def test_a_library_that_two_extras_bring_has_one_bound():
+    """So that they can be installed together, and in any order."""
+    bounds = {}
+    for need in RUNTIME:
+        bounds.setdefault(need.name, set()).add(str(need.specifier))
+    assert {name: found for name, found in bounds.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_errors_advise_the_extra_that_brings_the_library(extra):
+    """What ``jobsetpy.extras`` says an extra brings is what the project file says."""
+    names, ahead = set(), list(EXTRAS[extra])
+    while ahead:
+        need = ahead.pop()
+        ahead += [each for name in need.extras for each in EXTRAS[name]]
+        if need.name != PROJECT["project"]["name"]:
+            names.add(canonicalize_name(need.name))
+    brought = set().union(*(packages_distributions()[name] for name in extras.PROVIDES[extra]))
+    assert {canonicalize_name(name) for name in brought} == names
+    assert extras.PROVIDES.keys() == EXTRAS.keys()

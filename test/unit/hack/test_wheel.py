@@ -7,9 +7,11 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import jobsetpy
 from hack.images import project
@@ -107,7 +109,8 @@ def test_the_wheel_says_what_it_is(said):
     here = f"Programming Language :: Python :: {sys.version_info.major}.{sys.version_info.minor}"
     assert here in classifiers
     for need in said.get_all("Requires-Dist"):
-        assert re.search(r">=\d", need), f"{need} has no lower bound"
+        assert re.search(r">=\d|^jobsetpy\[", need), f"{need} has no lower bound"
+    assert said.get_all("Provides-Extra") == ["kubectl", "manager", "runtime", "webhooks"]
     assert not re.search(r"https?://|@ ", " ".join(said.get_all("Requires-Dist")))
 
 
@@ -135,6 +138,104 @@ def test_the_installed_wheel_works(python, tmp_path):
     place = run([python, "-I", "-W", "error", "-c", code], cwd=tmp_path).strip()
     assert Path(place).is_relative_to(python.parents[1])
     assert "No broken requirements" in pip(python, "check")
+
+
+def libraries(extra, folder):
+    """Links to what an extra brings, and what that needs, of the libraries of this environment."""
+    ahead = [f"jobsetpy[{extra}]" if extra else "jobsetpy"]
+    seen = set()
+    while ahead:
+        need = Requirement(ahead.pop())
+        if str(need) in seen:
+            continue
+        seen.add(str(need))
+        installed = metadata.distribution(need.name)
+        for text in installed.requires or []:
+            marker = Requirement(text).marker
+            wanted = [{"extra": extra} for extra in need.extras or {""}]
+            if marker is None or any(marker.evaluate(each) for each in wanted):
+                ahead.append(text.partition(";")[0].strip())
+        if need.name != "jobsetpy":
+            for top in {file.parts[0] for file in installed.files if file.parts[0] != ".."}:
+                if not (folder / top).is_symlink():
+                    (folder / top).symlink_to(installed.locate_file(top))
+
+
+@pytest.fixture
+def bare(wheel, tmp_path):
+    """An environment with the wheel, and with what extras bring once it is asked for them."""
+    folder = tmp_path / "venv"
+    words = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+    subprocess.run(words, check=True, timeout=patience.scaled(240))
+    site = next(folder.glob("lib/python3*/site-packages"))
+    pip(folder / "bin/python", "install", "-q", "--no-deps", "--no-index", "--no-compile", wheel)
+
+    def call(extra, *words):
+        place = tmp_path / (extra or "none")
+        if not place.exists():
+            place.mkdir()
+            libraries(extra, place)
+        (site / "extra.pth").write_text(f"{place}\n")
+        done = subprocess.run(
+            [folder / "bin" / words[0], *words[1:]],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=patience.scaled(240),
+            cwd=tmp_path,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return call
+
+
+LIBRARY = """\
+import importlib, pkgutil, jobsetpy
+from jobsetpy import runtime, testing
+for part in ("aio", "api", "client", "controller", "informers", "manager", "testing", "workqueue"):
+    folder = [f"{jobsetpy.__path__[0]}/{part}"]
+    for module in pkgutil.walk_packages(folder, f"jobsetpy.{part}."):
+        if module.name != "jobsetpy.testing.jobsets":  # plays JobSets by their rules
+            importlib.import_module(module.name)
+"""
+
+
+def test_an_extra_brings_all_that_its_part_needs_and_no_other_part_starts(bare):
+    """Agent, library, plugin and manager run with their own; others are told what to install."""
+    none = ""
+    assert bare(none, "python", "-m", "jobsetpy.agent", "--help")[0] == 0
+    said = [
+        ("jobsetpy manager", "manager", bare(none, "jobsetpy", "manager")),
+        ("jobsetpy manager", "manager", bare("runtime", "jobsetpy", "manager")),
+        ("jobsetpy coscheduler", "manager", bare("runtime", "jobsetpy", "coscheduler")),
+        ("jobsetpy run", "runtime", bare("kubectl", "jobsetpy", "run", "a:b")),
+        ("kubectl jobset", "kubectl", bare("runtime", "kubectl-jobset", "lint", "a.yaml")),
+        ("jobsetpy.runtime", "runtime", bare(none, "python", "-c", "import jobsetpy.runtime")),
+        ("jobsetpy.testing", "runtime", bare(none, "python", "-c", "import jobsetpy.testing")),
+        (
+            "JobSet's rules",
+            "manager",
+            bare("runtime", "python", "-c", "import jobsetpy.testing.jobsets"),
+        ),
+        ("jobsetpy.api", "runtime", bare(none, "python", "-c", "import jobsetpy.api.jobset")),
+    ]
+    for part, extra, (code, text) in said:
+        last = text.splitlines()[-1]
+        assert code, part
+        assert f"{part} needs " in last, text
+        assert f"pip install 'jobsetpy[{extra}]'" in last
+    assert "re2" in said[1][2][1]
+    assert "attrs" not in said[1][2][1], "attrs is there"
+
+    assert bare("runtime", "python", "-W", "error", "-c", LIBRARY) == (0, "")
+    assert bare("runtime", "jobsetpy", "run", "--help")[0] == 0
+    code, text = bare("runtime", "python", "-c", "import jobsetpy.serving.certificates")
+    assert code
+    assert "pip install 'jobsetpy[webhooks]'" in text
+    assert bare("webhooks", "python", "-c", "import jobsetpy.serving.certificates") == (0, "")
+    sample = str(ROOT / "config" / "samples" / "simple.yaml")
+    assert bare("kubectl", "kubectl-jobset", "lint", sample)[0] == 0
+    assert bare("manager", "jobsetpy", "manager", "--help")[0] == 0
 
 
 def test_its_users_get_types(python, tmp_path):

@@ -10,6 +10,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final
 
+from jobsetpy.extras import require
+
+require("JobSet's rules", "manager", "re2")
+
 import re2
 
 MAX_PATTERN: Final = 4096
