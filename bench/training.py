@@ -1,9 +1,12 @@
-"""From the kill of one rank until all ranks of a real PyTorch training step again, three ways.
+"""From a failure until all ranks of a real training step again: real pods, manager and agents.
 
-DDP over gloo, with PyTorch from Debian (unpacked, not installed), on this machine: one real
-supervisor with all ranks as its processes, without and with standbys, and torchrun's own elastic
-restart. The controller's part is played: an epoch is synced as soon as the agent has come to it.
-What kubelets and the manager add is measured by ``real_pods``.
+PyTorch (DDP over gloo, Debian's) and JAX (gloo, from PyPI) in pods of one real node, with a
+checkpoint on a shared folder. Failures: ``kill`` (SIGKILL of one rank), ``hang`` (SIGSTOP of one
+rank; only supervisors notice), ``pod`` (one pod is deleted at once). Ways to restart: Recreate,
+sidecar, supervisor, supervisor with standbys, and torchrun's own elastic restart in the same pods.
+
+Results are lines of a file (``--results``), to which several runs may add; ``--report`` makes the
+table and the picture from it.
 """
 
 from __future__ import annotations
@@ -13,274 +16,410 @@ import asyncio
 import json
 import os
 import signal
-import socket
-import ssl
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
+import uvloop
 
 from bench.common import say, spread, table
-from hack.images.torch_packages import PYTHON, torch_environment  # type: ignore[import-not-found]
-from jobsetpy.api import keys
+from hack.cluster import Cluster  # type: ignore[import-not-found]
+from hack.images.training import FRAMEWORKS, framework_image  # type: ignore[import-not-found]
+from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
+from jobsetpy.client import Client, HttpRequest, connect
+from jobsetpy.errors import NotFoundError
 from support import patience
+from support.install import CONFIG, apply_manifest, install_manager
+from support.scenario import build_images, manager_ready, pod_log_folders, process_in
+from support.timeline import log_time
+from support.training_kit import (
+    HANG_S,
+    MODES,
+    NAMESPACE,
+    START_LIMIT_S,
+    SUPERVISED,
+    Training,
+    manifest,
+)
 
-MODES = ("torchrun", "supervisor", "standby")
-WORKER = Path(__file__).with_name("training_worker.py")
+FAILURES = ("kill", "hang", "pod")
 SETTLE_S = 3.0
+AIM = "median <= 0.45 s, never > 0.8 s"
+RATIOS = {"recreate": 20, "torchrun": 15, "supervisor": 9}
+"""With standbys, four pods, PyTorch, a killed rank: and how many times faster than other ways."""
+LIMIT_S = 180.0
+"""How long a restart is waited for; torchrun may never come back from the loss of a pod."""
 
 
 @attrs.frozen
 class Round:
     """One failure: seconds from it until the last rank had come there."""
 
-    began: float
+    framework: str
+    pods: int
+    mode: str
+    failure: str
+    imported: float
     joined: float
     stepping: float
+    steps_lost: int
+    noticed: float | None = None
 
 
-@attrs.define
-class Training:
-    """One training, its folder, and what its supervisor has logged."""
+@attrs.frozen
+class Memory:
+    """Of one process, in bytes: its own, and with its share of what it shares."""
 
-    folder: Path
-    ranks: int
-    lines: list[dict[str, Any]] = attrs.field(factory=list)
-
-    def runs(self) -> list[dict[str, Any]]:
-        """All runs of all ranks that have come to their first step."""
-        texts = (path.read_text() for path in self.folder.glob("runs-*"))
-        lines = [line for text in texts for line in text.splitlines()]
-        return [json.loads(line) for line in lines if line.endswith("}")]
-
-    async def stepping(self, since: float) -> list[dict[str, Any]]:
-        """The runs whose first step came after a moment, once each rank has one."""
-        async with patience.timeout(120):
-            while True:
-                found = {run["rank"]: run for run in self.runs() if run["at"] > since}
-                if len(found) == self.ranks:
-                    return list(found.values())
-                await asyncio.sleep(0.01)
-
-    async def standbys(self) -> None:
-        """Until each rank that runs has a standby that is ready."""
-        async with patience.timeout(120):
-            while True:
-                ready = sum(line["event"] == "standby ready" for line in self.lines)
-                taken = sum("standby" in line for line in self.lines)
-                if ready - taken >= self.ranks:
-                    return
-                await asyncio.sleep(0.05)
-
-    async def read(self, stream: asyncio.StreamReader) -> None:
-        """Collect the supervisor's log."""
-        async for line in stream:
-            with suppress(ValueError):
-                self.lines.append(json.loads(line))
+    framework: str
+    what: str
+    own: int
+    share: int
 
 
-def free_port() -> int:
-    """A port that nobody has."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+def memory_of(process: int) -> tuple[int, int]:
+    """What a process has for itself, and with its share of what it shares, in bytes."""
+    fields: dict[str, int] = {}
+    for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]:
+        name, _, rest = line.partition(":")
+        fields[name] = int(rest.split()[0]) * 1024
+    return fields["Private_Clean"] + fields["Private_Dirty"], fields["Pss"]
 
 
-def account(folder: Path) -> ssl.SSLContext:
-    """A service account's folder, and the API server's side of it."""
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-x509"]
-    names = ["-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(folder / "api.key"), "-out", str(folder / "ca.crt")]
-    subprocess.run(["openssl", "req", *curve, *names, *files], check=True, capture_output=True)
-    (folder / "token").write_text("pod-token")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / "ca.crt", folder / "api.key")
-    return context
+class Bench:
+    """A cluster with the manager, and what was measured on it.
 
+    Args:
+        client: of the cluster.
+        cluster: with one node.
+        results: the file that rounds are added to, if there is one.
+    """
 
-@asynccontextmanager
-async def supervised(training: Training, *, standby: bool) -> AsyncIterator[None]:
-    """Run the training under a supervisor; the controller is played."""
-    folder = training.folder
-    async with FakeApiServer(tls=account(folder), token="pod-token") as server:
-        server.register(JobSet.RESOURCE)
-        server.create(JobSet.RESOURCE, make_jobset("js").in_place_restart().build())
-        server.create("pods", make_pod("p-0").build())
-        own = {
-            "NAMESPACE": "default",
-            "POD_NAME": "p-0",
-            "JOBSET_NAME": "js",
-            "ARRIVAL_FILE": str(folder / "arrival"),
-            "SERVICE_ACCOUNT_DIR": str(folder),
-            "WORKER_PROCESSES": str(training.ranks),
-            "WORKER_WORLD_SIZE": str(training.ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port()),
-        }
-        if standby:
-            own["WORKER_PRELOAD"] = "torch,torch.distributed,torch.nn.parallel"
-            own["WORKER_STANDBY_DELAY_SECONDS"] = "1"
-        environ = {f"{keys.AGENT_VARIABLE_PREFIX}{name}": value for name, value in own.items()}
-        environ |= {
-            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
-            "KUBERNETES_SERVICE_PORT": str(server.port),
-            **worker_environment(training),
-        }
-        # The agent's own Python must not find the worker's libraries: as with the launcher.
-        aside = "LD_LIBRARY_PATH"
-        environ[f"JOBSETPY_SET_ASIDE_{aside}"] = environ.pop(aside)
-        command = [sys.executable, "-I", "-m", "jobsetpy.agent", "supervise", "--"]
-        async with running([*command, PYTHON, str(WORKER)], environ, training):
+    def __init__(self, client: Client, cluster: Cluster, results: Path | None) -> None:
+        self._client = client
+        self._logs = pod_log_folders(cluster)
+        self._results = results
+        self.found: list[Round | Memory] = []
 
-            async def play() -> None:
-                while True:
-                    pod = server.get("pods", "p-0") or {}
-                    notes = pod.get("metadata", {}).get("annotations", {})
-                    if epoch := int(notes.get(keys.EPOCH_ANNOTATION, "0")):
-                        server.set_status(JobSet.RESOURCE, "js", syncedEpoch=epoch)
-                    await asyncio.sleep(0.01)
+    def note(self, item: Round | Memory) -> None:
+        """Keep a result."""
+        self.found.append(item)
+        if self._results:
+            with self._results.open("a") as file:
+                file.write(json.dumps(attrs.asdict(item)) + "\n")
 
-            async with asyncio.TaskGroup() as group:
-                playing = group.create_task(play())
-                try:
-                    yield
-                finally:
-                    playing.cancel()
+    async def measure(
+        self, framework: str, mode: str, pods: int, failures: Sequence[str], rounds: int
+    ) -> None:
+        """Failures of one training, one after the other."""
+        wanted = [each for each in failures if each != "hang" or mode in SUPERVISED]
+        if not wanted:
+            return
+        async with self._running(framework, mode, pods) as training:
+            for failure in wanted:
+                for number in range(rounds):
+                    try:
+                        done = await self._round(training, framework, mode, failure, number)
+                    except TimeoutError:
+                        say(f"{framework}, {pods} pods, {mode}, {failure}: not within {LIMIT_S} s")
+                        return
+                    self.note(done)
+                    said = f"{done.imported:.2f}, {done.joined:.2f}, {done.stepping:.2f} s"
+                    seen = "" if done.noticed is None else f", noticed {done.noticed:.2f} s"
+                    say(
+                        f"{framework}, {pods} pods, {mode}, {failure} {number + 1}: {said}{seen}, "
+                        f"{done.steps_lost} steps lost"
+                    )
 
-
-@asynccontextmanager
-async def elastic(training: Training) -> AsyncIterator[None]:
-    """Run the training under torchrun."""
-    command = [
-        *(PYTHON, "-m", "torch.distributed.run", f"--nproc_per_node={training.ranks}"),
-        *("--nnodes=1", "--rdzv_backend=c10d", f"--rdzv_endpoint=127.0.0.1:{free_port()}"),
-        *("--rdzv_conf=is_host=true", "--max_restarts=100", "--monitor_interval=0.2"),
-        *("--redirects=0:1", "--tee=0:2", f"--log_dir={training.folder}", str(WORKER)),
-    ]
-    async with running(command, worker_environment(training), training):
-        yield
-
-
-def worker_environment(training: Training) -> dict[str, str]:
-    """What a rank finds, in any case."""
-    more = {"SHARED": str(training.folder), "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]}
-    return torch_environment() | more
-
-
-@asynccontextmanager
-async def running(
-    command: list[str], environ: dict[str, str], training: Training
-) -> AsyncIterator[None]:
-    """Run a command in a PID namespace of its own, which ends with it."""
-    first = ["unshare", "--pid", "--mount-proc", "--kill-child", "--fork"]
-    process = await asyncio.create_subprocess_exec(
-        *first, *command, env=environ, stderr=asyncio.subprocess.PIPE, cwd=training.folder
-    )
-    assert process.stderr is not None
-    try:
-        async with asyncio.TaskGroup() as group:
-            reading = group.create_task(training.read(process.stderr))
+    @asynccontextmanager
+    async def _running(self, framework: str, mode: str, pods: int) -> AsyncIterator[Training]:
+        name = f"{framework}-{mode}"
+        with tempfile.TemporaryDirectory(prefix="training-") as place:
+            training = Training(Path(place), pods)
+            document = manifest(name, framework, mode, pods, training.folder)
+            began = time.time()
+            await self._client.create(JobSet, NAMESPACE, document)
             try:
-                yield
+                await training.stepping(0, START_LIMIT_S)
+                say(f"{framework}, {pods} pods, {mode}: all step, {time.time() - began:.1f} s")
+                yield training
             finally:
-                reading.cancel()
-    finally:
-        process.kill()
-        await process.wait()
+                await self._delete(name)
 
+    async def _delete(self, name: str) -> None:
+        await self._client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
+        async with patience.timeout(120):
+            while True:
+                try:
+                    await self._client.get(JobSet, NAMESPACE, name)
+                except NotFoundError:
+                    return
+                await asyncio.sleep(0.2)
 
-def kill_rank(training: Training, inner: int) -> float:
-    """SIGKILL for a rank that is known by its number in its namespace; when."""
-    mark = f"SHARED={training.folder}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            numbers = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0].split()
-            if numbers[-1] != str(inner) or mark not in (folder / "environ").read_bytes():
-                continue
-            moment = time.time()
-            os.kill(int(folder.name), signal.SIGKILL)
-            return moment
-    raise LookupError("the rank does not run")
-
-
-async def measure(mode: str, ranks: int, rounds: int) -> list[Round]:
-    """Failures of one training, one after the other."""
-    done: list[Round] = []
-    with tempfile.TemporaryDirectory(prefix="training-") as place:
-        training = Training(Path(place), ranks)
-        way = elastic(training) if mode == "torchrun" else None
-        async with way or supervised(training, standby=mode == "standby"):
-            current = await training.stepping(0)
-            say(f"{mode}: {ranks} ranks step")
-            for number in range(rounds):
+    async def _settled(self, training: Training, framework: str, mode: str) -> dict[int, Any]:
+        """The runs of a training that has been left in peace for a while."""
+        while True:
+            if mode == "standby":
+                ready = await training.standbys()
+                self._weigh(framework, ready[-1], "standby")
+            before = training.runs()
+            await asyncio.sleep(SETTLE_S)
+            runs = training.runs()
+            if runs == before:
                 if mode == "standby":
-                    await training.standbys()
-                await asyncio.sleep(SETTLE_S)
-                victim = max(current, key=lambda run: run["rank"])
-                moment = kill_rank(training, victim["pid"])
-                current = await training.stepping(moment)
-                phases = [
-                    max(r[key] for r in current) - moment for key in ("began", "joined", "at")
-                ]
-                done.append(Round(*phases))
-                said = ", ".join(f"{phase:.2f}" for phase in phases)
-                say(f"{mode}, round {number + 1}: {said} s")
-    return done
+                    self._weigh(framework, runs[max(runs)], "worker")
+                return runs
 
+    def _weigh(self, framework: str, process: Mapping[str, Any], what: str) -> None:
+        with suppress(LookupError, OSError):
+            own, share = memory_of(process_in(process["host"], process["pid"]))
+            self.note(Memory(framework, what, own, share))
 
-def picture(results: dict[str, list[Round]], ranks: int) -> str:
-    """Bars: the median of each way."""
-    middle = {
-        mode: statistics.median(each.stepping for each in found) for mode, found in results.items()
-    }
-    bars = []
-    for number, (mode, seconds) in enumerate(middle.items()):
-        y, width = 40 + number * 30, max(2.0, 400 * seconds / max(middle.values()))
-        color = "#2a7f62" if mode == "standby" else "#8899aa"
-        bars.append(
-            f'<text x="110" y="{y + 15}" text-anchor="end">{mode}</text>'
-            f'<rect x="120" y="{y}" width="{width:.1f}" height="20" fill="{color}"/>'
-            f'<text x="{128 + width:.1f}" y="{y + 15}">{seconds:.2f} s</text>'
+    async def _round(
+        self, training: Training, framework: str, mode: str, failure: str, number: int
+    ) -> Round:
+        runs = await self._settled(training, framework, mode)
+        # Each rank in turn. The pod is always the last one: with the first one torchrun loses its
+        # rendezvous as well.
+        nth = 0 if failure == "pod" else number % training.pods
+        victim = runs[training.pods - 1 - nth]
+        if failure == "pod":
+            pod = await self._pod(victim["host"])
+            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}"
+            body = json.dumps({"gracePeriodSeconds": 0}).encode()
+            step, moment = training.step(), time.time()
+            await self._client.raw(HttpRequest(method="DELETE", path=path, body=body))
+        else:
+            process = process_in(victim["host"], victim["pid"])
+            step, moment = training.step(), time.time()
+            os.kill(process, signal.SIGSTOP if failure == "hang" else signal.SIGKILL)
+        again = list((await training.stepping(moment, LIMIT_S)).values())
+        imported, joined, stepping = (
+            max(run[key] for run in again) - moment for key in ("began", "joined", "at")
         )
-    title = f"From a killed rank to the next step of all {ranks}: PyTorch, gloo, one machine"
-    height = 50 + 30 * len(middle)
+        return Round(
+            framework,
+            training.pods,
+            mode,
+            failure,
+            imported,
+            joined,
+            stepping,
+            max(0, step - (again[0]["step"] - 1)),
+            self._noticed(moment) if failure == "hang" else None,
+        )
+
+    async def _pod(self, host: str) -> str:
+        pods = (await self._client.list_page(Pod, NAMESPACE)).items
+        return next(
+            each.metadata.name
+            for each in pods
+            if each.metadata.name.rpartition("-")[0] == host
+            and each.metadata.deletion_timestamp is None
+        )
+
+    def _noticed(self, moment: float) -> float | None:
+        """When the first agent said that its worker hangs, in seconds since a moment."""
+        said = [
+            log_time(line.partition(" ")[0]) or 0.0
+            for folder in self._logs
+            for path in folder.glob(f"{NAMESPACE}_*/worker/*.log")
+            for line in path.read_text().splitlines()
+            if "the worker hangs" in line
+        ]
+        later = [each - moment for each in said if each > moment]
+        return min(later) if later else None
+
+
+async def run(cluster: Cluster, options: argparse.Namespace) -> list[Round | Memory]:
+    """All that the options ask for, one after the other."""
+    client = await connect(kubeconfig=str(cluster.kubeconfig))
+    try:
+        await install_manager(client)
+        await manager_ready(client)
+        for path in sorted((CONFIG / "agent").rglob("*.yaml")):
+            if path.name != "kustomization.yaml":
+                await apply_manifest(client, path)
+        bench = Bench(client, cluster, options.results)
+        for framework in options.framework:
+            for pods in options.pods:
+                for mode in options.modes:
+                    if mode != "torchrun" or framework == "torch":
+                        await bench.measure(framework, mode, pods, options.failure, options.rounds)
+        return bench.found
+    finally:
+        await client.aclose()
+
+
+def read(path: Path) -> list[Round | Memory]:
+    """The results that earlier runs have kept."""
+    items = [json.loads(line) for line in path.read_text().splitlines()]
+    return [Memory(**each) if "own" in each else Round(**each) for each in items]
+
+
+Key = tuple[str, int, str]
+"""Framework, pods, failure."""
+
+
+def grouped(found: Iterable[Round | Memory]) -> dict[Key, dict[str, list[Round]]]:
+    """Rounds by what failed, and by the way to restart."""
+    groups: dict[Key, dict[str, list[Round]]] = {}
+    for each in found:
+        if isinstance(each, Round):
+            ways = groups.setdefault((each.framework, each.pods, each.failure), {})
+            ways.setdefault(each.mode, []).append(each)
+    return {key: {m: ways[m] for m in MODES if m in ways} for key, ways in groups.items()}
+
+
+def middle(rounds: Iterable[Round]) -> float:
+    """The median until all step again."""
+    return statistics.median(each.stepping for each in rounds)
+
+
+def report(found: Sequence[Round | Memory]) -> None:
+    """Tables, for people and for a page."""
+    for (framework, pods, failure), ways in grouped(found).items():
+        rows = []
+        held = (framework, pods, failure) == ("torch", 4, "kill")
+        for mode, rounds in ways.items():
+            aim = AIM if held and mode == "standby" else ""
+            rows.append(
+                (f"{mode}: all step again", spread([r.stepping for r in rounds], " s"), aim)
+            )
+            rows.append(("  imported, or released", spread([r.imported for r in rounds], " s"), ""))
+            rows.append(("  joined", spread([r.joined for r in rounds], " s"), ""))
+            rows.append(("  steps lost", spread([r.steps_lost for r in rounds], "", 0), ""))
+            noticed = [r.noticed for r in rounds if r.noticed is not None]
+            if noticed:
+                rows.append(("  noticed", spread(noticed, " s"), f"<= {HANG_S + 1} s"))
+            if "standby" in ways and mode != "standby":
+                ratio = f"{middle(rounds) / middle(ways['standby']):.1f} times"
+                wanted = f">= {RATIOS[mode]} times" if held and mode in RATIOS else ""
+                rows.append(("  as long as with standbys", ratio, wanted))
+        table(f"{framework}, {pods} pods, {failure}: min / med / max", rows)
+    for item in ("worker", "standby"):
+        for framework in FRAMEWORKS:
+            sizes = [
+                each
+                for each in found
+                if isinstance(each, Memory) and (each.what, each.framework) == (item, framework)
+            ]
+            if sizes:
+                own = spread([each.own / 1e6 for each in sizes], " MB", 0)
+                share = spread([each.share / 1e6 for each in sizes], " MB", 0)
+                say(f"{framework}, memory of a {item}: own {own}; with its share {share}")
+    print(markdown(found))
+
+
+def markdown(found: Sequence[Round | Memory]) -> str:
+    """The table of the README: medians, with the extremes of the standby."""
+    groups = grouped(found)
+    lines = [
+        "| " + " | ".join(["failure", "framework, pods", *MODES]) + " |",
+        "|---" * (len(MODES) + 2) + "|",
+    ]
+    for (framework, pods, failure), ways in sorted(
+        groups.items(),
+        key=lambda item: (FAILURES.index(item[0][2]), item[0][0] != "torch", item[0][1]),
+    ):
+        cells = []
+        for mode in MODES:
+            rounds = ways.get(mode)
+            text = f"{middle(rounds):.2f} s" if rounds else "–"
+            if rounds and mode == "standby":
+                lowest, highest = (f(r.stepping for r in rounds) for f in (min, max))
+                text = f"**{text}** ({lowest:.2f}–{highest:.2f})"
+            cells.append(text)
+        name = {"torch": "PyTorch", "jax": "JAX"}[framework]
+        lines.append("| " + " | ".join([failure, f"{name}, {pods}", *cells]) + " |")
+    return "\n".join(lines)
+
+
+LABELS = {
+    "recreate": "Recreate",
+    "torchrun": "torchrun, elastic",
+    "sidecar": "in place, sidecar",
+    "supervisor": "in place, supervisor",
+    "standby": "supervisor with standbys",
+}
+
+
+def picture(found: Sequence[Round | Memory], key: Key) -> str:
+    """Bars: the median of each way to restart, with its parts."""
+    ways = grouped(found)[key]
+    framework, pods, _ = key
+    most = max(map(middle, ways.values()))
+    parts = []
+    for number, (mode, rounds) in enumerate(ways.items()):
+        y = 62 + number * 34
+        seconds = middle(rounds)
+        imported = min(seconds, statistics.median(each.imported for each in rounds))
+        scale = 400 / most
+        color, light = ("#1b7f5c", "#74c2a5") if mode == "standby" else ("#51687f", "#a9b8c6")
+        parts.append(
+            f'<text x="178" y="{y + 16}" text-anchor="end">{LABELS[mode]}</text>'
+            f'<rect x="186" y="{y}" width="{max(1.5, imported * scale):.1f}" height="22" '
+            f'fill="{light}"/>'
+            f'<rect x="{186 + imported * scale:.1f}" y="{y}" '
+            f'width="{max(1.5, (seconds - imported) * scale):.1f}" height="22" fill="{color}"/>'
+            f'<text x="{194 + seconds * scale:.1f}" y="{y + 16}" '
+            f'font-weight="{"bold" if mode == "standby" else "normal"}">{seconds:.2f} s</text>'
+        )
+    name = {"torch": "PyTorch", "jax": "JAX"}[framework]
+    height = 76 + 34 * len(ways)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="620" height="{height}" '
-        f'font-family="sans-serif" font-size="13"><rect width="100%" height="100%" fill="white"/>'
-        f'<text x="12" y="22" font-weight="bold">{title}</text>{"".join(bars)}</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="660" height="{height}" '
+        f'viewBox="0 0 660 {height}" font-family="sans-serif" font-size="13" fill="#1f2933">'
+        f'<rect width="660" height="{height}" fill="white"/>'
+        f'<text x="16" y="24" font-size="15" font-weight="bold">One of {pods} ranks is killed: '
+        f"until all step again</text>"
+        f'<text x="16" y="44" fill="#52606d">{name}, real pods on one node; median; light: until '
+        f"the framework is imported</text>{''.join(parts)}</svg>\n"
     )
+
+
+def chosen(choices: Iterable[str], text: str) -> list[str]:
+    """Words with commas, each of them one that there is."""
+    words = text.split(",")
+    if unknown := set(words) - set(choices):
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: none of {choices}")
+    return words
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--modes", default=",".join(MODES), help="with commas (%(default)s)")
-    parser.add_argument("--picture", type=Path, help="write a picture (SVG) there")
+    add = parser.add_argument
+    add("--framework", type=lambda text: chosen(tuple(FRAMEWORKS), text), default=list(FRAMEWORKS))
+    add("--pods", type=lambda text: [int(each) for each in text.split(",")], default=[4, 8])
+    add("--failure", type=lambda text: chosen(FAILURES, text), default=list(FAILURES))
+    add("--modes", type=lambda text: chosen(MODES, text), default=list(MODES))
+    add("--rounds", type=int, default=5)
+    add("--results", type=Path, help="a file to add results to")
+    add("--report", type=Path, help="measure nothing: tables from such a file")
+    add("--picture", type=Path, help="write a picture (SVG) there: PyTorch, least pods, kill")
     options = parser.parse_args()
-    modes = options.modes.split(",")
-    if unknown := set(modes) - set(MODES):
-        raise SystemExit(f"--modes: {', '.join(sorted(unknown))}: none of {', '.join(MODES)}")
-    results = {mode: asyncio.run(measure(mode, options.ranks, options.rounds)) for mode in modes}
-    rows = []
-    for mode, found in results.items():
-        aim = "median <= 0.45 s" if mode == "standby" else ""
-        rows.append((f"{mode}: all step again", spread([r.stepping for r in found], " s"), aim))
-        rows.append(("  imported, or released", spread([r.began for r in found], " s"), ""))
-        rows.append(("  joined", spread([r.joined for r in found], " s"), ""))
-    table(f"One of {options.ranks} ranks is killed, {options.rounds} rounds: min / med / max", rows)
+    if options.report:
+        found = read(options.report)
+    else:
+        say("building the images and starting a cluster with one node")
+        images = [*build_images(), *map(framework_image, options.framework)]
+        with Cluster(
+            name="bench-training", nodes=1, dns=True, images=images, timeout_s=300
+        ) as cluster:
+            found = uvloop.run(run(cluster, options))
+    report(found)
     if options.picture:
-        options.picture.write_text(picture(results, options.ranks))
+        key = min(
+            (key for key in grouped(found) if key[2] == "kill"),
+            key=lambda key: (key[0] != "torch", key[1]),
+        )
+        options.picture.write_text(picture(found, key))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A data-parallel training of a small model with PyTorch: what the benchmark's pods run.
+"""What the trainings of the benchmark have in common: what becomes of each run, told in files.
 
-It is an ordinary program: ranks from the environment, gloo, a checkpoint on a shared folder. What
-happens to each of its runs is a line of JSON in that folder.
+They are ordinary programs: ranks from the environment, a checkpoint on a shared folder. A run's
+first step is a line of JSON there; rank 0's last step is in a file beside it.
 """
 
 from __future__ import annotations
@@ -11,52 +11,45 @@ import os
 import time
 from pathlib import Path
 
-BEGAN = time.time()
-
-import torch  # noqa: E402
-import torch.distributed  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-
-IMPORTED = time.time()
-SHARED = Path(os.environ["SHARED"])
+SHARED = Path(os.environ.get("SHARED", "/shared"))
 EVERY = 20
+PAUSE_S = 0.02
 
 
-def main() -> None:
-    """Train for ever."""
-    began = time.time()
-    rank = int(os.environ["RANK"])
-    world = int(os.environ["WORLD_SIZE"])
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
-    joined = time.time()
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
-    model = DistributedDataParallel(net)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    checkpoint = SHARED / "checkpoint.pt"
-    step = 0
-    if checkpoint.exists():
-        saved = torch.load(checkpoint)
-        net.load_state_dict(saved["net"])
-        step = saved["step"]
-    first = step
-    while True:
-        optimizer.zero_grad()
-        model(torch.randn(32, 64)).square().mean().backward()
-        optimizer.step()
-        step += 1
-        if step == first + 1:
-            moments = {"imported": IMPORTED, "began": began, "joined": joined, "at": time.time()}
-            line = {"rank": rank, "pid": os.getpid(), "step": step, **moments, "start": BEGAN}
-            with (SHARED / f"runs-{rank}").open("a") as file:
+class Run:
+    """One process of the training, from its start on.
+
+    Args:
+        start: when it began to import.
+        imported: when it had.
+    """
+
+    def __init__(self, start: float, imported: float) -> None:
+        self.moments = {"start": start, "imported": imported, "began": time.time()}
+        self.rank = int(os.environ["RANK"])
+        self.world = int(os.environ["WORLD_SIZE"])
+        self.checkpoint = SHARED / "checkpoint"
+        self._progress = os.environ.get("JOBSET_PROGRESS_FILE", "")
+        self._first = True
+        self._step = os.open(SHARED / f"step-{self.rank}", os.O_CREAT | os.O_WRONLY)
+
+    def joined(self) -> None:
+        """All ranks have met."""
+        self.moments["joined"] = time.time()
+
+    def stepped(self, step: int) -> None:
+        """A step is done."""
+        if self._first:
+            who = {"rank": self.rank, "pid": os.getpid(), "host": os.uname().nodename}
+            line = {**who, "step": step, **self.moments, "at": time.time()}
+            with (SHARED / f"runs-{self.rank}").open("a") as file:
                 file.write(json.dumps(line) + "\n")
-        if rank == 0 and step % EVERY == 0:
-            half = checkpoint.with_suffix(".half")
-            torch.save({"net": net.state_dict(), "step": step}, half)
-            half.replace(checkpoint)
-        time.sleep(0.02)
+            self._first = False
+        os.pwrite(self._step, f"{step:<12}\n".encode(), 0)
+        if self._progress:
+            Path(self._progress).write_text(str(step))
+        time.sleep(PAUSE_S)
 
-
-if __name__ == "__main__":
-    main()
+    def due(self, step: int) -> bool:
+        """Whether this rank is to write a checkpoint now."""
+        return self.rank == 0 and step % EVERY == 0

@@ -1,0 +1,79 @@
+"""A data-parallel training of a small model with JAX (collectives of CPUs, over gloo)."""
+
+from __future__ import annotations
+
+import os
+import time
+
+START = time.time()
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
+from training_worker import Run  # noqa: E402
+
+IMPORTED = time.time()
+
+
+def loss_of(params: dict[str, jax.Array], batch: jax.Array) -> jax.Array:
+    """Of a model with two layers."""
+    hidden = jax.nn.relu(batch @ params["w"] + params["b"])
+    return jnp.square(hidden @ params["v"]).mean()
+
+
+def train_step(params: dict[str, jax.Array], batch: jax.Array) -> tuple[dict, jax.Array]:
+    """One step down the gradient."""
+    loss, grads = jax.value_and_grad(loss_of)(params, batch)
+    return jax.tree.map(lambda value, grad: value - 0.01 * grad, params, grads), loss
+
+
+def main() -> None:
+    """Train for ever."""
+    run = Run(START, IMPORTED)
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # Otherwise SIGTERM does not end the process, and a failed peer is waited for at the end.
+    jax.config.update("jax_enable_preemption_service", False)
+    jax.distributed.initialize(
+        f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
+        run.world,
+        run.rank,
+        shutdown_timeout_seconds=1,
+    )
+    mesh = jax.make_mesh((run.world,), ("data",))
+    run.joined()
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    shares = NamedSharding(mesh, PartitionSpec("data"))
+    random = np.random.default_rng(run.rank)
+    start = np.random.default_rng(0)
+    params = {
+        "w": start.normal(size=(64, 64)).astype("float32") / 8,
+        "b": np.zeros(64, "float32"),
+        "v": start.normal(size=(64, 1)).astype("float32") / 8,
+    }
+    step = 0
+    if run.checkpoint.exists():
+        with np.load(run.checkpoint) as saved:
+            step = int(saved["step"])
+            params = {name: saved[name] for name in params}
+    state = jax.device_put(params, everywhere)
+    compiled = jax.jit(train_step)
+    while True:
+        batch = jax.make_array_from_process_local_data(
+            shares, random.normal(size=(32, 64)).astype("float32")
+        )
+        state, loss = compiled(state, batch)
+        loss.block_until_ready()
+        step += 1
+        run.stepped(step)
+        if run.due(step):
+            half = run.checkpoint.with_suffix(".half")
+            with half.open("wb") as file:
+                np.savez(
+                    file, step=step, **{name: np.asarray(each) for name, each in state.items()}
+                )
+            half.replace(run.checkpoint)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""Images of real frameworks: PyTorch from Debian's packages, JAX from PyPI, both for CPUs.
+
+What they are made of is downloaded once and unpacked into the cache folder, where the images are
+kept as well; this machine stays as it is. An image has the system's Python, the framework and the
+shared libraries that it loads, and nothing that only its tests need.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from hack.cluster._state import cache_dir
+from hack.images.archive import Image, Layer
+from hack.images.basic import base_files, busybox
+from hack.images.python_root import (
+    Interpreter,
+    compile_library,
+    copy_libraries,
+    copy_python,
+    parse_ldd,
+    run_python,
+)
+from hack.images.trim import elf_files
+
+TORCH_PACKAGE = "python3-torch"
+JAX_PACKAGES = (
+    *("jax==0.10.2", "jaxlib==0.10.2", "ml_dtypes==0.6.0", "numpy==2.4.6"),
+    *("opt_einsum==3.4.0", "scipy==1.17.1"),
+)
+PACKAGES = "packages"
+"""Folder of an image with what Python imports."""
+
+_TORCH_NEEDS = frozenset(
+    {"torch", "torchgen", "numpy", "typing_extensions.py", "functorch", "astunparse", "yaml"}
+)
+_NOT_NEEDED = re.compile(
+    r"(^|/)(__pycache__|tests|torch/bin/.*[tT]est.*|torch/bin/tutorial.*|torch/include"
+    r"|torch/lib/(?!libtorch_global_deps).*|.*\.(h|hpp|pyi|a|pxd))$"
+)
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework that an image can be made of.
+
+    Args:
+        name: of the image, and what users call it.
+        fetch: puts Python packages, and the libraries they load that this machine does not have,
+            into an empty folder.
+        part: where in it the Python packages are.
+    """
+
+    name: str
+    fetch: Callable[[Path], None]
+    part: str
+
+    @property
+    def reference(self) -> str:
+        """Such as ``localhost/torch:1``."""
+        return f"localhost/{self.name}:1"
+
+
+def _fetch_torch(target: Path) -> None:
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise FileNotFoundError(f"{TORCH_PACKAGE} comes from Debian: there is no apt-get here")
+    archives = target.with_name("archives")
+    (archives / "partial").mkdir(parents=True, exist_ok=True)
+    words = ("install", "--download-only", "--no-install-recommends", "-y", TORCH_PACKAGE)
+    for command in (["update", "-qq"], [*words, "-o", f"Dir::Cache::archives={archives}"]):
+        _run(["apt-get", *command], {**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+    for package in sorted(archives.glob("*.deb")):
+        _run(["dpkg-deb", "-x", str(package), str(target)])
+
+
+def _fetch_jax(target: Path) -> None:
+    words = ("install", "--quiet", "--no-compile", "--no-deps", "--target", str(target))
+    _run([sys.executable, "-m", "pip", *words, *JAX_PACKAGES])
+
+
+def _run(command: list[str], environ: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command, check=False, timeout=900, capture_output=True, text=True, env=environ
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[:3])}: {(done.stderr or done.stdout)[-2000:]}")
+
+
+FRAMEWORKS: Mapping[str, Framework] = {
+    each.name: each
+    for each in (
+        Framework("torch", _fetch_torch, "usr/lib/python3/dist-packages"),
+        Framework("jax", _fetch_jax, ""),
+    )
+}
+
+
+def framework_image(name: str) -> Path:
+    """The archive of a framework's image, made if it is not in the cache.
+
+    Raises:
+        FileNotFoundError: this machine is no Debian with the package for its own Python.
+        RuntimeError: something could not be fetched.
+    """
+    framework = FRAMEWORKS[name]
+    folder = cache_dir() / "training"
+    folder.mkdir(parents=True, exist_ok=True)
+    made_by = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    archive = folder / f"{name}-{made_by}.tar"
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not archive.exists():
+            _write_image(framework, _packages(framework, folder), archive)
+            for old in folder.glob(f"{name}-*.tar"):
+                if old != archive:
+                    old.unlink()
+    return archive
+
+
+def _packages(framework: Framework, folder: Path) -> Path:
+    """The framework's files, fetched once."""
+    target = folder / f"{framework.name}-packages"
+    if not target.is_dir():
+        half = target.with_name(f"{target.name}.half")
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir()
+        framework.fetch(half)
+        half.rename(target)
+    return target
+
+
+def _write_image(framework: Framework, packages: Path, archive: Path) -> None:
+    python = Interpreter.default()
+    source = packages / framework.part
+    with tempfile.TemporaryDirectory(prefix="image-") as place:
+        root = Path(place) / "root"
+        copy_python(python, root)
+        copy_libraries(root)
+        compile_library(python, root, 0)
+        own = root / PACKAGES
+        shutil.copytree(source, own, ignore=_ignored(framework, source))
+        _copy_closure(own, root, packages)
+        words = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
+        run_python(python, [*words, "-s", str(root), "-p", "/", str(own)])
+        layer = Layer()
+        base_files(layer)
+        layer.tree(root, "")
+        layer.file("bin/busybox", busybox(), mode=0o755)
+        for tool in ("sh", "cat", "ls"):
+            layer.link(f"bin/{tool}", "busybox")
+        environ = {"PYTHONPATH": f"/{PACKAGES}", "OMP_NUM_THREADS": "1"}
+        Image(reference=framework.reference, layers=[layer], env=environ).write(archive)
+
+
+def _ignored(framework: Framework, source: Path) -> Callable[[str, list[str]], set[str]]:
+    def ignore(folder: str, names: list[str]) -> set[str]:
+        below = PurePosixPath(Path(folder).relative_to(source).as_posix())
+        dropped = {name for name in names if _NOT_NEEDED.search(str(below / name))}
+        if framework.name == "torch" and str(below) == ".":
+            dropped |= set(names) - _TORCH_NEEDS
+        return dropped
+
+    return ignore
+
+
+def _copy_closure(own: Path, root: Path, packages: Path) -> None:
+    """Add the libraries that compiled modules load, where the loader looks without being told."""
+    folders = {p.parent for part in ("lib", "usr/lib") for p in packages.glob(f"{part}/**/*.so*")}
+    searched = [str(each) for each in sorted(folders) if "dist-packages" not in each.parts]
+    searched += map(str, own.glob("*.libs"))  # wheels load these one after the other
+    environ = {**os.environ, "LD_LIBRARY_PATH": ":".join(searched)}
+    files = [str(file) for file in elf_files(own)]
+    done = subprocess.run(
+        ["ldd", *files], capture_output=True, text=True, check=False, timeout=300, env=environ
+    )
+    triplet = root / "usr/lib" / f"{os.uname().machine}-linux-gnu"
+    triplet.mkdir(parents=True, exist_ok=True)
+    for library in {Path(path) for path in parse_ldd(done.stdout)}:
+        if library.is_relative_to(own):
+            continue
+        inner = library.is_relative_to(packages)
+        target = triplet / library.name if inner else root / library.relative_to("/")
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(library, target)
+            target.chmod(0o755)
