@@ -316,17 +316,28 @@ def report(found: Sequence[Round | Memory]) -> None:
     print(markdown(found))
 
 
+def _in_order(found: Sequence[Round | Memory]) -> list[tuple[Key, dict[str, list[Round]]]]:
+    def place(item: tuple[Key, object]) -> tuple[int, bool, int]:
+        framework, pods, failure = item[0]
+        return FAILURES.index(failure), framework != "torch", pods
+
+    return sorted(grouped(found).items(), key=place)
+
+
+SAID = {
+    "kill": "a rank is killed",
+    "hang": f"a rank hangs (`hang-seconds` {HANG_S})",
+    "pod": "a pod is deleted",
+}
+
+
 def markdown(found: Sequence[Round | Memory]) -> str:
     """The table of the README: medians, with the extremes of the standby."""
-    groups = grouped(found)
     lines = [
-        "| " + " | ".join(["failure", "framework, pods", *MODES]) + " |",
-        "|---" * (len(MODES) + 2) + "|",
+        "| " + " | ".join(["", *(LABELS[mode] for mode in MODES)]) + " |",
+        "|---" * (len(MODES) + 1) + "|",
     ]
-    for (framework, pods, failure), ways in sorted(
-        groups.items(),
-        key=lambda item: (FAILURES.index(item[0][2]), item[0][0] != "torch", item[0][1]),
-    ):
+    for (framework, pods, failure), ways in _in_order(found):
         cells = []
         for mode in MODES:
             rounds = ways.get(mode)
@@ -335,9 +346,43 @@ def markdown(found: Sequence[Round | Memory]) -> str:
                 lowest, highest = (f(r.stepping for r in rounds) for f in (min, max))
                 text = f"**{text}** ({lowest:.2f}–{highest:.2f})"
             cells.append(text)
-        name = {"torch": "PyTorch", "jax": "JAX"}[framework]
-        lines.append("| " + " | ".join([failure, f"{name}, {pods}", *cells]) + " |")
+        lines.append(
+            "| " + " | ".join([f"{SAID[failure]}; {NAMES[framework]}, {pods} pods", *cells]) + " |"
+        )
     return "\n".join(lines)
+
+
+NAMES = {"torch": "PyTorch", "jax": "JAX"}
+
+
+def details(found: Sequence[Round | Memory]) -> str:
+    """The table of the figures: all that was measured, with its extremes."""
+    columns = ("", "imported, or released", "joined", "all step", "steps lost", "noticed")
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for (framework, pods, failure), ways in _in_order(found):
+        for mode, rounds in ways.items():
+            noticed = [each.noticed for each in rounds if each.noticed is not None]
+            cells = (
+                f"{failure}, {NAMES[framework]}, {pods} pods: {LABELS[mode]}",
+                spread([each.imported for each in rounds], " s"),
+                spread([each.joined for each in rounds], " s"),
+                spread([each.stepping for each in rounds], " s"),
+                spread([each.steps_lost for each in rounds], "", 0),
+                spread(noticed, " s") if noticed else "–",
+            )
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def fill(page: Path, found: Sequence[Round | Memory]) -> None:
+    """Put the tables between their marks in a page."""
+    text = page.read_text()
+    for mark, made in (("medians", markdown(found)), ("details", details(found))):
+        head, begin, rest = text.partition(f"<!-- bench/training.py: {mark} -->\n")
+        if begin:
+            _, end, tail = rest.partition("<!-- end -->")
+            text = f"{head}{begin}\n{made}\n\n{end}{tail}"
+    page.write_text(text)
 
 
 LABELS = {
@@ -370,7 +415,7 @@ def picture(found: Sequence[Round | Memory], key: Key) -> str:
             f'<text x="{194 + seconds * scale:.1f}" y="{y + 16}" '
             f'font-weight="{"bold" if mode == "standby" else "normal"}">{seconds:.2f} s</text>'
         )
-    name = {"torch": "PyTorch", "jax": "JAX"}[framework]
+    name = NAMES[framework]
     height = 76 + 34 * len(ways)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="660" height="{height}" '
@@ -402,6 +447,7 @@ def main() -> None:
     add("--rounds", type=int, default=5)
     add("--results", type=Path, help="a file to add results to")
     add("--report", type=Path, help="measure nothing: tables from such a file")
+    add("--fill", type=Path, action="append", default=[], help="a page with marks for tables")
     add("--picture", type=Path, help="write a picture (SVG) there: PyTorch, least pods, kill")
     options = parser.parse_args()
     if options.report:
@@ -414,6 +460,8 @@ def main() -> None:
         ) as cluster:
             found = uvloop.run(run(cluster, options))
     report(found)
+    for page in options.fill:
+        fill(page, found)
     if options.picture:
         key = min(
             (key for key in grouped(found) if key[2] == "kill"),
