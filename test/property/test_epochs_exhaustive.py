@@ -13,16 +13,22 @@ from support.epoch_explorer import BUDGET, Explorer, Violation
 HARMLESS = ("stranger", "succeed", "takeover")
 PROBES = ("quit", *HARMLESS)
 MISSED = ("delete", "takeover", "succeed", "late")
+NEW = ("ask", "hang", "leave")
 ALL = ("fail", "crash", "delete", "write", "takeover")
 LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))
 
-# mode, pods, faults, which faults, how many pod changes the manager's watch may hold back, and
-# maxRestarts, if it is so small that restarts of single containers might spend it
+# mode, pods, faults, which faults, how many pod changes the manager's watch may hold back,
+# maxRestarts, if it is so small that restarts of single containers might spend it, and how many
+# processes each worker has
 CASES = {
     "supervisor, two pods, two faults": ("supervisor", 2, 2, ("fail", "delete", "takeover"), 2),
     "supervisor, three pods, any fault": ("supervisor", 3, 1, ALL, 2),
     "standby, two pods, two failures": ("standby", 2, 2, ("fail",), 1),
     "standby, two pods, any fault": ("standby", 2, 1, ALL, 1),
+    "standby, two pods, requests and hangs": ("standby", 2, 1, NEW, 1),
+    "standby, two processes, two failures": ("standby", 1, 2, ("fail", "hang"), 1, BUDGET, 2),
+    "standby, two pods of two processes": ("standby", 2, 1, ("fail",), 1, BUDGET, 2),
+    "supervisor, one is asked to leave, no budget": ("supervisor", 2, 1, ("leave", "late"), 1, 0),
     "sidecar, two pods, any fault": ("sidecar", 2, 1, ALL, 2),
     "sidecar, two pods, two failures": ("sidecar", 2, 2, ("fail", "crash"), 1),
     "sidecar, strangers and probes, no budget": ("sidecar", 2, 1, PROBES, 1, 0),
@@ -37,6 +43,9 @@ LARGE_CASES = {
     "supervisor, two pods, two of any": ("supervisor", 2, 2, ALL, 3),
     "supervisor, three pods, two failures": ("supervisor", 3, 2, ("fail", "crash", "delete"), 2),
     "standby, two pods, two of any": ("standby", 2, 2, ALL, 1),
+    "standby, requests, hangs, failures": ("standby", 2, 2, (*NEW, "fail"), 1),
+    "standby, two pods of two, any": ("standby", 2, 1, (*NEW, *ALL), 1, BUDGET, 2),
+    "supervisor, two asked to leave, and any": ("supervisor", 2, 2, ("leave", *ALL), 1),
     "sidecar, two pods, two faults": ("sidecar", 2, 2, ("fail", "crash", "delete"), 2),
     "sidecar, three pods, any fault": ("sidecar", 3, 1, ALL, 1),
     "sidecar, two strangers and probes": ("sidecar", 2, 2, PROBES, 1, 0),
@@ -58,7 +67,7 @@ SLICES = [
 ]
 
 
-def explore(mode, pods, faults, kinds, lag, budget=BUDGET, first=""):
+def explore(mode, pods, faults, kinds, lag, budget=BUDGET, processes=1, first=""):
     """Explore all of it; an explorer that has seen every state."""
     explorer = Explorer(
         mode,
@@ -68,6 +77,7 @@ def explore(mode, pods, faults, kinds, lag, budget=BUDGET, first=""):
         first=first,
         lag=lag,
         budget=budget,
+        processes=processes,
     )
 
     assert explorer.run()
@@ -131,12 +141,32 @@ def broken_count(view, cached, stored, max_restarts, **flags):
     return done._replace(view=done.view._replace(pods=view.pods))
 
 
+def _forgets_the_line(pod):
+    rest = tuple(sorted(each._replace(runs=0) for each in pod.processes))
+    return pod._replace(processes=rest)
+
+
 def test_a_standby_that_outlives_its_epoch_is_found(monkeypatch):
     """What was told to run is the worker: spared like a standby, it would run beside the next."""
-    monkeypatch.setattr("support.epoch_explorer._without", lambda pod: pod._replace(runs=0))
+    monkeypatch.setattr("support.epoch_explorer._without", _forgets_the_line)
     explorer = Explorer("standby", pods=2, faults=2, kinds=frozenset({"fail"}), lag=1)
 
     with pytest.raises(Violation, match="runs 2 at epoch 3"):
+        explorer.run()
+
+
+def _forgets_a_process(pod):
+    first = pod.processes[0]._replace(runs=0, line=0)
+    return pod._replace(processes=(first, *pod.processes[1:]))
+
+
+@pytest.mark.parametrize("kind", ["fail", "hang", "ask"])
+def test_a_process_that_outlives_its_worker_is_found(monkeypatch, kind):
+    """A supervisor that joins the next epoch when the first of its processes is gone."""
+    monkeypatch.setattr("support.epoch_explorer._without", _forgets_a_process)
+    explorer = Explorer("supervisor", faults=1, kinds=frozenset({kind}), lag=1, processes=2)
+
+    with pytest.raises(Violation, match=r"while 1 runs in it|while p[01] runs 1"):
         explorer.run()
 
 

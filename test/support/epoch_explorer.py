@@ -14,7 +14,9 @@ modelled here:
 * ``supervisor``: the agent starts and stops the worker; its container ends only if it crashes.
   ``standby``: as this, and each agent may have a standby, which becomes ready or ends at any time,
   also unnoticed as it is told to run. One that is told goes on only later, and counts as running
-  from then on: whatever happens meanwhile must end it as any other worker.
+  from then on: whatever happens meanwhile must end it as any other worker. With several ``processes``
+  in a pod, each has its standby, and some go on while others are started.
+* A worker that hangs may say where it is, and is killed sooner or later.
 * A pod that is deleted goes on until it is gone; only then is there another one in its place.
 * An agent that ends with its patch under way leaves it to be stored later, or never.
 
@@ -43,19 +45,30 @@ from support.epoch_steps import (
 BUDGET = 100
 
 
+class Process(NamedTuple):
+    """One process of a supervisor's worker; for a sidecar, the worker.
+
+    ``runs`` is the epoch that it runs at, 0 if there is none. ``standby`` is a ``StandbyPhase``, and
+    "broken" where it has ended and nobody knows. ``line`` is the epoch that a process was told to run
+    at and has not read yet.
+    """
+
+    runs: int = 0
+    standby: str = "none"
+    line: int = 0
+
+
 class Pod(NamedTuple):
     """One pod.
 
     ``agent`` is its barrier's state, ``()`` without a process. ``seen`` is how many of the state's
     versions of the JobSet the agent has seen. ``worker``: for a sidecar "none", "probed" (about to
-    start), "running" or "failed"; for a supervisor a ``Phase``. ``runs`` is the epoch of the worker's
-    process, 0 if there is none. ``late`` is the patch of an agent that has ended, ``note`` the epoch
+    start), "running" or "failed"; for a supervisor a ``Phase``. ``processes`` are alike, and sorted.
+    ``deleting``: 1 while the pod is being deleted, 2 if it was asked to leave. ``late`` is the patch of an agent that has ended, ``note`` the epoch
     that a sidecar leaves to its next run until a worker may start. ``starts`` is how
     often the agent has started, ``code`` how it has ended, ``cause`` how it had when it started
     latest, ``strange`` how often a container that
     the JobSet does not name has crashed, and ``told`` what the kubelet has reported of these.
-    ``standby`` is a ``StandbyPhase``, and "broken" where it has ended and nobody knows. ``line`` is
-    the epoch that a process was told to run at and has not read yet.
     """
 
     epoch: int = 0
@@ -65,16 +78,23 @@ class Pod(NamedTuple):
     late: int = 0
     note: int = 0
     worker: str = "none"
-    runs: int = 0
+    processes: tuple[Process, ...] = (Process(),)
     reported: str = "n"
-    deleting: bool = False
+    deleting: int = 0
     starts: int = 0
     code: int = 0
     cause: int = 0
     strange: int = 0
     told: tuple[int, bool, int] = (0, False, 0)
-    standby: str = "none"
-    line: int = 0
+
+    @property
+    def runs(self) -> int:
+        """The epoch of its oldest process, 0 if none runs."""
+        return min((each.runs for each in self.processes if each.runs), default=0)
+
+    def each_runs(self, epoch: int) -> bool:
+        """Whether all processes run at an epoch."""
+        return all(each.runs == epoch for each in self.processes)
 
 
 class Manager(NamedTuple):
@@ -96,6 +116,7 @@ class State(NamedTuple):
     old: Manager | tuple[()] = ()
     faults: int = 0
     failures: int = 0
+    left: int = 0
 
 
 class Violation(AssertionError):  # noqa: N818 - what it is, not that it is an error
@@ -109,9 +130,10 @@ class Explorer:
         mode: "sidecar", "supervisor", or "standby" for a supervisor with a standby.
         pods: how many.
         faults: how many may happen on one way.
-        kinds: which: "fail", "crash", "delete", "write", "takeover", and, which are nobody's fault,
-            "quit" (a probe ends a sidecar), "stranger" (one crashes), "succeed" (a worker does). With
-            "ask", a user asks for a restart, which costs nothing. With
+        kinds: which: "fail", "hang", "crash", "delete", "write", "takeover", and, which are nobody's
+            fault, "quit" (a probe ends a sidecar), "stranger" (one crashes), "succeed" (a worker does).
+            With "ask", a user asks for a restart, with "leave" a pod is asked to leave its node; both
+            cost nothing. With
             "late", a manager may look for missing members, once its caches are up to date.
         budget: ``maxRestarts``. If it is small, restarts of containers are counted, and pods are
             not alike any more, since a crash is noted with its pod's name.
@@ -120,6 +142,7 @@ class Explorer:
         lag: how many pod changes a manager's watch may hold back.
         early: whether the kubelet reports workers, so that failures may be seen early.
         late: whether patches of agents that have ended may be stored later.
+        processes: of each worker.
     """
 
     def __init__(  # noqa: PLR0913 - bounds, each of its own
@@ -134,10 +157,12 @@ class Explorer:
         early: bool = True,
         late: bool = True,
         budget: int = BUDGET,
+        processes: int = 1,
     ) -> None:
         self.mode = "supervisor" if mode == "standby" else mode
         self.standby = mode == "standby"
         self.size = pods
+        self.idle = (Process(),) * processes
         self.faults = faults
         self.kinds = kinds
         self.first = frozenset({first}) if first else kinds
@@ -157,7 +182,7 @@ class Explorer:
 
     def start(self) -> State:
         """A JobSet whose pods have just been created."""
-        pods = tuple(Pod(worker=self._no_worker) for _ in range(self.size))
+        pods = tuple(self._new_pod() for _ in range(self.size))
         cached = tuple(_cached(pod) for pod in pods)
         view = View(cached, (True,) * self.size)
         return State((Version(),), pods, Manager(view, 1))
@@ -230,7 +255,7 @@ class Explorer:
 
     def _canonical(self, state: State) -> State:
         """The same state without what nobody can tell: versions that all have seen, pod order."""
-        versions, pods, manager, old, faults, failures = state
+        versions, pods, manager, old, *counts = state
         # Sort the pods: they are alike.
         queued: list[list[tuple[int, Any]]] = [[] for _ in pods]
         for place, (slot, pod) in enumerate(manager.queue):
@@ -262,7 +287,7 @@ class Explorer:
             pods = tuple(
                 pod._replace(seen=pod.seen - gone) if pod and pod.agent else pod for pod in pods
             )
-        return State(versions, pods, manager, old, faults, failures)
+        return State(versions, pods, manager, old, *counts)
 
     def _is_goal(self, state: State) -> bool:
         newest = state.versions[-1]
@@ -271,7 +296,7 @@ class Explorer:
         if newest.asked and dict(newest.record).get("servedRequest") != str(newest.asked):
             return False
         return newest.deprecated < newest.synced and all(
-            (pod and pod.worker == "running" and pod.runs == newest.synced and not pod.deleting)
+            (pod and pod.worker == "running" and pod.each_runs(newest.synced) and not pod.deleting)
             or (pod and pod.worker == "done")
             for pod in state.pods
         )
@@ -281,6 +306,9 @@ class Explorer:
     @property
     def _no_worker(self) -> str:
         return "none" if self.mode == "sidecar" else "waiting"
+
+    def _new_pod(self) -> Pod:
+        return Pod(worker=self._no_worker, processes=self.idle)
 
     def _next(self, state: State) -> Iterator[tuple[str, bool, State]]:
         """Every event that can come next: its name, whether it is a fault, the state after."""
@@ -292,7 +320,7 @@ class Explorer:
                     yield (
                         f"{name} created",
                         False,
-                        self._put(state, slot, Pod(worker=self._no_worker)),
+                        self._put(state, slot, self._new_pod()),
                     )
                 continue
             if pod.worker == "done":
@@ -349,9 +377,12 @@ class Explorer:
     def _runs(self, state: State, slot: int, epoch: int) -> None:
         """A worker starts; the protocol's safety."""
         for other, pod in enumerate(state.pods):
-            if not pod or other == slot:
+            if not pod or pod.worker == "done":
                 continue
-            if pod.worker == "done":
+            for each in pod.processes:
+                if 0 < each.runs != epoch and other == slot:
+                    raise Violation(f"p{slot} starts {epoch} while {each.runs} runs in it")
+            if other == slot:
                 continue
             if 0 < pod.runs < epoch:
                 raise Violation(f"p{slot} starts {epoch} while p{other} runs {pod.runs}")
@@ -387,10 +418,12 @@ class Explorer:
             yield (
                 f"{name} worker starts",
                 False,
-                self._local(state, slot, pod._replace(worker="running", runs=epoch)),
+                self._local(
+                    state, slot, pod._replace(worker="running", processes=(Process(epoch),))
+                ),
             )
         if pod.worker != "none" and (not pod.agent or pod.worker == "failed"):
-            after = self._agent_ends(pod)._replace(worker="none", runs=0)
+            after = _without(self._agent_ends(pod))._replace(worker="none")
             if self.counts:
                 after = after._replace(strange=pod.strange + 1)
             yield f"{name} containers end", False, self._local(state, slot, after)
@@ -423,48 +456,61 @@ class Explorer:
             )
         if self.standby:
             yield from self._standbys(state, slot, pod, name)
-        if pod.worker == "stopping":
+        if pod.worker in {"stopping", "hung"}:
             after = _without(self._worker(pod, "stopped"))
             yield f"{name} worker stopped", False, self._local(state, slot, after)
+            after = self._worker(pod, "late")
+            yield f"{name} worker does not stop", False, self._local(state, slot, after)
         if pod.worker == "clearing":
             after = self._worker(_without(pod), "emptied")
             yield f"{name} worker gone", False, self._local(state, slot, after)
 
     def _let_run(self, state: State, slot: int, pod: Pod) -> Pod:
-        """The barrier is open: a standby that is ready is told, or the command is started."""
+        """The barrier is open: standbys that are ready are told, or the command is started."""
         epoch = pod.agent[2]
-        known = "ready" if pod.standby == "broken" else pod.standby
-        after, taken = standby_step(known, "take")
-        if taken and pod.standby != "broken":
-            return pod._replace(standby=after, line=epoch)
-        # One that has just ended cannot be told: its end is noticed later.
-        self._runs(state, slot, epoch)
-        return pod._replace(runs=epoch)
+        processes = []
+        for each in pod.processes:
+            known = "ready" if each.standby == "broken" else each.standby
+            after, taken = standby_step(known, "take")
+            if taken and each.standby != "broken":
+                processes.append(Process(0, after, epoch))
+            else:
+                # One that has just ended cannot be told: its end is noticed later.
+                self._runs(state, slot, epoch)
+                processes.append(each._replace(runs=epoch))
+        return pod._replace(processes=tuple(sorted(processes)))
 
     def _standbys(
         self, state: State, slot: int, pod: Pod, name: str
     ) -> Iterator[tuple[str, bool, State]]:
-        if pod.worker == "running" and pod.standby == "none":
-            after = pod._replace(standby=standby_step("none", "due")[0])
-            yield f"{name} standby starts", False, self._local(state, slot, after)
-        if pod.standby == "preparing":
-            after = pod._replace(standby=standby_step("preparing", "ready")[0])
-            yield f"{name} standby ready", False, self._local(state, slot, after)
-        if pod.standby in {"ready", "broken"}:
-            after = pod._replace(standby=standby_step("ready", "ended")[0])
-            yield f"{name} standby ended", False, self._local(state, slot, after)
-        if pod.standby == "ready":
-            after = pod._replace(standby="broken")
-            yield f"{name} standby ends unnoticed", False, self._local(state, slot, after)
-        if pod.line:
-            if pod.line != pod.agent[2]:
-                raise Violation(f"{name} runs {pod.line} at epoch {pod.agent[2]}")
-            self._runs(state, slot, pod.line)
-            after = pod._replace(runs=pod.line, line=0)
-            yield f"{name} standby runs", False, self._local(state, slot, after)
+        for at, each in enumerate(pod.processes):
+            if each in pod.processes[:at]:
+                continue  # they are alike
+            for label, process in self._standby(state, slot, pod, each):
+                processes = (*pod.processes[:at], process, *pod.processes[at + 1 :])
+                after = pod._replace(processes=tuple(sorted(processes)))
+                yield f"{name} standby {label}", False, self._local(state, slot, after)
+
+    def _standby(
+        self, state: State, slot: int, pod: Pod, process: Process
+    ) -> Iterator[tuple[str, Process]]:
+        standby = process.standby
+        if pod.worker == "running" and standby == "none":
+            yield "starts", process._replace(standby=standby_step("none", "due")[0])
+        if standby == "preparing":
+            yield "ready", process._replace(standby=standby_step("preparing", "ready")[0])
+        if standby in {"ready", "broken"}:
+            yield "ended", process._replace(standby=standby_step("ready", "ended")[0])
+        if standby == "ready":
+            yield "ends unnoticed", process._replace(standby="broken")
+        if process.line:
+            if process.line != pod.agent[2]:
+                raise Violation(f"p{slot} runs {process.line} at epoch {pod.agent[2]}")
+            self._runs(state, slot, process.line)
+            yield "runs", process._replace(runs=process.line, line=0)
 
     def _worker(self, pod: Pod, event: str) -> Pod:
-        phase, actions = worker_step(pod.worker, event)
+        phase, actions = worker_step(pod.worker, event, len(pod.processes))
         pod = pod._replace(worker=phase)
         if "JoinNext" in actions:
             seen = next_round(pod.agent)
@@ -509,7 +555,7 @@ class Explorer:
             raise Violation(f"the status goes back from {stored} to {new}")
         if new.deprecated > new.synced or new.synced > stored.synced + 1:
             raise Violation(f"the status becomes {new} after {stored}")
-        if new.synced > 1 + state.failures + new.asked:
+        if new.synced > 1 + state.failures + new.asked + state.left:
             raise Violation(f"epoch {new.synced} after {state.failures} failures")
         if new.failed and state.failures <= self.budget:
             raise Violation(f"the JobSet fails after {state.failures} failures")
@@ -527,18 +573,25 @@ class Explorer:
             name = f"p{slot}"
             if "fail" in kinds and pod.worker == "running":
                 if self.mode == "sidecar":
-                    after = pod._replace(worker="failed", runs=0)
+                    after = _without(pod)._replace(worker="failed")
                 else:
                     after = self._worker(pod, "failed")
                 yield f"{name} WORKER FAILS", True, self._local(bad, slot, after)
+            if "hang" in kinds and pod.worker == "running":
+                after = self._worker(pod, "hung")
+                yield f"{name} WORKER HANGS", True, self._local(bad, slot, after)
+            if "leave" in kinds and not pod.deleting and not full:
+                after = pod._replace(deleting=2)
+                one_left = one._replace(left=state.left + 1)
+                yield f"{name} IS ASKED TO LEAVE", True, self._put(one_left, slot, after)
             if "crash" in kinds and pod.agent:
                 after = self._agent_ends(pod)
                 if self.mode == "supervisor":
-                    after = after._replace(worker="waiting", runs=0, standby="none", line=0)
+                    after = after._replace(worker="waiting", processes=self.idle)
                 yield f"{name} AGENT CRASHES", True, self._local(bad, slot, after)
             if "delete" in kinds and not full:
                 if not pod.deleting:
-                    after = pod._replace(deleting=True)
+                    after = pod._replace(deleting=1)
                     yield f"{name} IS DELETED", True, self._put(bad, slot, after)
                 yield f"{name} NODE LOST", True, self._put(bad, slot, ())
             if "quit" in kinds and pod.agent and pod.note and not pod.deleting:
@@ -550,8 +603,8 @@ class Explorer:
                 yield f"{name} STRANGER CRASHES", True, self._local(one, slot, after)
             running = pod.worker == "running" and pod.agent and not pod.deleting
             if "succeed" in kinds and running and not full:
-                after = self._agent_ends(pod)._replace(worker="done", runs=0, reported="s")
-                after = after._replace(standby="none", line=0)
+                after = self._agent_ends(pod)._replace(worker="done", reported="s")
+                after = after._replace(processes=self.idle)
                 yield f"{name} WORKER SUCCEEDS", True, self._put(one, slot, after)
         if "ask" in kinds:
             asked = state.versions[-1]
@@ -582,8 +635,9 @@ class Explorer:
 
 
 def _without(pod: Pod) -> Pod:
-    """Without the worker's process, and what it was told."""
-    return pod._replace(runs=0, line=0)
+    """Without the worker's processes, and what they were told."""
+    rest = (each._replace(runs=0, line=0) for each in pod.processes)
+    return pod._replace(processes=tuple(sorted(rest)))
 
 
 def _cached(pod: Pod | tuple[()]) -> tuple[Any, ...]:

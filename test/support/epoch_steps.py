@@ -39,6 +39,7 @@ KEY = ObjectKey("default", "test-js")
 RULES = [
     {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}},
 ]
+UNCOUNTED = {Sign.REQUESTED, Sign.POD_LEAVING}
 OLD, MARK, NEW = 10, 15, 20
 """ResourceVersions of pods: before and after the synced epoch was seen, and in between."""
 
@@ -159,9 +160,11 @@ def pod_of(slot: int, pod: tuple[Any, ...], number: int) -> ChildPod | None:
     }  # fmt: skip
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    leaves = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     ends = {"agent": (restarts, 137 if failed else 0), "mesh": (strange, 1)}
     status = {
         "phase": "Succeeded" if worker == "s" else "Running",
+        "conditions": [leaves] if deleting == 2 else [],
         "containerStatuses": [{"name": "worker", "state": state}],
         "initContainerStatuses": [
             {"name": name, "restartCount": count, "lastState": {"terminated": {"exitCode": code}}}
@@ -257,7 +260,7 @@ class _Manager:
         cause = None
         if view.cause:
             sign = Sign(view.cause[1])
-            cause = Cause(view.cause[0], sign, "p", counted=sign is not Sign.REQUESTED)
+            cause = Cause(view.cause[0], sign, "p", counted=sign not in UNCOUNTED)
         self.reconciler._memories.keep(KEY, EpochMemory(uid="js-uid", cause=cause))
 
     def view(
@@ -407,16 +410,18 @@ def next_round(state: tuple[Any, ...]) -> Seen:
 
 
 @cache
-def worker_step(phase: str, event: str) -> tuple[str, tuple[str, ...]]:
+def worker_step(phase: str, event: str, processes: int = 1) -> tuple[str, tuple[str, ...]]:
     """A supervisor's worker: its new phase, and the names of what is to be done.
 
     Args:
-        phase: of ``Phase``; its first process has ended in phase "clearing" only.
-        event: "lifted", "deprecated", "failed" (by itself), "emptied" or "killed".
+        phase: of ``Phase``; its processes have ended in phase "clearing" only.
+        event: "lifted", "deprecated", "failed" (one process, by itself), "hung", "stopped" (all
+            processes, within their time), "late" (it is over) or "emptied".
+        processes: how many it has.
     """
-    worker = Worker(Rules())
+    worker = Worker(Rules(processes=processes))
     worker.phase = Phase(phase)
-    worker._running = 0 if phase in {"waiting", "clearing"} else 1
+    worker._running = 0 if phase in {"waiting", "clearing"} else processes
     match event:
         case "lifted":
             actions = worker.lifted(1)
@@ -424,8 +429,14 @@ def worker_step(phase: str, event: str) -> tuple[str, tuple[str, ...]]:
             actions = worker.deprecated()
         case "failed":
             actions = worker.exited(1)
+        case "hung":
+            actions = worker.hung()
         case "stopped":
-            actions = [*worker.exited(143), *worker.emptied()]
+            actions = [step for _ in range(processes) for step in worker.exited(143)]
+            if worker.phase is Phase.STOPPING:
+                actions += worker.emptied()
+        case "late":
+            actions = worker.grace_over()
         case "emptied":
             actions = worker.emptied()
         case _:
