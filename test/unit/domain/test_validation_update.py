@@ -177,6 +177,20 @@ def test_elastic_refusals(old, new, expected):
         assert words in problem.message
 
 
+@pytest.mark.parametrize("name", ["JOBSET_AGENT_WORKER_WORLD_SIZE", "WORKER_WORLD_SIZE"])
+def test_pods_with_ranks_keep_their_number(name):
+    """The number of all ranks is written into the template, and would be wrong."""
+    worker = {"name": "c", "image": "i", "env": [{"name": name, "value": "16"}]}
+    old = jobset(rjob(job=TWO, pod={"containers": [worker]}), rjob("v", job=TWO))
+    (problem,) = validate_update(old, scaled(old, parallelism=8, completions=8))
+    assert problem.field == f"{JOBS}[0].template.spec.parallelism"
+    assert f"{name} of container 'c' is 16" in problem.message
+
+    grown = copy.deepcopy(old)
+    grown["spec"]["replicatedJobs"][1]["template"]["spec"] |= {"parallelism": 8, "completions": 8}
+    assert validate_update(old, grown) == []
+
+
 def test_scaling_does_not_hide_another_change():
     """A valid scaling with new replicas is immutable."""
     new = put(

@@ -23,6 +23,9 @@ MAX_PROCESSES = 64
 OWN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 """Variables that differ from process to process, so that a container cannot have them."""
 
+WORLD_SIZE = "WORKER_WORLD_SIZE"
+"""How many ranks there are in all, as the supervisor is told."""
+
 STANDBY_SETTINGS = (
     keys.IN_PLACE_STANDBY_ANNOTATION,
     keys.IN_PLACE_PRELOAD_ANNOTATION,
@@ -141,7 +144,7 @@ def read_processes(
         return {}, problems
     return {
         "WORKER_PROCESSES": str(ranks.processes),
-        "WORKER_WORLD_SIZE": str(ranks.world),
+        WORLD_SIZE: str(ranks.world),
         "WORKER_FIRST_RANK": str(ranks.first),
         "WORKER_MASTER_RANK": str(ranks.master),
         "WORKER_JOB_PODS": str(ranks.pods),

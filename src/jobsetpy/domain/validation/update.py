@@ -18,6 +18,7 @@ from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid
 from jobsetpy.domain.injection.notes import note_field
 from jobsetpy.domain.injection.options import SETTINGS as INJECTION_SETTINGS
+from jobsetpy.domain.injection.worker_variables import WORLD_SIZE
 from jobsetpy.domain.json_equality import same
 from jobsetpy.domain.json_tree import Json, child, items, job_spec, number, objects, text
 from jobsetpy.domain.name_rules import effective_name
@@ -133,6 +134,10 @@ def _resized(old: Json, before: Json, after: Json, path: str) -> list[FieldError
     if _finished(old):
         return [forbidden(path, "a JobSet in a terminal state cannot be scaled")]
     problems = []
+    ranks = _fixed_ranks(before)
+    if ranks:
+        field, value = ("parallelism", parallelism) if resized else ("completions", completions)
+        problems.append(invalid(f"{path}.{field}", value, ranks))
     for field, changed, value in (
         ("parallelism", resized, parallelism),
         ("completions", lengthened, completions),
@@ -152,6 +157,19 @@ def _resized(old: Json, before: Json, after: Json, path: str) -> list[FieldError
             )
         )
     return problems
+
+
+def _fixed_ranks(template: Json) -> str:
+    """Why a Job whose pods have ranks cannot have more or fewer of them; "" if they have none."""
+    for _, container in objects(child(template, "template", "spec"), "containers"):
+        for _, variable in objects(container, "env"):
+            name = text(variable, "name")
+            if name in {WORLD_SIZE, f"{keys.AGENT_VARIABLE_PREFIX}{WORLD_SIZE}"}:
+                return (
+                    f"{name} of container {text(container, 'name')!r} is "
+                    f"{text(variable, 'value')}, and cannot change: create the JobSet anew"
+                )
+    return ""
 
 
 def _finished(jobset: Json) -> bool:
