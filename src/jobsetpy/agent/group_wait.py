@@ -28,6 +28,7 @@ from jobsetpy.agent.settings import (
     DEFAULT_SERVICE_ACCOUNT_DIR,
     EXIT_USAGE,
     ConfigurationError,
+    number_of,
 )
 from jobsetpy.agent.signals import leave_on_signals
 from jobsetpy.aio import LoopClock, supervise
@@ -64,6 +65,9 @@ LOOK_EVERY_S: Final = 1.0
 """How often the mounted file is read."""
 
 TERMINATION_LOG: Final = "/dev/termination-log"
+
+_HIGHEST: Final = 2**31 - 1
+"""Of a count or a time, as the JobSet's definition has it."""
 
 _REQUIRED: Final = ("NAMESPACE", "JOBSET_NAME", "JOBSET_UID", "GROUP_ATTEMPT")
 
@@ -115,29 +119,20 @@ def load(environ: Mapping[str, str]) -> Settings:
     missing = [name for name in _REQUIRED if name not in given]
     if missing:
         raise ConfigurationError(f"not set in the environment: {', '.join(missing)}")
-    timeout_s = _number(given, "GROUP_TIMEOUT", 0)
+    timeout_s = number_of(given, "GROUP_TIMEOUT", 0, 0, _HIGHEST)
     return Settings(
         namespace=given["NAMESPACE"],
         jobset_name=given["JOBSET_NAME"],
         jobset_uid=given["JOBSET_UID"],
-        attempt=_number(given, "GROUP_ATTEMPT", 0),
+        attempt=number_of(given, "GROUP_ATTEMPT", 0, 0, _HIGHEST),
         size=given.get("GROUP_SIZE", ""),
         timeout_s=timeout_s or None,
         mount=given.get("GROUP_MOUNT", MOUNT_PATH),
         termination_log=given.get("TERMINATION_LOG", TERMINATION_LOG),
         service_account_dir=given.get("SERVICE_ACCOUNT_DIR", DEFAULT_SERVICE_ACCOUNT_DIR),
         api_host=given.get("KUBERNETES_SERVICE_HOST", ""),
-        api_port=_number(given, "KUBERNETES_SERVICE_PORT", 443),
+        api_port=number_of(given, "KUBERNETES_SERVICE_PORT", 443, 1, 65535),
     )
-
-
-def _number(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
-        raise ConfigurationError(f"{name} must be a whole number: {text!r}")
-    return int(text)
 
 
 class GroupWait:

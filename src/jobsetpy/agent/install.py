@@ -15,7 +15,7 @@ and the shared libraries those that are then mapped into this process.
     FOLDER/lib/             shared libraries, and the standard library's part in pythonX.Y
     FOLDER/app/             msgspec, h11, jobsetpy, and the program
 
-``preload.py`` is among these for the worker image's own Python to run.
+The launcher of standbys is among these, for the worker image's own Python to run.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH110, PTH118, PTH120, PTH123 - what this process imports is what it
@@ -56,7 +56,6 @@ from jobsetpy.agent.__main__ import _start
 _start()
 '''
 LAUNCHER: Final = "supervise"
-PRELOAD: Final = "preload.py"
 
 
 class InstallError(Exception):
@@ -110,7 +109,8 @@ def install(folder: str) -> tuple[int, int]:
     tree.write(PROGRAM.encode(), "app/__main__.py")
     package = sys.modules["jobsetpy"].__path__[0]
     # Not a module of this Python: the worker image's own runs it.
-    tree.copy(f"{package}/agent/{PRELOAD}", f"app/jobsetpy/agent/{PRELOAD}")
+    preload = sys.modules["jobsetpy.agent.standby"].LAUNCHER
+    tree.copy(f"{package}/agent/{preload}", f"app/jobsetpy/agent/{preload}")
     launcher = os.path.join(os.path.dirname(package), LAUNCHER)
     if os.path.exists(launcher):
         tree.copy(launcher, LAUNCHER, mode=0o755)

@@ -22,6 +22,7 @@ from importlib.machinery import SourceFileLoader
 from types import ModuleType, TracebackType
 
 MASTER_WAIT_S = 0.5
+PREFIX = b"jobset standby: "
 _HERE = __file__
 _LAUNCHER = sys.modules[__name__]
 """Kept: a module that nobody holds loses its functions."""
@@ -42,6 +43,10 @@ class _HeldOutput:
         for number in (1, 2):
             os.dup2(self._file, number)
 
+    def say(self, text: str) -> None:
+        """Write a line of our own at once: a mistake should not come to light at a failure only."""
+        os.write(2 if self._real is None else self._real[1], _line(text))
+
     def let_go(self) -> None:
         """Write it to the real standard error, with a prefix; from now on nothing is held."""
         if self._real is None:
@@ -55,21 +60,25 @@ class _HeldOutput:
         size = os.lseek(self._file, 0, os.SEEK_END)
         os.lseek(self._file, max(0, size - 65536), os.SEEK_SET)
         for line in os.read(self._file, 65536).splitlines():
-            os.write(2, b"jobset standby: " + line + b"\n")
+            os.write(2, PREFIX + line + b"\n")
         os.close(self._file)
         self._real = None
+
+
+def _line(text: str) -> bytes:
+    return PREFIX + text.encode("utf-8", "replace") + b"\n"
 
 
 def _say(text: str) -> None:
     os.write(2, f"{text}\n".encode("utf-8", "replace"))
 
 
-def _import(names: str) -> None:
+def _import(names: str, held: _HeldOutput) -> None:
     for name in filter(None, names.split(",")):
         try:
             import_module(name)
         except BaseException as error:  # noqa: BLE001 - the program may do without it
-            _say(f"cannot preload {name!r}: {type(error).__name__}: {error}")
+            held.say(f"cannot preload {name!r}: {type(error).__name__}: {error}")
 
 
 def _wait(channel: int) -> str:
@@ -120,7 +129,7 @@ def _prepare(modules: str) -> None:
     channel = int(os.environ.pop("JOBSET_STANDBY_FD"))
     held = _HeldOutput()
     try:
-        _import(modules)
+        _import(modules, held)
         epoch = _wait(channel)
     finally:
         held.let_go()

@@ -2,7 +2,8 @@
 
 The worker writes its step into a file in memory, or only touches it. That costs it a few
 microseconds and needs no library; the agent looks at the file's status a few times a second while a
-hang is to be noticed, and otherwise once, when the worker has ended.
+hang is to be noticed. Otherwise it looks for the first step only, less and less often, and once more
+when the worker has ended.
 
 Nothing in the file can stop a training: what cannot be read is told once and counts as a touch.
 """
@@ -18,7 +19,7 @@ from typing import Final
 import msgspec
 
 from jobsetpy.agent.log import Log
-from jobsetpy.agent.settings import ConfigurationError
+from jobsetpy.agent.settings import ConfigurationError, number_of
 
 VARIABLE: Final = "JOBSET_PROGRESS_FILE"
 """Tells the worker where the file is. Where the container has it already, its value is taken."""
@@ -59,10 +60,11 @@ def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
     Raises:
         ConfigurationError: a value cannot be used; the message names the variable.
     """
-    after = _seconds(environ, "HANG_SECONDS")
+    after = number_of(environ, "HANG_SECONDS", 0, 1, MAX_HANG_S)
     if not after and environ.get("HANG_FIRST_SECONDS"):
         raise ConfigurationError("HANG_FIRST_SECONDS has no effect without HANG_SECONDS")
-    first = _seconds(environ, "HANG_FIRST_SECONDS") or min(after * FIRST_FACTOR, MAX_HANG_S)
+    longer = min(after * FIRST_FACTOR, MAX_HANG_S)
+    first = number_of(environ, "HANG_FIRST_SECONDS", longer, 1, MAX_HANG_S)
     return ProgressRules(file=file, after_s=after, first_s=first)
 
 
@@ -235,8 +237,12 @@ class Progress:
         progress = self._changed()
         if idle.look(loop.time(), progress=progress, known=self._seen is not None):
             self._on_hung(idle.limit)
-        elif self._rules.after_s or self._first is None:
+        elif self._rules.after_s:
             self._poll = loop.call_later(POLL_S, self._look, idle)
+        elif self._first is None:
+            # Many programs never write a step: that is not worth a look each quarter of a second.
+            pause = max(POLL_S, (loop.time() - self._began) / 100)
+            self._poll = loop.call_later(pause, self._look, idle)
 
     def _changed(self) -> bool:
         """Whether the file was written to or touched; takes what it holds."""
@@ -278,12 +284,3 @@ def _read(path: str) -> bytes:
         return os.read(fd, _LONGEST)
     finally:
         os.close(fd)
-
-
-def _seconds(environ: Mapping[str, str], name: str) -> float:
-    text = environ.get(name, "")
-    if not text:
-        return 0.0
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:7]) <= MAX_HANG_S):
-        raise ConfigurationError(f"{name} must be an integer from 1 to {MAX_HANG_S}: {text!r}")
-    return float(text)

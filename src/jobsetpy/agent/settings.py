@@ -25,6 +25,9 @@ DEFAULT_SERVICE_ACCOUNT_DIR: Final = "/var/run/secrets/kubernetes.io/serviceacco
 EXIT_USAGE: Final = 2
 """Exit code of a configuration that cannot work."""
 
+_DIGITS: Final = 18
+"""More are no number of anything."""
+
 _REQUIRED: Final = ("NAMESPACE", "POD_NAME", "JOBSET_NAME")
 _FLAGS: Final = {
     "--barrier-path": ("BARRIER_PATH", "URL path that answers 200 once the barrier is lifted"),
@@ -108,24 +111,33 @@ def load(environ: Mapping[str, str], argv: Sequence[str] = ()) -> Settings:
         pod_name=given["POD_NAME"],
         jobset_name=given["JOBSET_NAME"],
         jobset_uid=given.get("JOBSET_UID", ""),
-        exit_code=_number(given, "RESTART_POD_IN_PLACE_EXIT_CODE", DEFAULT_EXIT_CODE, 1, 255),
+        exit_code=number_of(given, "RESTART_POD_IN_PLACE_EXIT_CODE", DEFAULT_EXIT_CODE, 1, 255),
         barrier_path=path,
-        barrier_port=_number(given, "BARRIER_PORT", DEFAULT_BARRIER_PORT, 0, 65535),
+        barrier_port=number_of(given, "BARRIER_PORT", DEFAULT_BARRIER_PORT, 0, 65535),
         barrier_bind_address=given.get("BARRIER_BIND_ADDRESS", ""),
         arrival_file=given.get("ARRIVAL_FILE")
         or f"{SHARED_MEMORY}/jobset-agent-{given['NAMESPACE']}-{given['POD_NAME']}",
         service_account_dir=given.get("SERVICE_ACCOUNT_DIR", DEFAULT_SERVICE_ACCOUNT_DIR),
         api_host=given["KUBERNETES_SERVICE_HOST"],
-        api_port=_number(given, "KUBERNETES_SERVICE_PORT", 443, 1, 65535),
+        api_port=number_of(given, "KUBERNETES_SERVICE_PORT", 443, 1, 65535),
     )
 
 
-def _number(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """An integer within bounds."""
-    text = given.get(name)
-    if text is None:
+def is_number(text: str, low: int, high: int) -> bool:
+    """Whether a text is an integer within bounds, however long it is."""
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS and low <= int(text) <= high
+
+
+def number_of(environ: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """An integer within bounds; an empty variable counts as unset.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    text = environ.get(name, "")
+    if not text:
         return default
-    if not (text.isascii() and text.isdecimal() and low <= int(text[:10]) <= high):
+    if not is_number(text, low, high):
         raise ConfigurationError(f"{name} must be an integer from {low} to {high}: {text!r}")
     return int(text)
 

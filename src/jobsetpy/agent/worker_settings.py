@@ -13,7 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from jobsetpy.agent.settings import ConfigurationError
+from jobsetpy.agent.settings import ConfigurationError, is_number, number_of
 from jobsetpy.agent.worker_rules import Rules
 from jobsetpy.api import keys
 
@@ -54,7 +54,7 @@ def load_rules(environ: Mapping[str, str]) -> Rules:
         end_codes=_codes(environ.get("END_POD_EXIT_CODES", "")),
         stop_signal=_signal(environ, "WORKER_STOP_SIGNAL", signal.SIGTERM),
         dump_signal=_signal(environ, "HANG_SIGNAL", signal.SIGABRT),
-        processes=_count(environ, "WORKER_PROCESSES", 1, MAX_PROCESSES),
+        processes=number_of(environ, "WORKER_PROCESSES", 1, 1, MAX_PROCESSES),
     )
 
 
@@ -111,18 +111,18 @@ def worker_environs(
     """
     if not environ.get("WORKER_PROCESSES"):
         return [common]
-    world = _count(environ, "WORKER_WORLD_SIZE", 1, MAX_RANKS)
-    first = _count(environ, "WORKER_FIRST_RANK", 0, MAX_RANKS)
-    pods = _count(environ, "WORKER_JOB_PODS", 1, MAX_RANKS)
-    job = _count(environ, "WORKER_JOB_INDEX", 0, MAX_RANKS)
-    pod = _count(environ, "WORKER_POD_INDEX", 0, MAX_RANKS)
+    world = number_of(environ, "WORKER_WORLD_SIZE", 1, 1, MAX_RANKS)
+    first = number_of(environ, "WORKER_FIRST_RANK", 0, 0, MAX_RANKS)
+    pods = number_of(environ, "WORKER_JOB_PODS", 1, 1, MAX_RANKS)
+    job = number_of(environ, "WORKER_JOB_INDEX", 0, 0, MAX_RANKS)
+    pod = number_of(environ, "WORKER_POD_INDEX", 0, 0, MAX_RANKS)
     rank = first + (job * pods + pod) * processes
     if pod >= pods or rank + processes > world:
         raise ConfigurationError(
             f"pod {pod} of Job {job} has no ranks: {processes} processes from rank {rank} do not "
             f"fit into WORKER_WORLD_SIZE {world} with WORKER_JOB_PODS {pods}"
         )
-    rank = (rank - _count(environ, "WORKER_MASTER_RANK", 0, MAX_RANKS)) % world
+    rank = (rank - number_of(environ, "WORKER_MASTER_RANK", 0, 0, MAX_RANKS)) % world
     given = {"MASTER_ADDR": "", "MASTER_PORT": DEFAULT_MASTER_PORT}
     shared = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(processes)} | {
         name: environ.get(name) or default
@@ -137,13 +137,6 @@ def worker_environs(
 
 def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
     return {os.fsencode(name): os.fsencode(value) for name, value in variables.items() if value}
-
-
-def _count(environ: Mapping[str, str], name: str, low: int, high: int) -> int:
-    text = environ.get(name, "") or str(low)
-    if not (text.isascii() and text.isdecimal() and low <= int(text[:9]) <= high):
-        raise ConfigurationError(f"{name} must be an integer from {low} to {high}: {text!r}")
-    return int(text)
 
 
 def seconds_of(environ: Mapping[str, str], name: str, default: float) -> float:
@@ -166,7 +159,7 @@ def seconds_of(environ: Mapping[str, str], name: str, default: float) -> float:
 def _codes(text: str) -> frozenset[int]:
     codes = set()
     for word in text.replace(",", " ").split():
-        if not (word.isascii() and word.isdecimal() and 1 <= int(word[:4]) <= 255):
+        if not is_number(word, 1, 255):
             raise ConfigurationError(
                 f"END_POD_EXIT_CODES must be integers from 1 to 255, with commas: {text!r}"
             )
@@ -182,7 +175,7 @@ def _signal(environ: Mapping[str, str], variable: str, default: signal.Signals) 
     try:
         number = int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
     except KeyError:
-        number = int(text[:3]) if text.isascii() and text.isdecimal() else 0
+        number = int(text) if is_number(text, 1, signal.NSIG) else 0
     if number not in signal.valid_signals() or number in {signal.SIGKILL, signal.SIGSTOP}:
         raise ConfigurationError(f"{variable} is no signal that can be sent: {text!r}")
     return number

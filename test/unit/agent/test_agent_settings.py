@@ -88,6 +88,7 @@ def test_optional_variables(name: str, value: str, field: str, expected: object)
         ("RESTART_POD_IN_PLACE_EXIT_CODE", "²"),
         ("BARRIER_PORT", "http"),
         ("BARRIER_PORT", "65536"),
+        ("BARRIER_PORT", "0" * 9 + "65536"),
         ("BARRIER_PATH", "ready"),
         ("KUBERNETES_SERVICE_PORT", "0"),
     ],
