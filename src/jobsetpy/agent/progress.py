@@ -2,8 +2,8 @@
 
 The worker writes its step into a file in memory, or only touches it. That costs it a few
 microseconds and needs no library; the agent looks at the file's status a few times a second while a
-hang is to be noticed. Otherwise it looks for the first step only, less and less often, and once more
-when the worker has ended.
+hang is to be noticed. Otherwise it looks for the first step only, less and less often, and once
+more when the worker has ended.
 
 Nothing in the file can stop a training: what cannot be read is told once and counts as a touch.
 """
