@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from jobsetpy import runtime as rt
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.meta import ResourceInfo, resource
 from jobsetpy.coscheduler._pods import (
@@ -32,7 +31,6 @@ from jobsetpy.domain.coscheduling.node_rules import (
 )
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
 from jobsetpy.domain.coscheduling.requests import Amounts, amounts, pod_requests
-from jobsetpy.informers import Registration
 
 
 @wire
@@ -97,10 +95,6 @@ class CapacityTracker:
         self._grew = grew
         self._told = (0, 0)
         self._growth = 0
-
-    def listen(self, nodes: rt.SharedInformer[CapacityNode]) -> Registration:
-        """Follow the nodes of an informer that is synced."""
-        return nodes.add_handler(self)
 
     @property
     def pending(self) -> bool:

@@ -19,6 +19,7 @@ from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.coscheduler import metrics
+from jobsetpy.coscheduler._backlog import Backlog
 from jobsetpy.coscheduler._capacity import CapacityNode, CapacityTracker
 from jobsetpy.coscheduler._pods import GroupPod, Preemptor, attempt_of, new_failure, seen_pod
 from jobsetpy.coscheduler._report import Events, Reporter
@@ -140,6 +141,10 @@ class Engine:
         """Set whenever something has been decided; whoever waits for it clears it."""
         self._closed = ""
         self._idle = asyncio.Event()
+        self._backlog: Backlog | None = None
+        self.knows = asyncio.Event()
+        """Set while all that was there at the beginning has been seen."""
+        self.knows.set()
 
     @property
     def planner(self) -> GangPlanner:
@@ -166,14 +171,25 @@ class Engine:
         pods: rt.SharedInformer[GroupPod],
         nodes: rt.SharedInformer[CapacityNode] | None = None,
     ) -> list[Registration]:
-        """Follow the objects of informers that are synced; those that are there are seen first."""
+        """Follow the objects of informers that are synced.
+
+        Those that are there are seen first, by :meth:`run`; until then nothing is decided.
+        """
         self._planner.pause()
+        self.knows.clear()
+        backlog = self._backlog = Backlog()
         registrations = []
         if self._capacity is not None and nodes is not None:
-            registrations.append(self._capacity.listen(nodes))
-        registrations.append(pods.add_handler(self))
-        self._act(self._planner.resume(self._now()))
+            registrations.append(nodes.add_handler(backlog.before(self._capacity)))
+        registrations.append(pods.add_handler(backlog.before(self)))
         return registrations
+
+    async def _catch_up(self) -> None:
+        """See what was there at the beginning."""
+        if self._backlog is not None and not self._closed:
+            await self._backlog.tell()
+            self._act(self._planner.resume(self._now()))
+        self.knows.set()
 
     # -- pods, as an informer's handler -------------------------------------------------------
 
@@ -237,6 +253,7 @@ class Engine:
         Returns:
             "" if the pod is bound, else why it is not.
         """
+        await self.knows.wait()
         await self._expect(request.uid)
         for _ in range(2):
             problem = self._obstacle(request)
@@ -346,6 +363,7 @@ class Engine:
             victims: by node, the UIDs of those that would be deleted there.
             preemptor: the pod that needs the room.
         """
+        await self.knows.wait()
         if not await self._knows(preemptor):
             metrics.preemption("refused")
             return {}
@@ -387,6 +405,7 @@ class Engine:
             for _ in range(self._workers):
                 tasks.start(self._write_binds(), name="coscheduler-bind")
                 tasks.start(self._write_gates(), name="coscheduler-gate")
+            await self._catch_up()
             while True:
                 self._poked.clear()
                 now = self._now()
@@ -430,6 +449,7 @@ class Engine:
         if not self._closed:
             self._act(self._planner.finish(self._now()))
         self._closed = self._closed or reason
+        self.knows.set()  # whoever waits for it is answered
         for ticket in list(self._held):
             if ticket not in self._releasing:
                 self._answer(ticket, self._closed)

@@ -106,7 +106,7 @@ class Coscheduler(Runnable):
             async with aio.supervise() as tasks:
                 tasks.start(engine.run(), name="coscheduler")
                 tasks.start(_count(engine), name="coscheduler-census")
-                tasks.start(publisher.run(), name="coscheduler-publication")
+                tasks.start(_publish(engine, publisher), name="coscheduler-publication")
                 self.engine = engine
                 yield
                 await engine.finish(settings.grace_s)
@@ -116,6 +116,12 @@ class Coscheduler(Runnable):
                 registration.remove()
             engine.abandon(LOST)
             metrics.census({}, {})
+
+
+async def _publish(engine: Engine, publisher: Publisher) -> None:
+    """Tell of the queue, when all of it is known."""
+    await engine.knows.wait()
+    await publisher.run()
 
 
 async def _count(engine: Engine) -> None:

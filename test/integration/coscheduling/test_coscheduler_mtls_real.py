@@ -225,7 +225,7 @@ async def _marked_pods(installation):
 
     requests = 'jobset_coscheduler_requests_total{code="200",verb="bind"}'
     before = leader.metric(requests)
-    await rig.create(rig.bodies("plain", 1, gated=False))
+    await rig.create(rig.bodies("plain", 2, gated=False))  # a group, but nobody is asked about it
     await rig.bound("plain")
     assert leader.metric(requests) == before
     await rig.delete("plain")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.coscheduler import metrics
+from jobsetpy.coscheduler._backlog import Backlog
 from jobsetpy.coscheduler._capacity import CapacityNode, NodeMeta, NodeStatus
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod, Preemptor
@@ -413,3 +415,63 @@ async def test_groups_of_one_name_in_two_namespaces_are_two():
         await asyncio.sleep(3)
         assert not rig.world.get("pods", "a-9", namespace="other")["spec"].get("schedulingGates")
         assert rig.world.get("pods", "a-0")["spec"]["schedulingGates"] == gates
+
+
+class Hears:
+    """A handler that writes down what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def on_add(self, obj, *, initial):
+        """New."""
+        self.told.append(obj)
+
+    def on_update(self, old, new):
+        """Another state."""
+        self.told.append(new)
+
+    def on_delete(self, obj, *, final_state_known):
+        """Gone."""
+        self.told.append(-obj)
+
+
+async def test_what_is_there_at_the_beginning_is_told_some_at_a_time():
+    """Others have their turn in between, and what comes meanwhile waits behind it."""
+    backlog, hears, counts = Backlog(), Hears(), []
+    handler = backlog.before(hears)
+    for number in range(100):
+        handler.on_add(number, initial=True)
+    async with aio.supervise() as tasks:
+        telling = tasks.start(backlog.tell(), name="telling")
+        while not backlog.told.is_set():
+            if len(hears.told) == 40:
+                handler.on_update(7, 107)
+                handler.on_delete(8, final_state_known=True)
+            counts.append(len(hears.told))
+            await asyncio.sleep(0)
+        await telling
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= 20
+    assert hears.told == [*range(100), 107, -8]
+    handler.on_add(101, initial=False)
+    assert hears.told[-1] == 101
+
+
+async def test_nothing_is_decided_before_all_that_is_there_is_known():
+    """A bind that is asked for meanwhile waits, and is answered as ever; so it is at an early end."""
+    world = World(clock=VirtualClock())
+    uids = [one_cpu(world, f"g{at}", gated=False) for at in range(50)]
+    async with counting(world, RecordingClient(world, qps=0)) as (engine, tasks):
+        assert not engine.planner.states()
+        request = BindRequest(namespace="default", name="g49", uid=uids[49], node="n")
+        asking = tasks.start(engine.bind(request), name="asking")
+        assert await asking == ""
+        assert len(engine.planner.states()) == 50
+    assert world.get("pods", "g49")["spec"]["nodeName"] == "n"
+    early = Engine(RecordingClient(world, qps=0), clock=VirtualClock())
+    early.knows.clear()
+    async with aio.supervise() as tasks:
+        asking = tasks.start(early.bind(request), name="asking")
+        await asyncio.sleep(1)
+        early.close()
+        assert "is ending" in await asking
