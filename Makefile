@@ -12,7 +12,7 @@ ARGS ?=
 # What clusters are made of; tests of the chart, of alerts and of the documentation want more.
 GET := $(BIN)/python hack/cluster binaries
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler
-TOOLS := kubectl helm promtool
+TOOLS := kubectl helm promtool prometheus
 CLIENTS := kueue trainer
 # Hashes and no addresses: uv writes those of packages' sources only when asked to.
 PIN := --generate-hashes --no-header --no-annotate --python-version 3.11 --universal

@@ -40,13 +40,14 @@ from ._versions import (
 LOCK = Path(__file__).with_name("gomod")
 DNS_LOCK = Path(__file__).with_name("gomod_dns")
 HELM_LOCK = Path(__file__).with_name("gomod_helm")
-PROMTOOL_LOCK = Path(__file__).with_name("gomod_promtool")
+PROMETHEUS_LOCK = Path(__file__).with_name("gomod_prometheus")
 KUEUE_LOCK = Path(__file__).with_name("gomod_kueue")
 TRAINER_LOCK = Path(__file__).with_name("gomod_trainer")
 APART = {
     "coredns": DNS_LOCK,
     "helm": HELM_LOCK,
-    "promtool": PROMTOOL_LOCK,
+    "promtool": PROMETHEUS_LOCK,
+    "prometheus": PROMETHEUS_LOCK,
     "kueue": KUEUE_LOCK,
     "trainer": TRAINER_LOCK,
 }
@@ -57,6 +58,7 @@ PACKAGES = {
     "coredns": ".",
     "helm": "helm.sh/helm/v4/cmd/helm",
     "promtool": "github.com/prometheus/prometheus/cmd/promtool",
+    "prometheus": "github.com/prometheus/prometheus/cmd/prometheus",
     "kueue": "sigs.k8s.io/kueue/cmd/kueue",
     "trainer": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
 }
@@ -65,7 +67,9 @@ MODULES = {
     "trainer": f"github.com/kubeflow/trainer/v2@v{TRAINER}",
 }
 """Whose files are read as well: definitions, roles, webhooks."""
-TAGS = {"promtool": "remove_all_sd"}  # what finds targets in clouds is most of its libraries
+TAGS = dict.fromkeys(
+    ("promtool", "prometheus"), "remove_all_sd"
+)  # what finds targets in clouds is most of its libraries
 BUILD_TIMEOUT_S = 3600.0
 STILL_S = 30.0
 
@@ -175,7 +179,7 @@ def ld_flags(part: str, release: Release) -> str:
     """Strip symbols, and say which version it is (else it calls itself v0.0.0)."""
     if part == "helm":
         return f"-s -w -X helm.sh/helm/v4/internal/version.version=v{HELM}"
-    if part == "promtool":
+    if part in {"promtool", "prometheus"}:
         return f"-s -w -X github.com/prometheus/common/version.Version={PROMETHEUS}"
     if part == "kueue":
         return f"-s -w -X sigs.k8s.io/kueue/pkg/version.GitVersion=v{KUEUE}"
@@ -224,8 +228,8 @@ def write_dns_lock(go: Path, folder: Path, progress: Progress) -> None:
     _pin(go, folder, f"github.com/coredns/coredns@v{COREDNS}", progress)
 
 
-def write_promtool_lock(go: Path, folder: Path, progress: Progress) -> None:
-    """Have go.mod and go.sum of promtool's module ask for the pinned release."""
+def write_prometheus_lock(go: Path, folder: Path, progress: Progress) -> None:
+    """Have go.mod and go.sum of Prometheus's module ask for the pinned release."""
     version = "v0.{}{:0>2}.{}".format(*PROMETHEUS.split("."))  # of 3.13.5: v0.313.5
     _pin(go, folder, f"github.com/prometheus/prometheus@{version}", progress)
 

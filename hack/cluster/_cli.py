@@ -226,7 +226,7 @@ def _get_binaries(arguments: argparse.Namespace) -> None:
             _build.write_lock(go, _build.LOCK, Release(), progress)
             _build.write_dns_lock(go, _build.DNS_LOCK, progress)
             _build.write_helm_lock(go, _build.HELM_LOCK, progress)
-            _build.write_promtool_lock(go, _build.PROMTOOL_LOCK, progress)
+            _build.write_prometheus_lock(go, _build.PROMETHEUS_LOCK, progress)
             _build.write_kueue_lock(go, _build.KUEUE_LOCK, progress)
             _build.write_trainer_lock(go, _build.TRAINER_LOCK, progress)
             return

@@ -83,8 +83,8 @@ def download(
         data = _coredns(release, sources, progress)
     elif part == "helm":
         data = _helm(release, sources, progress)
-    elif part == "promtool":
-        data = _promtool(release, sources, progress)
+    elif part in {"promtool", "prometheus"}:
+        data = _prometheus(part, release, sources, progress)
     else:
         url = (
             f"{sources.kubernetes}/release/v{release.kubernetes}"
@@ -107,11 +107,11 @@ def _etcd(release: Release, sources: Sources, progress: Progress) -> bytes:
     return _unpacked("etcd", f"{base}/{name}.tar.gz", expected, f"{name}/etcd", progress)
 
 
-def _promtool(release: Release, sources: Sources, progress: Progress) -> bytes:
+def _prometheus(part: str, release: Release, sources: Sources, progress: Progress) -> bytes:
     base = f"{sources.prometheus}/v{PROMETHEUS}"
     name = f"prometheus-{PROMETHEUS}.{release.system}-{release.machine}"
     expected = _listed(f"{base}/sha256sums.txt", f"{name}.tar.gz")
-    return _unpacked("promtool", f"{base}/{name}.tar.gz", expected, f"{name}/promtool", progress)
+    return _unpacked(part, f"{base}/{name}.tar.gz", expected, f"{name}/{part}", progress)
 
 
 def _coredns(release: Release, sources: Sources, progress: Progress) -> bytes:

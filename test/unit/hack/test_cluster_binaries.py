@@ -274,7 +274,7 @@ def test_lock_files_are_of_the_pinned_releases():
     assert f"helm.sh/helm/v4 v{HELM}" in helm
     assert f"k8s.io/client-go v0.{KUBERNETES.split('.', 1)[1]}" in helm
     release = "0.{}{:0>2}.{}".format(*PROMETHEUS.split("."))
-    promtool = (_build.PROMTOOL_LOCK / "go.mod").read_text()
+    promtool = (_build.PROMETHEUS_LOCK / "go.mod").read_text()
     assert f"github.com/prometheus/prometheus v{release}" in promtool
     kueue = (_build.KUEUE_LOCK / "go.mod").read_text()
     assert f"sigs.k8s.io/kueue v{KUEUE}" in kueue

@@ -1,0 +1,89 @@
+"""A real Prometheus scrapes a manager, and answers what the dashboard asks."""
+
+import asyncio
+import math
+
+import pytest
+
+from hack import monitoring_dashboard
+from jobsetpy.api import keys
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import ChildPod, JobSet
+from support.manager_process import free_port, manager_process
+from support.objects import in_place_jobset
+from support.patience import eventually
+from support.prometheus import prometheus
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
+
+COSTS = "What restarts cost"
+RATE = "10m"
+"""In place of Grafana's interval: all that there is, however slow the machine."""
+
+
+def rows():
+    """The expressions of each row of the dashboard, by its title."""
+    out, title = {}, ""
+    for panel in monitoring_dashboard.dashboard()["panels"]:
+        if panel["type"] == "row":
+            title = panel["title"]
+        for target in panel.get("targets", ()):
+            query = target["expr"].replace("$__rate_interval", RATE).replace("$job", ".*jobset.*")
+            out.setdefault(title, []).append(query)
+    return out
+
+
+def has_data(samples):
+    """Whether a graph would show something."""
+    return any(math.isfinite(float(sample["value"][1])) for sample in samples)
+
+
+async def pods_of(client, namespace, count):
+    """The names of the pods, once there are so many."""
+
+    async def found():
+        page = await client.list_page(Pod, namespace)
+        return len(page.items) == count and [pod.metadata.name for pod in page.items]
+
+    return await eventually(found, 60, poll_s=0.1)
+
+
+async def come(client, namespace, name, pods, epoch):
+    """The agents of the pods tell of an epoch, and it is synced."""
+    body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
+    for pod in pods:
+        await client.merge_patch(ChildPod, namespace, pod, body)
+
+    async def synced():
+        return (await client.get(JobSet, namespace, name)).status.synced_epoch == epoch
+
+    await eventually(synced, 60, poll_s=0.1)
+
+
+async def test_every_query_of_the_dashboard_is_answered(cluster, client, namespace, tmp_path):
+    """None is refused; after one restart in place the row of its costs has data in every graph."""
+    port = free_port()
+    arguments = ("--metrics-bind-address", f"127.0.0.1:{port}", "--metrics-secure=false")
+    async with (
+        manager_process(cluster.kubeconfig, tmp_path / "log", *arguments),
+        prometheus(tmp_path, port) as server,
+    ):
+        await client.create(JobSet, namespace, in_place_jobset("seen", jobs=1, pods=2))
+        pods = await pods_of(client, namespace, 2)
+        await come(client, namespace, "seen", pods, 1)
+        # An increase is seen between two scrapes only.
+        known = 'jobset_restarts_total{kind="in_place"}'
+        await eventually(lambda: asyncio.to_thread(server.query, known), 30, poll_s=0.2)
+        await come(client, namespace, "seen", pods, 2)
+        asked = rows()
+
+        def empty():
+            return [query for query in asked[COSTS] if not has_data(server.query(query))]
+
+        try:
+            await eventually(lambda: not empty(), 30, poll_s=0.5)
+        except AssertionError:
+            pytest.fail(f"no data: {empty()}")
+        for query in (query for row in asked.values() for query in row):
+            server.query(query)
+        await client.delete(JobSet, namespace, "seen")
