@@ -21,7 +21,8 @@ from support import patience
 from support.manager_process import free_port
 
 CONFIG = """\
-global: {{scrape_interval: 500ms, scrape_timeout: 500ms}}
+global: {{scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 1s}}
+rule_files: [{rules}]
 scrape_configs:
 - job_name: {job}
   static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
@@ -46,15 +47,23 @@ class Prometheus:
             AssertionError: it is refused, with the server's words.
         """
         words = urllib.parse.urlencode({"query": expression})
-        url = f"http://127.0.0.1:{self.port}/api/v1/query?{words}"
+        return list(self._get(f"query?{words}")["result"])
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Alerts with their ``health``, which is ``unknown`` before the first evaluation."""
+        return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
+
+    def _get(self, path: str) -> dict[str, Any]:
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}"
         try:
             with urllib.request.urlopen(url, timeout=patience.scaled(10)) as answer:
                 found = json.load(answer)
         except urllib.error.HTTPError as refusal:
             with refusal:
-                raise AssertionError(f"{expression}: {refusal.read().decode()}") from None
-        assert not found.get("warnings"), (expression, found["warnings"])
-        return list(found["data"]["result"])
+                raise AssertionError(f"{path}: {refusal.read().decode()}") from None
+        assert not found.get("warnings"), (path, found["warnings"])
+        data: dict[str, Any] = found["data"]
+        return data
 
     def ready(self) -> bool:
         """Whether it answers."""
@@ -66,16 +75,17 @@ class Prometheus:
 
 
 @contextlib.asynccontextmanager
-async def prometheus(folder: Path, target: int) -> AsyncIterator[Prometheus]:
+async def prometheus(folder: Path, target: int, rules: Path) -> AsyncIterator[Prometheus]:
     """A server that is ready on entry, and gone on exit.
 
     Args:
         folder: for its files.
         target: the port that it scrapes.
+        rules: a file of alerts.
     """
     program = Binaries.find(["prometheus"], Progress())["prometheus"]
     config, log = folder / "prometheus.yaml", folder / "prometheus.log"
-    config.write_text(CONFIG.format(job=JOB, port=target))
+    config.write_text(CONFIG.format(job=JOB, port=target, rules=rules))
     port = free_port()
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(

@@ -1,11 +1,11 @@
-"""A real Prometheus scrapes a manager, and answers what the dashboard asks."""
+"""A real Prometheus scrapes a manager, answers what the dashboard asks, and judges the alerts."""
 
 import asyncio
 import math
 
 import pytest
 
-from hack import monitoring_dashboard
+from hack import monitoring_dashboard, update_monitoring
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
@@ -38,6 +38,12 @@ def has_data(samples):
     return any(math.isfinite(float(sample["value"][1])) for sample in samples)
 
 
+def evaluated(server):
+    """The alerts, once each of them was evaluated."""
+    rules = server.rules()
+    return all(rule["health"] != "unknown" for rule in rules) and rules
+
+
 async def pods_of(client, namespace, count):
     """The names of the pods, once there are so many."""
 
@@ -60,13 +66,13 @@ async def come(client, namespace, name, pods, epoch):
     await eventually(synced, 60, poll_s=0.1)
 
 
-async def test_every_query_of_the_dashboard_is_answered(cluster, client, namespace, tmp_path):
+async def test_every_query_and_every_alert_is_answered(cluster, client, namespace, tmp_path):
     """None is refused; after one restart in place the row of its costs has data in every graph."""
     port = free_port()
     arguments = ("--metrics-bind-address", f"127.0.0.1:{port}", "--metrics-secure=false")
     async with (
         manager_process(cluster.kubeconfig, tmp_path / "log", *arguments),
-        prometheus(tmp_path, port) as server,
+        prometheus(tmp_path, port, update_monitoring.RULES) as server,
     ):
         await client.create(JobSet, namespace, in_place_jobset("seen", jobs=1, pods=2))
         pods = await pods_of(client, namespace, 2)
@@ -86,4 +92,6 @@ async def test_every_query_of_the_dashboard_is_answered(cluster, client, namespa
             pytest.fail(f"no data: {empty()}")
         for query in (query for row in asked.values() for query in row):
             server.query(query)
+        judged = await eventually(lambda: evaluated(server), 30, poll_s=0.5)
+        assert {"ok"} == {rule["health"] for rule in judged}, judged
         await client.delete(JobSet, namespace, "seen")
