@@ -58,13 +58,15 @@ async def _suspend(
     path = f"{JOBSETS}/namespaces/{cluster.namespace}/jobsets/{options.name}"
     meta = jobset["metadata"]
     if bool(jobset.get("spec", {}).get("suspend")) is suspend:
-        print(f"jobset.jobset.x-k8s.io/{options.name} {word} (no change)")  # noqa: T201
+        _tell(options, f"jobset.jobset.x-k8s.io/{options.name} {word} (no change)")
+        _write(options, jobset)
         return 0
     body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": suspend}}
     stored = await cluster.send(
         "PATCH", path, body, query=_query(options), content_type=MERGE_PATCH
     )
-    _tell(options, stored, f"jobset.jobset.x-k8s.io/{options.name} {word}")
+    _tell(options, f"jobset.jobset.x-k8s.io/{options.name} {word}")
+    _write(options, stored)
     return 0
 
 
@@ -78,8 +80,8 @@ async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: dict[s
         for job in owned(await cluster.jobs(options.name), {jobset["metadata"]["uid"]})
         if not job["metadata"].get("deletionTimestamp")
     ]
-    chosen = _chosen(options, jobs)
-    for job in chosen:
+    chosen = []
+    for job in _chosen(options, jobs):
         name = job["metadata"]["name"]
         at = seconds_text(LoopClock().now())
         body = {
@@ -92,7 +94,9 @@ async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: dict[s
             query=_query(options),
             content_type=MERGE_PATCH,
         )
-        _tell(options, stored, f"job.batch/{name} restarted")
+        chosen.append(stored)
+        _tell(options, f"job.batch/{name} restarted")
+    _write(options, *chosen)
     return 0
 
 
@@ -116,7 +120,8 @@ async def _restart_in_place(
     stored = await cluster.send(
         "PATCH", path, body, query=_query(options), content_type=MERGE_PATCH
     )
-    _tell(options, stored, f"jobset.jobset.x-k8s.io/{options.name} restarts in place")
+    _tell(options, f"jobset.jobset.x-k8s.io/{options.name} restarts in place")
+    _write(options, stored)
     return 0
 
 
@@ -144,11 +149,17 @@ def _query(options: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     return (("dryRun", "All"),) if options.dry_run == "server" else ()
 
 
-def _tell(options: argparse.Namespace, stored: dict[str, Any], text: str) -> None:
+def _tell(options: argparse.Namespace, text: str) -> None:
+    """To people, as soon as it is done."""
+    if not options.output:
+        print(f"{text} (server dry run)" if options.dry_run == "server" else text)  # noqa: T201
+
+
+def _write(options: argparse.Namespace, *stored: dict[str, Any]) -> None:
+    """For programs, one document: the object, or a list of several."""
     if options.output:
-        output.write(stored, options.output)
-        return
-    print(f"{text} (server dry run)" if options.dry_run == "server" else text)  # noqa: T201
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(stored)}
+        output.write(stored[0] if len(stored) == 1 else listed, options.output)
 
 
 def _end(jobset: dict[str, Any]) -> str:

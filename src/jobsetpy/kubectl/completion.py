@@ -42,6 +42,8 @@ _kubectl_jobset() {
 }
 compdef _kubectl_jobset kubectl-jobset
 """
+_OF_THE_CLUSTER: Final = frozenset({"--context", "--namespace", "-n"})
+_FILES: Final = frozenset({"FILE", "KUBECONFIG"})
 SHELLS: Final = {"bash": _BASH, "zsh": _ZSH}
 
 
@@ -66,18 +68,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def suggestions(words: Sequence[str]) -> tuple[list[str], str]:
     """What may stand in place of the last word, and kubectl's directive."""
-    from jobsetpy.kubectl.main import COMMANDS, FLAGS
+    from jobsetpy.kubectl.main import COMMANDS
 
     *before, last = words or [""]
     previous = before[-1] if before else ""
-    flags = {name: flag for flag, short, _ in FLAGS for name in (flag, short) if name}
-    if previous == "--kubeconfig":
-        return [], FILES
-    if previous in {"--context", "--namespace", "-n"} | {"-o", "--output"}:
-        return _values(previous, before, last), NO_FILES
-    if last.startswith("-"):
-        return [flag for flag in (*flags.values(), "--output") if flag.startswith(last)], NO_FILES
     command = next((word for word in before if word in COMMANDS), "")
+    actions = _actions(command)
+    asked = actions.get(previous)
+    if asked is not None and asked.nargs != 0:
+        if previous in _OF_THE_CLUSTER:
+            return _values(previous, before, last), NO_FILES
+        values = [str(each) for each in asked.choices or ()]
+        directive = FILES if asked.metavar in _FILES else NO_FILES
+        return [value for value in values if value.startswith(last)], directive
+    if last.startswith("-"):
+        flags = sorted(flag for flag in actions if flag.startswith("--"))
+        return [flag for flag in flags if flag.startswith(last)], NO_FILES
     if not command:
         return [name for name in COMMANDS if name.startswith(last)], NO_FILES
     if command in {"lint", "simulate"}:
@@ -87,11 +93,20 @@ def suggestions(words: Sequence[str]) -> tuple[list[str], str]:
     return _names(before, last), NO_FILES
 
 
+def _actions(command: str) -> dict[str, argparse.Action]:
+    """The flags of a command, or those that stand before any, by their words."""
+    from jobsetpy.kubectl.main import command_parser
+
+    return {
+        word: action
+        for action in command_parser(command)._actions  # noqa: SLF001 - there is no other way
+        for word in action.option_strings
+    }
+
+
 def _values(flag: str, before: Sequence[str], last: str) -> list[str]:
     from jobsetpy.kubectl.kubeconfig import contexts
 
-    if flag in {"-o", "--output"}:
-        return [form for form in ("json", "yaml") if form.startswith(last)]
     if flag == "--context":
         try:
             return [

@@ -73,6 +73,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser(chosen: str = "") -> argparse.ArgumentParser:
     """The parser, with the arguments of the ``chosen`` command only: others are not imported."""
+    return _parsers(chosen)[0]
+
+
+def command_parser(chosen: str) -> argparse.ArgumentParser:
+    """That of one command, or with "" what stands before any."""
+    top, commands = _parsers(chosen)
+    return commands[chosen] if chosen else top
+
+
+def _parsers(chosen: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     from jobsetpy import __version__
 
     top = argparse.ArgumentParser(prog="kubectl jobset", description="Look into JobSets.")
@@ -81,13 +91,14 @@ def parser(chosen: str = "") -> argparse.ArgumentParser:
     commands = top.add_subparsers(
         title="commands", required=True, metavar="COMMAND", dest="command"
     )
+    made = {}
     for name, text in COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=f"{name}: {text}.")
+        made[name] = commands.add_parser(name, help=text, description=f"{name}: {text}.")
         # kubectl's --server takes an address; that of lint asks whatever server there is.
-        _flags(command, without="--server" if name == "lint" else "")
-        if name == chosen:
-            module(name).configure(command)
-    return top
+        _flags(made[name], without="--server" if name == "lint" else "")
+    if chosen:
+        module(chosen).configure(made[chosen])
+    return top, made
 
 
 def module(name: str) -> Any:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 
 from jobsetpy.api import keys
@@ -89,6 +94,26 @@ async def test_suspend_and_resume(two, capsys):
     ] == capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "kinds"),
+    [
+        (("suspend",), ["JobSet"]),
+        (("resume",), ["JobSet"]),
+        (("restart", "--job", "test-js-w-1"), ["Job"]),
+        (("restart",), ["List", "Job", "Job", "Job"]),
+    ],
+)
+async def test_for_programs(two, capsys, arguments, kinds):
+    """One document with what is stored now, whether it was changed or not."""
+    for job in two.world.list("jobs"):
+        job.setdefault("kind", "Job")
+    command, *flags = arguments
+    await two.run(command, "test-js", *flags, "-o", "json")
+    found = json.loads(capsys.readouterr().out)
+
+    assert kinds == [each["kind"] for each in (found, *found.get("items", ()))]
+
+
 async def test_an_ended_jobset_stays_as_it_is(kubectl):
     """There is nothing to restart."""
     kubectl.jobset(status={"conditions": [{"type": "Failed", "status": "True"}]})
@@ -105,6 +130,12 @@ async def test_an_ended_jobset_stays_as_it_is(kubectl):
         (["--kubeconfig", ""], ([], ":0")),
         (["completion", ""], (["bash", "zsh"], ":4")),
         ([], (list(COMMANDS), ":4")),
+        (["status", "--w"], (["--watch"], ":4")),
+        (["restarts", "x", "--svg", ""], ([], ":0")),
+        (["restart", "--in"], (["--in-place"], ":4")),
+        (["lint", "--s"], (["--server"], ":4")),
+        (["simulate", "f.yaml", "--lo"], (["--lose-node"], ":4")),
+        (["suspend", "x", "--dry-run", ""], (["none", "server"], ":4")),
     ],
 )
 def test_completion(words, expected):
@@ -120,3 +151,26 @@ def test_completion_without_a_cluster(tmp_path, monkeypatch, capsys):
 
     assert 0 == completion.main(["status", ""])
     assert ":4" == capsys.readouterr().out.strip()
+
+
+def test_bash_understands_the_function(tmp_path):
+    """A real shell gets the words from it."""
+    (tmp_path / "function").write_text(completion.SHELLS["bash"])
+    code = "from jobsetpy.kubectl.completion import main; main()"
+    (tmp_path / "kubectl_complete-jobset").write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c '{code}' \"$@\"\n"
+    )
+    (tmp_path / "kubectl_complete-jobset").chmod(0o755)
+    asked = (
+        ". ./function; COMP_WORDS=(kubectl-jobset status --w); COMP_CWORD=2; _kubectl_jobset; "
+        'echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", asked],
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (0, "", ["--watch"]) == (done.returncode, done.stderr, done.stdout.split())
