@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jobsetpy.client._fence import WriteFence
     from jobsetpy.client._frames import WatchFrame, WatchStream
     from jobsetpy.client._models import Page, decoder_of
+    from jobsetpy.client._noted import Writes, noted_writes
     from jobsetpy.client._ratelimit import RateLimiter
     from jobsetpy.client._send import RequestObserver
     from jobsetpy.client._slim import SlimTransport
@@ -39,10 +40,12 @@ __all__ = [
     "WatchFrame",
     "WatchStream",
     "WriteFence",
+    "Writes",
     "connect",
     "decoder_of",
     "error_from_response",
     "error_from_status",
+    "noted_writes",
 ]
 
 
@@ -54,6 +57,7 @@ _HOMES: Final = {
     "_fence": ("WriteFence",),
     "_frames": ("WatchFrame", "WatchStream"),
     "_models": ("Page", "decoder_of"),
+    "_noted": ("Writes", "noted_writes"),
     "_ratelimit": ("RateLimiter",),
     "_send": ("RequestObserver",),
     "_slim": ("SlimTransport",),

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from jobsetpy.client._errors import MAX_BODY, error_from_response
+from jobsetpy.client._noted import SHOWN, written
 from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._retry import Retry, Safety
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
@@ -109,6 +110,10 @@ class Sender:
                 if observer is not None:
                     observer.on_response(verb, resource, status, clock() - started)
                 if 200 <= status < 300:
+                    if request.method != "GET" and (noted := written()) is not None:
+                        noted.count += 1
+                        if noted.count <= SHOWN:
+                            noted.shown.append(f"{verb} {target_of(request)}")
                     return response
                 failure = error_from_response(
                     status, response.headers, response.body, verb=verb, target=target_of(request)

@@ -19,6 +19,7 @@ import structlog
 
 from jobsetpy.aio import Clock, LoopClock, supervise
 from jobsetpy.api.reconcile import Request, Result
+from jobsetpy.client import Writes, noted_writes
 from jobsetpy.controller._event import Event
 from jobsetpy.controller._reconcile import Reconciler
 from jobsetpy.controller._runnable import Runnable
@@ -267,11 +268,12 @@ class Controller(Runnable):
             controller=self.name, object=str(request), reconcile_id=uuid.uuid4().hex
         ):
             try:
-                outcome = await self._attempt(request)
+                with noted_writes() as writes:
+                    outcome = await self._attempt(request)
             finally:
                 seconds = self._clock.monotonic() - started
                 self._metrics.ended(seconds)
-            self._settle(request, outcome, seconds)
+            self._settle(request, outcome, seconds, writes)
 
     async def _attempt(self, request: Request) -> _Outcome:
         limit = asyncio.timeout(self._timeout_s)
@@ -299,20 +301,24 @@ class Controller(Runnable):
                     blocked_s=round(steps.longest_s, 3),
                 )
 
-    def _settle(self, request: Request, outcome: _Outcome, seconds: float) -> None:
+    def _settle(self, request: Request, outcome: _Outcome, seconds: float, writes: Writes) -> None:
         """The table of the class docstring."""
         match outcome:
             case _Succeeded(Result(None, summary)):
                 self.queue.forget(request)
                 self._metrics.result("success")
-                self._report(request, "done", summary, seconds)
+                self._report(request, "done", summary or str(writes), seconds)
             case _Succeeded(Result(delay, summary)):
                 assert delay is not None
                 self.queue.forget(request)
                 self.queue.add_after(request, delay.total_seconds())
                 self._metrics.result("requeue_after")
                 self._report(
-                    request, "requeue_after", summary, seconds, again_in_s=delay.total_seconds()
+                    request,
+                    "requeue_after",
+                    summary or str(writes),
+                    seconds,
+                    again_in_s=delay.total_seconds(),
                 )
             case _Conflicted(error):
                 self._metrics.conflict()

@@ -9,6 +9,7 @@ import structlog
 
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.meta import ObjectKey, ObjectMeta
+from jobsetpy.client import Client
 from jobsetpy.controller import Controller, Event, Request, Result, Watch, enqueue_self
 from jobsetpy.errors import (
     AlreadyStartedError,
@@ -18,6 +19,7 @@ from jobsetpy.errors import (
     TerminalError,
 )
 from jobsetpy.observability.metrics import REGISTRY
+from jobsetpy.testing import World
 
 pytestmark = pytest.mark.looptime
 
@@ -308,6 +310,30 @@ class TestLog:
         assert lines[0]["summary"] == "created 3 jobs"
         assert (lines[0]["controller"], lines[0]["seconds"]) == ("log", 2.0)
         assert len({line["reconcile_id"] for line in lines}) == 3
+
+    async def test_a_reconcile_that_wrote_says_so_by_itself(self):
+        """Without a summary the line names the first writes and counts the others."""
+        world = World()
+        client = Client(world.transport())
+
+        async def act(request: Request, number: int) -> Result:
+            for name in "abcde"[: 5 if number == 1 else 0]:
+                await client.create(ConfigMap, "default", {"metadata": {"name": name}})
+            await client.get(ConfigMap, "default", "a")
+            return Result.done()
+
+        subject = controller("writes", Script(act))
+        with structlog.testing.capture_logs() as logs:
+            async with subject.running():
+                for _ in range(2):
+                    subject.queue.add(request("a"))
+                    await asyncio.sleep(10)
+
+        lines = [line for line in logs if line["event"] == "reconciled"]
+        assert [(line["log_level"], line["summary"]) for line in lines] == [
+            ("info", ", ".join(["create configmaps in default"] * 3) + " and 2 more"),
+            ("debug", ""),
+        ]
 
     async def test_each_reconcile_has_one_line_whatever_comes_of_it(self):
         """Each has the key, an id of its own, the outcome, and both times; only defects a stack."""
