@@ -30,7 +30,11 @@ METHODS = {
     "merge_patch": ("patch",),
     "json_patch": ("patch",),
     "apply": ("patch",),  # of objects that are there; see CREATES
+    "apply_labels": ("patch",),
+    "apply_annotations": ("patch",),
+    "replace": ("update",),
     "delete": ("delete",),
+    "watch": ("watch",),
     "informer": ("list", "watch"),
 }
 """Verbs of the client's methods."""
@@ -177,11 +181,15 @@ class Reader:
             if not isinstance(call.func, ast.Attribute):
                 continue
             receiver = ast.unparse(call.func.value)
-            if method == "informer" or receiver.endswith("client"):
+            if method == "informer" or receiver.endswith("client") or self._names_a_kind(call):
                 if method == "raw":
                     yield from self._raw(call)
                 elif method in self.methods:
                     yield from self._typed(method, call)
+
+    def _names_a_kind(self, call: ast.Call) -> bool:
+        """Whether a call's first argument is a class of objects: then it is a client's."""
+        return len(call.args) > 1 and resource_of(self._value(call.args[0])) is not None
 
     def _need(self, kind: ResourceInfo, verb: str, subresource: str = "", name: str = "") -> Need:
         where = self.module.__name__

@@ -5,7 +5,9 @@ import textwrap
 import pytest
 import yaml
 
+from jobsetpy import runtime as rt
 from jobsetpy.app.main import main
+from jobsetpy.app.rbac import METHODS
 
 CODE = """
 from collections.abc import Iterator
@@ -80,6 +82,10 @@ WATCHED = {(*WEBSITES, "list", ""), (*WEBSITES, "watch", "")}
         ("pass", set()),
         ("await self.client.delete(rt.Pod, 'ns', 'x')", {("", "pods", "delete", "")}),
         (
+            "await anything.apply_labels(rt.Pod, request.key, {}, owner=NAME)",
+            {("", "pods", "patch", "")},
+        ),
+        (
             "await self.client.apply(rt.Pod, 'ns', 'x', {}, owner=NAME)",
             {("", "pods", "create", ""), ("", "pods", "patch", "")},
         ),
@@ -119,6 +125,13 @@ WATCHED = {(*WEBSITES, "list", ""), (*WEBSITES, "watch", "")}
 def test_rules_are_read_out_of_the_code(printed, body, expected):
     """What the client, stores and the library's helpers ask for, and nothing else."""
     assert allowed(printed(body)) == WATCHED | expected
+
+
+def test_every_method_of_the_client_is_known():
+    """A new one must not be forgotten in silence."""
+    own = {"aclose", "dry_run", "fenced_by", "raw", "transport", "unpooled"}
+    public = {name for name in vars(rt.Client) if not name.startswith("_")}
+    assert public - own <= set(METHODS)
 
 
 def test_a_class_that_cannot_be_told_is_named(printed):
