@@ -24,9 +24,8 @@ class Spec:
         default="", required=True, description="Such as */5 9-17 * * 1-5, UTC."
     )
     job: Mapping[str, Any] = rt.field(factory=dict, required=True, description="spec of each Job.")
-    concurrency_policy: Literal["Allow", "Forbid", "Replace"] = rt.field(
-        default="Allow", description="What to do while an earlier Job runs."
-    )
+    # What to do while an earlier Job runs.
+    concurrency_policy: Literal["Allow", "Forbid", "Replace"] = "Allow"
     starting_deadline_minutes: int = rt.field(default=10, minimum=1, maximum=1440)
     history_limit: int = rt.field(default=3, minimum=0)
     suspend: bool = False
@@ -85,34 +84,26 @@ class CronJobs:
         cron = self.cron_jobs.get(request.key)
         if cron is None or cron.metadata.deletion_timestamp is not None:
             return rt.Result.done()  # the garbage collector takes the Jobs
-        spec, now = cron.spec, self.clock.now()
-        jobs = sorted(
-            self.jobs.by_index(rt.OWNER_UID, cron.metadata.uid), key=lambda job: job.metadata.name
-        )
-        active = [job for job in jobs if not job.status.finished]
-        over = [job for job in jobs if job.status.finished]
+        where, spec, now = request.namespace, cron.spec, self.clock.now()
+        jobs = self.jobs.by_index(rt.OWNER_UID, cron.metadata.uid)
+        active = [job.metadata.name for job in jobs if not job.status.finished]
+        over = sorted(job.metadata.name for job in jobs if job.status.finished)
         doomed = over[: max(0, len(over) - spec.history_limit)]
 
         last = cron.status.last_schedule_time or cron.metadata.creation_timestamp or now
         earliest = now - timedelta(minutes=spec.starting_deadline_minutes)
         at = None if spec.suspend else due(spec.schedule, max(last, earliest), now)
-        if at and spec.concurrency_policy == "Forbid" and active:
+        if at and active and spec.concurrency_policy == "Forbid":
             at = None
         if at and spec.concurrency_policy == "Replace":
             doomed += active
-        for job in doomed:
-            await self.client.delete(rt.Job, request.namespace, job.metadata.name)
+        for name in doomed:
+            await self.client.delete(rt.Job, where, name)
         if at:
             # The same name for the same time: whoever comes twice makes it once.
-            name = f"{request.name}-{at:%Y%m%d%H%M}"
+            name, body = f"{request.name}-{at:%Y%m%d%H%M}", {"spec": spec.job}
             await rt.create_or_apply(
-                self.client,
-                rt.Job,
-                request.namespace,
-                name,
-                {"spec": spec.job},
-                owner=NAME,
-                controller=cron,
+                self.client, rt.Job, where, name, body, owner=NAME, controller=cron
             )
         status = Status(active=len(active), last_schedule_time=at or cron.status.last_schedule_time)
         await rt.patch_status(self.client, cron, status)

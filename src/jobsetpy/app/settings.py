@@ -140,6 +140,10 @@ SETTINGS: Final = (
     Setting("--webhook-cert-dir", _FOLDER, "WebhookServerSettings.certificate_dir",
             "--webhook-cert-dir",
             "folder with tls.crt and tls.key; default: certificates of the manager's own"),
+    Setting("--webhook-dns-name", NAMES.with_flag(metavar="NAME"),
+            "WebhookServerSettings.extra_dns_names", "--webhook-dns-name",
+            "more names, or IP addresses, for the webhooks' certificate; may be given again",
+            default=()),
     Setting("--webhook-shutdown-delay", kinds.DELAY, "WebhookServerSettings.drain_s",
             "--webhook-shutdown-delay",
             "how long webhooks are served after SIGTERM; default 5s in a pod, else 0s"),
@@ -355,7 +359,7 @@ RUN: Final = Command(
     "run",
     _SERVERS | {"leaderElection"},
     frozenset({"--namespace", "--shard", "--webhook-bind-address", "--webhook-cert-dir"})
-    | {"--webhook-shutdown-delay"},
+    | {"--webhook-dns-name", "--webhook-shutdown-delay"},
     defaults={
         "metrics.bindAddress": "0",
         "health.healthProbeBindAddress": "0",

@@ -14,6 +14,7 @@ from jobsetpy.app.kinds import ConfigurationError
 from jobsetpy.app.settings import Configuration
 from jobsetpy.domain.coscheduling.state import Limits
 from jobsetpy.manager import Manager, ManagerSettings
+from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.tls import TlsPolicy
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
@@ -40,7 +41,9 @@ def manager_settings(configuration: Configuration) -> ManagerSettings:
         leader_election=election_settings(configuration),
         metrics_tls=metrics_tls(configuration),
         webhooks=configuration.make(
-            WebhookServerSettings, drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0
+            WebhookServerSettings,
+            namespace=own_namespace(outside="default"),
+            drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0,
         ),
     )
 

@@ -17,6 +17,7 @@ from jobsetpy.api._wire import to_json
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.manager import Manager, WebhookServer
 from jobsetpy.serving import review
+from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.review import ALLOWED, Answer, ConversionRequest, ReviewRequest
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
@@ -375,7 +376,8 @@ def serve_webhooks(
     if twice:
         msg = f"two webhooks of {', '.join(sorted(each.kind for each in twice))}: make one of them"
         raise ValueError(msg)
-    settings = settings or manager.settings.webhooks or WebhookServerSettings()
+    settings = settings or manager.settings.webhooks
+    settings = settings or WebhookServerSettings(namespace=own_namespace(outside="default"))
     settings = attrs.evolve(
         settings,
         service_name=settings.service_name or f"{name}-webhooks",

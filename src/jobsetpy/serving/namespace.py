@@ -8,9 +8,9 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _DEFAULT_NAMESPACE = "jobset-system"
 
 
-def own_namespace(file: Path = _NAMESPACE_FILE) -> str:
-    """The namespace of the pod this runs in; ``jobset-system`` outside a cluster."""
+def own_namespace(file: Path = _NAMESPACE_FILE, *, outside: str = _DEFAULT_NAMESPACE) -> str:
+    """The namespace of the pod this runs in; ``outside`` if it does not run in a cluster."""
     try:
-        return file.read_text().strip() or _DEFAULT_NAMESPACE
+        return file.read_text().strip() or outside
     except OSError:
-        return _DEFAULT_NAMESPACE
+        return outside
