@@ -28,6 +28,16 @@ Prefix of all names. Releases may have names that no Service may have: with dots
 {{- printf "%s-%s" (include "jobset.fullname" (index . 0) | trunc $room | trimSuffix "-") $suffix -}}
 {{- end -}}
 
+{{/* A webhook configuration: (list . "mutating"). A release for some namespaces has its own. */}}
+{{- define "jobset.webhookConfiguration" -}}
+{{- $suffix := printf "%s-webhook-configuration" (index . 1) -}}
+{{- if (index . 0).Values.controller.namespaces -}}
+{{- include "jobset.object" (list (index . 0) $suffix) -}}
+{{- else -}}
+jobset-{{ $suffix }}
+{{- end -}}
+{{- end -}}
+
 {{- define "jobset.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "jobset.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}

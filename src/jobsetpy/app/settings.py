@@ -22,7 +22,7 @@ from jobsetpy.client import RateLimiter
 from jobsetpy.domain.coscheduling.backends import BACKENDS
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.lost_nodes.deadline import problem_of
-from jobsetpy.domain.name_rules import dns1035_label, dns1123_subdomain
+from jobsetpy.domain.name_rules import dns1035_label, dns1123_label, dns1123_subdomain
 from jobsetpy.domain.startup_groups.barrier import SHELL_IMAGE
 from jobsetpy.informers import Shard
 
@@ -104,6 +104,17 @@ def _scheduler_name(text: str) -> str:
     return text
 
 
+def _namespace(text: str) -> str:
+    problems = dns1123_label(text)
+    if problems:
+        raise argparse.ArgumentTypeError(f"{text!r} is no namespace: {problems[0]}")
+    return text
+
+
+def _namespaces(text: str) -> list[str]:
+    return [_namespace(name.strip()) for name in text.split(",")]
+
+
 def _shard(text: str) -> Shard:
     try:
         return Shard.parse(text)
@@ -115,6 +126,7 @@ _ADDRESS: Final = TEXT.with_flag(metavar="ADDRESS")
 _BACKEND: Final = TEXT.with_flag(choices=BACKENDS)
 _FILE: Final = kinds.PATH.with_flag(metavar="FILE")
 _FOLDER: Final = kinds.PATH.with_flag(metavar="FOLDER")
+_NAMESPACES: Final = NAMES.with_flag(metavar="NAME,...", action="extend", type=_namespaces)
 _SHARD: Final = Kind(TEXT.decode, {"metavar": "INDEX/COUNT", "type": _shard})
 _IMAGE: Final = TEXT.with_flag(metavar="IMAGE")
 _NAME: Final = TEXT.with_flag(metavar="NAME")
@@ -157,8 +169,12 @@ SETTINGS: Final = (
             default="6d4f6a47.jobset.x-k8s.io"),
     Setting("leaderElection.resourceNamespace", TEXT, "LeaderElectionSettings.namespace",
             default=""),
-    Setting("--namespace", NAMES.with_flag(metavar="NAMESPACE"), "ManagerSettings.namespaces",
+    Setting("--namespace", NAMES.with_flag(metavar="NAMESPACE", type=_namespace),
+            "ManagerSettings.namespaces",
             "--namespace", "where to look for objects, may be given again; default: everywhere",
+            default=()),
+    Setting("--namespaces", _NAMESPACES, "ManagerSettings.namespaces", "--namespaces",
+            "where this installation's JobSets are, may be given again; default: everywhere",
             default=()),
     Setting("--shard", _SHARD, "ManagerSettings.shard", "--shard",
             "this process's share of all namespaces, from 0/2 and 1/2 on; default: all"),
@@ -180,6 +196,10 @@ SETTINGS: Final = (
             check=_named_by(dns1035_label)),
     Setting("internalCertManagement.webhookSecretName", TEXT, "WebhookSettings.secret_name",
             check=_named_by(dns1123_subdomain)),
+    Setting("internalCertManagement.mutatingConfigurationName", TEXT,
+            "WebhookSettings.mutating_configuration", check=_named_by(dns1123_subdomain)),
+    Setting("internalCertManagement.validatingConfigurationName", TEXT,
+            "WebhookSettings.validating_configuration", check=_named_by(dns1123_subdomain)),
     Setting("clientConnection.qps", NUMBER, "", "--kube-api-qps",
             "requests a second to the API server; default {}, 0: no limit",
             default=RateLimiter.DEFAULT_QPS),
@@ -340,7 +360,7 @@ MANAGER: Final = Command(
     | {"webhook", "internalCertManagement", "inPlaceRestart", "groupScheduling", "coscheduling"}
     | {"lostNodes", "restarts", "featureGates"},
     frozenset(each.flag for each in SETTINGS if each.path.startswith("--webhook"))
-    | {"--metrics-secure"},
+    | {"--metrics-secure", "--namespaces"},
     metrics_service="jobset-controller-manager-metrics-service",
 )
 COSCHEDULER: Final = Command(

@@ -32,6 +32,11 @@ _DNS_1035_TEXT = (
     "alphabetic character, and end with an alphanumeric character (e.g. 'my-name', or 'abc-123', "
     "regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
+_DNS_1123_LABEL_TEXT = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+    "must start and end with an alphanumeric character (e.g. 'my-name', or '123-abc', regex used "
+    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
 _DNS_1123_TEXT = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
@@ -50,6 +55,14 @@ def dns1035_label(value: str) -> list[str]:
     problems = [TOO_LONG_LABEL] if len(value.encode()) > LABEL_MAX else []
     if not _DNS_1035.fullmatch(value):
         problems.append(_DNS_1035_TEXT)
+    return problems
+
+
+def dns1123_label(value: str) -> list[str]:
+    """Why ``value`` is no DNS-1123 label, such as a namespace's name; nothing if it is one."""
+    problems = [TOO_LONG_LABEL] if len(value.encode()) > LABEL_MAX else []
+    if not re.fullmatch(_DNS_1123_LABEL, value):
+        problems.append(_DNS_1123_LABEL_TEXT)
     return problems
 
 

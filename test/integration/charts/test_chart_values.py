@@ -479,3 +479,46 @@ def test_schema_knows_the_gates():
         if "Feature gates by name" in line
     )
     assert all(f"`{name}`" in about for name in gate_names())
+
+
+def test_a_release_for_some_namespaces(offline):
+    """Rights, webhooks and the manager end at its namespaces, and no name is another release's."""
+    made = offline.render({"controller": {"namespaces": ["a", "b"]}}, release="research")
+    everywhere = offline.render({})
+
+    def named(objects, kind):
+        return {name for found, name in objects if found == kind}
+
+    deployment = made["Deployment", "research-jobset-controller"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "--namespaces=a,b" in container["args"]
+    bound = {
+        binding["roleRef"]["name"]
+        for (kind, _), binding in made.items()
+        if kind == "ClusterRoleBinding"
+    }
+    rules = [
+        rule
+        for (kind, name), role in made.items()
+        if kind == "ClusterRole" and name in bound
+        for rule in role["rules"]
+    ]
+    assert not [rule for rule in rules if {"pods", "jobs", "jobsets"} & set(rule["resources"])]
+    assert {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]} in rules
+    selector = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
+    for kind in ("Mutating", "Validating"):
+        full = f"{kind}WebhookConfiguration"
+        (name,) = named(made, full)
+        assert name not in named(everywhere, full)
+        for webhook in made[full, name]["webhooks"]:
+            assert webhook["namespaceSelector"] == {"matchExpressions": [selector]}
+        field = f"internalCertManagement.{kind.lower()}ConfigurationName"
+        assert parsed(made)[field] == name
+        assert [name] in [rule.get("resourceNames") for rule in rules]
+
+
+@pytest.mark.parametrize("name", ["Team", "a.b", "", "x" * 64])
+def test_bad_namespaces_are_refused(offline, name):
+    """What no namespace can be called does not get as far as a manager that does not start."""
+    values = {"controller": {"namespaces": [name]}}
+    assert "namespaces" in offline.refused("template", "r", str(CHART), values=values)

@@ -63,6 +63,8 @@ def test_a_file_without_fields_has_all_defaults():
             "enable": True,
             "webhookServiceName": "jobset-webhook-service",
             "webhookSecretName": "jobset-webhook-server-cert",
+            "mutatingConfigurationName": "jobset-mutating-webhook-configuration",
+            "validatingConfigurationName": "jobset-validating-webhook-configuration",
         },
         "clientConnection": {"qps": 500.0, "burst": 500},
         "inPlaceRestart": {

@@ -46,6 +46,8 @@ VALUES = {
     "internalCertManagement.enable": "false",
     "internalCertManagement.webhookServiceName": "s",
     "internalCertManagement.webhookSecretName": "s",
+    "internalCertManagement.mutatingConfigurationName": "m",
+    "internalCertManagement.validatingConfigurationName": "v",
     "clientConnection.qps": "7.5",
     "clientConnection.burst": "9",
     "inPlaceRestart.agentImage": "a",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobsetpy.app import process, settings
+from jobsetpy.app import flags, process, settings, wiring
 from jobsetpy.app.election import with_lease_named_after, with_lease_of_shard
 from jobsetpy.app.main import _parser
 from jobsetpy.informers import Shard
@@ -48,6 +48,27 @@ def test_several_namespaces(tmp_path):
     assert configured(tmp_path, "").namespaces == ()
     flags = ("--namespace", "a", "--namespace", "b")
     assert configured(tmp_path, "", *flags).namespaces == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [("run", "--namespace=Team"), ("manager", "--namespaces=a,B"), ("manager", "--namespaces=a,")],
+)
+def test_bad_namespaces_are_refused(capsys, command, flag):
+    """A name that no namespace can have is told with the rule; an empty one would mean all."""
+    target = ["m:f"] if command == "run" else []
+    with pytest.raises(SystemExit):
+        _parser([command]).parse_args([command, *target, flag])
+    told = capsys.readouterr().err
+    assert "is no namespace" in told
+    assert "RFC 1123 label" in told
+
+
+def test_namespaces_of_the_manager():
+    """``--namespaces`` takes several, and may be given again."""
+    options = _parser(["manager"]).parse_args(["manager", "--namespaces", "a,b", "--namespaces=c"])
+    configuration = flags.read(options, settings.MANAGER)
+    assert wiring.manager_settings(configuration).namespaces == ("a", "b", "c")
 
 
 def test_a_shard_has_a_lease_of_its_own(tmp_path):
