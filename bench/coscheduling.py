@@ -239,7 +239,7 @@ class Bench:
                 self.rows.append((f"        {part}", spread(parts, " ms"), ""))
             requests = [each.requests for each in every]
             self.rows.append(("    requests to the API server per pod", spread(requests), ""))
-            if way is PLAIN:
+            if way == PLAIN:
                 continue
             ratios = [one / other for one, other in zip(rates, plain, strict=True)]
             aim = ">= 0.8" if way is OPEN else ""
@@ -252,7 +252,7 @@ class Bench:
             self.rows.append(("    CPU of all of it, to plain", spread(costs), ""))
             asked = [each.asked for each in every]
             self.rows.append(("    binds asked for per pod", spread(asked), ""))
-            if way is not EXTENDER:
+            if way != EXTENDER:
                 spreads = [each.spread_s for each in every]
                 aim = "<= 0.5 s" if size <= 100 else ""
                 self.rows.append(("    first to last bind of a group", spread(spreads, " s"), aim))
@@ -265,10 +265,10 @@ class Bench:
 
     async def taken(self, way: str, groups: int, size: int) -> Taken:
         """One way, once."""
-        if way is PLAIN:
+        if way == PLAIN:
             await self.plain()
             return await self.measured(way, groups, size, None)
-        installed = "marked-pods" if way is UNHELD else "cluster-scheduler"
+        installed = "marked-pods" if way == UNHELD else "cluster-scheduler"
         async with self.gangs(installed=installed) as process:
             return await self.measured(way, groups, size, process)
 
@@ -278,7 +278,7 @@ class Bench:
         """From the first creation to the last bind; groups come one after the other."""
         minimum = size if way in {GATED, OPEN, UNHELD} else 0
         bodies = [
-            pod_body(f"g{group}-{at}", group=f"g{group}", minimum=minimum, gated=way is GATED)
+            pod_body(f"g{group}-{at}", group=f"g{group}", minimum=minimum, gated=way == GATED)
             for group in range(groups)
             for at in range(size)
         ]
@@ -501,7 +501,7 @@ async def run(
     client = await connect(kubeconfig=str(cluster.kubeconfig), qps=0)
     parts = options.part or ["throughput", "freed", "hopeless"]
     bench = Bench(cluster, site, client, folder, options.seed)
-    bench.ways = (PLAIN, *(options.way or WAYS[1:]))
+    bench.ways = tuple(way for way in WAYS if way == PLAIN or way in (options.way or WAYS))
     try:
         await create_namespace(client, "jobset-system")
         room = max(40, options.held // 100 + 2) if "held" in parts else 40
