@@ -242,7 +242,7 @@ class Bench:
             if way == PLAIN:
                 continue
             ratios = [one / other for one, other in zip(rates, plain, strict=True)]
-            aim = ">= 0.8" if way is OPEN else ""
+            aim = ">= 0.8" if way in {OPEN, UNHELD} else ""
             self.rows.append(("    to plain, round by round", spread(ratios), aim))
             own = [each.coscheduler_ms for each in every]
             self.rows.append(("    CPU per pod: coscheduler", spread(own, " ms"), ""))
