@@ -10,13 +10,14 @@ import msgspec
 
 from jobsetpy.testing import _answers as answers
 from jobsetpy.testing import _discovery, _http
+from jobsetpy.testing._admission import Admission
 from jobsetpy.testing._answers import StatusError
 from jobsetpy.testing._faults import Faults, Target
 from jobsetpy.testing._http import Route
 from jobsetpy.testing._registry import Registry
 from jobsetpy.testing._requests import Request, RequestLog
 from jobsetpy.testing._storage import Storage
-from jobsetpy.testing._verbs import Call, perform, resolve
+from jobsetpy.testing._verbs import Call, perform_admitted, resolve
 from jobsetpy.testing._watching import ConnectionCutError, Watch
 
 _HEALTH = frozenset({"/readyz", "/healthz", "/livez"})
@@ -58,6 +59,7 @@ class Dispatcher:
     def __init__(self, storage: Storage, registry: Registry, settle: Callable[[], None]) -> None:
         self.faults = Faults()
         self.requests = RequestLog()
+        self.admission = Admission(storage)
         self.token: str | None = None
         self.bookmark_s = 60.0
         self._storage = storage
@@ -123,9 +125,9 @@ class Dispatcher:
             return Reply(200, msgspec.json.encode(document))
         if route is None:
             raise answers.page_not_found()
-        return self._perform(arrival, entry, route)
+        return await self._perform(arrival, entry, route)
 
-    def _perform(self, arrival: Arrival, entry: Request, route: Route) -> Reply | Watch:
+    async def _perform(self, arrival: Arrival, entry: Request, route: Route) -> Reply | Watch:
         collection = resolve(self._storage, route)
         if entry.refused is not None:
             raise entry.refused
@@ -150,7 +152,9 @@ class Dispatcher:
             user_agent=arrival.user_agent,
             body=arrival.body,
         )
-        status, body = perform(self._storage, self._registry, collection, call)
+        status, body = await perform_admitted(
+            self._storage, self._registry, self.admission, collection, call
+        )
         self._settle()
         if self.faults.take("lose", entry.target):
             raise ConnectionCutError(reset=False)

@@ -296,6 +296,19 @@ BUILTIN: tuple[Kind, ...] = (
         returns_deleted=True,
         short_names=("svc",),
     ),
+    *(
+        Kind(
+            ResourceInfo(
+                "admissionregistration.k8s.io",
+                "v1",
+                f"{kind}WebhookConfiguration",
+                f"{kind.lower()}webhookconfigurations",
+                namespaced=False,
+            ),
+            generation=True,
+        )
+        for kind in ("Mutating", "Validating")
+    ),
     Kind(_core("ConfigMap", "configmaps"), short_names=("cm",)),
     Kind(_core("Secret", "secrets"), defaults=_secret, fields={"type": _reader("type")}),
     Kind(

@@ -35,6 +35,7 @@ class FakeApiServer(World):
     It keeps the API server's rules as far as controllers notice them; the contract suite runs the
     same tests against a real one. It knows no quotas and no authorization. Custom resources
     are pruned, defaulted and validated by the schema of their definition, but for its CEL rules.
+    Admission webhooks are called for clients' writes (``serve_webhooks``).
     The inherited methods work without a running server and at any time.
 
     Args:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import attrs
 import msgspec
 
+from jobsetpy.api.meta import ObjectKey
 from jobsetpy.testing import _answers as answers
 from jobsetpy.testing import _discovery, _http, _patches
+from jobsetpy.testing._admission import Admission, Review
 from jobsetpy.testing._http import Query, Route
 from jobsetpy.testing._kinds import Json
 from jobsetpy.testing._listing import list_page, list_version
 from jobsetpy.testing._registry import Registry, status_of_delete
 from jobsetpy.testing._storage import Collection, Storage, Version
+from jobsetpy.testing._writes import WriteOptions
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +26,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str
     user_agent: str
     body: bytes
+    trial: bool = False
+
+    def options(self, *, apply: bool) -> WriteOptions:
+        """Parameters of a write; a trial stores nothing and refuses no content."""
+        made = _http.write_options(self.query, self.user_agent, self.route.subresource, apply=apply)
+        return attrs.evolve(made, dry_run=True, validate=False) if self.trial else made
 
 
 Answer = tuple[int, bytes]
@@ -80,6 +89,85 @@ def perform(storage: Storage, registry: Registry, collection: Collection, call: 
             return _patch(registry, collection, call)
 
 
+_OPERATIONS = {
+    "create": "CREATE",
+    "update": "UPDATE",
+    "patch": "UPDATE",
+    "apply": "UPDATE",
+    "delete": "DELETE",
+}
+_TRIES = 5
+
+
+async def perform_admitted(
+    storage: Storage, registry: Registry, admission: Admission, collection: Collection, call: Call
+) -> Answer:
+    """The same, after the webhooks that are about it have been asked.
+
+    Raises:
+        StatusError: the request fails.
+    """
+    operation, route = _OPERATIONS.get(call.verb, ""), call.route
+    subresource = route.subresource
+    if operation == "UPDATE" and collection.get(route.key) is None and not subresource:
+        operation = "CREATE"  # an apply, or a PUT, that makes the object
+    if subresource in {"binding", "eviction"} or not (
+        operation and admission.concerns(collection, operation, subresource)
+    ):
+        return perform(storage, registry, collection, call)
+    for _ in range(_TRIES):
+        old = collection.get(route.key) if operation != "CREATE" else None
+        if operation == "DELETE" and old is None:
+            break
+        wanted, key = None, route.key
+        if operation != "DELETE":
+            trial = msgspec.structs.replace(call, trial=True)
+            wanted = msgspec.json.decode(perform(storage, registry, collection, trial)[1])
+            key = ObjectKey(wanted["metadata"].get("namespace", ""), wanted["metadata"]["name"])
+        dry_run = call.query.get("dryRun") == "All"
+        asked = Review(
+            collection,
+            key,
+            operation,
+            subresource,
+            wanted,
+            old,
+            dry_run=dry_run,
+            user=call.user_agent,
+        )
+        changed = await admission.mutated(asked)
+        await admission.validated(asked, changed)
+        if collection.get(route.key) is not old and operation != "CREATE":
+            continue  # somebody else was faster: again, with what is there now
+        if changed == wanted:
+            return perform(storage, registry, collection, call)
+        assert changed is not None
+        return _store_mutated(registry, collection, call, key, changed)
+    return perform(storage, registry, collection, call)
+
+
+def _store_mutated(
+    registry: Registry, collection: Collection, call: Call, key: ObjectKey, changed: Json
+) -> Answer:
+    """Store an object as the webhooks have made it."""
+    options = call.options(apply=call.verb == "apply")
+    if collection.get(key) is None and call.verb != "apply":
+        return 201, _encode(
+            collection, registry.create(collection, key.namespace, changed, options)
+        )
+    if call.verb == "apply":
+        body = _http.read_patch(call.body, call.content_type, collection.kind)[1]
+        force = bool(_http.truth(call.query, "force"))
+        done, created = registry.apply(collection, key, body, options, force=force)
+        if options.dry_run:
+            return 201 if created else 200, _encode(collection, changed)
+        changed["metadata"]["uid"] = done["metadata"]["uid"]
+        changed["metadata"].pop("resourceVersion", None)
+        done = registry.patch(collection, key, lambda _: changed, options)
+        return 201 if created else 200, _encode(collection, done)
+    return 200, _encode(collection, registry.patch(collection, key, lambda _: changed, options))
+
+
 def _get(storage: Storage, collection: Collection, call: Call) -> Answer:
     asked = list_version(call.query.get("resourceVersion", ""))
     if asked > storage.version:
@@ -92,7 +180,7 @@ def _get(storage: Storage, collection: Collection, call: Call) -> Answer:
 
 def _create(registry: Registry, collection: Collection, call: Call) -> Answer:
     route = call.route
-    options = _http.write_options(call.query, call.user_agent, route.subresource, apply=False)
+    options = call.options(apply=False)
     body = _http.read_object(call.body, call.content_type, collection.kind)
     if route.plural == "bindings":  # of a pod that the body names
         name = (body.get("metadata") or {}).get("name") or ""
@@ -108,7 +196,7 @@ def _create(registry: Registry, collection: Collection, call: Call) -> Answer:
 
 def _update(registry: Registry, collection: Collection, call: Call) -> Answer:
     route = call.route
-    options = _http.write_options(call.query, call.user_agent, route.subresource, apply=False)
+    options = call.options(apply=False)
     body = _http.read_object(call.body, call.content_type, collection.kind)
     done, created = registry.replace(collection, route.key, body, options)
     return 201 if created else 200, _encode(collection, done)
@@ -116,7 +204,7 @@ def _update(registry: Registry, collection: Collection, call: Call) -> Answer:
 
 def _apply(registry: Registry, collection: Collection, call: Call) -> Answer:
     route = call.route
-    options = _http.write_options(call.query, call.user_agent, route.subresource, apply=True)
+    options = call.options(apply=True)
     _, body = _http.read_patch(call.body, call.content_type, collection.kind)
     force = bool(_http.truth(call.query, "force"))
     done, created = registry.apply(collection, route.key, body, options, force=force)
@@ -125,7 +213,7 @@ def _apply(registry: Registry, collection: Collection, call: Call) -> Answer:
 
 def _patch(registry: Registry, collection: Collection, call: Call) -> Answer:
     route = call.route
-    options = _http.write_options(call.query, call.user_agent, route.subresource, apply=False)
+    options = call.options(apply=False)
     media, patch = _http.read_patch(call.body, call.content_type, collection.kind)
     change = {
         _http.MERGE_PATCH: _patches.merge_patch,

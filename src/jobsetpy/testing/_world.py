@@ -10,6 +10,7 @@ from typing import Any
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api.meta import ObjectKey, ResourceInfo
 from jobsetpy.testing import _patches, _selectors
+from jobsetpy.testing._admission import Handler
 from jobsetpy.testing._definitions import DEFINITIONS, kind_of
 from jobsetpy.testing._dispatch import Dispatcher
 from jobsetpy.testing._faults import Faults
@@ -215,6 +216,19 @@ class World:
             work: called after each request, again until it changes nothing.
         """
         self._controllers.append((note, work))
+
+    def serve_webhooks(self, service: str, target: str | Handler) -> None:
+        """Say where webhooks of a service are, for configurations that name it.
+
+        Webhooks are called for what clients write; a test's own ``create`` and the like go past
+        them. ``matchConditions`` are not evaluated.
+
+        Args:
+            service: ``namespace/name``.
+            target: its URL, ``https://127.0.0.1:9443``, or ``async def handler(path, review)``
+                that returns the AdmissionReview with its answer.
+        """
+        self._dispatcher.admission.services[service] = target
 
     def collect_garbage(self) -> None:
         """Do once what the garbage collector would do."""
