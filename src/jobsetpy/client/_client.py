@@ -120,9 +120,15 @@ class Client:
     # ---- reads ------------------------------------------------------------------------------
 
     async def get(
-        self, cls: type[T], namespace: str, name: str, *, timeout_s: float | None = None
+        self,
+        cls: type[T],
+        namespace: str,
+        name: str,
+        *,
+        subresource: str | None = None,
+        timeout_s: float | None = None,
     ) -> T:
-        """Read one object.
+        """Read one object; of a subresource with a kind of its own (``scale``) use ``raw``.
 
         Raises:
             NotFoundError: it is not there.
@@ -130,10 +136,11 @@ class Client:
         model = self._model(cls)
         request = HttpRequest(
             method="GET",
-            path=model.object(namespace, name),
+            path=model.object(namespace, name, subresource),
             timeout_s=self._timeout(timeout_s),
         )
-        answer = await self._send("get", model.plural, Safety.READ, request)
+        resource = f"{model.plural}/{subresource}" if subresource else model.plural
+        answer = await self._send("get", resource, Safety.READ, request)
         return model.decode(answer.body)
 
     async def list_page(  # noqa: PLR0913 - the query parameters of a list
@@ -269,6 +276,43 @@ class Client:
         )
         answer = await self._send("create", model.plural, Safety.CREATE, request)
         return model.decode(answer.body)
+
+    async def create_subresource(
+        self,
+        cls: type[Any],
+        namespace: str,
+        name: str,
+        subresource: str,
+        body: Mapping[str, Any],
+        *,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Have something done to an object, such as ``eviction`` or ``binding`` of a pod.
+
+        ::
+
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+            await client.create_subresource(rt.Pod, namespace, name, "eviction", body)
+
+        Returns:
+            The answer as JSON data; of a ``serviceaccounts/token`` the token, of others a Status.
+
+        Raises:
+            NotFoundError: the object is not there.
+            RetryableApiError: not now; an eviction that a disruption budget forbids is one.
+        """
+        model = self._model(cls)
+        request = HttpRequest(
+            method="POST",
+            path=model.object(namespace, name, subresource),
+            query=self._dry,
+            body=_patches.encode(body),
+            timeout_s=self._timeout(timeout_s),
+            fence=self._fence,
+        )
+        resource = f"{model.plural}/{subresource}"
+        answer = await self._send("create", resource, Safety.CREATE, request)
+        return msgspec.json.decode(answer.body)
 
     async def replace(
         self,

@@ -366,3 +366,16 @@ def test_predicates():
     assert passing(rt.in_namespaces("ns")) == [True] * 4
     assert passing(rt.named("b")) == [False] * 4
     assert rt.deletion_requested(rt.Event(pod(), pod(deleted=True)))
+
+
+async def test_subresources():
+    """What is done to an object through a subresource, and a subresource that is read."""
+    client = RecordingClient(qps=0)
+    client.world.create("pods", make_pod("a").build())
+    assert (await client.get(rt.Pod, "default", "a", subresource="status")).metadata.name == "a"
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
+    done = await client.create_subresource(rt.Pod, "default", "a", "eviction", body)
+    assert (done["status"], client.world.get("pods", "a")) == ("Success", None)
+    with pytest.raises(rt.NotFoundError):
+        await client.create_subresource(rt.Pod, "default", "a", "eviction", body)
+    assert client.calls[0] == ("create", "pods/eviction", "a")
