@@ -20,6 +20,7 @@ import attrs
 from jobsetpy.api._wire import to_json, wire_name
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import Condition, ObjectMeta
+from jobsetpy.api.quantities import PATTERN
 from jobsetpy.api.schema_embedded import Schema, snapshot, structural
 
 IMMUTABLE: Final = {"rule": "self == oldSelf", "message": "Value is immutable"}
@@ -302,6 +303,11 @@ def _field_schema(
 ) -> Schema:
     meta = attribute.metadata
     out = dict(_type_schema(annotation, meta, definitions))
+    if meta.get("quantity"):
+        if out != _INT_OR_STRING:
+            msg = f"field {attribute.name}: a quantity is declared as int | str, not {annotation}"
+            raise TypeError(msg)
+        out["pattern"] = PATTERN
     if "description" in meta:
         out["description"] = meta["description"]
     if meta.get("defaulted"):

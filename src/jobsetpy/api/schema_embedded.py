@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from typing import Any, Final
 
+from jobsetpy.api.quantities import PATTERN
+
 Schema = dict[str, Any]
 
 ROOTS: Final[Mapping[str, str]] = {
@@ -32,8 +34,6 @@ ROOTS: Final[Mapping[str, str]] = {
 }
 """Which documents to fetch from an API server, and the definition needed of each."""
 
-# Decimal number, then a binary or decimal suffix or an exponent ("Quantity" in the API reference).
-_QUANTITY: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
 _INT_OR_STRING: Final[Schema] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,
@@ -41,7 +41,7 @@ _INT_OR_STRING: Final[Schema] = {
 _STRINGS: Final[Schema] = {"type": "object", "additionalProperties": {"type": "string"}}
 
 _REPLACED: Final[Mapping[str, Schema]] = {
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": {**_INT_OR_STRING, "pattern": _QUANTITY},
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {**_INT_OR_STRING, "pattern": PATTERN},
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _INT_OR_STRING,
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {
         "type": "object",

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from typing import Any, assert_never
 
 import attrs
-import structlog
 
 from jobsetpy.aio import Clock, LoopClock, supervise
 from jobsetpy.api.reconcile import Request, Result
@@ -34,6 +33,7 @@ from jobsetpy.errors import (
 )
 from jobsetpy.informers import Registration, SharedInformer
 from jobsetpy.observability import metrics
+from jobsetpy.observability._lean_structlog import structlog
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.workqueue import QueueShutDown, RateLimiter, WorkQueue
 

@@ -17,7 +17,8 @@ from collections.abc import MutableMapping
 from typing import Any, Final, Literal, TextIO
 
 import msgspec
-import structlog
+
+from jobsetpy.observability._lean_structlog import structlog
 
 Format = Literal["auto", "json", "console"]
 

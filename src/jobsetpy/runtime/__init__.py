@@ -32,6 +32,7 @@ from jobsetpy.api.meta import (
     owner_reference_to,
     resource,
 )
+from jobsetpy.api.quantities import quantity
 from jobsetpy.api.unstructured import Unstructured, unstructured
 from jobsetpy.client import Client, HttpRequest, HttpResponse, Page, connect
 from jobsetpy.controller import (
@@ -267,6 +268,7 @@ __all__ = [
     "not_",
     "owner_reference_to",
     "patch_status",
+    "quantity",
     "resource",
     "resource_version_changed",
     "serve_webhooks",

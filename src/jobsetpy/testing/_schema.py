@@ -95,6 +95,8 @@ def _problems(node: Node, value: Any, path: str, *, root: bool = False) -> Itera
     if node.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
             yield _of_type(path, "integer,string", value)
+        elif isinstance(value, str):
+            yield from _text_problems(node, value, path)
         return
     kind = node.get("type")
     if kind and not _fits(kind, value):

@@ -75,6 +75,7 @@ class Boxes:
 
 def definition(capsys: Any, name: str) -> dict[str, Any]:
     """What `jobsetpy crds` prints, as if a later release of it had one field more."""
+    capsys.readouterr()
     assert main(["crds", f"{name}:Box"]) == 0
     (printed,) = yaml.safe_load_all(capsys.readouterr().out)
     schema = printed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -85,6 +86,7 @@ def definition(capsys: Any, name: str) -> dict[str, Any]:
 async def test_a_resource_of_ones_own(client, namespace, capsys, monkeypatch):
     """Definition after the manager; finalizer, status, owned object, drift, unknown fields kept."""
     monkeypatch.setitem(sys.modules, "boxes_of_a_test", sys.modules[__name__])
+    printed = definition(capsys, "boxes_of_a_test")
     manager, stop = rt.Manager(client), asyncio.Event()
     boxes = manager.informer(Box, namespace=namespace, optional=True)
     maps = manager.informer(rt.ConfigMap, namespace=namespace)
@@ -104,7 +106,7 @@ async def test_a_resource_of_ones_own(client, namespace, capsys, monkeypatch):
             await manager.ready.wait()
         assert len(boxes.store) == 0, "the server does not know the kind, and the manager works"
 
-        await apply_object(client, definition(capsys, "boxes_of_a_test"))
+        await apply_object(client, printed)
         body = {"metadata": {"name": "a"}, "spec": {"size": "1Gi", "later": "kept"}}
         await eventually(lambda: _created(client, namespace, body), 30)
         await eventually(lambda: any(box.status.ready == 2 for box in boxes.store.list()), 30)

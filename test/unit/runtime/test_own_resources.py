@@ -3,6 +3,7 @@
 import enum
 import subprocess
 import sys
+from decimal import Decimal
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -151,3 +152,34 @@ def test_the_command_writes_definitions():
     assert next(iter(yaml.safe_load_all(done.stdout)))["spec"]["names"]["kind"] == "Job"
     wrong = crds("jobsetpy.runtime:Nothing")
     assert (wrong.returncode, "Nothing" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "worth"),
+    [("1.5Gi", "1610612736"), ("100m", "0.1"), (2, "2"), ("1e3", "1000"), ("2E", "2e18"),
+     (".5k", "500"), ("-3", "-3"), ("5n", "5e-9"), ("1Ei", "1152921504606846976")],
+)  # fmt: skip
+def test_quantities(text, worth):
+    """What a quantity is worth, exactly."""
+    assert rt.quantity(text) == Decimal(worth)
+
+
+@pytest.mark.parametrize("text", ["", "1 Gi", "Gi", "1.5gi", "one", "1e", "0x1"])
+def test_what_is_no_quantity(text):
+    """Anything else is refused, with examples."""
+    with pytest.raises(ValueError, match="such as 500m"):
+        rt.quantity(text)
+
+
+def test_a_quantity_field_is_declared_as_one():
+    """A field that holds no text or number cannot be a quantity."""
+
+    @rt.resource("example.com", "v1", "Odd", "odds")
+    @rt.model
+    class Odd:
+        RESOURCE: ClassVar[rt.ResourceInfo]
+        metadata: rt.ObjectMeta = rt.ObjectMeta()
+        memory: str = rt.field(default="", quantity=True)
+
+    with pytest.raises(TypeError, match=r"int \| str"):
+        crd_of(Odd)

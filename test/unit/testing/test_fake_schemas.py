@@ -23,6 +23,7 @@ class Spec:
     parts: tuple[Part, ...] = rt.field(default=(), map_keys=("name",), max_items=2)
     notes: dict[str, str] = rt.field(factory=dict)
     free: Any = None
+    memory: int | str = rt.field(default="1Gi", quantity=True)
 
 
 @rt.model
@@ -85,6 +86,7 @@ async def test_defaults_and_pruning(client):
         ({"parts": [{"name": "x", "count": 1.5}]}, "spec.parts[0].count"),
         ({"parts": [{"name": "x"}, {"name": "x"}]}, "spec.parts[1]"),
         ({"parts": [{"name": n} for n in "xyz"]}, "spec.parts"),
+        ({"memory": "1 GB"}, "spec.memory"),
         ({"notes": {"a": 1}}, "spec.notes.a"),
     ],
 )
