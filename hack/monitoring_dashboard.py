@@ -92,6 +92,11 @@ ROWS: Final[Sequence[tuple[str, Sequence[tuple[str, str, Sequence[Query]]]]]] = 
                     _ever("jobset_in_place_restart_causes_total", "cause, exit_code"),
                 ],
             ),
+            (
+                "What groups' time went into",
+                "s",
+                [_ever("jobset_in_place_run_seconds_total", "use")],
+            ),
             ("Restart in place, whole", "s", _quantiles("jobset_in_place_restart_seconds", "")),
             (
                 "Restart in place by phase, p99",

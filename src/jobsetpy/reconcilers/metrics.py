@@ -36,6 +36,8 @@ RestartCause = Literal[
     "requested",
 ]
 
+TimeUse = Literal["starting", "repeating", "training", "restarting"]
+
 _PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "wait", "lift")
 
 _STEP_BUCKETS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
@@ -112,6 +114,14 @@ _in_place_first_step = REGISTRY.histogram(
     "jobset_in_place_restart_first_step_seconds",
     "From the first sign of a failure to the first step after it, of the same workers",
     buckets=_RESTART_BUCKETS,
+)
+_in_place_run_seconds = REGISTRY.counter(
+    "jobset_in_place_run_seconds_total",
+    "The time of runs that a restart in place has ended, and of that restart, by what it went into: "
+    "starting (until the first step), repeating (steps that a run before had done), training (new "
+    "steps), restarting (from the first sign of the failure until workers ran again); only of "
+    "workers that write their step (JOBSET_PROGRESS_FILE)",
+    "use",
 )
 _in_place_phase = REGISTRY.histogram(
     "jobset_in_place_restart_phase_seconds",
@@ -220,6 +230,8 @@ for _kind in ("recreate", "replicated_job", "job", "in_place"):
 _in_place_causes.labels("pod_restarted", "")
 for _phase in _PHASES:
     _in_place_phase.labels(_phase)
+for _use in ("starting", "repeating", "training", "restarting"):
+    _in_place_run_seconds.labels(_use)
 
 
 def jobset_failed(namespace: str, name: str) -> None:
@@ -338,6 +350,11 @@ def in_place_lost_steps(steps: int) -> None:
 def in_place_first_step(seconds: float) -> None:
     """A run is over whose first step came so long after the failure before it."""
     _in_place_first_step.observe(seconds)
+
+
+def in_place_time_spent(use: TimeUse, seconds: float) -> None:
+    """So long a run that is over, or the restart after it, has been at something."""
+    _in_place_run_seconds.labels(use).inc(seconds)
 
 
 def in_place_missing_pods(count: int) -> None:

@@ -234,6 +234,8 @@ def _count(measures: Measures, now: float) -> None:
         metrics.in_place_lost_steps(measures.lost_steps)
     if measures.first_step_s is not None:
         metrics.in_place_first_step(measures.first_step_s)
+    for use, seconds in measures.spent.items():
+        metrics.in_place_time_spent(use, seconds)
     if measures.restart_since is not None:
         metrics.in_place_restart_ended(now - measures.restart_since)
 

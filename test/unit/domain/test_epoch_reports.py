@@ -385,6 +385,66 @@ def test_what_a_restart_has_cost_in_steps():
         assert (None, None) == (measures.lost_steps, measures.first_step_s)
 
 
+def a_run(*, first=None, progress=(0, -1), highest=None, ended="opened"):
+    """The plan that lifts the barrier after a run from 100 s to 160 s; 4 s later."""
+    memory = plan(jobset(0, 0), {1: 4}, seconds=100.0).memory
+    record = {} if highest is None else {"highestStep": highest}
+    of = jobset(1, 0, inPlaceRestart=record)
+    notes = Notes(opened=(2, 160.0), first=first)
+    if ended == "opened":
+        memory = plan(of, {1: 3, 2: 1}, notes=notes, memory=memory, seconds=160.5).memory
+        of = jobset(1, 1, inPlaceRestart=record)
+    elif ended == "another manager":
+        memory = EpochMemory(uid=of.metadata.uid)
+    return plan(of, {2: 4}, notes=notes, memory=memory, progress=progress, seconds=164.0)
+
+
+def test_the_time_of_a_run_that_was_ended_on_request():
+    """It ended when the restart was decided on: no pod had come to the next epoch."""
+    memory = plan(jobset(0, 0), {1: 4}, seconds=100.0).memory
+    of, notes = jobset(notes={REQUEST: "now"}), Notes(opened=(1, 99.0))
+    memory = plan(of, {1: 4}, notes=notes, memory=memory, seconds=160.0).memory
+
+    assert (memory.ran_from, memory.ran_until) == (100.0, 160.0)
+
+
+@pytest.mark.parametrize("ended", ["opened", "at once"])
+def test_what_the_time_went_into(ended):
+    """A run and the restart after it: starting, steps done again, new steps, restarting."""
+    first = (2, FirstProgress(11, 10.0))
+    spent = a_run(first=first, progress=(2, 60), highest=30, ended=ended).measures.spent
+    again = 50 * 19 / 49
+    assert spent == pytest.approx(
+        {"starting": 10, "repeating": again, "training": 50 - again, "restarting": 4}
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        pytest.param({"highest": None}, (10, 0, 50), id="the first run"),
+        pytest.param({"highest": 99}, (10, 50, 0), id="nothing but steps done before"),
+        pytest.param({"progress": (2, 11)}, (10, 0, 50), id="one step"),
+        pytest.param({"progress": (2, 11), "highest": 11}, (10, 50, 0), id="one, done before"),
+        pytest.param({"first": (2, FirstProgress(1, 99.0))}, (60, 0, 0), id="a clock that differs"),
+    ],
+)
+def test_what_a_run_was(known, expected):
+    """It is all of the run, however few its steps."""
+    given = {"first": (2, FirstProgress(11, 10.0)), "progress": (2, 60)} | known
+    spent = a_run(**given).measures.spent
+    assert expected == (spent["starting"], spent["repeating"], spent["training"])
+
+
+@pytest.mark.parametrize(
+    "unknown", [{"first": None}, {"progress": (0, -1)}, {"ended": "another manager"}]
+)
+def test_a_run_of_which_too_little_is_known(unknown):
+    """Nothing is counted rather than something that is not so."""
+    given = {"first": (2, FirstProgress(11, 10.0)), "progress": (2, 60)} | unknown
+    assert a_run(**given).measures.spent == {}
+
+
 # ---- on request ----------------------------------------------------------------------------------
 
 

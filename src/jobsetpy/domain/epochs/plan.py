@@ -61,6 +61,10 @@ Phase = Literal["detect", "deprecate", "gather", "wait", "lift"]
 are at the new one; until the back-off is over, if there is any; until ``syncedEpoch`` is
 written."""
 
+Use = Literal["starting", "repeating", "training", "restarting"]
+"""Of a group's time: until a run's first step, in steps that one before it had done, in new ones, and
+from the first sign of its end until the next run."""
+
 
 @attrs.frozen(kw_only=True)
 class ObservedEpochs:
@@ -116,6 +120,8 @@ class EpochMemory:
         missing: how many pods the barrier waited for at the last look.
         stalled: whether the barrier is held for so long that it was looked who holds it.
         lifted: the epoch that was synced last, and how long that write took, in seconds.
+        ran_from: when the workers were let run that run or ran last, 0 if that was not seen.
+        ran_until: the first sign of the end of that run, 0 while they run.
     """
 
     uid: str = ""
@@ -134,6 +140,8 @@ class EpochMemory:
     missing: int = 0
     stalled: bool = False
     lifted: tuple[int, float] = (0, 0.0)
+    ran_from: float = 0.0
+    ran_until: float = 0.0
 
 
 @attrs.frozen(kw_only=True)
@@ -148,6 +156,7 @@ class Measures:
         restart_since: when the restart began that the write ends, or ``None``.
         lost_steps: how many steps the run that is over has done again which one before it had done.
         first_step_s: how long after the failure before it that run has told of its first step.
+        spent: what the seconds of that run and of the restart after it went into.
     """
 
     began: bool = False
@@ -157,6 +166,7 @@ class Measures:
     restart_since: float | None = None
     lost_steps: int | None = None
     first_step_s: float | None = None
+    spent: Mapping[Use, float] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -324,7 +334,11 @@ def _change(
 ) -> EpochPlan:
     before = memory
     memory, measures = _measure(jobset, observed, decision, memory, now)
+    memory = _with_run(observed, decision, memory, now)
     measures = _with_steps(jobset, observed, decision, measures)
+    measures = attrs.evolve(measures, spent=_spent(jobset, observed, decision, memory, now))
+    if decision.synced is not None:
+        memory = attrs.evolve(memory, ran_from=now.monotonic, ran_until=0.0)
     status = _status(jobset, observed, decision, before, measures, now)
     again = Result.done(summary=_summary(decision))
     if decision.deprecated is not None:
@@ -456,6 +470,48 @@ def _with_steps(
             phases = (one.detection_millis, one.deprecation_millis, one.gathering_millis)
             took = seconds + sum(part or 0 for part in (*phases, one.lift_millis)) / 1000
     return attrs.evolve(measures, lost_steps=lost, first_step_s=took)
+
+
+def _with_run(
+    observed: ObservedEpochs, decision: EpochDecision, memory: EpochMemory, now: Moment
+) -> EpochMemory:
+    """The memory with the end of the run, at the first sign of it."""
+    at = now.monotonic
+    epoch = decision.synced if decision.deprecated is None else decision.deprecated + 1
+    if epoch is None or memory.ran_until or not memory.ran_from:
+        return memory
+    opened, since = observed.notes.opened
+    seen = [memory.began] if memory.deprecated else []
+    if opened >= epoch:
+        seen.append(since)
+    return attrs.evolve(memory, ran_until=max(memory.ran_from, min([at, *seen])))
+
+
+def _spent(
+    jobset: JobSet,
+    observed: ObservedEpochs,
+    decision: EpochDecision,
+    memory: EpochMemory,
+    now: Moment,
+) -> dict[Use, float]:
+    """What the time of the run before a barrier that lifts went into, as its pods have told."""
+    first, told = observed.notes.first, observed.pods.progress
+    synced = decision.synced
+    if first is None or not first[0] == told[0] == synced or not memory.ran_until:
+        return {}
+    step, seconds = first[1]
+    ran_s = memory.ran_until - memory.ran_from
+    stepping_s = ran_s - min(seconds, ran_s)
+    highest = record_of(jobset).highest_step
+    again = -1 if highest is None else highest - step
+    steps = told[1] - step
+    part = min(max(0, again), steps) / steps if steps > 0 else float(again >= 0)
+    return {
+        "starting": ran_s - stepping_s,
+        "repeating": stepping_s * part,
+        "training": stepping_s * (1 - part),
+        "restarting": now.monotonic - memory.ran_until,
+    }
 
 
 def _summary(decision: EpochDecision) -> str:
