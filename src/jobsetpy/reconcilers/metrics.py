@@ -117,9 +117,9 @@ _in_place_first_step = REGISTRY.histogram(
 )
 _in_place_run_seconds = REGISTRY.counter(
     "jobset_in_place_run_seconds_total",
-    "The time of runs that a restart in place has ended, and of that restart, by what it went into: "
-    "starting (until the first step), repeating (steps that a run before had done), training (new "
-    "steps), restarting (from the first sign of the failure until workers ran again); only of "
+    "The time of runs that a restart in place has ended, and of that restart, by what it went "
+    "into: starting (until the first step), repeating (steps that a run before had done), training "
+    "(new steps), restarting (from the first sign of the failure until workers ran again); only of "
     "workers that write their step (JOBSET_PROGRESS_FILE)",
     "use",
 )

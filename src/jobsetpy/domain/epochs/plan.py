@@ -62,8 +62,8 @@ are at the new one; until the back-off is over, if there is any; until ``syncedE
 written."""
 
 Use = Literal["starting", "repeating", "training", "restarting"]
-"""Of a group's time: until a run's first step, in steps that one before it had done, in new ones, and
-from the first sign of its end until the next run."""
+"""Of a group's time: until a run's first step, in steps that one before it had done, in new ones,
+and from the first sign of its end until the next run."""
 
 
 @attrs.frozen(kw_only=True)
