@@ -374,10 +374,14 @@ def details(found: Sequence[Round | Memory]) -> str:
     return "\n".join(lines)
 
 
-def fill(page: Path, found: Sequence[Round | Memory]) -> None:
-    """Put the tables between their marks in a page."""
+def fill(page: Path, found: Sequence[Round | Memory], drawn: Path | None) -> None:
+    """Put the tables between their marks in a page, with the picture if there is one."""
+    medians = markdown(found)
+    if drawn:
+        where = os.path.relpath(drawn, page.parent)
+        medians = f"![Until all ranks step again, five ways to restart]({where})\n\n{medians}"
     text = page.read_text()
-    for mark, made in (("medians", markdown(found)), ("details", details(found))):
+    for mark, made in (("medians", medians), ("details", details(found))):
         head, begin, rest = text.partition(f"<!-- bench/training.py: {mark} -->\n")
         if begin:
             _, end, tail = rest.partition("<!-- end -->")
@@ -456,18 +460,18 @@ def main() -> None:
         say("building the images and starting a cluster with one node")
         images = [*build_images(), *map(framework_image, options.framework)]
         with Cluster(
-            name="bench-training", nodes=1, dns=True, images=images, timeout_s=300
+            name=f"bench-training-{os.getpid()}", nodes=1, dns=True, images=images, timeout_s=300
         ) as cluster:
             found = uvloop.run(run(cluster, options))
     report(found)
-    for page in options.fill:
-        fill(page, found)
     if options.picture:
         key = min(
             (key for key in grouped(found) if key[2] == "kill"),
             key=lambda key: (key[0] != "torch", key[1]),
         )
         options.picture.write_text(picture(found, key))
+    for page in options.fill:
+        fill(page, found, options.picture)
 
 
 if __name__ == "__main__":

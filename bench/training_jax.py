@@ -11,7 +11,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
-from training_worker import Run  # noqa: E402
+from training_worker import SHARED, Run  # noqa: E402
 
 IMPORTED = time.time()
 
@@ -32,6 +32,10 @@ def main() -> None:
     """Train for ever."""
     run = Run(START, IMPORTED)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # What was compiled once is there for all later runs, however short that took.
+    jax.config.update("jax_compilation_cache_dir", str(SHARED / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     # Otherwise SIGTERM does not end the process, and a failed peer is waited for at the end.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
