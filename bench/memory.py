@@ -1,8 +1,9 @@
 """Memory of one cached pod: what a manager holds for each pod of its JobSets.
 
 Full pod objects (about 5 kB of JSON, as an API server sends them) are decoded as in the informer
-and put into a store like the pod informer's, which has no index: epochs are counted in a ledger
-that grows with Jobs, not pods. Counted by tracemalloc: what Python allocates for a pod, all told.
+and put into a store like the pod informer's, whose index is the JobSet: epochs are counted in a
+ledger that grows with Jobs, not pods. Counted by tracemalloc: what Python allocates for a pod, all
+told.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.informers import OWNER_UID, StoreWriter
+from jobsetpy.reconcilers._caches import PODS_OF_JOBSET
 
 
 def _container(name: str) -> dict[str, object]:
@@ -107,7 +109,7 @@ def measure(cls: type, indexes: list, tallies: list, count: int = 5000) -> float
 
 
 def main() -> None:
-    child = measure(ChildPod, [], [])
+    child = measure(ChildPod, [PODS_OF_JOBSET], [])
     full = measure(Pod, [OWNER_UID], [])
     size = len(pod_json(1, 1))
     table(

@@ -54,6 +54,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/explanation/coscheduling",
         "docs/explanation/faults",
         "docs/explanation/security",
+        "docs/explanation/scale",
         "docs/explanation/figures",
         "docs/explanation/critiques",
     ),

@@ -254,7 +254,7 @@ class StoreWriter(Generic[T]):
             name; each time that an object begins to fail.
     """
 
-    __slots__ = ("_namespace", "_on_error", "_staged", "_state", "store")
+    __slots__ = ("_namespace", "_news", "_on_error", "_staged", "_state", "store")
 
     def __init__(
         self,
@@ -267,6 +267,7 @@ class StoreWriter(Generic[T]):
         self._on_error = on_error
         self._state: _State[T] = _State(kind if isinstance(kind, str) else kind.__name__)
         self._staged: dict[Identity, T] | None = None
+        self._news: dict[Identity, T] = {}  # of these, what is not in the store as it is
         self._namespace = ""
         self.store: Store[T] = Store(self._state)
         for index in indexes:
@@ -366,7 +367,7 @@ class StoreWriter(Generic[T]):
 
     def begin(self) -> None:
         """Begin a new list beside the present content; an unfinished one is thrown away."""
-        self._staged = {}
+        self._staged, self._news = {}, {}
 
     @property
     def staging(self) -> bool:
@@ -385,7 +386,10 @@ class StoreWriter(Generic[T]):
         held = self._state.items.get(identity)
         if held is not None and _same_life(held, obj) and same_version(held, obj):
             obj = held
-        elif not self.has_committed:
+            self._news.pop(identity, None)
+        elif self.has_committed:
+            self._news[identity] = obj
+        else:
             self._change(identity, held, obj)
         self._staged[identity] = obj
 
@@ -393,6 +397,7 @@ class StoreWriter(Generic[T]):
         """Take an object out of the list that has begun."""
         assert self._staged is not None, "begin() comes first"
         staged = self._staged.pop(_identity(key), None)
+        self._news.pop(_identity(key), None)
         if staged is not None and not self.has_committed:
             self._change(_identity(key), staged, None)
 
@@ -403,17 +408,20 @@ class StoreWriter(Generic[T]):
         of the difference. Marks the store as synced, or this writer's part of it.
         """
         staged, self._staged = self._staged, None
+        news, self._news = self._news, {}
         assert staged is not None, "begin() comes first"
         items = self._state.items
         added: list[T] = []
         updated: list[tuple[T, T]] = []
         deleted: list[T] = []
         home = self._namespace
-        gone = [
-            identity
-            for identity in items
-            if identity not in staged and (not home or identity[0] == home)
-        ]
+        gone: list[Identity] = []
+        if home or len(items) != len(staged) - sum(identity not in items for identity in news):
+            gone = [
+                identity
+                for identity in items
+                if identity not in staged and (not home or identity[0] == home)
+            ]
         if not self.has_committed:
             for identity in gone:  # of a list that was not finished; nobody has heard of them
                 self._change(identity, items[identity], None)
@@ -423,10 +431,8 @@ class StoreWriter(Generic[T]):
             old = items[identity]
             deleted.append(old)
             self._change(identity, old, None)
-        for identity, new in staged.items():
+        for identity, new in news.items():
             held = items.get(identity)
-            if held is new:
-                continue
             if held is None:
                 added.append(new)
             elif not _same_life(held, new):
