@@ -10,7 +10,6 @@ is put between the fences that follow ``<!-- shown: NAME -->``, with its command
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 import json
@@ -27,8 +26,8 @@ from unittest import mock
 from hack.generated import ROOT, write_or_compare
 from jobsetpy.aio import LoopClock
 from jobsetpy.client import HttpRequest, HttpResponse
+from jobsetpy.kubectl import cluster
 from jobsetpy.kubectl import main as plugin
-from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.kubeconfig import Target
 
 RECORDED = ROOT / "hack/recorded"
@@ -48,14 +47,29 @@ class Moment(NamedTuple):
 
 
 SIDECAR: Final = Moment("sidecar", "running")
+SUPERVISED: Final = Moment("supervised", "running")
+MISTAKES: Final = "mistakes.yaml"
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "status": "status training",
+    "waiting": "status late",
+    "why": "why late",
+    "restart": "restart training --in-place",
+    "suspend": "suspend training",
+    "resume": "resume training",
+    "doctor": "doctor",
+    "lint-server": "lint elsewhere.yaml --server",
+}
+"""What ``hack/record_plugin.py`` asks a cluster; the answers are kept, each by its name."""
 
 SHOWN: Final[Mapping[str, tuple[Moment, str]]] = {
     "restarts": (SIDECAR, "restarts sidecar"),
+    **{name: (Moment("commands", name), command) for name, command in COMMANDS.items()},
 }
 """Texts by their names: of which moment, and the command."""
 
 OFFLINE: Final[Mapping[str, str]] = {
-    "lint": "lint mistakes.yaml",
+    "lint": f"lint {MISTAKES}",
     "simulate": (
         "simulate examples/in-place-restart/injected-supervisor.yaml "
         "--fail workers-0-3@90s:exit=137 --fail workers-0-1@91s --lose-node workers-0-2@3m"
@@ -65,11 +79,19 @@ OFFLINE: Final[Mapping[str, str]] = {
 
 PICTURES: Final[Mapping[str, tuple[Moment, str]]] = {
     "docs/images/restarts-sidecar.svg": (SIDECAR, "sidecar"),
+    "docs/images/restarts-supervised.svg": (SUPERVISED, "supervised"),
 }
 
 
+def asked(request: HttpRequest) -> str:
+    """What a request is found by again: all of it that says what is asked."""
+    query = "&".join(f"{key}={value}" for key, value in request.query)
+    told = request.body.decode() if request.body and request.method == "POST" else ""
+    return f"{request.method} {request.path}?{query} {told}".rstrip(" ?")
+
+
 class Recorded:
-    """A transport that answers with the JobSet of one moment.
+    """A transport that answers with what was answered at one moment.
 
     Args:
         moment: which.
@@ -78,15 +100,16 @@ class Recorded:
     def __init__(self, moment: Moment) -> None:
         found = json.loads((RECORDED / f"{moment.file}.json").read_text())[moment.name]
         self.now = datetime.fromisoformat(found["now"])
-        name = found["jobset"]["metadata"]["name"]
-        self._answers = {f"jobsets/{name}": found["jobset"]}
+        self._answers = found["answers"]
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """The object of a path."""
-        path = request.path.partition("/namespaces/default/")[2]
-        if path not in self._answers:
-            raise SystemExit(f"{request.path} is not recorded; see hack/record_plugin.py")
-        return HttpResponse(200, {}, json.dumps(self._answers[path]).encode())
+        """The answer to the same question."""
+        found = self._answers.get(asked(request))
+        if found is None:
+            raise SystemExit(f"{asked(request)} is not recorded; see hack/record_plugin.py")
+        body = found["body"]
+        text = body if isinstance(body, str) else json.dumps(body)
+        return HttpResponse(found["status"], {}, text.encode())
 
     async def aclose(self) -> None:
         """Nothing to close."""
@@ -94,21 +117,17 @@ class Recorded:
 
 def printed(command: str, moment: Moment | None = None) -> str:
     """What a command prints, of a recorded moment or without a cluster."""
-    words = command.split()
-    options = plugin.parser(words[0]).parse_args(words)
-    options.output = ""
     out = io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(out))
-        module = plugin.module(words[0])
-        if moment is None:
-            stack.enter_context(contextlib.chdir(RECORDED if "/" not in command else ROOT))
-            module.run(options)
-        else:
+        stack.enter_context(contextlib.redirect_stderr(out))
+        stack.enter_context(contextlib.chdir(ROOT if "/" in command else RECORDED))
+        if moment is not None:
             answers = Recorded(moment)
-            stack.enter_context(mock.patch.object(LoopClock, "now", return_value=answers.now))
             target = Target(answers, "https://recorded:6443", "default")
-            asyncio.run(module.run(Cluster(target), options))
+            stack.enter_context(mock.patch.object(LoopClock, "now", return_value=answers.now))
+            stack.enter_context(mock.patch.object(cluster, "target", return_value=target))
+        plugin.main(command.split())
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
 
 
@@ -147,6 +166,8 @@ def picture(moment: Moment, name: str) -> str:
 def outputs() -> Iterator[tuple[str, str]]:
     """Files that are made, with their content."""
     for path, (moment, name) in PICTURES.items():
+        if not (RECORDED / f"{moment.file}.json").exists():
+            continue  # none was recorded on an idle machine yet
         yield path, picture(moment, name)
     yield PAGE, page_text()
 

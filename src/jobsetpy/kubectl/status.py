@@ -18,6 +18,7 @@ from jobsetpy.kubectl.output import Branch, clean, paint
 
 MAX_PODS: Final = 64
 """So many pods of a Job are shown; all of them with ``--all``."""
+MAX_LATE: Final = 10
 EVERY_S: Final = 1.0
 _TOLD: Final = frozenset({"Failed", "BarrierStalled", "RestartingInPlace", "RestartingJobSet"})
 
@@ -100,7 +101,7 @@ def drawn(found: dict[str, Any], now: datetime, *, everything: bool = False) -> 
 
 
 def _tree(found: dict[str, Any], now: datetime, *, everything: bool) -> Branch:
-    top = Branch(_title(found, now), [Branch(line, []) for line in _lines(found, now)])
+    top = Branch(_title(found, now), _lines(found, now))
     for item in found["replicatedJobs"]:
         jobs = item["jobs"]
         branch = Branch(f"{paint(item['name'], 'bold')} {len(jobs)}/{item['replicas']} jobs", [])
@@ -128,7 +129,7 @@ def _state(word: str) -> str:
     return paint(clean(word), output.STYLES.get(word, ""))
 
 
-def _lines(found: dict[str, Any], now: datetime) -> list[str]:
+def _lines(found: dict[str, Any], now: datetime) -> list[Branch]:
     counts = found["restarts"]
     told = [
         f"{counts[key]} {text}"
@@ -139,27 +140,33 @@ def _lines(found: dict[str, Any], now: datetime) -> list[str]:
     budget = found.get("budget")
     if budget is not None:
         line += f"; {budget['left']} of {budget['max']} left"
-    lines = [line]
+    lines = [Branch(line, [])]
     epoch, barrier = found.get("epoch"), found.get("barrier")
     if epoch is not None and barrier is not None:
         if not barrier["closed"]:
-            lines.append(f"epoch {epoch['synced']}: workers run")
+            lines.append(Branch(f"epoch {epoch['synced']}: workers run", []))
         else:
             since = output.ago(barrier["since"], now)
             late = barrier["waitsFor"]
             closed = paint(f"barrier of epoch {barrier['epoch']} is closed", "yellow")
-            lines.append(
-                f"{closed} for {since}, {len(late)} {'pod' if len(late) == 1 else 'pods'} to come"
-            )
-            for pod in late[:10]:
-                where = f" on {pod['node']}" if pod["node"] else ""
-                lines.append(f"  waits for {pod['pod']}{where}: {clean(pod['why'])}")
+            text = f"{len(late)} {'pod' if len(late) == 1 else 'pods'} to come"
+            lines.append(Branch(f"{closed} for {since}, {text}", _late(late)))
     lines += [
-        f"{each['type']}: {clean(each['message'] or '')}"
+        Branch(f"{each['type']}: {clean(each['message'] or '')}", [])
         for each in found["conditions"]
         if each["type"] in _TOLD
     ]
     return lines
+
+
+def _late(pods: list[dict[str, Any]]) -> list[Branch]:
+    out = []
+    for pod in pods[:MAX_LATE]:
+        where = f" on {pod['node']}" if pod["node"] else ""
+        out.append(Branch(f"waits for {pod['pod']}{where}: {clean(pod['why'])}", []))
+    if len(pods) > MAX_LATE:
+        out.append(Branch(paint(f"and {len(pods) - MAX_LATE} more (-o json)", "dim"), []))
+    return out
 
 
 def _job(job: dict[str, Any]) -> str:
