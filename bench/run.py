@@ -24,6 +24,7 @@ ALL = (
     "groups",
     "failover",
     "crash_loop",
+    "library",
 )
 
 

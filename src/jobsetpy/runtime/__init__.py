@@ -4,9 +4,9 @@ Everything here is documented where it is defined. Names outside this package ma
 minor versions; these do not.
 """
 
-from jobsetpy.extras import require
+from jobsetpy.extras import require as _require
 
-require("jobsetpy.runtime", "runtime")
+_require("jobsetpy.runtime", "runtime")
 
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api._wire import evolve, field, to_json
