@@ -64,6 +64,7 @@ verify: $(STAMP) ## Generated files are what their generators make
 	@$(BIN)/python hack/update_monitoring.py --verify
 	@$(BIN)/python hack/update_reference.py --verify
 	@$(BIN)/python hack/update_plugin_page.py --verify
+	@$(BIN)/python hack/update_versions.py --verify
 	@$(BIN)/python hack/update_rbac.py --verify
 	@$(BIN)/python hack/update_chart.py --verify
 
@@ -72,6 +73,7 @@ generate: $(STAMP) ## Make generated files anew
 	@$(BIN)/python hack/update_crds.py
 	@$(BIN)/python hack/update_reference.py
 	@$(BIN)/python hack/update_plugin_page.py
+	@$(BIN)/python hack/update_versions.py
 	@$(BIN)/python hack/update_rbac.py
 	@$(BIN)/python hack/update_monitoring.py
 	@$(BIN)/python hack/update_chart.py # takes what the others made
@@ -100,6 +102,11 @@ e2e: $(STAMP) ## Tests with real pods on a real node (Linux, root)
 test-clients: $(STAMP) ## Tests with Kueue and other projects' clients (`make test` has them where inputs changed)
 	@$(GET) $(CONTROL_PLANE) kubelet coredns kubectl $(CLIENTS)
 	@$(BIN)/python hack/client_tests.py $(ARGS)
+
+.PHONY: test-versions
+test-versions: $(STAMP) ## A selection of tests on each Kubernetes release (ARGS="--kubernetes 1.35.4"; root)
+	@$(BIN)/python hack/versions.py $(ARGS)
+	@$(BIN)/python hack/update_versions.py
 
 .PHONY: test
 test: lint verify binaries ## Everything: lint, types, unit, integration and end-to-end tests

@@ -62,6 +62,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/reference/jobset",
         "docs/reference/metrics",
         "docs/reference/clients",
+        "docs/reference/versions",
         "charts/jobsetpy/README",
         "examples/README",
         "docs/reference/runtime",

@@ -51,7 +51,9 @@ class Binaries(dict[str, Path]):
             places = {name: cache / "bin" / release.folder(name) / name for name in wanted}
             missing = [name for name in wanted if name not in found]
             if not all(_runnable(places[name]) for name in missing):
-                _obtain(missing, release, places, cache, progress)
+                for each in dict.fromkeys(release.of(name) for name in missing):
+                    own = [name for name in missing if release.of(name) == each]
+                    _obtain(own, each, places, cache, progress)
             found.update({name: places[name] for name in missing})
         if assets:
             found.check_versions()

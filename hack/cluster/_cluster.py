@@ -32,6 +32,21 @@ from ._supervisor import remove_cgroup
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
+def _gates_of_environment() -> dict[str, bool]:
+    """``JOBSETPY_FEATURE_GATES``, for whole runs of tests against a release that needs some.
+
+    Raises:
+        ClusterError: it has another form.
+    """
+    found = {}
+    for pair in filter(None, os.environ.get("JOBSETPY_FEATURE_GATES", "").split(",")):
+        name, _, value = pair.partition("=")
+        if value not in {"true", "false"}:
+            raise ClusterError(f"JOBSETPY_FEATURE_GATES: {pair!r} is not NAME=true or NAME=false")
+        found[name] = value == "true"
+    return found
+
+
 class Cluster(Components):
     """A Kubernetes cluster of our own, or an existing one that is only used.
 
@@ -51,7 +66,8 @@ class Cluster(Components):
         etcd_args, apiserver_args, controller_manager_args, scheduler_args: put after ours, so
             that they win.
         scheduler_config, kubelet_config: top-level fields put over ours.
-        feature_gates: given to every component.
+        feature_gates: given to every component, with those of ``JOBSETPY_FEATURE_GATES``
+            (``A=true,B=false``).
         runtime_config: API groups to serve, such as ``{"scheduling.k8s.io/v1alpha1": True}``.
         max_requests_inflight, max_mutating_requests_inflight: the API server's limits.
         fsync: let etcd write to disk for real.
@@ -108,7 +124,7 @@ class Cluster(Components):
             scheduler_args=tuple(scheduler_args),
             scheduler_config=dict(scheduler_config or {}),
             kubelet_config=dict(kubelet_config or {}),
-            feature_gates=dict(feature_gates or {}),
+            feature_gates={**_gates_of_environment(), **(feature_gates or {})},
             runtime_config=dict(runtime_config or {}),
             max_requests_inflight=max_requests_inflight,
             max_mutating_requests_inflight=max_mutating_requests_inflight,

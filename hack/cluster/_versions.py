@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ._errors import ClusterError
 
@@ -33,12 +33,15 @@ class Release:
 
     kubernetes: str = KUBERNETES
     etcd: str = ETCD
+    kubelet: str = ""  # that of the control plane when empty
     system: str = "linux"
     machine: str = "amd64"
 
     @classmethod
     def wanted(cls) -> Release:
         """For this machine; ``JOBSETPY_KUBERNETES_VERSION`` and ``..._ETCD_VERSION`` choose others.
+
+        ``JOBSETPY_KUBELET_VERSION`` chooses that of the kubelets alone.
 
         Raises:
             ClusterError: this is a machine that Kubernetes has no servers for.
@@ -52,8 +55,14 @@ class Release:
         return cls(
             kubernetes=os.environ.get("JOBSETPY_KUBERNETES_VERSION", KUBERNETES).removeprefix("v"),
             etcd=os.environ.get("JOBSETPY_ETCD_VERSION", ETCD).removeprefix("v"),
+            kubelet=os.environ.get("JOBSETPY_KUBELET_VERSION", "").removeprefix("v"),
             machine=machine,
         )
+
+    def of(self, part: str) -> Release:
+        """The release that `part` is of: this one, or that of the kubelets."""
+        wanted = self.kubelet if part == "kubelet" and self.kubelet else self.kubernetes
+        return replace(self, kubernetes=wanted, kubelet="")
 
     def folder(self, part: str) -> str:
         """The name of the folder that holds `part`."""
@@ -66,5 +75,5 @@ class Release:
             "kueue": f"kueue-v{KUEUE}",
             "trainer": f"trainer-v{TRAINER}",
         }
-        project = own.get(part, f"kubernetes-v{self.kubernetes}")
+        project = own.get(part, f"kubernetes-v{self.of(part).kubernetes}")
         return f"{project}-{self.system}-{self.machine}"

@@ -1,0 +1,70 @@
+"""The matrix of Kubernetes releases: what is run, what is recorded, and the page made of it."""
+
+import json
+
+import pytest
+
+from hack import update_versions, versions
+from hack.cluster._cluster import _gates_of_environment
+from hack.cluster._errors import ClusterError
+from hack.cluster._versions import KUBERNETES, Release
+
+RUN = versions.Run("1.35.4", "1.34.4")
+
+
+@pytest.mark.parametrize("subject", versions.SUBJECTS)
+def test_the_tests_of_a_subject_are_there(subject):
+    """A test that is renamed is missed here, not in a run of an hour."""
+    for node in versions.SUBJECTS[subject]:
+        file, _, name = node.partition("::")
+        text = (versions.ROOT / file).read_text()
+        assert f"def {name}" in text
+
+
+def test_older_kubelets_are_tried_where_they_have_a_say():
+    """Only with what runs pods, and without gates that they may not know."""
+    assert RUN.subjects() == list(versions.WITH_NODES)
+    assert versions.Run("1.35.4", "1.35.4").subjects() == list(versions.SUBJECTS)
+    assert versions.WITH_NODES[0] == "group scheduling"
+    assert RUN.environment["JOBSETPY_FEATURE_GATES"] == ""
+    same = versions.Run("1.35.4", "1.35.4").environment
+    assert versions.SIDECARS in same["JOBSETPY_FEATURE_GATES"]
+
+
+def test_what_is_recorded_and_shown(tmp_path):
+    """A subject that is run again takes the old result's place; newest releases come first."""
+    out = tmp_path / "versions.json"
+    old, new = versions.Run("1.9.0", "1.9.0"), versions.Run("1.10.0", "1.10.0")
+    versions.record(out, old, "admission", {"passed": 1, "failed": ["test_a"]})
+    versions.record(out, new, "admission", {"passed": 2, "failed": []})
+    versions.record(out, old, "admission", {"passed": 7, "failed": []})
+    versions.record(out, old, "failure policy", {"passed": 3, "failed": ["test_b"]})
+    rows = json.loads(out.read_text())
+    assert [row["kubernetes"] for row in rows] == ["1.10.0", "1.9.0"]
+    text = update_versions.page(rows)
+    assert "| | Kubernetes 1.10.0 | Kubernetes 1.9.0 |" in text
+    assert "| admission | 2 | 7 |" in text
+    assert "| failure policy | - | **failed**: 1, passed: 3 |" in text
+    assert "failed, failure policy: `test_b`" in text
+    assert 'make test-versions ARGS="--kubernetes 1.9.0"' in text
+
+
+def test_kubelets_of_another_release(monkeypatch):
+    """One variable for them alone; gates come from another."""
+    monkeypatch.setenv("JOBSETPY_KUBERNETES_VERSION", "v1.35.4")
+    monkeypatch.setenv("JOBSETPY_KUBELET_VERSION", "1.34.4")
+    release = Release.wanted()
+    assert release.folder("kubelet").startswith("kubernetes-v1.34.4-")
+    assert release.folder("kube-apiserver").startswith("kubernetes-v1.35.4-")
+    assert release.of("kubelet").kubernetes == "1.34.4"
+    assert Release().folder("kubelet") == Release().folder("kubectl")
+    assert Release().kubernetes == KUBERNETES
+
+
+def test_gates_of_the_environment(monkeypatch):
+    """``A=true,B=false``; anything else is refused."""
+    monkeypatch.setenv("JOBSETPY_FEATURE_GATES", "A=true,B=false")
+    assert _gates_of_environment() == {"A": True, "B": False}
+    monkeypatch.setenv("JOBSETPY_FEATURE_GATES", "A")
+    with pytest.raises(ClusterError, match="'A' is not NAME=true or NAME=false"):
+        _gates_of_environment()
