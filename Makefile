@@ -23,7 +23,7 @@ help: ## Show this list
 
 # ---- set-up ---------------------------------------------------------------------------------------
 
-$(STAMP): requirements/test.txt requirements/lint.txt pyproject.toml
+$(STAMP): requirements/test.txt requirements/lint.txt requirements/build.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "make: $(PYTHON) is older than Python 3.11; say which to use: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "== Python environment in $(VENV)"

@@ -19,17 +19,19 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.client import Client
+from jobsetpy.client import Client, HttpRequest
 from jobsetpy.domain.coscheduling.admission import add_marks, member_problem
 from jobsetpy.domain.coscheduling.backends import CoschedulerSight, PodMarkers
 from jobsetpy.domain.coscheduling.queue_state import closed_queue
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.field_errors import FieldWarning
 from jobsetpy.domain.injection.agent import inject
 from jobsetpy.domain.injection.update import restore
 from jobsetpy.domain.json_tree import Json, child, text
 from jobsetpy.domain.placement import admission as pod_placement
 from jobsetpy.domain.placement.admission import PodPlace, base_name
 from jobsetpy.domain.startup_groups.barrier import Barrier, add_barrier
+from jobsetpy.domain.validation.agents import release_warning, restart_all_rules
 from jobsetpy.domain.validation.create import (
     Claim,
     LookupFailed,
@@ -50,6 +52,8 @@ VALIDATE_JOBSET = "/validate-jobset-x-k8s-io-v1alpha2-jobset"
 MUTATE_POD = "/mutate--v1-pod"
 VALIDATE_POD = "/validate--v1-pod"
 
+_VERSION_TIMEOUT_S = 1.0
+"""Nobody waits longer for a warning."""
 _LOOKUPS_AT_ONCE = 16
 """A JobSet may have 2,500 templates; the answer has to be there within seconds all the same."""
 
@@ -134,8 +138,26 @@ class JobSetHandlers:
             problems = validate_create(jobset, features=self._features, claims=claims)
         if problems:
             return refusals.invalid_jobset(text(child(jobset, "metadata"), "name"), problems)
-        told = [] if changing else [str(each) for each in warnings(jobset, self._features)]
-        return Answer(warnings=told) if told else ALLOWED
+        if changing:
+            return ALLOWED
+        told = [*warnings(jobset, self._features), *await self._of_release(jobset)]
+        return Answer(warnings=[str(each) for each in told]) if told else ALLOWED
+
+    async def _of_release(self, jobset: Json) -> list[FieldWarning]:
+        """A warning of the first rule that this API server's release may not have.
+
+        It is asked anew each time: a manager outlives an upgrade of the API server.
+        """
+        rules = restart_all_rules(jobset, self._features)
+        if not rules:
+            return []
+        try:
+            request = HttpRequest(method="GET", path="/version", timeout_s=_VERSION_TIMEOUT_S)
+            answer = msgspec.json.decode((await self._client.raw(request)).body)
+        except (ApiError, TransportError, msgspec.MsgspecError):
+            return []  # a warning less
+        warning = release_warning(rules[0], text(answer, "gitVersion"))
+        return [warning] if warning is not None else []
 
     async def _claims(self, namespace: str, names: Iterable[str]) -> dict[str, Claim]:
         found: dict[str, Claim] = {}

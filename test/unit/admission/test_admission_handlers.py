@@ -10,7 +10,7 @@ from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.features import Features
 from jobsetpy.informers import StoreWriter
 from jobsetpy.serving.review import ALLOWED, ReviewRequest
-from jobsetpy.testing import FakeApiServer
+from jobsetpy.testing import FakeApiServer, _discovery
 from jobsetpy.testing.jobsets import decoded
 
 ZONE = "zone"
@@ -193,9 +193,54 @@ def killed_alone(**fields) -> dict:
     return {"metadata": {"name": "js"}, "spec": {**policy, **spec}}
 
 
-async def test_warnings_come_with_a_new_jobset():
+@pytest.fixture
+async def server():
+    """A fake API server that answers."""
+    async with FakeApiServer() as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    {
+        "v1.36.3": "",
+        "v1.35.4-eks-1": "v1.35.4-eks-1 has RestartAllContainers behind the gate "
+        "RestartAllContainersOnContainerExits only: use agents in the mode supervisor",
+        "v1.34.4": "v1.34.4, this API server's release, has no RestartAllContainers: use agents",
+        "1.9+": "1.9+, this API server's release, has no RestartAllContainers",
+        "unknown": "",
+    }.items(),
+)
+async def test_sidecars_are_warned_of_where_the_release_lacks_their_rule(
+    monkeypatch, server, version, said
+):
+    """By the release of the API server at that time; a supervisor needs no such rule."""
+    monkeypatch.setitem(_discovery.VERSION, "gitVersion", version)
+    handlers = JobSetHandlers(server.client())
+    told = (await handlers.validate(create(killed_alone()))).warnings
+    of_release = [each for each in told if "restartPolicyRules[0].action: " in each]
+    assert len(of_release) == bool(said)
+    assert all(said in each for each in of_release)
+    supervised = killed_alone()
+    pod = supervised["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    (_,) = pod.pop("initContainers")
+    pod["containers"][0] = {**pod["containers"][0], "command": ["/jobset-agent/supervise"]}
+    assert not any(
+        "RestartAll" in w for w in (await handlers.validate(create(supervised))).warnings
+    )
+
+
+async def test_an_api_server_without_a_version_takes_no_jobset_away(server):
+    """Admission goes on when it cannot be asked."""
+    handlers = JobSetHandlers(server.client())
+    rule = server.faults.status(403, verb="get", resource="", count=1)
+    answer = await handlers.validate(create(killed_alone()))
+    assert (answer.status, rule.hits) == (None, 1)
+
+
+async def test_warnings_come_with_a_new_jobset(server):
     """Each has its field path; a JobSet that is refused, or only changed, has none."""
-    handlers = JobSetHandlers(FakeApiServer().client())
+    handlers = JobSetHandlers(server.client())
     good = killed_alone()
     answer = await handlers.validate(create(good))
     (warning,) = answer.warnings
@@ -209,7 +254,7 @@ async def test_warnings_come_with_a_new_jobset():
     assert await handlers.validate(update) is ALLOWED
     refused = await handlers.validate(create(killed_alone(action="Terminate")))
     assert (refused.status["code"], refused.warnings) == (422, ())
-    off = JobSetHandlers(FakeApiServer().client(), features=Features(in_place_restart=False))
+    off = JobSetHandlers(server.client(), features=Features(in_place_restart=False))
     assert not (await off.validate(create(good))).warnings
 
 

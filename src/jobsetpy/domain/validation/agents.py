@@ -6,6 +6,7 @@ warning. Neither is asked on an update: templates do not change.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from jobsetpy.api import keys
@@ -30,6 +31,9 @@ KILLED = 137
 EXIT_CODE_VARIABLE = "RESTART_POD_IN_PLACE_EXIT_CODE"
 GO_EXIT_CODE_VARIABLE, GO_EXIT_CODE = "IN_PLACE_RESTART_EXIT_CODE", 1
 RELEASED_ACTIONS = frozenset({"Restart", "RestartAllContainers"})
+RESTART_ALL_SINCE, RESTART_ALL_BEHIND_GATE_SINCE = (1, 36), (1, 35)
+"""Minor releases of Kubernetes."""
+RESTART_ALL_GATE = "RestartAllContainersOnContainerExits"
 ADVICE = f"RestartAllContainers, NotIn {list(HARMLESS_EXIT_CODES)}"
 """The rule that an agent should have."""
 
@@ -77,6 +81,40 @@ def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
         for at, job in objects(spec, "replicatedJobs")
         for warning in _warnings(job, f"spec.replicatedJobs[{at}].template.spec")
     ]
+
+
+def restart_all_rules(jobset: Json, features: Features) -> list[str]:
+    """The fields of a JobSet's rules that have a pod's containers restarted, if it is in place."""
+    spec = child(jobset, "spec")
+    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
+    if not features.in_place_restart or strategy != keys.IN_PLACE_RESTART:
+        return []
+    return [
+        f"{field}.action"
+        for at, job in objects(spec, "replicatedJobs")
+        for field, rule in _rules(
+            pod_spec(job), f"spec.replicatedJobs[{at}].template.spec.template.spec"
+        )
+        if text(rule, "action") == "RestartAllContainers"
+    ]
+
+
+def release_warning(field: str, version: str) -> FieldWarning | None:
+    """What a user should know of such a rule where the API server is of an older release.
+
+    Args:
+        field: of the rule's action.
+        version: the API server's, such as ``v1.35.4``; one that cannot be read says nothing.
+    """
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    release = (int(found[1]), int(found[2])) if found else RESTART_ALL_SINCE
+    if release >= RESTART_ALL_SINCE:
+        return None
+    if release >= RESTART_ALL_BEHIND_GATE_SINCE:
+        why = f"{version[:63]} has RestartAllContainers behind the gate {RESTART_ALL_GATE} only"
+    else:
+        why = f"{version[:63]}, this API server's release, has no RestartAllContainers"
+    return FieldWarning(field, f"{why}: use agents in the mode supervisor, or a later release")
 
 
 def _warnings(job: Json, where: str) -> Iterator[FieldWarning]:
