@@ -86,7 +86,7 @@ helm-lint: $(STAMP) ## Look the Helm chart over
 
 .PHONY: unit
 unit: $(STAMP) ## Tests that need no cluster
-	@$(PYTEST) -m "not cluster and not node and not clients" $(ARGS)
+	@$(PYTEST) -m "not cluster and not node and not clients and not foreign" $(ARGS)
 
 .PHONY: integration
 integration: $(STAMP) ## Tests against a real control plane
@@ -102,6 +102,10 @@ e2e: $(STAMP) ## Tests with real pods on a real node (Linux, root)
 test-clients: $(STAMP) ## Tests with Kueue and other projects' clients (`make test` has them where inputs changed)
 	@$(GET) $(CONTROL_PLANE) kubelet coredns kubectl $(CLIENTS)
 	@$(BIN)/python hack/client_tests.py $(ARGS)
+
+.PHONY: test-arm64
+test-arm64: $(STAMP) ## Images for arm64, of Debian's packages, under qemu-user (Debian; fetches both once)
+	@$(PYTEST) -m foreign $(ARGS)
 
 .PHONY: test-versions
 test-versions: $(STAMP) ## A selection of tests on each Kubernetes release (ARGS="--kubernetes 1.35.4"; root)

@@ -29,13 +29,14 @@ NOT_RUN = f"""
 ## What could not be tried
 
 The machine that these were run on has neither cgroup version 2 nor containerd 2, and is no arm64
-host. Nothing here says how these do. Minor releases that have no column were not run.
+host: images for arm64 were started under qemu-user only. Nothing here says how these do. Minor releases that have no column were not run.
 
 ## What a release must have
 
 * Restart in place by sidecar: the pod rule `RestartAllContainers`, on kubelets of 1.36, or of 1.35
   with the gate `{SIDECARS}` on API server and kubelets.
-  `kubectl jobset doctor` looks at the kubelets' releases.
+  `kubectl jobset doctor` looks at the kubelets' releases; the webhooks warn of a new JobSet that
+  has the rule where the API server is older than 1.36.
 * The backend `PodGroup` of coscheduling: `{API_VERSION}`, with the gates
   `GenericWorkload` and `GangScheduling` of 1.36. A manager whose API server does not serve it says
   so, and labels pods instead.

@@ -126,6 +126,7 @@ class Image:
     env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     created: int = 0  # Unix time, for the configuration; entries of layers are always dated 1970
+    architecture: str = field(default_factory=architecture)
     compress: bool = False  # for what is sent around; images of tests are made faster without
 
     def write(self, out: Path) -> Written:
@@ -170,12 +171,8 @@ class Image:
     def _index(self, manifest: bytes) -> object:
         entry = {
             **_descriptor(f"{OCI}.manifest.v1+json", manifest),
-            "platform": {"architecture": architecture(), "os": "linux"},
-            "annotations": {
-                # The first is the tag alone, by the layout's rules; engines look for the second.
-                "org.opencontainers.image.ref.name": self.reference.rpartition(":")[2],
-                "io.containerd.image.name": self.reference,
-            },
+            "platform": {"architecture": self.architecture, "os": "linux"},
+            "annotations": _names(self.reference),
         }
         kind = f"{OCI}.index.v1+json"
         return {"schemaVersion": 2, "mediaType": kind, "manifests": [entry]}
@@ -186,7 +183,7 @@ class Image:
         created = datetime.fromtimestamp(self.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return _json(
             {
-                "architecture": architecture(),
+                "architecture": self.architecture,
                 "os": "linux",
                 "created": created,
                 "config": {
@@ -201,6 +198,52 @@ class Image:
                 "history": [{"created": created} for _ in digests],
             }
         )
+
+
+def join(archives: Sequence[Path], out: Path) -> str:
+    """Put images of several architectures into one OCI layout, under an index of them.
+
+    Args:
+        archives: of the same reference, as `Image.write` makes them.
+        out: the archive to write; without Docker's manifest, which knows one architecture only.
+
+    Returns:
+        The index's digest, by which a registry knows it.
+    """
+    files: dict[str, bytes] = {}
+    manifests, references = [], set()
+    for archive in archives:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                file = tar.extractfile(member)
+                if file is not None and member.name != "manifest.json":
+                    files[member.name] = file.read()
+        for each in json.loads(files["index.json"])["manifests"]:
+            references.add(each.pop("annotations")["io.containerd.image.name"])
+            manifests.append(each)
+    (reference,) = references
+    kind = f"{OCI}.index.v1+json"
+    inner = _json({"schemaVersion": 2, "mediaType": kind, "manifests": manifests})
+    digest = _sha256(inner)
+    files[_blob(digest)] = inner
+    entry = {**_descriptor(kind, inner), "annotations": _names(reference)}
+    outer = {"schemaVersion": 2, "mediaType": kind, "manifests": [entry]}
+    files["index.json"] = _json(outer)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    new = out.with_name(f"{out.name}.{os.getpid()}.new")
+    with tarfile.open(new, "w", format=tarfile.GNU_FORMAT) as tar:
+        for path in sorted(files):
+            _add(tar, path, Entry(0o644, files[path]))
+    new.rename(out)
+    return f"sha256:{digest}"
+
+
+def _names(reference: str) -> dict[str, str]:
+    return {
+        # The first is the tag alone, by the layout's rules; engines look for the second.
+        "org.opencontainers.image.ref.name": reference.rpartition(":")[2],
+        "io.containerd.image.name": reference,
+    }
 
 
 def _sha256(data: bytes) -> str:

@@ -19,9 +19,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from . import trim
-from .archive import Image, Layer
+from .archive import Image, Layer, architecture
 from .basic import base_files
 from .containerfile import Target, read_target
+from .foreign import Sysroot, unpack
 from .python_root import (
     NOT_FOR_AGENT,
     Interpreter,
@@ -66,6 +67,7 @@ class Source:
     wheel: Path | None = None  # None: it is built
     interpreter: Interpreter | None = None  # None: the default is explained there
     entrypoint: Sequence[str] | None = None  # in place of the Containerfile's
+    sysroot: Sysroot | None = None  # of another architecture; None: what is installed here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +109,8 @@ def build(
         version = wheel.name.split("-")[1]
         said = {"VERSION": version, "REVISION": release.revision}
         target = read_target(source.project / "Containerfile", name, said)
-        layers = _Making(Path(place), source.project, wheel, python, target).layers(name)
+        making = _Making(Path(place), source.project, wheel, python, target, source.sysroot)
+        layers = making.layers(name)
         path = out / f"{PACKAGE}-{name}.tar"
         image = Image(
             reference=release.reference(name),
@@ -118,6 +121,7 @@ def build(
             env=target.env,
             labels=target.labels,
             created=release.created,
+            architecture=source.sysroot.architecture if source.sysroot else architecture(),
             compress=release.compress,
         )
         written = image.write(path)
@@ -142,23 +146,36 @@ class _Making:
     wheel: Path
     python: Interpreter
     target: Target
+    sysroot: Sysroot | None = None
 
     def layers(self, name: str) -> list[Layer]:
         """The interpreter and the system's libraries; what we depend on; our own package."""
         folders = [self.place / each for each in ("root", "libraries", "own")]
         root, libraries, own = folders
-        copy_python(self.python, root, not_needed=NOT_FOR_AGENT if name == "agent" else ())
-        for distribution in pinned(self.project / "requirements" / PINS[name]):
-            copy_distribution(distribution, libraries)
+        source = self.sysroot.interpreter if self.sysroot else self.python
+        copy_python(source, root, not_needed=NOT_FOR_AGENT if name == "agent" else ())
+        requirements = self.project / "requirements" / PINS[name]
+        if self.sysroot:
+            unpack(self.sysroot.wheels(requirements), libraries)
+        else:
+            for distribution in pinned(requirements):
+                copy_distribution(distribution, libraries)
         unpack_wheel(self.wheel, own, self.target.packages)
         if name == "agent":
-            (own / "supervise").write_bytes(compiled(SUPERVISE_SOURCE))
+            compiler = self.sysroot.tool("gcc") if self.sysroot else None
+            (own / "supervise").write_bytes(compiled(SUPERVISE_SOURCE, compiler))
             (own / "supervise").chmod(0o755)
         for folder in (libraries, own):
             self._trim(folder)
         # Those of compiled modules belong to the lowest layer, too.
-        copy_libraries(root, [root, libraries])
-        trim.strip_symbols(root)
+        if self.sysroot:
+            for place, library in self.sysroot.libraries([root, libraries]).items():
+                (root / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(library, root / place)
+                (root / place).chmod(0o755)
+        else:
+            copy_libraries(root, [root, libraries])
+        trim.strip_symbols(root, self._strip())
         compile_library(self.python, root, self.target.optimize)
         layers = [Layer(), Layer(), Layer()]
         base_files(layers[0])
@@ -169,7 +186,11 @@ class _Making:
     def _trim(self, folder: Path) -> None:
         """As the Containerfile does: with the image's interpreter, at the entry point's level."""
         switches = [f"-{'O' * self.target.optimize}"] if self.target.optimize else []
-        run_python(self.python, [*switches, trim.__file__, str(folder), "--at", f"/{APP}"])
+        words = [trim.__file__, str(folder), "--at", f"/{APP}", "--strip", self._strip()]
+        run_python(self.python, [*switches, *words])
+
+    def _strip(self) -> str:
+        return self.sysroot.tool("strip") if self.sysroot else "strip"
 
 
 def build_wheel(project: Path, out: Path) -> Path:
@@ -196,13 +217,17 @@ def unpack_wheel(wheel: Path, folder: Path, parts: Sequence[str] | None) -> None
                 archive.extract(name, folder)
 
 
-def compiled(source: Path) -> bytes:
+def compiled(source: Path, cross: str | None = None) -> bytes:
     """A static program without a C library.
+
+    Args:
+        source: in C.
+        cross: a compiler for another architecture.
 
     Raises:
         FileNotFoundError: there is no C compiler here.
     """
-    compiler = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
+    compiler = cross or shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
     if compiler is None:
         raise FileNotFoundError("a C compiler is needed for the agent: apt-get install gcc")
     with tempfile.TemporaryDirectory() as folder:

@@ -39,9 +39,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Leave of libraries what an image needs.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--at", required=True, help="where the folder will be in the image")
+    parser.add_argument("--strip", default="strip", help="the program for these modules")
     options = parser.parse_args()
     trim(options.folder)
-    strip_symbols(options.folder)
+    strip_symbols(options.folder, options.strip)
     return 0 if compile_folder(options.folder, options.at) else 1
 
 
@@ -79,10 +80,10 @@ def elf_files(folder: Path) -> list[Path]:
     return found
 
 
-def strip_symbols(folder: Path) -> None:
+def strip_symbols(folder: Path, program: str = "strip") -> None:
     """Drop debugging symbols, most of some compiled modules; nothing is done without binutils."""
     files = [str(file) for file in elf_files(folder) if ".so" in file.name]
-    if files and (strip := shutil.which("strip")):
+    if files and (strip := shutil.which(program)):
         subprocess.run(
             [strip, "--strip-unneeded", *files], capture_output=True, check=False, timeout=300
         )

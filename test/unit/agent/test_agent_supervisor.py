@@ -12,6 +12,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tarfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from hack.images import project
+from hack.images.foreign import Sysroot
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
 from support import patience
@@ -111,12 +114,17 @@ class Pod:
 
     @asynccontextmanager
     async def run(
-        self, *command: str, first: Sequence[str] = (), cwd: str = "/", **environ: str
+        self,
+        *command: str,
+        first: Sequence[str] = (),
+        python: Sequence[str] = (sys.executable, "-I"),
+        cwd: str = "/",
+        **environ: str,
     ) -> AsyncIterator[Process]:
         """Run the supervisor with a command, or without one the sidecar."""
         process = await asyncio.create_subprocess_exec(
             *first,
-            *(sys.executable, "-I", "-m", "jobsetpy.agent"),
+            *(*python, "-m", "jobsetpy.agent"),
             *(("supervise", "--", *command) if command else ()),
             env={**self.environ, **environ},
             stdin=asyncio.subprocess.DEVNULL,
@@ -879,3 +887,91 @@ async def test_a_held_command_that_is_not_there(pod: Pod) -> None:
         await eventually(lambda: pod.server.requests.count("watch", "configmaps") > 1, seconds=10)
         agent.process.send_signal(signal.SIGTERM)
         assert await agent.exit_code() == 143
+
+
+def root_of(name: str, place: Path) -> Path:
+    """The root folder of an image for arm64."""
+    built = project.build(name, place, project.Source(sysroot=Sysroot.of("arm64")))
+    root = place / "root"
+    with tarfile.open(built.path) as archive:
+        (manifest,) = json.load(archive.extractfile("manifest.json"))
+        assert json.load(archive.extractfile(manifest["Config"]))["architecture"] == "arm64"
+        for layer_name in manifest["Layers"]:
+            with tarfile.open(fileobj=archive.extractfile(layer_name)) as layer:
+                layer.extractall(root, filter="tar")
+    return root
+
+
+@pytest.fixture(scope="module")
+def arm64(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The agent's image."""
+    return root_of("agent", tmp_path_factory.mktemp("arm64"))
+
+
+def emulated(root: Path) -> list[str]:
+    """The interpreter of an image for arm64, on this machine."""
+    qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    assert qemu, "no qemu here: apt-get install qemu-user-static"
+    return [qemu, "-L", str(root), str(root / "usr/local/bin/python3"), "-s", "-S", "-OO"]
+
+
+@pytest.mark.foreign
+@pytest.mark.timeout(900)
+async def test_an_image_for_arm64_restarts_a_worker(pod: Pod, arm64: Path) -> None:
+    """Emulated: `--help`, then the supervisor around a worker, against the API server over TLS."""
+    python = emulated(arm64)
+    app = {"PYTHONPATH": str(arm64 / "app"), "PYTHONDONTWRITEBYTECODE": "1"}
+    shown = await asyncio.create_subprocess_exec(
+        *python,
+        "-m",
+        "jobsetpy.agent",
+        "--help",
+        env={**os.environ, **app},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with patience.timeout(60):
+        out, _ = await shown.communicate()
+    assert shown.returncode == 0
+    assert b"usage:" in out
+    async with pod.run("sh", "-c", SLEEPER, python=python, **app) as agent:
+        await eventually(lambda: pod.epoch == "1", seconds=60)
+        pod.status(syncedEpoch=1)
+        await agent.printed("started")
+        pod.status(deprecatedEpoch=1)
+        await agent.printed("saved")
+        await pod.lift(2)
+        await agent.printed("started", 2)
+    assert pod.server.requests.count("patch", "pods") == 2
+
+
+@pytest.mark.foreign
+@pytest.mark.timeout(900)
+def test_the_launcher_for_arm64_starts_its_folders_python(arm64: Path, tmp_path: Path) -> None:
+    """Emulated, with a stand-in for the dynamic linker that tells its words and variables."""
+    qemu = emulated(arm64)[0]
+    shutil.copy(arm64 / "app/supervise", tmp_path / "supervise")
+    (tmp_path / "ld.so").write_text('#!/bin/sh\necho "$JOBSETPY_SET_ASIDE_LD_X:$*"\n')
+    (tmp_path / "ld.so").chmod(0o755)
+    words = [qemu, str(tmp_path / "supervise"), "train", "--fast"]
+    env = {"PATH": os.environ["PATH"], "LD_X": "kept"}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=env, timeout=600)
+    assert done.stdout == (
+        f"kept:--inhibit-cache --library-path {tmp_path}/lib --argv0 {tmp_path}/bin/python3 "
+        f"{tmp_path}/bin/python3 -I -S -OO {tmp_path}/app supervise -- train --fast\n"
+    )
+
+
+@pytest.mark.foreign
+@pytest.mark.timeout(900)
+def test_an_image_for_arm64_has_all_that_the_manager_imports(tmp_path: Path) -> None:
+    """Emulated: all libraries with compiled modules, then ``manager --help``."""
+    root = root_of("manager", tmp_path)
+    python = [word for word in emulated(root) if word != "-OO"]
+    env = {**os.environ, "PYTHONPATH": str(root / "app"), "PYTHONDONTWRITEBYTECODE": "1"}
+    modules = "aiohttp, cryptography.x509, msgspec, re2, ssl, uvloop, yaml, jobsetpy.admission"
+    for words in (["-c", f"import {modules}"], ["-m", "jobsetpy.app.main", "manager", "--help"]):
+        done = subprocess.run(
+            [*python, *words], capture_output=True, text=True, check=False, env=env, timeout=600
+        )
+        assert done.returncode == 0, done.stderr
+    assert "--leader-elect" in done.stdout

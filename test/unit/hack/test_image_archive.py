@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from hack.images import basic, containerfile, python_root
-from hack.images.archive import Image, Layer
+from hack.images.archive import Image, Layer, join
 
 
 def layer_of(folder):
@@ -235,3 +235,30 @@ def test_ldd_output_is_read():
     assert python_root.parse_ldd(text) == libraries
     with pytest.raises(FileNotFoundError, match=r"libq\.so"):
         python_root.parse_ldd("\tlibq.so => not found\n")
+
+
+def test_images_of_two_architectures_are_one_archive(tmp_path):
+    """An index names both with their platforms; every blob is there under its digest."""
+    parts = []
+    for name in ("amd64", "arm64"):
+        layer = Layer()
+        layer.file("a", name)
+        image = Image(reference="localhost/a:1", layers=[layer], architecture=name)
+        image.write(tmp_path / f"{name}.tar")
+        parts.append(tmp_path / f"{name}.tar")
+    digest = join(parts, tmp_path / "both.tar")
+    with tarfile.open(tmp_path / "both.tar") as tar:
+        files = {member.name: tar.extractfile(member).read() for member in tar}
+    assert "manifest.json" not in files
+    (entry,) = json.loads(files["index.json"])["manifests"]
+    assert entry["digest"] == digest
+    assert entry["annotations"]["io.containerd.image.name"] == "localhost/a:1"
+    index = json.loads(files[f"blobs/sha256/{digest.removeprefix('sha256:')}"])
+    assert [each["platform"]["architecture"] for each in index["manifests"]] == ["amd64", "arm64"]
+    for each in index["manifests"]:
+        manifest = json.loads(files[f"blobs/sha256/{each['digest'].removeprefix('sha256:')}"])
+        config = files[f"blobs/sha256/{manifest['config']['digest'].removeprefix('sha256:')}"]
+        assert json.loads(config)["architecture"] == each["platform"]["architecture"]
+    for path, data in files.items():
+        if path.startswith("blobs/"):
+            assert hashlib.sha256(data).hexdigest() == path.rpartition("/")[2]

@@ -1,0 +1,194 @@
+"""What images for another architecture are made of: Debian's packages and PyPI's wheels for it.
+
+Both are fetched by their own clients, apt-get and pip, once for each set of pins, into the user's
+cache: apt-get verifies what Debian has signed, pip the hashes of ``requirements``. Nothing of it
+is installed here, and nothing of it runs: bytecode is the same on every architecture, and is made
+by this machine's interpreter of the same minor version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .python_root import Interpreter
+from .trim import elf_files
+
+PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+LIBRARIES = (
+    *("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libffi8", "libssl3", "libuuid1"),
+    *("libbz2-1.0", "liblzma5", "libcrypt1", "libtirpc3", "libnsl2"),
+    *("libgssapi-krb5-2", "libkrb5-3", "libk5crypto3", "libkrb5support0", "libcom-err2"),
+    *("libkeyutils1",),
+)
+"""Packages with what interpreter, standard library and wheels are linked with."""
+
+
+@dataclass(frozen=True)
+class Sysroot:
+    """Debian's packages for an architecture, unpacked.
+
+    Args:
+        architecture: as images name it.
+        folder: their root.
+        cache: where all that is fetched is kept.
+    """
+
+    architecture: str
+    folder: Path
+    cache: Path
+
+    @classmethod
+    def of(cls, architecture: str) -> Sysroot:
+        """The one in the cache; fetched if it is not there.
+
+        Raises:
+            FileNotFoundError: apt-get or dpkg-deb is missing, or a package cannot be had.
+        """
+        if architecture not in MACHINES:
+            raise FileNotFoundError(f"no {architecture!r}: there are {', '.join(MACHINES)}")
+        base = os.environ.get("XDG_CACHE_HOME")
+        cache = (Path(base) if base else Path.home() / ".cache") / "jobsetpy/images" / architecture
+        folder = cache / "root"
+        if not folder.exists():
+            cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=cache) as place:
+                _fetch_packages(architecture, Path(place))
+                (Path(place) / "root").rename(folder)
+        return cls(architecture, folder, cache)
+
+    @property
+    def machine(self) -> str:
+        """Its name in file names and tools."""
+        return MACHINES[self.architecture]
+
+    @property
+    def interpreter(self) -> Interpreter:
+        """Its Python, of this one's minor version."""
+        name = _python()
+        return Interpreter(self.folder / "usr/bin" / name, self.folder / "usr/lib" / name)
+
+    def tool(self, name: str) -> str:
+        """The cross compiler, or another of its tools.
+
+        Raises:
+            FileNotFoundError: it is not installed.
+        """
+        own = f"{self.machine}-linux-gnu-{name}"
+        if shutil.which(own) is None:
+            package = f"gcc-{self.machine.replace('_', '-')}-linux-gnu"
+            raise FileNotFoundError(f"{own} is needed: apt-get install {package}")
+        return own
+
+    def wheels(self, requirements: Path) -> list[Path]:
+        """The wheels that a file of requirements pins, for this architecture.
+
+        Raises:
+            FileNotFoundError: one cannot be had.
+        """
+        digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]
+        folder = self.cache / f"wheels-{digest}"
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=self.cache) as place:
+                platforms = [f"--platform={each}_{self.machine}" for each in PLATFORMS]
+                words = ["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
+                words += ["--only-binary=:all:", "--require-hashes", "--implementation=cp"]
+                version = ".".join(map(str, sys.version_info[:2]))
+                words += [*platforms, "--python-version", version, "-r", str(requirements)]
+                _run([sys.executable, *words, "-d", f"{place}/wheels"])
+                Path(place, "wheels").rename(folder)
+        return sorted(folder.glob("*.whl"))
+
+    def libraries(self, folders: Sequence[Path]) -> dict[Path, Path]:
+        """The shared libraries that programs and modules under ``folders`` are linked with.
+
+        Returns:
+            Files, by their place in the image.
+
+        Raises:
+            FileNotFoundError: one is in none of the packages.
+        """
+        own = {file.name for folder in folders for file in folder.rglob("*.so*")}
+        ahead = [file for folder in folders for file in elf_files(folder)]
+        found: dict[Path, Path] = {}
+        while ahead:
+            file = ahead.pop()
+            for name in needed(file):
+                if name in own:
+                    continue  # what a wheel brings itself
+                place, source = self._find(name)
+                if place not in found:
+                    found[place] = source
+                    ahead.append(source)
+        return found
+
+    def _find(self, name: str) -> tuple[Path, Path]:
+        triplet = f"{self.machine}-linux-gnu"
+        for below in (f"lib/{triplet}", f"usr/lib/{triplet}", "lib", "lib64"):
+            source = self.folder / below / Path(name).name
+            if source.exists():
+                # A loader is looked for where programs say, all else in the usual folders.
+                place = name.lstrip("/") if name.startswith("/") else f"{below}/{name}"
+                return Path(place), source.resolve()
+        raise FileNotFoundError(f"no package for {self.architecture} has {name}")
+
+
+def needed(file: Path) -> Iterator[str]:
+    """The libraries that a program or module is linked with, and its loader by its path."""
+    words = ["readelf", "--wide", "--dynamic", "--program-headers", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    yield from re.findall(r"\(NEEDED\)\s+Shared library: \[(.+)\]", done.stdout)
+    yield from re.findall(r"program interpreter: (/.+)\]", done.stdout)
+
+
+def unpack(wheels: Sequence[Path], folder: Path) -> None:
+    """Put wheels where an installation would put their modules."""
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if ".data/" not in name]
+            archive.extractall(folder, names)
+
+
+def _python() -> str:
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _fetch_packages(architecture: str, place: Path) -> None:
+    """Fetch and unpack packages with lists of our own: the machine's apt is left as it is."""
+    for name in ("state/lists/partial", "cache/archives/partial", "debs", "root"):
+        (place / name).mkdir(parents=True)
+    (place / "state/status").touch()
+    python = _python()
+    names = [f"{python}-minimal", f"lib{python}-minimal", f"lib{python}-stdlib", *LIBRARIES]
+    options = [
+        *("-qq", "-o", f"APT::Architecture={architecture}"),
+        *("-o", f"APT::Architectures::={architecture}", "-o", f"Dir::State={place}/state"),
+        *("-o", f"Dir::State::status={place}/state/status", "-o", f"Dir::Cache={place}/cache"),
+        *("-o", "APT::Sandbox::User=root"),
+    ]
+    _run(["apt-get", *options, "update"])
+    _run(["apt-get", *options, "download", *names], cwd=place / "debs")
+    for package in sorted((place / "debs").glob("*.deb")):
+        _run(["dpkg-deb", "--extract", str(package), str(place / "root")])
+
+
+def _run(words: Sequence[str], cwd: Path | None = None) -> None:
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=1200, cwd=cwd
+        )
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{words[0]} is needed, of Debian or what is made of it") from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()[-800:]
+        raise FileNotFoundError(f"{' '.join(words[:3])}: {said}")
