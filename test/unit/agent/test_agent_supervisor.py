@@ -959,19 +959,3 @@ def test_the_launcher_for_arm64_starts_its_folders_python(arm64: Path, tmp_path:
         f"kept:--inhibit-cache --library-path {tmp_path}/lib --argv0 {tmp_path}/bin/python3 "
         f"{tmp_path}/bin/python3 -I -S -OO {tmp_path}/app supervise -- train --fast\n"
     )
-
-
-@pytest.mark.foreign
-@pytest.mark.timeout(900)
-def test_an_image_for_arm64_has_all_that_the_manager_imports(tmp_path: Path) -> None:
-    """Emulated: all libraries with compiled modules, then ``manager --help``."""
-    root = root_of("manager", tmp_path)
-    python = [word for word in emulated(root) if word != "-OO"]
-    env = {**os.environ, "PYTHONPATH": str(root / "app"), "PYTHONDONTWRITEBYTECODE": "1"}
-    modules = "aiohttp, cryptography.x509, msgspec, re2, ssl, uvloop, yaml, jobsetpy.admission"
-    for words in (["-c", f"import {modules}"], ["-m", "jobsetpy.app.main", "manager", "--help"]):
-        done = subprocess.run(
-            [*python, *words], capture_output=True, text=True, check=False, env=env, timeout=600
-        )
-        assert done.returncode == 0, done.stderr
-    assert "--leader-elect" in done.stdout
