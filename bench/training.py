@@ -42,6 +42,7 @@ from support.training_kit import (
     HANG_S,
     MODES,
     NAMESPACE,
+    RANKS_HAVE,
     START_LIMIT_S,
     SUPERVISED,
     Training,
@@ -177,7 +178,7 @@ class Bench:
 
     def _weigh(self, framework: str, process: Mapping[str, Any], what: str) -> None:
         with suppress(LookupError, OSError):
-            own, share = memory_of(process_in(process["host"], process["pid"]))
+            own, share = memory_of(process_in(process["host"], process["pid"], RANKS_HAVE))
             self.note(Memory(framework, what, own, share))
 
     async def _round(
@@ -195,7 +196,7 @@ class Bench:
             step, moment = training.step(), time.time()
             await self._client.raw(HttpRequest(method="DELETE", path=path, body=body))
         else:
-            process = process_in(victim["host"], victim["pid"])
+            process = process_in(victim["host"], victim["pid"], RANKS_HAVE)
             step, moment = training.step(), time.time()
             os.kill(process, signal.SIGSTOP if failure == "hang" else signal.SIGKILL)
         again = list((await training.stepping(moment, LIMIT_S)).values())

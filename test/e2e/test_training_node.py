@@ -11,7 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from support import patience
 from support.scenario import process_in, run_gang
-from support.training_kit import Training, manifest
+from support.training_kit import RANKS_HAVE, Training, manifest
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -31,7 +31,7 @@ async def test_a_training_goes_on_in_its_standbys(node_cluster, node_client, tmp
         standbys = {each["host"]: each["pid"] for each in await training.standbys()}
         await patience.eventually(lambda: training.step() > CHECKPOINT, 60)
         victim, moment = before[1], time.time()
-        os.kill(process_in(victim["host"], victim["pid"]), signal.SIGKILL)
+        os.kill(process_in(victim["host"], victim["pid"], RANKS_HAVE), signal.SIGKILL)
         after = await training.stepping(moment, 60)
         status = (await node_client.get(JobSet, "default", "training")).status
 

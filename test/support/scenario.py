@@ -108,23 +108,25 @@ async def kill_worker(
     return moment
 
 
-def process_in(host: str, inner: int) -> int:
-    """Process id, on this machine, of a process that is known by its number in its pod.
+def process_in(host: str, inner: int, variable: str = "") -> int:
+    """Process id, on this machine, of a process that is known by its number in its container.
 
     Args:
         host: the pod's host name.
         inner: the number.
+        variable: ``NAME=VALUE`` that the process has in its environment, and those of the pod's
+            other containers, which have the same numbers, do not.
 
     Raises:
         LookupError: it does not run.
     """
-    mark = f"HOSTNAME={host}".encode()
+    marks = {mark.encode() for mark in (f"HOSTNAME={host}", variable) if mark}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             numbers = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0].split()
             if numbers[-1:] != [str(inner)]:
                 continue
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
+            if marks <= set((folder / "environ").read_bytes().split(b"\0")):
                 return int(folder.name)
     raise LookupError(f"process {inner} of pod {host} does not run on this machine")
 

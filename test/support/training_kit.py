@@ -29,6 +29,8 @@ PRELOADED = {
 }
 HANG_S = 5
 PORT = "29500"
+RANKS_HAVE = "SHARED=/shared"
+"""A variable of all ranks, and of nothing else in their pods."""
 START_LIMIT_S = 180.0
 
 
@@ -38,7 +40,8 @@ def manifest(name: str, framework: str, mode: str, pods: int, shared: Path) -> d
     program = f"/training/training_{framework}.py"
     command = ["python3", program]
     index = "metadata.labels['batch.kubernetes.io/job-completion-index']"
-    env: list[dict[str, Any]] = [{"name": "SHARED", "value": "/shared"}]
+    name_of, _, value = RANKS_HAVE.partition("=")
+    env: list[dict[str, Any]] = [{"name": name_of, "value": value}]
     notes = {keys.RESTART_BACKOFF_ANNOTATION: "0"}
     if mode in SUPERVISED:
         notes |= {
