@@ -193,15 +193,15 @@ class Bench:
             pod = await self._pod(victim["host"])
             path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}"
             body = json.dumps({"gracePeriodSeconds": 0}).encode()
-            step, moment = training.step(), time.time()
+            moment = time.time()
             await self._client.raw(HttpRequest(method="DELETE", path=path, body=body))
         else:
             process = process_in(victim["host"], victim["pid"], RANKS_HAVE)
-            step, moment = training.step(), time.time()
+            moment = time.time()
             os.kill(process, signal.SIGSTOP if failure == "hang" else signal.SIGKILL)
-        again = list((await training.stepping(moment, LIMIT_S)).values())
+        runs = await training.stepping(moment, LIMIT_S)
         imported, joined, stepping = (
-            max(run[key] for run in again) - moment for key in ("began", "joined", "at")
+            max(run[key] for run in runs.values()) - moment for key in ("began", "joined", "at")
         )
         return Round(
             framework,
@@ -211,7 +211,7 @@ class Bench:
             imported,
             joined,
             stepping,
-            max(0, step - (again[0]["step"] - 1)),
+            max(0, runs[0]["before"] - (runs[0]["step"] - 1)),
             self._noticed(moment) if failure == "hang" else None,
         )
 

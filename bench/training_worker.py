@@ -31,7 +31,8 @@ class Run:
         self.checkpoint = SHARED / "checkpoint"
         self._progress = os.environ.get("JOBSET_PROGRESS_FILE", "")
         self._first = True
-        self._step = os.open(SHARED / f"step-{self.rank}", os.O_CREAT | os.O_WRONLY)
+        self._step = os.open(SHARED / f"step-{self.rank}", os.O_CREAT | os.O_RDWR)
+        self._before = int(os.pread(self._step, 12, 0) or 0)
 
     def joined(self) -> None:
         """All ranks have met."""
@@ -41,7 +42,8 @@ class Run:
         """A step is done."""
         if self._first:
             who = {"rank": self.rank, "pid": os.getpid(), "host": os.uname().nodename}
-            line = {**who, "step": step, **self.moments, "at": time.time()}
+            steps = {"step": step, "before": self._before}
+            line = {**who, **steps, **self.moments, "at": time.time()}
             with (SHARED / f"runs-{self.rank}").open("a") as file:
                 file.write(json.dumps(line) + "\n")
             self._first = False
