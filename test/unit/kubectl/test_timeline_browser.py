@@ -72,8 +72,8 @@ HISTORIES = {
 }
 for _name, (_moment, _) in update_plugin_page.PICTURES.items():
     _file = update_plugin_page.RECORDED / f"{_moment.file}.json"
-    _jobset = json.loads(_file.read_text())[_moment.name]["jobset"]
-    HISTORIES[_moment.file] = _jobset["status"]["restartHistory"]
+    (_answer,) = json.loads(_file.read_text())[_moment.name]["answers"].values()
+    HISTORIES[_moment.file] = _answer["body"]["status"]["restartHistory"]
 
 
 def judged(page, width, folder):
