@@ -27,6 +27,7 @@ METHODS = {
     "get": ("get",),
     "list_page": ("list",),
     "create": ("create",),
+    "create_subresource": ("create",),
     "merge_patch": ("patch",),
     "json_patch": ("patch",),
     "apply": ("patch",),  # of objects that are there; see CREATES
@@ -200,6 +201,10 @@ class Reader:
         for keyword in call.keywords:
             if keyword.arg == "subresource" and isinstance(keyword.value, ast.Constant):
                 subresource = f"/{keyword.value.value!s}"
+        if method == "create_subresource":
+            subresource = f"/{self._value(call.args[3])!s}"
+            if not isinstance(self._value(call.args[3]), str):
+                raise UntoldError(f"{self.where}:{call.lineno}: which subresource?")
         for kind in self._kinds(call.args[0], call):
             for verb in self.methods[method]:
                 yield self._need(kind, verb, subresource)

@@ -82,6 +82,10 @@ WATCHED = {(*WEBSITES, "list", ""), (*WEBSITES, "watch", "")}
         ("pass", set()),
         ("await self.client.delete(rt.Pod, 'ns', 'x')", {("", "pods", "delete", "")}),
         (
+            "await self.client.create_subresource(rt.Pod, 'ns', 'x', 'eviction', {})",
+            {("", "pods/eviction", "create", "")},
+        ),
+        (
             "await anything.apply_labels(rt.Pod, request.key, {}, owner=NAME)",
             {("", "pods", "patch", "")},
         ),
