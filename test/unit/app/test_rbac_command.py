@@ -86,6 +86,13 @@ WATCHED = {(*WEBSITES, "list", ""), (*WEBSITES, "watch", "")}
             {("", "pods/eviction", "create", "")},
         ),
         (
+            """
+            question = rt.HttpRequest(method="GET", path="/version")
+            await self.client.raw(question)
+            """,
+            set(),
+        ),
+        (
             "await anything.apply_labels(rt.Pod, request.key, {}, owner=NAME)",
             {("", "pods", "patch", "")},
         ),
