@@ -11,6 +11,8 @@ cluster, so that a figure and what it is compared with see the same machine.
 * freed: a group waits for the room of another; from the deletion of that to the group's last bind.
 * hopeless: a group that can never fit, with and without the check of capacity: what it costs, and
   how soon regular pods are bound beside it.
+* restart: a JobSet of 1,000 pods is made anew while its old pods are slow to go (only with ``--part
+  restart``).
 * held: thousands of binds held at once (only with ``--part held``).
 * decisions: what a decision costs at most, with 5,000 nodes; needs no cluster (only with ``--part
   decisions``).
@@ -35,8 +37,8 @@ from typing import ClassVar
 import attrs
 import uvloop
 
-from bench import gang_decisions
-from bench.common import create_namespace, in_parallel, say, spread, table
+from bench import gang_decisions, gang_restart
+from bench.common import ROOT, create_namespace, in_parallel, say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api import keys
 from jobsetpy.api._wire import wire
@@ -56,7 +58,8 @@ from support.gangs import (
 )
 from support.patience import eventually
 
-PARTS = ("throughput", "lifts", "freed", "hopeless", "held", "decisions")
+CRD = ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml"
+PARTS = ("throughput", "lifts", "freed", "hopeless", "restart", "held", "decisions")
 SHAPES = ("10x100", "100x10", "1x1000")
 PLAIN, EXTENDER, GATED, OPEN = "plain", "plain, with the extender", "gated", "without gates"
 UNHELD = "not held"
@@ -440,6 +443,16 @@ class Bench:
         """How many binds the scheduler has asked for."""
         return process.scrape().get('jobset_coscheduler_requests_total{code="200",verb="bind"}', 0)
 
+    # -- a restart ----------------------------------------------------------------------------
+
+    async def restart(self) -> None:
+        """One JobSet of 10 Jobs with 100 pods each."""
+        async with self.gangs():
+            self.rows += await gang_restart.measure(
+                self.client, self.cluster.kubeconfig, self.folder / "manager.log",
+                jobs=10, size=100, slow_s=20.0, seed=self.seed,
+            )  # fmt: skip
+
     # -- thousands of held binds --------------------------------------------------------------
 
     async def held(self, size: int) -> None:
@@ -518,6 +531,8 @@ async def run(
                 await bench.freed(2 * options.rounds)
             if "hopeless" in parts:
                 await bench.hopeless()
+            if "restart" in parts:
+                await bench.restart()
             if "held" in parts:
                 await bench.held(options.held)
         table(f"Coscheduling, {options.rounds} rounds: min/med/max", bench.rows)
@@ -555,7 +570,10 @@ def main() -> None:
         site = ExtenderSite(Path(folder) / "extender")
         with Cluster(
             name="bench-coscheduling",
-            controller_manager=False,
+            controller_manager="restart" in (options.part or ()),
+            # There are no kubelets that say that their nodes are well.
+            controller_manager_args=["--controllers=*,-node-lifecycle-controller"],
+            crds=[CRD],
             scheduler_config=site.scheduler_config(),
         ) as cluster:
             uvloop.run(run(options, cluster, site, Path(folder)))

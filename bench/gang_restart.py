@@ -1,0 +1,159 @@
+"""A gang's restart while its old pods are slow to go: no part of the new group may start.
+
+Real etcd, API server, Job controller, scheduler, manager and coscheduler; nodes without kubelets
+that have room for one such group and no second one. This program plays the kubelets' part at a
+pod's end, some time after it was asked to go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from jobsetpy import aio
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.client import Client
+from jobsetpy.errors import NotFoundError
+from support.follow import following
+from support.gangs import NAMESPACE
+from support.manager_process import manager_process
+from support.racks import kill
+
+LIMIT_S: Final = 300.0
+FLAGS: Final = ("--leader-elect=false", "--coscheduling-backend=coscheduler")
+CPU: Final = 4
+"""Of each pod: ten fit a node."""
+
+
+class Attempts:
+    """Pods of both attempts as a watch shows them; those that are asked to go do so in time.
+
+    Attributes:
+        bound: when each pod of an attempt was bound, by UID.
+        there: pods of an attempt, by UID.
+        left: how many old pods there were when the first of the new ones was bound; -1 before.
+    """
+
+    def __init__(self, client: Client, tasks: aio.Supervisor, slow_s: float, seed: int) -> None:
+        self._client = client
+        self._tasks = tasks
+        self._slow_s = slow_s
+        self._random = random.Random(seed)
+        self._going: set[str] = set()
+        self.bound: dict[str, dict[str, float]] = {"0": {}, "1": {}}
+        self.there: dict[str, dict[str, str]] = {"0": {}, "1": {}}
+        self.left = -1
+        self._news = asyncio.Event()
+
+    def note(self, pod: ChildPod, gone: bool) -> None:
+        """One event of the watch."""
+        self._news.set()
+        meta, attempt = pod.metadata, pod.metadata.labels.restart_attempt
+        if gone:
+            self.there[attempt].pop(meta.uid, None)
+            return
+        self.there[attempt][meta.uid] = meta.name
+        if pod.spec.node_name and meta.uid not in self.bound[attempt]:
+            if attempt == "1" and self.left < 0:
+                self.left = len(self.there["0"])
+            self.bound[attempt][meta.uid] = time.monotonic()
+        if meta.deletion_timestamp is not None and meta.uid not in self._going:
+            self._going.add(meta.uid)
+            wait_s = self._random.uniform(0, self._slow_s)
+            self._tasks.start(self._end(meta.name, wait_s), name=f"end of {meta.name}")
+
+    async def _end(self, name: str, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        with contextlib.suppress(NotFoundError):
+            await kill(self._client, NAMESPACE, name)
+
+    async def all_bound(self, attempt: str, pods: int) -> None:
+        """Return when so many pods of an attempt have been bound."""
+        async with asyncio.timeout(LIMIT_S):
+            while len(self.bound[attempt]) < pods:
+                self._news.clear()
+                await self._news.wait()
+
+
+def jobset(jobs: int, size: int) -> dict[str, Any]:
+    """All its pods are one gang, which starts anew as a whole when one of them fails."""
+    pod: Mapping[str, Any] = {
+        "restartPolicy": "Never",
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "pool", "operator": "DoesNotExist"}]}
+                    ]
+                }
+            }
+        },
+        "containers": [
+            {
+                "name": "w",
+                "image": "bench.invalid/w:1",
+                "resources": {"requests": {"cpu": str(CPU)}},
+            }
+        ],
+    }
+    job = {
+        "completionMode": "Indexed",
+        "completions": size,
+        "parallelism": size,
+        "backoffLimit": 0,
+        "template": {"spec": pod},
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "gang", "annotations": {keys.COSCHEDULING_ANNOTATION: "JobSet"}},
+        "spec": {
+            "network": {"enableDNSHostnames": False},
+            "failurePolicy": {"maxRestarts": 1},
+            "replicatedJobs": [{"name": "w", "replicas": jobs, "template": {"spec": job}}],
+        },
+    }
+
+
+async def measure(
+    client: Client, kubeconfig: Path, log: Path, *, jobs: int, size: int, slow_s: float, seed: int
+) -> list[tuple[str, str, str]]:
+    """One restart; rows of a table.
+
+    Args:
+        client: of the cluster, whose scheduler and coscheduler run.
+        kubeconfig: the manager's.
+        log: file for the manager's lines.
+        jobs: Jobs of the group.
+        size: pods of a Job.
+        slow_s: a pod that is asked to go does so within that time, evenly spread.
+        seed: of these times.
+    """
+    pods = jobs * size
+    async with aio.supervise() as tasks, manager_process(kubeconfig, log, *FLAGS):
+        seen = Attempts(client, tasks, slow_s, seed)
+        async with following(client, ChildPod, seen.note):
+            began = time.monotonic()
+            await client.create(JobSet, NAMESPACE, jobset(jobs, size))
+            await seen.all_bound("0", pods)
+            first_s = max(seen.bound["0"].values()) - began
+            began = time.monotonic()
+            failed = {"status": {"phase": "Failed"}}
+            name = next(iter(seen.there["0"].values()))
+            await client.merge_patch(ChildPod, NAMESPACE, name, failed, subresource="status")
+            await seen.all_bound("1", pods)
+            new = seen.bound["1"].values()
+            what = f"{jobs} x {size} pods, old ones take up to {slow_s:.0f} s to go"
+            return [
+                (f"{what}: created -> all bound", f"{first_s:.1f} s", ""),
+                ("    pod failed -> all of the new group bound", f"{max(new) - began:.1f} s", ""),
+                ("    old pods left at the first bind of the new group", str(seen.left), ""),
+                ("    first to last bind of the new group", f"{max(new) - min(new):.1f} s", ""),
+            ]
