@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import msgspec
@@ -36,6 +36,23 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     request: ReviewRequest
 
 
+class ConversionRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """Objects of one kind, as the JSON they are, and the version that is wanted of them."""
+
+    uid: str
+    desired_api_version: str = msgspec.field(default="", name="desiredAPIVersion")
+    objects: list[dict[str, Any]] = []
+
+
+class _ConversionReview(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    kind: str
+    request: ConversionRequest
+
+
+R = TypeVar("R", _Review, _ConversionReview)
+
+
 @attrs.frozen
 class Answer:
     """An admission response.
@@ -55,6 +72,7 @@ class Answer:
 ALLOWED = Answer()
 
 _DECODER = msgspec.json.Decoder(_Review)
+_CONVERSION_DECODER = msgspec.json.Decoder(_ConversionReview)
 
 
 def decode(body: bytes | bytearray) -> ReviewRequest:
@@ -63,15 +81,21 @@ def decode(body: bytes | bytearray) -> ReviewRequest:
     Raises:
         ValueError: the body is none; the message says what is wrong.
     """
+    return _decode(_DECODER, body, API_VERSION, "AdmissionReview", "an").request
+
+
+def _decode(
+    decoder: msgspec.json.Decoder[R], body: bytes | bytearray, api_version: str, kind: str, a: str
+) -> R:
     try:
-        review = _DECODER.decode(body)
+        review = decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        msg = f"not an AdmissionReview: {error}"
+        msg = f"not {a} {kind}: {error}"
         raise ValueError(msg) from None
-    if (review.api_version, review.kind) != (API_VERSION, "AdmissionReview"):
-        msg = f"expected {API_VERSION} AdmissionReview, got {review.api_version} {review.kind}"
+    if (review.api_version, review.kind) != (api_version, kind):
+        msg = f"expected {api_version} {kind}, got {review.api_version} {review.kind}"
         raise ValueError(msg)
-    return review.request
+    return review
 
 
 def encode(uid: str, answer: Answer) -> bytes:
@@ -105,40 +129,13 @@ def failure(code: int, reason: str, message: str, **more: Any) -> Answer:
     )
 
 
-class ConversionRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """Objects of one kind, as the JSON they are, and the version that is wanted of them."""
-
-    uid: str
-    desired_api_version: str = msgspec.field(default="", name="desiredAPIVersion")
-    objects: list[dict[str, Any]] = []
-
-
-class _ConversionReview(msgspec.Struct, frozen=True, rename="camel"):
-    api_version: str
-    kind: str
-    request: ConversionRequest
-
-
-_CONVERSION_DECODER = msgspec.json.Decoder(_ConversionReview)
-
-
 def decode_conversion(body: bytes | bytearray) -> ConversionRequest:
     """The request of a ConversionReview.
 
     Raises:
         ValueError: the body is none; the message says what is wrong.
     """
-    try:
-        review = _CONVERSION_DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        msg = f"not a ConversionReview: {error}"
-        raise ValueError(msg) from None
-    if (review.api_version, review.kind) != (CONVERSION_API_VERSION, "ConversionReview"):
-        msg = (
-            f"expected {CONVERSION_API_VERSION} ConversionReview, "
-            f"got {review.api_version} {review.kind}"
-        )
-        raise ValueError(msg)
+    review = _decode(_CONVERSION_DECODER, body, CONVERSION_API_VERSION, "ConversionReview", "a")
     return review.request
 
 
