@@ -32,7 +32,7 @@ def pods_labelled(pods: rt.Store[ChildPod], jobset: rt.ObjectKey) -> list[ChildP
         pods: with the index ``PODS_OF_JOBSET``.
         jobset: which.
     """
-    return pods.by_index(PODS_OF_JOBSET, f"{jobset.namespace}/{jobset.name}")
+    return pods.by_index(PODS_OF_JOBSET, str(jobset))
 
 
 @attrs.frozen

@@ -63,7 +63,7 @@ class ObservedGangs:
         open_pods: names of the pods in gangs that have no node yet.
         suspects: names of pods that were seen to need mending.
         pod: finds a pod of the namespace by its name.
-        pods: all pods of the namespace; asked for when all have to be looked at.
+        pods: those that say that they are of the JobSet; asked for when all have to be looked at.
         pod_groups: those of the JobSet; ``None`` if the backend is another one.
         workloads: the same.
         features: the feature gates.
@@ -235,7 +235,7 @@ def plan_coscheduling(observed: ObservedGangs, memory: GangMemory, now: Moment) 
         standings=_standings(observed, jobset, gangs, before),
         backend=observed.backend,
     )
-    mends = _mends(observed, jobset, before, memory)
+    mends = _mends(observed, before, memory)
     return attrs.evolve(
         _tell(observed, jobset, memory, now, mended=len(mends)),
         interim=memory,
@@ -291,14 +291,11 @@ def _standings(
     }
 
 
-def _mends(
-    observed: ObservedGangs, jobset: JobSet, before: GangMemory, memory: GangMemory
-) -> tuple[MendPod, ...]:
+def _mends(observed: ObservedGangs, before: GangMemory, memory: GangMemory) -> tuple[MendPod, ...]:
     """The pods that are wrong; all are looked at if the gangs are not those of before."""
     pods: Iterable[ChildPod | None]
     if memory.gangs is not before.gangs or memory.backend != before.backend:
-        name = jobset.metadata.name
-        pods = (pod for pod in observed.pods() if pod.metadata.labels.jobset_name == name)
+        pods = observed.pods()
     else:
         names = set(observed.suspects)
         if _minima(memory) != _minima(before):

@@ -52,7 +52,7 @@ class ObservedGroup:
         config_map: the one of the group's name, if there is one.
         ledger: counts of started pods.
         jobs: all Jobs that the JobSet controls; asked for when the decision needs them.
-        pods: all pods of the namespace; asked for when the missing ones are told.
+        pods: those that say that they are of the JobSet; asked for when the missing ones are told.
         features: the feature gates.
     """
 
