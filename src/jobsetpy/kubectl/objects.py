@@ -61,6 +61,9 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
         "created": meta.get("creationTimestamp"),
         "restarts": {
             "inPlace": status.in_place_restart.restarts if status.in_place_restart else 0,
+            "notCounted": status.in_place_restart.uncounted_epochs
+            if status.in_place_restart
+            else 0,
             "all": status.restarts,
             "single": sum(sum(item.job_restarts) for item in status.replicated_jobs_status),
         },

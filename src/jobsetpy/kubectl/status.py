@@ -20,6 +20,12 @@ MAX_PODS: Final = 64
 """So many pods of a Job are shown; all of them with ``--all``."""
 MAX_LATE: Final = 10
 EVERY_S: Final = 1.0
+_RESTARTS: Final = (
+    ("inPlace", "in place"),
+    ("notCounted", "in place not counted (asked for, resumed or resized)"),
+    ("all", "of all jobs"),
+    ("single", "of jobs"),
+)
 _TOLD: Final = frozenset({"Failed", "BarrierStalled", "RestartingInPlace", "RestartingJobSet"})
 
 
@@ -131,11 +137,7 @@ def _state(word: str) -> str:
 
 def _lines(found: dict[str, Any], now: datetime) -> list[Branch]:
     counts = found["restarts"]
-    told = [
-        f"{counts[key]} {text}"
-        for key, text in (("inPlace", "in place"), ("all", "of all jobs"), ("single", "of jobs"))
-        if counts[key]
-    ]
+    told = [f"{counts[key]} {text}" for key, text in _RESTARTS if counts[key]]
     line = f"restarts: {', '.join(told) or 'none'}"
     budget = found.get("budget")
     if budget is not None:

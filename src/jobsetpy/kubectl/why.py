@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -99,13 +99,15 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
         )
     if spec.get("suspend"):
         return _suspended(name, flag, meta)
-    sentences = _waits(found, conditions)
     mine = owned(jobs, {meta["uid"]})
     of_jobs = owned(pods, {job["metadata"]["uid"] for job in mine})
+    reasons = _reasons(of_jobs)
+    told = {pod for names in reasons.values() for pod in names}
+    sentences = _waits(found, conditions, told)
     more = f"kubectl jobset status {name} {flag}"
     sentences += _dependencies(spec, mine)
     lacking, command = _jobs(mine, flag)
-    late, where = _pods(of_jobs, flag)
+    late, where = _pods(reasons, flag)
     sentences += lacking + late
     more = where or command or more
     if word == "Running" and not sentences:
@@ -134,12 +136,18 @@ def _suspended(name: str, flag: str, meta: Json) -> Answer:
     )
 
 
-def _waits(found: dict[str, Any], conditions: Mapping[str, Any]) -> list[str]:
+def _waits(
+    found: dict[str, Any], conditions: Mapping[str, Any], told: Collection[str]
+) -> list[str]:
+    """What the group waits for; why a pod is late only if it is not `told` of by itself."""
     out = [_sentence(conditions[kind]["message"]) for kind in _WAITS if kind in conditions]
     barrier = found.get("barrier")
     if barrier and barrier["closed"] and "BarrierStalled" not in conditions:
         late = barrier["waitsFor"]
-        names = [f"{each['pod']} ({each['why']})" for each in late[:MAX_NAMED]]
+        names = [
+            each["pod"] if each["pod"] in told else f"{each['pod']} ({each['why']})"
+            for each in late[:MAX_NAMED]
+        ]
         if names:
             out.append(f"The barrier of epoch {barrier['epoch']} waits for {_listed(names, late)}.")
     return out
@@ -177,13 +185,18 @@ def _jobs(jobs: Sequence[Json], flag: str) -> tuple[list[str], str]:
     return [text], f"kubectl describe job {short[0]} {flag}"
 
 
-def _pods(pods: Sequence[Json], flag: str) -> tuple[list[str], str]:
-    """Pods that do not run, by the reason."""
+def _reasons(pods: Sequence[Json]) -> dict[str, list[str]]:
+    """Names of pods that do not run, by the reason."""
     reasons: dict[str, list[str]] = {}
     for pod in pods:
         why = _why(pod)
         if why:
             reasons.setdefault(why, []).append(pod["metadata"]["name"])
+    return reasons
+
+
+def _pods(reasons: Mapping[str, list[str]], flag: str) -> tuple[list[str], str]:
+    """A sentence for each reason."""
     out, first = [], ""
     for why, names in sorted(reasons.items(), key=lambda each: -len(each[1])):
         out.append(

@@ -32,6 +32,17 @@ async def test_the_barrier_is_told(training, capsys):
         assert part in text, text
 
 
+async def test_restarts_that_cost_nothing_are_told(training, capsys):
+    """A restart that somebody asked for is none of those that count, but no secret."""
+    status = {"inPlaceRestart": {"restarts": 0, "uncountedEpochs": 1}, "restarts": 0}
+    training.world.patch("jobsets", "test-js", {"status": status}, subresource="status")
+    await training.run("status", "test-js")
+    text = capsys.readouterr().out
+
+    assert "restarts: 1 in place not counted (asked for, resumed or resized)" in text
+    assert "3 of 3 left" in text
+
+
 async def test_for_programs(training, capsys):
     """JSON and YAML have the same."""
     await training.run("status", "test-js", "-o", "json")

@@ -178,6 +178,18 @@ def test_what_is_in_the_way(case):
     assert command in answer.more
 
 
+async def test_a_reason_is_given_once(training, capsys):
+    """A pod that the barrier waits for, and that has no node, is told of with its reason once."""
+    scheduled = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes fit"}
+    status = {"phase": "Pending", "conditions": [scheduled]}
+    training.world.patch("pods", "test-js-w-0-1", {"status": status}, subresource="status")
+    await training.run("why", "test-js")
+    text = capsys.readouterr().out
+
+    assert "The barrier of epoch 3 waits for test-js-w-0-1." in text
+    assert "test-js-w-0-1 waits: no node for it (0/3 nodes fit)." in text
+
+
 async def test_the_command(training, capsys):
     """A paragraph and a command."""
     await training.run("why", "test-js")
