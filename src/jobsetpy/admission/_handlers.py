@@ -24,14 +24,18 @@ from jobsetpy.domain.coscheduling.admission import add_marks, member_problem
 from jobsetpy.domain.coscheduling.backends import CoschedulerSight, PodMarkers
 from jobsetpy.domain.coscheduling.queue_state import closed_queue
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.field_errors import FieldWarning
+from jobsetpy.domain.field_errors import FieldError, FieldWarning
 from jobsetpy.domain.injection.agent import inject
 from jobsetpy.domain.injection.update import restore
 from jobsetpy.domain.json_tree import Json, child, text
 from jobsetpy.domain.placement import admission as pod_placement
 from jobsetpy.domain.placement.admission import PodPlace, base_name
 from jobsetpy.domain.startup_groups.barrier import Barrier, add_barrier
-from jobsetpy.domain.validation.agents import release_warning, restart_all_rules
+from jobsetpy.domain.validation.agents import (
+    release_problem,
+    release_warning,
+    restart_all_rules,
+)
 from jobsetpy.domain.validation.create import (
     Claim,
     LookupFailed,
@@ -79,6 +83,7 @@ class JobSetHandlers:
         client: looks up volume claims.
         features: which gates are on.
         agent_image: of the in-place restart agent, for JobSets that ask for one.
+        nodes: all nodes, if known.
         lookup_timeout_s: deadline of each lookup.
     """
 
@@ -86,11 +91,13 @@ class JobSetHandlers:
         self,
         client: Client,
         *,
+        nodes: Store[LabelledNode] | None = None,
         features: Features | None = None,
         agent_image: str = "",
         lookup_timeout_s: float = 4.0,
     ) -> None:
         self._client = client
+        self._nodes = nodes
         self._agent_image = agent_image
         self._features = features or Features()
         self._lookup_timeout_s = lookup_timeout_s
@@ -136,28 +143,37 @@ class JobSetHandlers:
         else:
             claims = await self._claims(request.namespace, claims_to_look_up(jobset))
             problems = validate_create(jobset, features=self._features, claims=claims)
+        told: list[FieldWarning] = []
+        if not problems and not changing:
+            told = warnings(jobset, self._features)
+            of_release = await self._of_release(jobset)
+            if isinstance(of_release, FieldError):
+                problems = [of_release]
+            elif of_release is not None:
+                told = [*told, of_release]
         if problems:
             return refusals.invalid_jobset(text(child(jobset, "metadata"), "name"), problems)
-        if changing:
-            return ALLOWED
-        told = [*warnings(jobset, self._features), *await self._of_release(jobset)]
         return Answer(warnings=[str(each) for each in told]) if told else ALLOWED
 
-    async def _of_release(self, jobset: Json) -> list[FieldWarning]:
-        """A warning of the first rule that this API server's release may not have.
+    async def _of_release(self, jobset: Json) -> FieldError | FieldWarning | None:
+        """What is to be said of the first rule that this cluster's releases may not have.
 
-        It is asked anew each time: a manager outlives an upgrade of the API server.
+        The API server is asked anew each time: a manager outlives its upgrade.
         """
         rules = restart_all_rules(jobset, self._features)
         if not rules:
-            return []
+            return None
         try:
             request = HttpRequest(method="GET", path="/version", timeout_s=_VERSION_TIMEOUT_S)
             answer = msgspec.json.decode((await self._client.raw(request)).body)
         except (ApiError, TransportError, msgspec.MsgspecError):
-            return []  # a warning less
-        warning = release_warning(rules[0], text(answer, "gitVersion"))
-        return [warning] if warning is not None else []
+            return None  # a warning less
+        version = text(answer, "gitVersion")
+        nodes = [] if self._nodes is None or not self._nodes.has_synced else self._nodes.list()
+        declared = any(node.restarts_all for node in nodes)
+        return release_problem(rules[0], version) or release_warning(
+            rules[0], version, nodes=len(nodes), declared=declared
+        )
 
     async def _claims(self, namespace: str, names: Iterable[str]) -> dict[str, Claim]:
         found: dict[str, Claim] = {}

@@ -27,7 +27,10 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
     jobs = manager.informer(Job, label_selector=keys.JOBSET_NAME)
     handlers = routes(
         JobSetHandlers(
-            manager.replica_client, features=settings.features, agent_image=settings.agent_image
+            manager.replica_client,
+            nodes=nodes.store,
+            features=settings.features,
+            agent_image=settings.agent_image,
         ),
         PodHandlers(
             pods=pods.store,

@@ -21,6 +21,10 @@ ENDED: Final = frozenset({"Failed", "Succeeded"})
 """Phases of pods that have ended."""
 
 
+_LACKS_FEATURES: Final = "didn't match Pod's required features"
+"""The scheduler's words of nodes whose kubelets do not declare what the pod needs."""
+_WAITS_FOR_KUBELET: Final = "Unschedulable as nodes lack features that it requires"
+
 _LONGEST_REPORT: Final = 64
 """Of what agents report about their workers; a longer one is none, and its rest is not kept."""
 
@@ -237,6 +241,14 @@ class _PodCondition:
     type: str = ""
     status: str = ""
     reason: str = ""
+    message: str = ""
+
+    @property
+    def waiting(self) -> str:
+        """Why the pod is not scheduled; "" of any other condition."""
+        if self.type != "PodScheduled" or self.status != "False":
+            return ""
+        return _WAITS_FOR_KUBELET if _LACKS_FEATURES in self.message else self.reason
 
     @property
     def is_notice(self) -> bool:
@@ -318,8 +330,8 @@ class ChildPodStatus:
             put(self, "container_statuses", ())
         if self.conditions:
             for condition in self.conditions:
-                if condition.type == "PodScheduled" and condition.status == "False":
-                    put(self, "waiting", condition.reason)
+                if waiting := condition.waiting:
+                    put(self, "waiting", waiting)
                 elif condition.is_notice:
                     put(self, "leaving", condition.reason)
             put(self, "conditions", ())

@@ -137,6 +137,7 @@ class _NodeCondition:
 @wire
 class _NodeStatus:
     conditions: tuple[_NodeCondition, ...] = ()
+    declared_features: tuple[str, ...] = ()
 
 
 _NO_SPEC, _NO_STATUS = _NodeSpec(), _NodeStatus()
@@ -153,12 +154,14 @@ class LabelledNode:
             be it that it is not ready. Both the condition ``Ready`` and the taint by which pods are
             evicted have to say so, and the later time counts: the node controller takes the taint
             off when it hears of no node of a zone any more, since it is itself cut off then.
+        restarts_all: whether its kubelet declares that it knows the rule ``RestartAllContainers``.
         spec: empty once decoded, as is ``status``.
     """
 
     RESOURCE: ClassVar[ResourceInfo]
     metadata: LabelledMeta = LabelledMeta()
     unreachable_since: datetime | None = None
+    restarts_all: bool = False
     spec: _NodeSpec = _NO_SPEC
     status: _NodeStatus = _NO_STATUS
 
@@ -166,6 +169,8 @@ class LabelledNode:
         """Keep a digest of conditions and taints, and drop what it was made of."""
         if self.status.conditions or self.spec.taints:
             object.__setattr__(self, "unreachable_since", self._unreachable_since())
+        if keys.RESTART_ALL_FEATURE in self.status.declared_features:
+            object.__setattr__(self, "restarts_all", True)
         object.__setattr__(self, "spec", _NO_SPEC)
         object.__setattr__(self, "status", _NO_STATUS)
 

@@ -133,6 +133,9 @@ PLACEMENT_VIOLATION_REASON: Final = "ExclusivePlacementViolation"
 PLACEMENT_VIOLATION_MESSAGE: Final = "Pod violated JobSet exclusive placement policy"
 TOPOLOGY_UNKNOWN_REASON: Final = "ExclusiveTopologyUnknown"
 
+RESTART_ALL_FEATURE: Final = "RestartAllContainersOnContainerExits"
+"""Of Kubernetes: its feature gate, and what the kubelets declare that have it on."""
+
 # Pods of nodes that are lost.
 NODE_UNREACHABLE_TAINT: Final = "node.kubernetes.io/unreachable"
 NODE_NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"

@@ -5,10 +5,10 @@ import pytest
 from jobsetpy.admission._handlers import LEADERS, JobSetHandlers, PodHandlers, routes
 from jobsetpy.admission._kinds import StoredClaim
 from jobsetpy.api import keys
-from jobsetpy.api.core import Namespace, Node
+from jobsetpy.api.core import LabelledNode, Namespace, Node
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.features import Features
-from jobsetpy.informers import StoreWriter
+from jobsetpy.informers import Store, StoreWriter
 from jobsetpy.serving.review import ALLOWED, ReviewRequest
 from jobsetpy.testing import FakeApiServer, _discovery
 from jobsetpy.testing.jobsets import decoded
@@ -200,34 +200,74 @@ async def server():
         yield running
 
 
+OLD = "v1.35.4-eks-1"
+BEHIND = f"{OLD} has RestartAllContainers behind the gate RestartAllContainersOnContainerExits only"
+NO_NODE = "of 2 nodes declares the feature RestartAllContainersOnContainerExits"
+
+
 @pytest.mark.parametrize(
-    ("version", "said"),
-    {
-        "v1.36.3": "",
-        "v1.35.4-eks-1": "v1.35.4-eks-1 has RestartAllContainers behind the gate "
-        "RestartAllContainersOnContainerExits only: use agents in the mode supervisor",
-        "v1.34.4": "v1.34.4, this API server's release, has no RestartAllContainers: use agents",
-        "1.9+": "1.9+, this API server's release, has no RestartAllContainers",
-        "unknown": "",
-    }.items(),
+    ("version", "nodes", "said"),
+    [
+        ("v1.36.3", None, ""),
+        ("v1.36.3", [], ""),  # they may come with the pods
+        ("v1.36.3", [False, True], ""),
+        ("v1.36.3", [False, False], NO_NODE),
+        (OLD, None, BEHIND),
+        (OLD, [], BEHIND),
+        (OLD, [False, True], ""),  # the gate is on
+        (OLD, [False, False], NO_NODE),
+        ("unknown", None, ""),
+    ],
 )
-async def test_sidecars_are_warned_of_where_the_release_lacks_their_rule(
-    monkeypatch, server, version, said
+async def test_sidecars_are_warned_of_where_their_rule_may_be_lacking(
+    monkeypatch, server, version, nodes, said
 ):
-    """By the release of the API server at that time; a supervisor needs no such rule."""
+    """By the API server's release at that time and by the nodes; a supervisor needs no rule."""
     monkeypatch.setitem(_discovery.VERSION, "gitVersion", version)
-    handlers = JobSetHandlers(server.client())
+    handlers = JobSetHandlers(server.client(), nodes=None if nodes is None else known(nodes))
     told = (await handlers.validate(create(killed_alone()))).warnings
     of_release = [each for each in told if "restartPolicyRules[0].action: " in each]
     assert len(of_release) == bool(said)
-    assert all(said in each for each in of_release)
-    supervised = killed_alone()
-    pod = supervised["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert all(said in each and "in the mode supervisor" in each for each in of_release)
+    answer = await handlers.validate(create(supervised()))
+    assert not any("RestartAll" in each for each in answer.warnings)
+
+
+@pytest.mark.parametrize("version", ["v1.34.4", "1.9+"])
+async def test_sidecars_are_refused_where_the_api_server_does_not_know_their_rule(
+    monkeypatch, server, version
+):
+    """Pods would come without it: agents that ask for a restart would come back alone."""
+    monkeypatch.setitem(_discovery.VERSION, "gitVersion", version)
+    handlers = JobSetHandlers(server.client())
+    answer = await handlers.validate(create(killed_alone()))
+    (cause,) = answer.status["details"]["causes"]
+    assert cause["field"].endswith("initContainers[0].restartPolicyRules[0].action")
+    assert f"{version}, this API server's release, has no RestartAllContainers" in cause["message"]
+    assert "in the mode supervisor" in cause["message"]
+    assert (await handlers.validate(create(supervised()))).status is None
+
+
+def known(declaring) -> Store[LabelledNode]:
+    """Nodes of a cluster, which declare the feature or do not."""
+    writer = StoreWriter(LabelledNode)
+    declared = {"declaredFeatures": ["Other", "RestartAllContainersOnContainerExits"]}
+    nodes = [
+        {"metadata": {"name": f"n{at}", "uid": f"u{at}"}, "status": declared if it else {}}
+        for at, it in enumerate(declaring)
+    ]
+    writer.replace([decoded(LabelledNode, node) for node in nodes], "1")
+    writer.mark_synced("1")
+    return writer.store
+
+
+def supervised() -> dict:
+    """The same with a supervisor."""
+    jobset = killed_alone()
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     (_,) = pod.pop("initContainers")
     pod["containers"][0] = {**pod["containers"][0], "command": ["/jobset-agent/supervise"]}
-    assert not any(
-        "RestartAll" in w for w in (await handlers.validate(create(supervised))).warnings
-    )
+    return jobset
 
 
 async def test_an_api_server_without_a_version_takes_no_jobset_away(server):

@@ -336,3 +336,14 @@ class TestDigest:
         assert "PodInitializing" == self.status(ordinary=[container()]).waiting
         assert "Unschedulable" == self.status(conditions=[condition]).waiting
         assert "" == self.status(conditions=[{**condition, "status": "True"}]).waiting
+
+    def test_that_it_waits_for_another_kubelet(self):
+        """The scheduler says it in words only; room on other nodes will not help."""
+        words = "0/2 nodes are available: 2 node(s) didn't match Pod's required features."
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        waiting = self.status(conditions=[{**condition, "message": words}]).waiting
+
+        assert waiting == "Unschedulable as nodes lack features that it requires"
+        assert waiting is self.status(conditions=[{**condition, "message": words}]).waiting
+        other = {**condition, "message": "0/2 nodes are available: 2 Insufficient cpu."}
+        assert "Unschedulable" == self.status(conditions=[other]).waiting

@@ -33,7 +33,6 @@ GO_EXIT_CODE_VARIABLE, GO_EXIT_CODE = "IN_PLACE_RESTART_EXIT_CODE", 1
 RELEASED_ACTIONS = frozenset({"Restart", "RestartAllContainers"})
 RESTART_ALL_SINCE, RESTART_ALL_BEHIND_GATE_SINCE = (1, 36), (1, 35)
 """Minor releases of Kubernetes."""
-RESTART_ALL_GATE = "RestartAllContainersOnContainerExits"
 ADVICE = f"RestartAllContainers, NotIn {list(HARMLESS_EXIT_CODES)}"
 """The rule that an agent should have."""
 
@@ -99,22 +98,55 @@ def restart_all_rules(jobset: Json, features: Features) -> list[str]:
     ]
 
 
-def release_warning(field: str, version: str) -> FieldWarning | None:
-    """What a user should know of such a rule where the API server is of an older release.
+def release_problem(field: str, version: str) -> FieldError | None:
+    """Why an API server of a release that does not know such a rule cannot take it.
+
+    It would drop the rule from pods: an agent that asks for a restart would come back alone, beside
+    a worker of the epoch before.
 
     Args:
         field: of the rule's action.
         version: the API server's, such as ``v1.35.4``; one that cannot be read says nothing.
     """
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    release = (int(found[1]), int(found[2])) if found else RESTART_ALL_SINCE
-    if release >= RESTART_ALL_SINCE:
+    if _release(version) >= RESTART_ALL_BEHIND_GATE_SINCE:
         return None
-    if release >= RESTART_ALL_BEHIND_GATE_SINCE:
-        why = f"{version[:63]} has RestartAllContainers behind the gate {RESTART_ALL_GATE} only"
+    why = f"{version[:63]}, this API server's release, has no RestartAllContainers: {_OTHERWISE}"
+    return invalid(field, "RestartAllContainers", why)
+
+
+def release_warning(
+    field: str, version: str, *, nodes: int = 0, declared: bool = False
+) -> FieldWarning | None:
+    """What a user should know of such a rule where API server or kubelets may lack it.
+
+    Args:
+        field: of the rule's action.
+        version: the API server's.
+        nodes: how many there are; with none, kubelets say nothing.
+        declared: whether the kubelet of one declares the feature, which it does only where the gate
+            is on.
+    """
+    if declared:
+        return None
+    gate = keys.RESTART_ALL_FEATURE
+    if nodes:
+        why = (
+            f"none of {nodes} nodes declares the feature {gate}, so pods wait for one that does "
+            "(kubelets of 1.36, or of 1.35 with that gate)"
+        )
+    elif _release(version) < RESTART_ALL_SINCE:
+        why = f"{version[:63]} has RestartAllContainers behind the gate {gate} only"
     else:
-        why = f"{version[:63]}, this API server's release, has no RestartAllContainers"
-    return FieldWarning(field, f"{why}: use agents in the mode supervisor, or a later release")
+        return None
+    return FieldWarning(field, f"{why}: {_OTHERWISE}")
+
+
+_OTHERWISE = "use agents in the mode supervisor, or a later release"
+
+
+def _release(version: str) -> tuple[int, int]:
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else RESTART_ALL_SINCE
 
 
 def _warnings(job: Json, where: str) -> Iterator[FieldWarning]:
