@@ -38,9 +38,9 @@ Minor releases that have no column were not run.
 * Restart in place by sidecar: the pod rule `RestartAllContainers`, on kubelets of 1.36, or of 1.35
   with the gate `{SIDECARS}` on API server and kubelets.
   `kubectl jobset doctor` looks at the kubelets' releases; the webhooks refuse a new JobSet that has
-  the rule where the API server is older than 1.35 and would drop it, and warn where no node declares
-  that its kubelet knows it. Pods that wait for such a node are named with that reason by the
-  JobSet's condition `{keys.BARRIER_STALLED_CONDITION}`.
+  the rule where the API server is older than 1.35 and would drop it, and warn where no node
+  declares that its kubelet knows it. Pods that wait for such a node are named with that reason by
+  the JobSet's condition `{keys.BARRIER_STALLED_CONDITION}`.
 * The backend `PodGroup` of coscheduling: `{API_VERSION}`, with the gates
   `GenericWorkload` and `GangScheduling` of 1.36. A manager whose API server does not serve it says
   so, and labels pods instead.
