@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
+from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.backends import CoschedulerSight, PodMarkers
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.startup_groups.barrier import SHELL_IMAGE
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
 
@@ -33,7 +33,7 @@ class WebhookSettings(WebhookServerSettings):
     features: Features = attrs.field(factory=Features)
     gate_followers: bool = True
     agent_image: str = ""
-    group_image: str = SHELL_IMAGE
+    group_image: str = keys.GROUP_IMAGE
     group_agent_image: str = ""
     marks: PodMarkers = attrs.field(factory=PodMarkers)
     coscheduler: CoschedulerSight | None = None

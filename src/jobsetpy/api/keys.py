@@ -87,6 +87,8 @@ GROUP_ATTEMPT: Final = "jobset.sigs.k8s.io/group-scheduling-attempt"
 GROUP_SIZE: Final = "jobset.sigs.k8s.io/group-scheduling-size"
 GROUP_TIMEOUT: Final = "jobset.sigs.k8s.io/group-scheduling-timeout"
 GROUP_INIT_CONTAINER: Final = "group-scheduling-init"
+GROUP_IMAGE: Final = "bash"
+"""Image in which pods of a group wait for each other, where none is named."""
 GROUP_VOLUME: Final = "group-scheduling"
 GROUP_BARRIER_ANNOTATION: Final = "jobset.sigs.k8s.io/group-scheduling-barrier"
 """On a JobSet, ``init-container`` or ``supervisor``: what holds its pods; pods are told as well."""
@@ -113,6 +115,8 @@ COSCHEDULING_CAPACITY_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-capac
 """On a JobSet, and on the pods of its groups."""
 COSCHEDULING_BACKEND_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-backend"
 """On Jobs and pods of groups: what they were made for, if it is more than labels."""
+COSCHEDULING_BACKENDS: Final = ("auto", "labels", "coscheduler", "podgroup")
+"""Who may schedule groups of coscheduling; see ``domain.coscheduling.backends``."""
 POD_GROUP_MEMBER_RESOURCE: Final = "pod-group.scheduling.x-k8s.io/member"
 """Resource by which a scheduler's extender is asked about pods of groups, and no others."""
 

@@ -25,8 +25,6 @@ from jobsetpy.app.settings import (
     Setting,
     snake_case,
 )
-from jobsetpy.domain.coscheduling.backends import AUTO, COSCHEDULER
-from jobsetpy.domain.features import gate_problems
 from jobsetpy.observability.logging import get_logger
 
 if TYPE_CHECKING:
@@ -109,7 +107,12 @@ def validate(configuration: Configuration) -> list[str]:
     problems += tls_names.problems(
         configuration["tls.minVersion"], configuration["tls.cipherSuites"]
     )
-    return problems + [f"featureGates: {why}" for why in gate_problems(configuration.feature_gates)]
+    if configuration.feature_gates:
+        from jobsetpy.domain.features import gate_problems
+
+        whys = gate_problems(configuration.feature_gates)
+        problems += [f"featureGates: {why}" for why in whys]
+    return problems
 
 
 def _is_internal(path: str) -> bool:
@@ -272,6 +275,8 @@ def log(configuration: Configuration) -> None:
 
 def without_effect(configuration: Configuration) -> list[str]:
     """Paths of what the file says and this manager does not act on."""
+    from jobsetpy.domain.coscheduling.backends import AUTO, COSCHEDULER
+
     idle = []
     if not configuration["--webhooks"]:
         idle += ["webhook", "internalCertManagement", "inPlaceRestart.agentImage"]

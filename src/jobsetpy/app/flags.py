@@ -14,7 +14,6 @@ import attrs
 from jobsetpy.app import configuration as file
 from jobsetpy.app.kinds import BOOLEAN, boolean, shown
 from jobsetpy.app.settings import SETTINGS, Command, Configuration
-from jobsetpy.domain.features import gate_names, gate_problems
 from jobsetpy.observability.logging import Format
 
 _ZAP_LEVELS: Final = {"debug": "debug", "info": "info", "error": "error", "panic": "error"}
@@ -43,6 +42,8 @@ def add(parser: argparse.ArgumentParser, command: Command) -> None:
 
 
 def _add_gates_and_zap(parser: argparse.ArgumentParser) -> None:
+    from jobsetpy.domain.features import gate_names
+
     gates = ",".join(f"{name}=true|false" for name in gate_names())
     parser.add_argument("--feature-gates", type=parse_gates, metavar="NAME=BOOL,...", help=gates)
     # Manifests made for today's controller may have these; they are taken in their sense, or for
@@ -68,6 +69,8 @@ def parse_gates(text: str) -> dict[str, bool]:
     Raises:
         argparse.ArgumentTypeError: another form, an unknown gate, or a locked one.
     """
+    from jobsetpy.domain.features import gate_problems
+
     gates: dict[str, bool] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, equals, value = part.partition("=")

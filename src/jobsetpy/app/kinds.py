@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from jobsetpy.domain.durations import parse_duration
+from jobsetpy.api.durations import parse_duration
 
 
 class ConfigurationError(Exception):

@@ -3,6 +3,8 @@
 A setting that is given is an argument of the Settings class that uses it (``target``), and that
 class states the default. A default is stated here where there is no such class, or where a command
 starts from another one than the class does.
+
+``jobsetpy run`` reads the same table: what is JobSet's own is imported where it is asked for.
 """
 
 from __future__ import annotations
@@ -11,20 +13,19 @@ import argparse
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api.name_rules import dns1035_label, dns1123_label, dns1123_subdomain
 from jobsetpy.app import kinds
 from jobsetpy.app.kinds import BOOLEAN, DELAY, DURATION, INTEGER, NAMES, NUMBER, SWITCH, TEXT, Kind
 from jobsetpy.client import RateLimiter
-from jobsetpy.domain.coscheduling.backends import BACKENDS
-from jobsetpy.domain.features import Features
-from jobsetpy.domain.lost_nodes.deadline import problem_of
-from jobsetpy.domain.name_rules import dns1035_label, dns1123_label, dns1123_subdomain
-from jobsetpy.domain.startup_groups.barrier import SHELL_IMAGE
 from jobsetpy.informers import Shard
+
+if TYPE_CHECKING:
+    from jobsetpy.domain.features import Features
 
 T = TypeVar("T")
 Check = Callable[[Any], Sequence[str]]
@@ -94,7 +95,15 @@ def _named_by(rule: Callable[[str], Sequence[str]]) -> Check:
 
 
 def _backend_check(name: str) -> Sequence[str]:
-    return () if name in BACKENDS else (f"{name!r}: must be one of {', '.join(BACKENDS)}",)
+    names = keys.COSCHEDULING_BACKENDS
+    return () if name in names else (f"{name!r}: must be one of {', '.join(names)}",)
+
+
+def _lost_node_deadline_check(seconds: float) -> Sequence[str]:
+    from jobsetpy.domain.lost_nodes.deadline import problem_of
+
+    problem = problem_of(seconds)
+    return (problem,) if problem else ()
 
 
 def _scheduler_name(text: str) -> str:
@@ -123,7 +132,7 @@ def _shard(text: str) -> Shard:
 
 
 _ADDRESS: Final = TEXT.with_flag(metavar="ADDRESS")
-_BACKEND: Final = TEXT.with_flag(choices=BACKENDS)
+_BACKEND: Final = TEXT.with_flag(choices=keys.COSCHEDULING_BACKENDS)
 _FILE: Final = kinds.PATH.with_flag(metavar="FILE")
 _FOLDER: Final = kinds.PATH.with_flag(metavar="FOLDER")
 _NAMESPACES: Final = NAMES.with_flag(metavar="NAME,...", action="extend", type=_namespaces)
@@ -138,7 +147,6 @@ _SOME_TIME: Final = _unless(lambda seconds: seconds > 0, "must be longer than 0s
 _HOST_PORT: Final = _unless(lambda address: ":" in address, "expected host:port or :port")
 _ABSOLUTE: Final = _unless(lambda path: path[:1] in {"", "/"}, "must begin with /")
 _NAMED: Final = _unless(lambda names: all(names or ("",)), "must name clients")
-_LOST_NODE_DEADLINE: Final = _unless(lambda s: not problem_of(s), problem_of(-1))
 _NOT_NEGATIVE: Final = _unless(lambda number: number >= 0, "must not be negative")
 
 SETTINGS: Final = (
@@ -218,7 +226,7 @@ SETTINGS: Final = (
             check=_NOT_NEGATIVE),
     Setting("lostNodes.deadline", DELAY, "LostNodesSettings.deadline_s", "--lost-node-deadline",
             "give up pods of JobSets on nodes that are unreachable for longer; 0 for never; "
-            "default {}", check=_LOST_NODE_DEADLINE),
+            "default {}", check=_lost_node_deadline_check),
     Setting("restarts.backoff", DELAY, "RestartBackoff.first_s", "--restart-backoff",
             "pause before the third run in quick succession, doubled each time; 0: none; "
             "default {}"),
@@ -230,7 +238,7 @@ SETTINGS: Final = (
     Setting("groupScheduling.image", _IMAGE, "WebhookSettings.group_image",
             "--group-scheduling-image",
             "with a shell, in which pods of a group wait for each other; default {}",
-            default=SHELL_IMAGE),
+            default=keys.GROUP_IMAGE),
     Setting("groupScheduling.agentImage", _IMAGE, "WebhookSettings.group_agent_image",
             "--group-scheduling-agent-image",
             "agent by which they wait in its place, to go on within a second; default: none"),
@@ -408,6 +416,8 @@ class Configuration:
     @property
     def features(self) -> Features:
         """The feature gates; defaults for those that are not given."""
+        from jobsetpy.domain.features import Features
+
         return Features.from_gates(self.feature_gates)
 
     def __getitem__(self, path: str) -> Any:

@@ -12,7 +12,6 @@ from jobsetpy.app import _tls_names as tls_names
 from jobsetpy.app.election import NAMESPACE_FILE, election_settings
 from jobsetpy.app.kinds import ConfigurationError
 from jobsetpy.app.settings import Configuration
-from jobsetpy.domain.coscheduling.state import Limits
 from jobsetpy.manager import Manager, ManagerSettings
 from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.tls import TlsPolicy
@@ -163,5 +162,6 @@ def webhook_settings(
 def coscheduler_settings(configuration: Configuration) -> CoschedulerSettings:
     """How the coscheduler works."""
     from jobsetpy.coscheduler import CoschedulerSettings
+    from jobsetpy.domain.coscheduling.state import Limits
 
     return configuration.make(CoschedulerSettings, limits=configuration.make(Limits))

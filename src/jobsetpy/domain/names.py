@@ -5,6 +5,14 @@ from __future__ import annotations
 import hashlib
 
 from jobsetpy.api.jobset import JobSet
+from jobsetpy.domain.json_tree import Json, text
+
+GENERATED_BASE_MAX = 58
+"""How much of ``generateName`` the API server keeps; it adds five characters."""
+GENERATED_SUFFIX = "xxxxx"
+"""Stands for the API server's five random characters, all of which are legal in a label."""
+POD_SUFFIX = "abcde"
+"""Stands for the five characters that the Job controller adds to a pod's name."""
 
 
 def job_name(jobset: str, replicated_job: str, index: int | str) -> str:
@@ -48,3 +56,16 @@ def claim_name(jobset: str, template: str) -> str:
 def namespaced_job(namespace: str, name: str) -> str:
     """Value of the node label that reserves a node for one Job (a slash is illegal there)."""
     return f"{namespace}_{name}"
+
+
+def effective_name(metadata: Json) -> str:
+    """The name that lengths are computed with: given, or as the API server would generate it.
+
+    A generated name has :data:`GENERATED_SUFFIX` in place of the random characters, which are not
+    known yet; "" if there is neither a name nor a ``generateName``.
+    """
+    name = text(metadata, "name")
+    if name:
+        return name
+    base = text(metadata, "generateName")
+    return base[:GENERATED_BASE_MAX] + GENERATED_SUFFIX if base else ""

@@ -2,10 +2,10 @@
 
 import pytest
 
+from jobsetpy.api.durations import parse_duration
 from jobsetpy.app import configuration as c
 from jobsetpy.app import settings
 from jobsetpy.app.kinds import ConfigurationError
-from jobsetpy.domain.durations import parse_duration
 
 ELECTION = """
 leaderElection:

@@ -11,6 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job, JobSpec
 from jobsetpy.api.jobset import ReplicatedJob, ReplicatedJobStatus
 from jobsetpy.api.meta import Condition, ObjectMeta
+from jobsetpy.api.name_rules import dns1123_subdomain, label_value
 from jobsetpy.domain.children.suspension import resumptions
 from jobsetpy.domain.conditions import is_true
 from jobsetpy.domain.epochs.decision import Histogram, expected_pods, group_size
@@ -18,7 +19,6 @@ from jobsetpy.domain.features import Features, gate_names, gate_problems
 from jobsetpy.domain.field_errors import invalid
 from jobsetpy.domain.jobs.failure_policy import apply_failure_policy, failed_at
 from jobsetpy.domain.jobs.startup_policy import dependencies_reached, has_started
-from jobsetpy.domain.name_rules import dns1123_subdomain, label_value
 from jobsetpy.domain.placement.admission import PodPlace, mutate
 from jobsetpy.domain.status import StatusDraft, condition_json
 from jobsetpy.domain.validation.create import validate_create

@@ -7,7 +7,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.membership import MAX_JOBS
-from jobsetpy.domain.name_rules import effective_name
+from jobsetpy.domain.names import effective_name
 from jobsetpy.domain.validation.create import LookupFailed, claims_to_look_up, validate_create
 from support.validation_kit import MAX, jobset, rjob, rules
 

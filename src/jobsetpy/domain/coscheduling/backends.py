@@ -21,11 +21,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.queue_state import Openings, QueueState
 
-AUTO: Final = "auto"
-LABELS: Final = "labels"
-COSCHEDULER: Final = "coscheduler"
-PODGROUP: Final = "podgroup"
-BACKENDS: Final = (AUTO, LABELS, COSCHEDULER, PODGROUP)
+AUTO, LABELS, COSCHEDULER, PODGROUP = keys.COSCHEDULING_BACKENDS
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 """What the API server fills in, so that it cannot be told from a template that says nothing."""
@@ -38,7 +34,7 @@ class PodMarkers:
     """What pods of groups are given.
 
     Args:
-        backend: one of :data:`BACKENDS`.
+        backend: one of :data:`~jobsetpy.api.keys.COSCHEDULING_BACKENDS`.
         scheduler_name: of the scheduler that knows the coscheduler, if it is not the default one;
             for pods that name no other.
         member_resource: whether pods ask for one of the resource by which a scheduler can tell

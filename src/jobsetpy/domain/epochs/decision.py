@@ -20,9 +20,9 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
+from jobsetpy.api.durations import in_words
 from jobsetpy.api.jobset import InPlaceRestartStatus, JobSet, RestartPacing
 from jobsetpy.domain import conditions as cond
-from jobsetpy.domain.durations import in_words
 from jobsetpy.domain.epochs.accounts import (
     Account,
     account,

@@ -20,8 +20,8 @@ import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
+from jobsetpy.api.durations import in_words, parse_duration
 from jobsetpy.api.jobset import JobSet, JobSetStatus, RestartPacing
-from jobsetpy.domain.durations import in_words, parse_duration
 from jobsetpy.domain.jobs import budget
 
 MAX_IN_WINDOW: Final = 100

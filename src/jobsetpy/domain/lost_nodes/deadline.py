@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jobsetpy.api import keys
-from jobsetpy.domain.durations import parse_duration
+from jobsetpy.api.durations import parse_duration
 from jobsetpy.domain.json_tree import Json, child, number, objects, text
 
 SHORTEST_S: Final = 10.0

@@ -24,7 +24,6 @@ from jobsetpy.domain.agent_containers import supervised
 from jobsetpy.domain.json_tree import Json, Patch, child, containers, copied, items, objects, text
 from jobsetpy.domain.startup_groups.spec import SUPERVISOR
 
-SHELL_IMAGE: Final = "bash"
 """The KEP's; any image with ``sh`` will do."""
 
 UID: Final = 65532
@@ -75,7 +74,7 @@ class Barrier:
             everywhere.
     """
 
-    shell_image: str = SHELL_IMAGE
+    shell_image: str = keys.GROUP_IMAGE
     agent_image: str = ""
 
 

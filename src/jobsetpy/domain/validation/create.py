@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jobsetpy.api import keys
-from jobsetpy.domain.features import Features
-from jobsetpy.domain.field_errors import FieldError, invalid, plain, required, too_long
-from jobsetpy.domain.json_tree import Json, child, items, number, objects, text, texts
-from jobsetpy.domain.name_rules import (
+from jobsetpy.api.name_rules import (
     LABEL_MAX,
     TOO_LONG_LABEL,
     dns1035_label,
     dns1123_subdomain,
     domain_prefixed_path,
-    effective_name,
     label_value,
 )
+from jobsetpy.domain.features import Features
+from jobsetpy.domain.field_errors import FieldError, invalid, plain, required, too_long
+from jobsetpy.domain.json_tree import Json, child, items, number, objects, text, texts
+from jobsetpy.domain.names import effective_name
 from jobsetpy.domain.validation import coscheduling as validation_coscheduling
 from jobsetpy.domain.validation import failure_policy as validation_failure
 from jobsetpy.domain.validation import groups as validation_groups

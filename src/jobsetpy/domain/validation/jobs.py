@@ -7,6 +7,7 @@ characters; finding out at creation is kinder than Jobs that never get pods.
 from __future__ import annotations
 
 from jobsetpy.api import keys
+from jobsetpy.api.name_rules import TOO_LONG_LABEL, dns1035_label
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldError, invalid, plain
 from jobsetpy.domain.json_tree import (
@@ -19,8 +20,7 @@ from jobsetpy.domain.json_tree import (
     text,
 )
 from jobsetpy.domain.membership import MAX_JOBS
-from jobsetpy.domain.name_rules import POD_SUFFIX, TOO_LONG_LABEL, dns1035_label
-from jobsetpy.domain.names import job_name
+from jobsetpy.domain.names import POD_SUFFIX, job_name
 from jobsetpy.domain.validation.agents import agent_problems
 
 

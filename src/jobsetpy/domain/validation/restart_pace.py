@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobsetpy.api import keys
-from jobsetpy.domain.durations import parse_duration
+from jobsetpy.api.durations import parse_duration
 from jobsetpy.domain.field_errors import FieldError, invalid
 from jobsetpy.domain.jobs.backoff import LONGEST_S, MAX_IN_WINDOW
 from jobsetpy.domain.json_tree import Json, child, number

@@ -21,7 +21,7 @@ from jobsetpy.domain.injection.options import SETTINGS as INJECTION_SETTINGS
 from jobsetpy.domain.injection.worker_variables import WORLD_SIZE
 from jobsetpy.domain.json_equality import same
 from jobsetpy.domain.json_tree import Json, child, items, job_spec, number, objects, text
-from jobsetpy.domain.name_rules import effective_name
+from jobsetpy.domain.names import effective_name
 from jobsetpy.domain.validation.coscheduling import coscheduling_update
 from jobsetpy.domain.validation.create import coordinator, in_place_restart
 from jobsetpy.domain.validation.failure_policy import failure_policy

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from jobsetpy.api import shapes
+from jobsetpy.api.name_rules import LABEL_MAX, dns1123_subdomain
 from jobsetpy.domain.field_errors import FieldError, internal, invalid
 from jobsetpy.domain.json_equality import same
 from jobsetpy.domain.json_tree import Json, child, containers, objects, pod_spec, text
-from jobsetpy.domain.name_rules import LABEL_MAX, dns1123_subdomain
 from jobsetpy.domain.names import claim_name
 
 

@@ -1,4 +1,4 @@
-"""What Kubernetes accepts as a name, and how long the names made from a JobSet become.
+"""What Kubernetes accepts as a name, as a label's value, and as a path with a domain in front.
 
 The checks are those of k8s.io/apimachinery's validation (RFC 1035 and 1123 labels, label values),
 each failure reported on its own.
@@ -8,17 +8,8 @@ from __future__ import annotations
 
 import re
 
-from jobsetpy.domain.json_tree import Json, text
-
 LABEL_MAX = 63
 SUBDOMAIN_MAX = 253
-GENERATED_BASE_MAX = 58
-"""How much of ``generateName`` the API server keeps; it adds five characters."""
-GENERATED_SUFFIX = "xxxxx"
-"""Stands for the API server's five random characters, all of which are legal in a label."""
-POD_SUFFIX = "abcde"
-"""Stands for the five characters that the Job controller adds to a pod's name."""
-
 TOO_LONG_LABEL = f"must be no more than {LABEL_MAX} characters"
 
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -93,16 +84,3 @@ def domain_prefixed_path(value: str) -> list[str]:
     if not _URL_PATH.fullmatch(path):
         problems.append(f"path part must match the regex {_URL_PATH.pattern!r}")
     return problems
-
-
-def effective_name(metadata: Json) -> str:
-    """The name that lengths are computed with: given, or as the API server would generate it.
-
-    A generated name has :data:`GENERATED_SUFFIX` in place of the random characters, which are not
-    known yet; "" if there is neither a name nor a ``generateName``.
-    """
-    name = text(metadata, "name")
-    if name:
-        return name
-    base = text(metadata, "generateName")
-    return base[:GENERATED_BASE_MAX] + GENERATED_SUFFIX if base else ""

@@ -1,0 +1,60 @@
+"""What the process of a library's user carries: nothing of JobSet's own, nothing unused."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from support import patience
+
+PROGRAM = """
+import json, sys
+from jobsetpy import runtime as rt
+
+def setup(manager):
+    found = manager.informer(rt.ConfigMap)
+
+    class Quiet:
+        async def reconcile(self, request):
+            return rt.Result.done()
+
+    watch = rt.Watch(found, rt.enqueue_self)
+    manager.add(rt.Controller(name="quiet", reconciler=Quiet(), watches=[watch]))
+    print(json.dumps(sorted(sys.modules)))
+    sys.exit(0)
+"""
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "users": [{"name": "me", "user": {}}],
+    "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+    "current-context": "here",
+}
+OF_JOBSET = ("admission", "coscheduler", "domain", "kubectl", "reconcilers", "api.jobset")
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """Modules that are there when ``jobsetpy run`` has set a controller up."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "mine.py").write_text(PROGRAM)
+    (folder / "kubeconfig").write_text(json.dumps(KUBECONFIG))
+    run = [sys.executable, "-m", "jobsetpy.app.main", "run", "mine:setup"]
+    done = subprocess.run(
+        [*run, "--kubeconfig=kubeconfig"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+        timeout=patience.scaled(30),
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+def test_nothing_of_jobset_is_imported(loaded):
+    """A controller of one's own does not carry the controllers of JobSet."""
+    ours = tuple(f"jobsetpy.{name}" for name in OF_JOBSET)
+    assert {name for name in loaded if name.startswith(ours)} == set()
