@@ -88,6 +88,6 @@ def frozen(value: Any) -> Any:
 
 def frozen_texts(value: Any) -> Any:
     """The same for a mapping of scalars, in one step."""
-    if type(value) in _FROZEN or not isinstance(value, dict):
-        return value
-    return FrozenDict(value) if value else EMPTY
+    if type(value) is dict or (isinstance(value, dict) and type(value) is not FrozenDict):
+        return FrozenDict(value) if value else EMPTY
+    return value

@@ -12,13 +12,10 @@ import asyncio
 import io
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import (
-    asynccontextmanager,
-    contextmanager,
-    suppress,
-)
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, Final
 
 from jobsetpy.extras import require
 
@@ -28,7 +25,7 @@ import aiohttp
 import yarl
 from aiohttp.connector import Connection
 
-from jobsetpy.client._fence import abort_on_failure
+from jobsetpy.client._fence import AbortOnFailure
 from jobsetpy.client._http import USER_AGENT, target
 from jobsetpy.client._login import (
     KubeconfigLogin,
@@ -40,8 +37,6 @@ from jobsetpy.client._login import (
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse
 from jobsetpy.client._watched_file import WatchedFile
 from jobsetpy.errors import ConnectFailedError, StreamBrokenError, TransportError
-
-Admit = Callable[[Connection], None]
 
 MAX_CONNECTIONS = 64
 """Requests in flight at once; more wait for their turn within their own deadlines."""
@@ -165,20 +160,26 @@ class KubernetesAsyncioTransport:
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         """See ``Transport``."""
-        with abort_on_failure(request.fence) as admit, self._translating(request):
-            session = self._requests or self._open_requests()
-            response = await self._send(session, request, request.timeout_s, admit)
-            async with response:
-                body = await response.read()
-                return HttpResponse(response.status, _Headers(response.headers), body)
+        try:
+            with AbortOnFailure(request.fence) as sending:
+                session = self._requests or self._open_requests()
+                response = await self._send(session, request, request.timeout_s, sending)
+                async with response:
+                    body = await response.read()
+                    return HttpResponse(response.status, _Headers(response.headers), body)
+        except _FAILURES as problem:
+            raise self._translate(problem, request) from problem
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
         """See ``Transport``."""
-        with abort_on_failure(request.fence) as admit, self._translating(request):
-            async with asyncio.timeout(request.timeout_s):
-                session = self._streams or self._open_streams()
-                response = await self._send(session, request, None, admit)
+        try:
+            with AbortOnFailure(request.fence) as sending:
+                async with asyncio.timeout(request.timeout_s):
+                    session = self._streams or self._open_streams()
+                    response = await self._send(session, request, None, sending)
+        except _FAILURES as problem:
+            raise self._translate(problem, request) from problem
         try:
             yield _Stream(response)
         finally:
@@ -189,22 +190,26 @@ class KubernetesAsyncioTransport:
         session: aiohttp.ClientSession,
         request: HttpRequest,
         total_s: float | None,
-        admit: Admit,
+        sending: AbortOnFailure,
     ) -> aiohttp.ClientResponse:
         # No limit of its own beside a shorter deadline, so that it is clear which of them passed.
         connect_s = CONNECT_TIMEOUT_S if request.timeout_s > CONNECT_TIMEOUT_S else None
-        return await session.request(
-            request.method,
-            yarl.URL(self._base + target(request.path, request.query), encoded=True),
-            data=_data(request.body),
-            headers=await self._headers(request),
-            timeout=aiohttp.ClientTimeout(total=total_s, sock_connect=connect_s),
-            allow_redirects=False,
-            proxy=self._configuration.proxy,
-            ssl=self._ssl if self._ssl is not None else True,
-            server_hostname=self._configuration.tls_server_name,
-            middlewares=(_with_admission(admit),),
-        )
+        headers = await self._headers(request)
+        before = _sending.set(sending)
+        try:
+            return await session.request(
+                request.method,
+                yarl.URL(self._base + target(request.path, request.query), encoded=True),
+                data=_data(request.body),
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=total_s, sock_connect=connect_s),
+                allow_redirects=False,
+                proxy=self._configuration.proxy,
+                ssl=self._ssl if self._ssl is not None else True,
+                server_hostname=self._configuration.tls_server_name,
+            )
+        finally:
+            _sending.reset(before)
 
     async def refresh_credentials(self) -> None:
         """Reload all credentials, once for all requests that were refused together.
@@ -331,14 +336,6 @@ class KubernetesAsyncioTransport:
         session._retry_connection = False  # noqa: SLF001 - there is no public switch
         return session
 
-    @contextmanager
-    def _translating(self, request: HttpRequest) -> Iterator[None]:
-        """Raise aiohttp's errors as those of ``jobsetpy.errors``."""
-        try:
-            yield
-        except (TimeoutError, aiohttp.ClientError, OSError) as problem:
-            raise self._translate(problem, request) from problem
-
     def _translate(self, problem: Exception, request: HttpRequest) -> TransportError:
         what = f"{request.method} {request.path}: {type(problem).__name__}: {problem}"
         if isinstance(problem, aiohttp.ClientConnectorCertificateError):
@@ -354,28 +351,19 @@ class KubernetesAsyncioTransport:
                 return StreamBrokenError(what)
 
 
+_FAILURES: Final = (TimeoutError, aiohttp.ClientError, OSError)
+"""What aiohttp raises."""
+
+_sending: Final[ContextVar[AbortOnFailure]] = ContextVar("sending")
+"""For the object that aiohttp makes of a request; a middleware for that costs more CPU time."""
+
+
 class _Request(aiohttp.ClientRequest):
     """Tells of its connection, which may have taken long: the fence is looked at once more."""
 
-    admit: Admit | None = None
-
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        if self.admit is not None:
-            self.admit(conn)
+        _sending.get().admit(conn)
         return await super().send(conn)
-
-
-def _with_admission(admit: Admit) -> aiohttp.ClientMiddlewareType:
-    """Hands ``admit`` to the request object that aiohttp makes."""
-
-    async def middleware(
-        request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        assert isinstance(request, _Request)
-        request.admit = admit
-        return await send(request)
-
-    return middleware
 
 
 class _Headers(Mapping[str, str]):

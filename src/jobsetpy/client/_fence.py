@@ -21,9 +21,9 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Protocol
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol, Self
 
 from jobsetpy.errors import LeadershipLostError
 
@@ -99,30 +99,38 @@ class Lent(Protocol):
     def transport(self) -> asyncio.WriteTransport | None: ...
 
 
-@contextmanager
-def abort_on_failure(fence: WriteFence | None) -> Iterator[Callable[[Lent], None]]:
-    """Abort the connection that a request was sent on if the block fails or is cancelled.
+class AbortOnFailure:
+    """Aborts the connection that a request was sent on if the block fails or is cancelled.
 
     What would be closed instead may stay open for long: TLS waits for the peer's answer.
 
-    Yields:
-        To be called right before the request is sent: ``fence.admit``, if there is a fence, which
-        remembers the connection for this.
+    Args:
+        fence: of the request, if it has one.
     """
-    used: list[tuple[Lent, asyncio.WriteTransport]] = []
 
-    def admit(connection: Lent) -> None:
+    __slots__ = ("_fence", "_used")
+
+    def __init__(self, fence: WriteFence | None) -> None:
+        self._fence = fence
+        self._used: list[tuple[Lent, asyncio.WriteTransport]] = []
+
+    def admit(self, connection: Lent) -> None:
+        """To be called right before the request is sent: ``fence.admit``, if there is a fence."""
         transport = connection.transport
-        if fence is not None:
-            fence.admit(transport)
+        if self._fence is not None:
+            self._fence.admit(transport)
         if transport is not None:
-            used.append((connection, transport))
+            self._used.append((connection, transport))
 
-    try:
-        yield admit
-    except BaseException:
-        for connection, transport in used:
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Abort, after a failure."""
+        if kind is None:
+            return
+        for connection, transport in self._used:
             # One that was given back to be kept may carry somebody else's request by now.
             if connection.transport is transport or transport.is_closing():
                 transport.abort()
-        raise

@@ -30,9 +30,6 @@ class _Expected:
         self.versions: dict[str, int] = {}
         self.until = 0.0
 
-    def empty(self) -> bool:
-        return not (self.names or self.uids or self.versions)
-
 
 class Expectations:
     """Own writes that the cache does not show yet, by key of the object that caused them.
@@ -215,7 +212,7 @@ class Expectations:
         self._drop_if_empty(key, expected)
 
     def _drop_if_empty(self, key: ObjectKey, expected: _Expected) -> None:
-        if expected.empty():
+        if not (expected.names or expected.uids or expected.versions):
             del self._expected[key]
 
 

@@ -44,7 +44,7 @@ def enqueue_owner(owner: HasResource) -> EventHandler[Any]:
         owner.RESOURCE.namespaced,
     )
 
-    def controlling_owner(obj: Any) -> Iterable[Request]:
+    def owner_of(obj: Any) -> tuple[Request, ...]:
         metadata = obj.metadata
         for reference in metadata.owner_references:
             if not reference.controller:
@@ -55,7 +55,15 @@ def enqueue_owner(owner: HasResource) -> EventHandler[Any]:
             return ()  # there is at most one controller
         return ()
 
-    return enqueue_mapped(controlling_owner)
+    def controlling_owner(event: Event[Any]) -> Iterable[Request]:
+        old, new = event.old, event.new
+        if old is None or new is None:
+            return owner_of(event.obj)
+        if old.metadata.owner_references == new.metadata.owner_references:
+            return owner_of(new)
+        return owner_of(new) + owner_of(old)
+
+    return controlling_owner
 
 
 def enqueue_mapped(map_: Callable[[T], Iterable[ObjectKey | Request]]) -> EventHandler[T]:

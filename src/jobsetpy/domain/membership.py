@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from jobsetpy.api import keys
@@ -75,6 +76,7 @@ def replicated_job_of(job: Job) -> str:
     return job.metadata.labels.get(keys.REPLICATED_JOB_NAME, "")
 
 
+@lru_cache(maxsize=2048)  # most labels say the same
 def parse_count(text: str | None) -> int | None:
     """A label's decimal number ≥ 0, or ``None`` if it is none."""
     # int() alone would also take "1_000", " 1" and digits of other scripts.

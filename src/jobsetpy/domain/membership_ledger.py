@@ -81,7 +81,7 @@ class MembershipLedger(Generic[P, J, C, A]):
         new_attempt: makes the counts of an attempt.
     """
 
-    __slots__ = ("_attempts", "_jobs", "_new_attempt", "_new_counts", "_pods", "_read")
+    __slots__ = ("_attempts", "_jobs", "_new_attempt", "_new_counts", "_nothing", "_pods", "_read")
 
     def __init__(
         self,
@@ -92,6 +92,7 @@ class MembershipLedger(Generic[P, J, C, A]):
     ) -> None:
         self._read = read_pod, read_job
         self._new_counts = new_counts
+        self._nothing = new_counts()  # of Jobs without pods; it is only read
         self._new_attempt = new_attempt
         self._pods: dict[str, C] = {}  # by UID of the controller
         self._jobs: dict[str, tuple[AttemptKey, J]] = {}  # by UID
@@ -165,14 +166,14 @@ class MembershipLedger(Generic[P, J, C, A]):
         return key if self._attempts[key].pod_counted(job, counts, part, number) else None
 
     def _put_job(self, uid: str, after: tuple[AttemptKey, J] | None) -> AttemptKey | None:
-        before = self._jobs.pop(uid, None)
-        if after is not None:
-            self._jobs[uid] = after
+        before = self._jobs.get(uid)
         if before == after:
             return None
-        counts = self._pods.get(uid)
-        if counts is None:
-            counts = self._new_counts()
+        if after is None:
+            del self._jobs[uid]
+        else:
+            self._jobs[uid] = after
+        counts = self._pods.get(uid, self._nothing)
         if before is not None and after is not None and before[0] == after[0]:
             changed = self._attempts[after[0]].job_changed(before[1], after[1], counts)
             return after[0] if changed else None

@@ -30,6 +30,7 @@ from jobsetpy.errors import (
 )
 from jobsetpy.reconcilers._kinds import (
     GROUP_KINDS,
+    CreatedJob,
     RoleBinding,
     TemplatedJob,
 )
@@ -146,7 +147,7 @@ class ChildWriter:
         key = jobset.metadata.key
         self._own.expect_creations(key, (action.name,))
         try:
-            await self._client.create(Job, key.namespace, action.body)
+            await self._client.create(CreatedJob, key.namespace, action.body)
         except AlreadyExistsError:
             self._own.observed_creation(key, action.name)
             if not await self._is_own_job(jobset, action.name):

@@ -50,6 +50,14 @@ class TemplatedJob:
     spec: TemplatedJobSpec = TemplatedJobSpec()
 
 
+@resource("batch", "v1", "Job", "jobs")
+@wire
+class CreatedJob:
+    """A Job that was created: nothing is read of the answer, which is quick where Jobs are many."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+
+
 @wire
 class ListedPodStatus:
     """A pod's phase and conditions."""

@@ -154,8 +154,9 @@ class CoschedulingReconciler:
         if owner is None:
             return ()
         key = rt.ObjectKey(meta.namespace, owner.name)
-        takes_part = self._memory.of(key).gangs is not None
-        return (rt.Request(key),) if takes_part and job_matters(event.old, event.new) else ()
+        if key not in self._memory or self._memory.of(key).gangs is None:
+            return ()
+        return (rt.Request(key),) if job_matters(event.old, event.new) else ()
 
     # -- reconcile ----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from jobsetpy import aio
 from jobsetpy.api.core import Pod
 from jobsetpy.client import Client, KubernetesAsyncioTransport, SlimTransport, WriteFence
 from jobsetpy.client._connection import PEER_TIMEOUT_S
-from jobsetpy.client._fence import abort_on_failure
+from jobsetpy.client._fence import AbortOnFailure
 from jobsetpy.errors import TransportError
 from jobsetpy.testing import FakeApiServer, make_pod
 from support import patience
@@ -96,12 +96,12 @@ async def test_what_nobody_confirms_is_discarded_by_the_kernel():
         fence.open_until(aio.steady() + 60)
         own = writer.get_extra_info("socket")
         before = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        with abort_on_failure(fence) as admit:
-            admit(writer)
+        with AbortOnFailure(fence) as sent:
+            sent.admit(writer)
         after = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
         alive = not writer.is_closing()
-        with pytest.raises(ZeroDivisionError), abort_on_failure(fence) as admit:
-            admit(writer)
+        with pytest.raises(ZeroDivisionError), AbortOnFailure(fence) as sent:
+            sent.admit(writer)
             raise ZeroDivisionError
 
         assert (before, after, alive, writer.is_closing()) == (0, 5000, True, True)

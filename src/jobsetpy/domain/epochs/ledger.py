@@ -300,10 +300,10 @@ class _Attempt(_Counts):
         self.succeeded_by_jobs += now.succeeded - was.succeeded
         self.lost += now.lost - was.lost
         changed = (was.succeeded, was.lost) != (now.succeeded, now.lost)
-        if before is not None and after is not None:
+        if counts.empty or (before is not None and after is not None):
             return changed
         self.merge(counts, 1 if before is None else -1)
-        return changed or not counts.empty
+        return True
 
 
 class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
