@@ -86,7 +86,7 @@ helm-lint: $(STAMP) ## Look the Helm chart over
 
 .PHONY: unit
 unit: $(STAMP) ## Tests that need no cluster
-	@$(PYTEST) -m "not cluster and not node and not clients and not foreign" $(ARGS)
+	@$(PYTEST) -m "not cluster and not node and not clients and not foreign and not releases" $(ARGS)
 
 .PHONY: integration
 integration: $(STAMP) ## Tests against a real control plane

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hack.generated import write_or_compare
-from hack.versions import RECORDED, SIDECARS, SUBJECTS
+from hack.versions import RECORDED, SIDECARS, SUBJECTS, Run
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.podgroups import API_VERSION
 
@@ -23,7 +23,9 @@ HEAD = """\
 
 Columns are releases of the API server, controller manager and scheduler, and of the kubelets
 where these are other ones. A number is how many tests passed; what failed is named below; what was
-never run has a dash. No claim is made for a release or a subject without a number.
+never run has a dash, and what there is no point in running is empty. No claim is made for a release
+or a subject without a number. Where a release cannot do something, the number is of tests that the
+manager says so.
 
 """
 NOT_RUN = f"""
@@ -63,7 +65,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "| | " + " | ".join(name_of(row) for row in rows) + " |"
     yield "|---|" + "---|" * len(rows)
     for subject in SUBJECTS:
-        cells = [cell(row["subjects"].get(subject)) for row in rows]
+        cells = [cell(Run(row["kubernetes"], row["kubelet"]), subject, row) for row in rows]
         yield f"| {subject} | " + " | ".join(cells) + " |"
 
 
@@ -73,13 +75,17 @@ def name_of(row: Mapping[str, Any]) -> str:
     return own if row["kubelet"] == row["kubernetes"] else f"{own}, kubelets {row['kubelet']}"
 
 
-def cell(result: Mapping[str, Any] | None) -> str:
+def cell(run: Run, subject: str, row: Mapping[str, Any]) -> str:
     """What came of a subject."""
+    if subject not in run.subjects():
+        return ""
+    result = row["subjects"].get(subject)
+    absent = "not in this release; told of: " if run.lacks(subject) else ""
     if result is None:
-        return "-"
+        return f"{absent}-"
     if result["failed"]:
-        return f"**failed**: {len(result['failed'])}, passed: {result['passed']}"
-    return str(result["passed"])
+        return f"{absent}**failed**: {len(result['failed'])}, passed: {result['passed']}"
+    return f"{absent}{result['passed']}"
 
 
 def commands(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

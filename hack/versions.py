@@ -34,7 +34,9 @@ GATES: Mapping[str, tuple[str, ...]] = {
 }
 """Gates by minor release, for what is behind one there."""
 SIDECAR = "restart in place, sidecar"
+MOVED = "moved on from the kubelets' release"
 GROUPS = "test/e2e/test_group_scheduling.py"
+OF_RELEASES = "test/e2e/test_releases.py"
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "install by manifests": (
         "test/integration/api/test_manifests_real.py::test_installation",
@@ -63,9 +65,13 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
     SIDECAR: (
         "test/e2e/test_restart_in_place.py::test_a_killed_worker_restarts_the_group_in_place",
     ),
+    MOVED: (f"{OF_RELEASES}::test_a_control_plane_moves_on_under_running_workers",),
 }
 """Tests by what they show. The first ones need a control plane only."""
 WITH_NODES = tuple(SUBJECTS)[5:]
+REFUSED = f"{OF_RELEASES}::test_a_sidecar_is_refused_where_its_rule_would_be_dropped"
+TOLD_OF = f"{OF_RELEASES}::test_a_sidecar_that_no_kubelet_knows_is_told_of"
+"""Tests of what is said of sidecars where a release has no rule for them."""
 
 
 @dataclass(frozen=True)
@@ -83,16 +89,37 @@ class Run:
     @property
     def environment(self) -> dict[str, str]:
         """What makes tests and ``hack/cluster`` take these releases."""
-        gates = GATES.get(self.minor, ()) if self.kubelet == self.kubernetes else ()
         return {
             "JOBSETPY_KUBERNETES_VERSION": self.kubernetes,
             "JOBSETPY_KUBELET_VERSION": self.kubelet,
-            "JOBSETPY_FEATURE_GATES": ",".join(gates),
+            "JOBSETPY_FEATURE_GATES": ",".join(self._gates),
         }
 
     def subjects(self) -> list[str]:
         """What there is to show; older kubelets have a say only where there are nodes."""
-        return list(SUBJECTS if self.kubelet == self.kubernetes else WITH_NODES)
+        if self.kubelet != self.kubernetes:
+            return list(WITH_NODES)
+        return [subject for subject in SUBJECTS if subject != MOVED]
+
+    def lacks(self, subject: str) -> bool:
+        """Whether these releases cannot do it, whatever the manager does."""
+        return subject == SIDECAR and _numbers(self.kubelet) < (1, 36) and not self._gates
+
+    def tests(self, subject: str) -> tuple[str, ...]:
+        """Those of a subject; of one that the releases lack, those of what is said then."""
+        if not self.lacks(subject):
+            return SUBJECTS[subject]
+        return (REFUSED if _numbers(self.kubernetes) < (1, 35) else TOLD_OF,)
+
+    @property
+    def _gates(self) -> tuple[str, ...]:
+        return GATES.get(self.minor, ()) if self.kubelet == self.kubernetes else ()
+
+
+def between(old: str, new: str) -> list[str]:
+    """The releases of the matrix from one, which is left out, to another, oldest first."""
+    passed = {new, *(r for r in RELEASES if _numbers(old) < _numbers(r) < _numbers(new))}
+    return sorted(passed, key=_numbers)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -122,7 +149,7 @@ def play(run: Run, subject: str) -> dict[str, Any]:
     """Run a subject's tests; how many passed, and the names of those that did not."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "outcomes")
-        words = ["-p", "hack.outcomes", f"--outcomes={file}", "-q", *SUBJECTS[subject]]
+        words = ["-p", "hack.outcomes", f"--outcomes={file}", "-q", *run.tests(subject)]
         subprocess.run(
             [sys.executable, "-m", "pytest", *words],
             cwd=ROOT,

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from . import _build, _state
@@ -33,11 +34,16 @@ class Binaries(dict[str, Path]):
         return cls({name: folder / name for name in wanted})
 
     @classmethod
-    def find(cls, wanted: Sequence[str], progress: Progress) -> Binaries:
+    def find(cls, wanted: Sequence[str], progress: Progress, *, kubernetes: str = "") -> Binaries:
         """The `wanted` ones, made or fetched if need be.
 
         Order: the folder ``$KUBEBUILDER_ASSETS``, the cache, official releases, a build. Two runs
         at the same time do not both fetch or build: the second waits for the first.
+
+        Args:
+            wanted: their names.
+            progress: told of each step.
+            kubernetes: the release, kubelets' included; that of the environment if empty.
 
         Raises:
             ClusterError: one cannot be had in any of these ways.
@@ -48,6 +54,8 @@ class Binaries(dict[str, Path]):
             found.update({name: given / name for name in wanted if _runnable(given / name)})
         if len(found) < len(wanted):
             release, cache = Release.wanted(), _state.cache_dir()
+            if kubernetes:
+                release = replace(release, kubernetes=kubernetes, kubelet="")
             places = {name: cache / "bin" / release.folder(name) / name for name in wanted}
             missing = [name for name in wanted if name not in found]
             if not all(_runnable(places[name]) for name in missing):

@@ -75,6 +75,7 @@ class Cluster(Components):
             (its garbage collector then knows them at once, not half a minute later).
         images: docker-archive files every node gets.
         binaries: a folder with the programs, in place of the search.
+        kubernetes: the release of all of it, kubelets included; that of the environment if empty.
         keep_logs: a folder that gets a copy of the logs when the cluster ends.
         timeout_s: how long the start may take on an idle machine, getting the programs not
             counted. This and other limits grow by ``JOBSETPY_PATIENCE``.
@@ -104,6 +105,7 @@ class Cluster(Components):
         crds: Iterable[str | Path] = (),
         images: Iterable[str | Path] = (),
         binaries: str | Path | None = None,
+        kubernetes: str = "",
         keep_logs: str | Path | None = None,
         timeout_s: float = 90.0,
         existing: str | Path | None = None,
@@ -134,6 +136,7 @@ class Cluster(Components):
         self._crds = [Path(path) for path in crds]
         self._images = [Path(path) for path in images]
         self._binaries = Path(binaries) if binaries else None
+        self._kubernetes = kubernetes
         self._keep_logs = Path(keep_logs) if keep_logs else None
         self.timeout_s = patient(timeout_s)
         given = existing or os.environ.get("JOBSETPY_KUBECONFIG")
@@ -224,7 +227,7 @@ class Cluster(Components):
                 binaries = Binaries.in_folder(self._binaries, wanted)
             else:
                 # Getting them takes minutes the first time: that is never done in silence.
-                binaries = Binaries.find(wanted, progress or Shown())
+                binaries = Binaries.find(wanted, progress or Shown(), kubernetes=self._kubernetes)
             if self.settings.nodes:
                 require_nodes(shown)
                 _nodes.check_places(_state.clusters_dir(), binaries["kubelet"])
@@ -397,6 +400,23 @@ class Cluster(Components):
         """Stop, start, wait until ready."""
         self.stop_apiserver(kill=kill)
         self.start_apiserver(timeout_s=timeout_s)
+
+    def move_to(self, kubernetes: str) -> None:
+        """Give the control plane another release, on the same etcd; kubelets stay what they are.
+
+        Args:
+            kubernetes: the release, such as ``1.36.3``.
+        """
+        self._own("moving to another release")
+        parts = [name for name in CONTROL_PLANE[1:] if name in self.components()]
+        binaries = Binaries.find(parts, Shown(), kubernetes=kubernetes)
+        for name in reversed(parts):
+            self.stop_component(name)
+        for name in parts:
+            ask(self.folder, "program", name=name, program=str(binaries[name]))
+            self.start_component(name)
+            if name == "kube-apiserver":
+                self._wait(self.api.ready, name, time.monotonic() + patient(60.0))
 
     def stop_node(self, node: str) -> None:
         """Cut a node's power: all its processes end at once, what is on its disk stays."""

@@ -205,6 +205,9 @@ class Supervisor:
                 if row and row["exit"] is None:
                     os.kill(row["pid"], request["signal"])
                 return row or {}
+            case "program":  # what the next start of a component runs
+                self.spec["components"][request["name"]]["argv"][0] = request["program"]
+                return {}
             case "status":
                 return self.table
             case other:

@@ -12,10 +12,13 @@ from hack.cluster._versions import KUBERNETES, Release
 RUN = versions.Run("1.35.4", "1.34.4")
 
 
-@pytest.mark.parametrize("subject", versions.SUBJECTS)
+SAID = {"told of": (versions.REFUSED, versions.TOLD_OF)}
+
+
+@pytest.mark.parametrize("subject", versions.SUBJECTS | SAID)
 def test_the_tests_of_a_subject_are_there(subject):
     """A test that is renamed is missed here, not in a run of an hour."""
-    for node in versions.SUBJECTS[subject]:
+    for node in (versions.SUBJECTS | SAID)[subject]:
         file, _, name = node.partition("::")
         text = (versions.ROOT / file).read_text()
         assert f"def {name}" in text
@@ -24,11 +27,39 @@ def test_the_tests_of_a_subject_are_there(subject):
 def test_older_kubelets_are_tried_where_they_have_a_say():
     """Only with what runs pods, and without gates that they may not know."""
     assert RUN.subjects() == list(versions.WITH_NODES)
-    assert versions.Run("1.35.4", "1.35.4").subjects() == list(versions.SUBJECTS)
+    same = versions.Run("1.35.4", "1.35.4")
+    assert same.subjects() == [each for each in versions.SUBJECTS if each != versions.MOVED]
     assert versions.WITH_NODES[0] == "group scheduling"
     assert RUN.environment["JOBSETPY_FEATURE_GATES"] == ""
-    same = versions.Run("1.35.4", "1.35.4").environment
-    assert versions.SIDECARS in same["JOBSETPY_FEATURE_GATES"]
+    assert versions.SIDECARS in same.environment["JOBSETPY_FEATURE_GATES"]
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "kubelet", "test"),
+    [
+        ("1.36.3", "1.36.3", versions.SUBJECTS[versions.SIDECAR][0]),
+        ("1.35.4", "1.35.4", versions.SUBJECTS[versions.SIDECAR][0]),
+        ("1.36.3", "1.35.4", versions.TOLD_OF),
+        ("1.34.4", "1.34.4", versions.REFUSED),
+    ],
+)
+def test_what_a_release_cannot_do_is_told_of(kubernetes, kubelet, test):
+    """Another test is run then, of what the manager says; the page says which it was."""
+    run = versions.Run(kubernetes, kubelet)
+    assert run.tests(versions.SIDECAR) == (test,)
+    row = {"kubernetes": kubernetes, "kubelet": kubelet, "gates": "", "machine": "",
+           "subjects": {versions.SIDECAR: {"passed": 1, "failed": [], "date": "2026-01-01"}}}  # fmt: skip
+    assert ("not in this release; told of: 1" in update_versions.page([row])) is run.lacks(
+        versions.SIDECAR
+    )
+
+
+def test_control_planes_move_on_by_one_minor_release_at_a_time(monkeypatch):
+    """Over those of the matrix; where kubelets are no older, there is nothing to move from."""
+    monkeypatch.setattr(versions, "RELEASES", ("1.10.3", "1.9.4", "1.8.4"))
+    assert versions.between("1.8.4", "1.10.3") == ["1.9.4", "1.10.3"]
+    assert versions.between("1.9.4", "1.10.3") == ["1.10.3"]
+    assert versions.MOVED in RUN.subjects()
 
 
 def test_what_is_recorded_and_shown(tmp_path):
