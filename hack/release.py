@@ -32,7 +32,8 @@ import yaml
 
 from hack import sbom, sign
 from hack.images import project
-from hack.images.archive import architecture
+from hack.images.archive import architecture, join
+from hack.images.foreign import MACHINES, Sysroot
 from hack.images.python_root import Interpreter
 from hack.kustomize import render
 
@@ -76,6 +77,12 @@ class Options:
     allow_dirty: bool = False
     parts: Sequence[str] = ()
     key: Path | None = None
+    architectures: Sequence[str] = ()  # of the images; this machine's if none
+
+    @property
+    def images_for(self) -> Sequence[str]:
+        """The architectures of the images."""
+        return self.architectures or (architecture(),)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,6 +109,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=Path(os.environ["SIGN_KEY"]) if os.environ.get("SIGN_KEY") else None,
         help="a private key in PEM: SHA256SUMS is signed with it ($SIGN_KEY)",
     )
+    parser.add_argument(
+        "--arch",
+        action="append",
+        choices=list(MACHINES),
+        help="of the images; several make an image index besides; default: this machine's",
+    )
     given = parser.parse_args(argv)
     if given.key and given.part:
         parser.error("--key signs SHA256SUMS, which --part does not make")
@@ -111,6 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         allow_dirty=given.allow_dirty,
         parts=given.part or (),
         key=given.key,
+        architectures=sorted(set(given.arch or ())),
     )
     begun = time.monotonic()
     try:
@@ -248,27 +262,42 @@ def make_wheel(commit: Commit, _options: Options, out: Path) -> None:
 
 
 def make_images(commit: Commit, options: Options, out: Path) -> None:
-    """The images as archives with compressed layers, and a list of their digests."""
-    lines = []
-    with tempfile.TemporaryDirectory() as place:
-        wheel = next(out.glob("*.whl"), None)
+    """The images as archives with compressed layers, and lists of their digests.
+
+    Of several architectures each has an archive of its own, and all are in one more, under an
+    image index: the digest that manifests want.
+    """
+    archives: dict[str, list[Path]] = {name: [] for name in project.NAMES}
+    wheel = next(out.glob("*.whl"), None)
+    called = project.Release(
+        prefix=options.prefix,
+        tag=commit.version,
+        revision=commit.revision,
+        created=commit.created,
+        compress=True,
+    )
+    for arch in options.images_for:
+        lines = []
+        source = project.Source(project=commit.tree, wheel=wheel, sysroot=sysroot_of(arch))
         for name in project.NAMES:
-            built = project.build(
-                name,
-                Path(place),
-                project.Source(project=commit.tree, wheel=wheel),
-                project.Release(
-                    prefix=options.prefix,
-                    tag=commit.version,
-                    revision=commit.revision,
-                    created=commit.created,
-                    compress=True,
-                ),
-            )
-            target = f"{built.path.stem}-{commit.version}-linux-{architecture()}.tar"
-            shutil.move(built.path, out / target)
+            with tempfile.TemporaryDirectory() as place:
+                built = project.build(name, Path(place), source, called)
+                target = out / f"{built.path.stem}-{commit.version}-linux-{arch}.tar"
+                shutil.move(built.path, target)
+            archives[name].append(target)
             lines.append(f"{built.reference}@{built.digest}\n")
-    _write(out / f"images-linux-{architecture()}.txt", "".join(lines))
+        _write(out / f"images-linux-{arch}.txt", "".join(lines))
+    if len(options.images_for) > 1:
+        lines = []
+        for name, parts in archives.items():
+            whole = out / f"{project.PACKAGE}-{name}-{commit.version}-index.tar"
+            lines.append(f"{called.reference(name)}@{join(parts, whole)}\n")
+        _write(out / "images.txt", "".join(lines))
+
+
+def sysroot_of(arch: str) -> Sysroot | None:
+    """What images of another architecture than this machine's are made of."""
+    return None if arch == architecture() else Sysroot.of(arch)
 
 
 def make_manifests(commit: Commit, options: Options, out: Path) -> None:
@@ -396,13 +425,17 @@ def make_sbom(commit: Commit, _options: Options, out: Path) -> None:
 def images(out: Path) -> Iterator[tuple[str, Path]]:
     """The images that were made, by name."""
     for name in project.NAMES:
-        for archive in sorted(out.glob(f"{project.PACKAGE}-{name}-*.tar")):
+        for archive in sorted(out.glob(f"{project.PACKAGE}-{name}-*-linux-*.tar")):
             yield name, archive
 
 
 def _made_of(commit: Commit, name: str, archive: Path) -> list[sbom.Material]:
     pins = commit.tree / "requirements" / project.PINS[name]
-    return sbom.of_image(archive, pins, sbom.of_python(Interpreter.default().program))
+    other = sysroot_of(archive.stem.rpartition("-")[2])
+    if other is None:
+        return sbom.of_image(archive, pins, sbom.of_python(Interpreter.default().program))
+    python = sbom.of_python(other.interpreter.program, other.folder, other.owner)
+    return sbom.of_image(archive, pins, python, other.owner)
 
 
 def make_provenance(commit: Commit, options: Options, out: Path) -> None:
@@ -415,7 +448,9 @@ def make_provenance(commit: Commit, options: Options, out: Path) -> None:
     }
     requirements = commit.tree / "requirements"
     parts = sbom.of_requirements(requirements / "build.txt", requirements / "agent.txt")
-    parts += sbom.of_tools(("gcc", "as", "ld", "strip"))
+    tools = ["gcc", "as", "ld", "strip"]
+    others = [other for arch in options.images_for if (other := sysroot_of(arch)) is not None]
+    parts += sbom.of_tools([*tools, *(other.tool(tool) for other in others for tool in tools)])
     for name, archive in images(out):
         parts += [each for each in _made_of(commit, name, archive) if each.name != project.PACKAGE]
     _write(
@@ -423,7 +458,11 @@ def make_provenance(commit: Commit, options: Options, out: Path) -> None:
         sbom.provenance(
             [path for path in out.iterdir() if path.is_file()],
             revision=commit.revision,
-            parameters={"version": commit.version, "imagePrefix": options.prefix},
+            parameters={
+                "version": commit.version,
+                "imagePrefix": options.prefix,
+                "architectures": ",".join(options.images_for),
+            },
             inputs=inputs,
             made_of=parts,
         ),

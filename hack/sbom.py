@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tarfile
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.parser import Parser
@@ -150,13 +150,20 @@ def image_files(archive: Path) -> dict[str, bytes]:
     return found
 
 
-def of_image(archive: Path, requirements: Path, python: Material) -> list[Material]:
+Owner = Callable[[str], tuple[str, str, str] | None]
+"""Name, version and architecture of the Debian package that a file is from, by its path."""
+
+
+def of_image(
+    archive: Path, requirements: Path, python: Material, owner: Owner | None = None
+) -> list[Material]:
     """What is in an image: distributions, the interpreter, the system's shared libraries.
 
     Args:
         archive: as ``hack.images`` writes it.
         requirements: what was to be in it.
         python: the interpreter that was put in.
+        owner: tells whose its shared libraries are; this system's packages if absent.
 
     Raises:
         ValueError: it has a distribution that is not pinned.
@@ -184,7 +191,7 @@ def of_image(archive: Path, requirements: Path, python: Material) -> list[Materi
         for path in files
         if not path.startswith((OWN_FILES, PYTHON_FILES, "etc/")) and ".so" in path
     ]
-    return found + of_debian({path: _sha256(files[path]) for path in sorted(system)})
+    return found + of_debian({path: _sha256(files[path]) for path in sorted(system)}, owner)
 
 
 def licence_of(said: email.message.Message) -> str:
@@ -198,26 +205,33 @@ def licence_of(said: email.message.Message) -> str:
     return kinds[0].rpartition(":: ")[2] if kinds else ""
 
 
-def of_debian(files: Mapping[str, str]) -> list[Material]:
-    """The packages of this system that files come from; a file without one stands for itself.
+def of_debian(files: Mapping[str, str], owner: Owner | None = None) -> list[Material]:
+    """The packages that files come from; a file without one stands for itself.
 
     Args:
         files: SHA-256 in the image, by path without the leading slash.
+        owner: tells whose they are; this system's packages if absent.
     """
-    by_package: dict[str, dict[str, str]] = {}
+    by_package: dict[tuple[str, str, str], dict[str, str]] = {}
     for path, digest in files.items():
-        by_package.setdefault(package_of(path) or path, {})[path] = digest
+        package = (owner or owner_here)(path) or (path, "", "")
+        by_package.setdefault(package, {})[path] = digest
     found = []
-    for package, its in by_package.items():
-        version, architecture = _dpkg_version(package)
+    for (name, version, architecture), its in by_package.items():
         if version:
-            name = package.partition(":")[0]
             purl = PackageURL("deb", "debian", name, version, {"arch": architecture})
         else:
-            name, version = package, next(iter(its.values()))[:12]
+            version = next(iter(its.values()))[:12]
             purl = PackageURL("generic", name=Path(name).name, version=version)
         found.append(Material(name=name, version=version, purl=purl, files=its))
     return found
+
+
+def owner_here(path: str) -> tuple[str, str, str] | None:
+    """The package of this system that a file belongs to."""
+    package = package_of(path)
+    version, architecture = _dpkg_version(package)
+    return (package.partition(":")[0], version, architecture) if version else None
 
 
 @cache
@@ -234,22 +248,28 @@ def package_of(path: str) -> str:
 
 @cache
 def _dpkg_version(package: str) -> tuple[str, str]:
-    if "/" in package or shutil.which("dpkg-query") is None:
+    if not package or shutil.which("dpkg-query") is None:
         return "", ""
     said = _run("dpkg-query", "--show", "--showformat=${Version} ${Architecture}", package)
     version, _, architecture = said.partition(" ")
     return version, architecture
 
 
-def of_python(program: Path) -> Material:
-    """The interpreter: Debian's package, or what the program says of itself."""
+def of_python(program: Path, root: Path = Path("/"), owner: Owner | None = None) -> Material:
+    """The interpreter: Debian's package, or what the program says of itself.
+
+    Args:
+        program: the interpreter.
+        root: of the system that it is of.
+        owner: tells whose it is; this system's packages if absent.
+    """
+    files = {str(program.relative_to(root)): _sha256(program.read_bytes())}
+    (found,) = of_debian(files, owner)
+    if found.purl.type == "deb":
+        return found
     version = _run(
         str(program), "-I", "-S", "-c", "import sys; print(*sys.version_info[:3], sep='.')"
     )
-    files = {str(program).lstrip("/"): _sha256(program.read_bytes())}
-    (found,) = of_debian(files)
-    if found.purl.type == "deb":
-        return found
     purl = PackageURL("generic", name="python", version=version.strip())
     return Material(
         name="python", version=version.strip(), purl=purl, licence="PSF-2.0", files=files

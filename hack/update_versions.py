@@ -32,7 +32,7 @@ NOT_RUN = f"""
 ## What could not be tried
 
 The machine that these were run on has neither cgroup version 2 nor containerd 2, and is no arm64
-host: the agent's image for arm64 was started under qemu-user only. Nothing here says how these do.
+host: the images for arm64 were started under qemu-user only. Nothing here says how these do.
 Minor releases that have no column were not run.
 
 ## What a release must have

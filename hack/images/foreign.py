@@ -9,6 +9,7 @@ by this machine's interpreter of the same minor version.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from .python_root import Interpreter
@@ -25,6 +27,8 @@ from .trim import elf_files
 
 PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+OWNERS = "owners.json"
+"""Which package each file of the root is from."""
 LIBRARIES = (
     *("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libffi8", "libssl3", "libuuid1"),
     *("libbz2-1.0", "liblzma5", "libcrypt1", "libtirpc3", "libnsl2"),
@@ -60,12 +64,23 @@ class Sysroot:
         base = os.environ.get("XDG_CACHE_HOME")
         cache = (Path(base) if base else Path.home() / ".cache") / "jobsetpy/images" / architecture
         folder = cache / "root"
-        if not folder.exists():
+        if not (cache / OWNERS).exists():
             cache.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=cache) as place:
                 _fetch_packages(architecture, Path(place))
+                shutil.rmtree(folder, ignore_errors=True)  # of a fetch that was interrupted
                 (Path(place) / "root").rename(folder)
+                (Path(place) / OWNERS).rename(cache / OWNERS)
         return cls(architecture, folder, cache)
+
+    def owner(self, path: str) -> tuple[str, str, str] | None:
+        """Name, version and architecture of the package that brought a file of an image."""
+        owners = _owners(self.cache / OWNERS)
+        for known in (path, f"usr/{path}", path.removeprefix("usr/")):
+            if found := owners.get(known):
+                name, version, architecture = found
+                return name, version, architecture
+        return None
 
     @property
     def machine(self) -> str:
@@ -159,6 +174,12 @@ def unpack(wheels: Sequence[Path], folder: Path) -> None:
             archive.extractall(folder, names)
 
 
+@cache
+def _owners(file: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = json.loads(file.read_text())
+    return found
+
+
 def _python() -> str:
     return f"python{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -178,11 +199,20 @@ def _fetch_packages(architecture: str, place: Path) -> None:
     ]
     _run(["apt-get", *options, "update"])
     _run(["apt-get", *options, "download", *names], cwd=place / "debs")
+    owners: dict[str, list[str]] = {}
     for package in sorted((place / "debs").glob("*.deb")):
         _run(["dpkg-deb", "--extract", str(package), str(place / "root")])
+        fields = _run(["dpkg-deb", "--field", str(package), "Package", "Version", "Architecture"])
+        values = [line.partition(": ")[2] for line in sorted(fields.splitlines())]
+        architecture, name, version = values
+        for line in _run(["dpkg-deb", "--contents", str(package)]).splitlines():
+            path = line.split(None, 5)[5].partition(" -> ")[0].removeprefix("./")
+            if not path.endswith("/"):
+                owners[path] = [name, version, architecture]
+    (place / OWNERS).write_text(json.dumps(owners))
 
 
-def _run(words: Sequence[str], cwd: Path | None = None) -> None:
+def _run(words: Sequence[str], cwd: Path | None = None) -> str:
     try:
         done = subprocess.run(
             words, capture_output=True, text=True, check=False, timeout=1200, cwd=cwd
@@ -192,3 +222,4 @@ def _run(words: Sequence[str], cwd: Path | None = None) -> None:
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-800:]
         raise FileNotFoundError(f"{' '.join(words[:3])}: {said}")
+    return done.stdout

@@ -31,6 +31,7 @@ class ManagerProcess:
         metrics: whether it serves metrics, in plain, for ``scrape``.
         environ: variables besides those of this process.
         prefix: a command that the manager's is given to.
+        python: the interpreter.
     """
 
     COMMAND = "manager"
@@ -43,6 +44,7 @@ class ManagerProcess:
         metrics: bool = False,
         environ: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
+        python: Sequence[str] = (sys.executable,),
     ) -> None:
         self.kubeconfig = str(kubeconfig)
         self.log = log
@@ -51,6 +53,7 @@ class ManagerProcess:
         self.metrics_port = free_port() if metrics else 0
         self._environ = {**os.environ, **(environ or {})}
         self._prefix = prefix
+        self._python = python
         self.process: asyncio.subprocess.Process | None = None
         self._cpu = 0.0
 
@@ -58,7 +61,7 @@ class ManagerProcess:
         """Start it; with ``wait``, return when it is ready."""
         with self.log.open("ab") as out:
             self.process = await asyncio.create_subprocess_exec(
-                *self._prefix, sys.executable, "-m", "jobsetpy.app.main", self.COMMAND,
+                *self._prefix, *self._python, "-m", "jobsetpy.app.main", self.COMMAND,
                 "--kubeconfig", self.kubeconfig,
                 "--metrics-bind-address",
                 f"127.0.0.1:{self.metrics_port}" if self.metrics_port else "0",

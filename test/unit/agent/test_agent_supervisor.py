@@ -12,7 +12,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import tarfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -20,11 +19,10 @@ from typing import Any
 
 import pytest
 
-from hack.images import project
-from hack.images.foreign import Sysroot
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
 from support import patience
+from support.foreign_images import emulated, root_of
 from support.patience import eventually
 
 MAP = "js-group-scheduling"
@@ -889,17 +887,8 @@ async def test_a_held_command_that_is_not_there(pod: Pod) -> None:
         assert await agent.exit_code() == 143
 
 
-def root_of(name: str, place: Path) -> Path:
-    """The root folder of an image for arm64."""
-    built = project.build(name, place, project.Source(sysroot=Sysroot.of("arm64")))
-    root = place / "root"
-    with tarfile.open(built.path) as archive:
-        (manifest,) = json.load(archive.extractfile("manifest.json"))
-        assert json.load(archive.extractfile(manifest["Config"]))["architecture"] == "arm64"
-        for layer_name in manifest["Layers"]:
-            with tarfile.open(fileobj=archive.extractfile(layer_name)) as layer:
-                layer.extractall(root, filter="tar")
-    return root
+AGENT_SWITCHES = ("-s", "-S", "-OO")
+"""As in the Containerfile."""
 
 
 @pytest.fixture(scope="module")
@@ -908,18 +897,11 @@ def arm64(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root_of("agent", tmp_path_factory.mktemp("arm64"))
 
 
-def emulated(root: Path) -> list[str]:
-    """The interpreter of an image for arm64, on this machine."""
-    qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
-    assert qemu, "no qemu here: apt-get install qemu-user-static"
-    return [qemu, "-L", str(root), str(root / "usr/local/bin/python3"), "-s", "-S", "-OO"]
-
-
 @pytest.mark.foreign
 @pytest.mark.timeout(900)
 async def test_an_image_for_arm64_restarts_a_worker(pod: Pod, arm64: Path) -> None:
     """Emulated: `--help`, then the supervisor around a worker, against the API server over TLS."""
-    python = emulated(arm64)
+    python = emulated(arm64, *AGENT_SWITCHES)
     app = {"PYTHONPATH": str(arm64 / "app"), "PYTHONDONTWRITEBYTECODE": "1"}
     shown = await asyncio.create_subprocess_exec(
         *python,

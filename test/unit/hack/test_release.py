@@ -382,3 +382,27 @@ def test_packed_files_are_sorted_by_the_caller_and_dated(tmp_path):
             ("x/b", 5, 0o644, 0),
             ("x/a", 5, 0o644, 0),
         ]
+
+
+@pytest.mark.foreign
+@pytest.mark.timeout(1200)
+def test_a_release_for_two_architectures(repository, tmp_path):
+    """An archive and an SBOM for each image and architecture, and an index of both."""
+    words = ["--arch", "arm64", "--arch", "amd64", "--part", "images", "--part", "sbom"]
+    done = make(repository, tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    for name in ("manager", "agent"):
+        stem = f"jobsetpy-{name}-{VERSION}"
+        with tarfile.open(tmp_path / f"{stem}-index.tar") as tar:
+            (entry,) = json.load(tar.extractfile("index.json"))["manifests"]
+            blob = f"blobs/{entry['digest'].replace(':', '/')}"
+            inner = json.load(tar.extractfile(blob))["manifests"]
+        assert {each["platform"]["architecture"] for each in inner} == {"amd64", "arm64"}
+        assert (
+            f"{stem.replace(f'-{VERSION}', '')}:{VERSION}@{entry['digest']}\n"
+            in (tmp_path / "images.txt").read_text()
+        )
+        text = (tmp_path / f"{stem}-linux-arm64.tar{release.SBOM}").read_text()
+        found = {each["name"]: each for each in json.loads(text)["components"]}
+        for package in ("libc6", "libssl3", "python3.11-minimal"):
+            assert found[package]["purl"].endswith("?arch=arm64")
