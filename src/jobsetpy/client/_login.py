@@ -4,7 +4,8 @@ kubernetes_asyncio knows every kind of kubeconfig and every way to log in; of it
 used. Its package cannot be imported in part, though: its ``__init__`` loads a module for each
 class of the Kubernetes API, 65 MB and over a second. So the configuration part is imported with
 an empty package in the place of the whole one, which is taken away again at once: a program that
-imports kubernetes_asyncio itself, before or later, gets it whole.
+imports kubernetes_asyncio itself, before or later, gets it whole. urllib3, which that part uses for
+passwords only, is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -166,6 +167,8 @@ def _import_lean() -> tuple[Any, Any]:
     client: Any = types.ModuleType(f"{_PACKAGE}.client")
     client.__path__ = [str(Path(place) / "client") for place in places]
     client.ApiClient = object  # named by an annotation only
+    passwords = _loaded_when_used("urllib3")
+    sys.modules.setdefault(passwords.__name__, passwords)
     sys.modules[root.__name__] = root
     sys.modules[client.__name__] = client
     try:
@@ -175,6 +178,16 @@ def _import_lean() -> tuple[Any, Any]:
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
             del sys.modules[name]
+        if sys.modules[passwords.__name__] is passwords:
+            del sys.modules[passwords.__name__]
+
+
+def _loaded_when_used(name: str) -> types.ModuleType:
+    """What stands for a module, and imports it when something of it is asked for."""
+    stands: Any = types.ModuleType(name)
+    stands.__getattr__ = lambda attribute: getattr(importlib.import_module(name), attribute)
+    module: types.ModuleType = stands
+    return module
 
 
 def _any_file(paths: str) -> bool:

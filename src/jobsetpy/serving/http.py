@@ -1,7 +1,8 @@
 """The HTTP server of webhooks, extender, health and metrics.
 
 One socket, whose TLS context may be replaced while it is served; limits on slow and silent clients;
-an orderly end. Handlers know neither aiohttp nor TLS.
+an orderly end. Handlers know neither aiohttp nor TLS. aiohttp's server is imported by those who
+listen only: it is 3 MB, and a controller of one's own may serve nothing.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import attrs
-from aiohttp import web
 
 from jobsetpy import aio
 from jobsetpy.serving.guard import HEADERS_S, IDLE_S, Guard, Guards
 from jobsetpy.serving.tls import common_name
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from jobsetpy.serving.certificates import CertificateManager
 
 Address = tuple[str, int]
@@ -241,8 +243,10 @@ async def listening(
     Raises:
         OSError: the address cannot be bound.
     """
+    from aiohttp import web
+
     limits = limits or Limits()
-    app = web.Application(middlewares=[_under_guard])
+    app = web.Application(middlewares=[web.middleware(_under_guard)])
     add = {"GET": app.router.add_get, "POST": app.router.add_post}
     for route in routes:
         add[route.method](route.path, _answering(route.handler, draining))
@@ -313,10 +317,11 @@ def _bound(address: Address) -> socket.socket:
     return found
 
 
-_AioHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+def _answering(
+    handler: Handler, draining: Callable[[], bool]
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    from aiohttp import web
 
-
-def _answering(handler: Handler, draining: Callable[[], bool]) -> _AioHandler:
     async def handle(http: web.Request) -> web.StreamResponse:
         try:
             answer = await handler(Request(http))
@@ -330,8 +335,9 @@ def _answering(handler: Handler, draining: Callable[[], bool]) -> _AioHandler:
     return handle
 
 
-@web.middleware
-async def _under_guard(request: web.Request, handler: _AioHandler) -> web.StreamResponse:
+async def _under_guard(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
     """Tell the connection's guard while a request is being answered."""
     protocol = request.transport.get_protocol() if request.transport is not None else None
     with protocol.request() if isinstance(protocol, Guard) else nullcontext():

@@ -32,6 +32,8 @@ KUBECONFIG = {
     "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
     "current-context": "here",
 }
+WHEN_USED = {"aiohttp.web", "cattrs", "cryptography", "jobsetpy.api.schema", "rich", "urllib3.util"}
+"""What a server, a file, certificates, definitions and passwords take."""
 OF_JOBSET = ("admission", "coscheduler", "domain", "kubectl", "reconcilers", "api.jobset")
 
 
@@ -58,3 +60,8 @@ def test_nothing_of_jobset_is_imported(loaded):
     """A controller of one's own does not carry the controllers of JobSet."""
     ours = tuple(f"jobsetpy.{name}" for name in OF_JOBSET)
     assert {name for name in loaded if name.startswith(ours)} == set()
+
+
+def test_what_is_not_used_is_not_imported(loaded):
+    """A controller that serves nothing carries no server, no certificates and no schemas."""
+    assert loaded & WHEN_USED == set()

@@ -426,6 +426,17 @@ print(json.dumps([before, kubernetes_asyncio.client.V1Pod.__name__,
     assert found == [[], "V1Pod", True, "kubernetes_asyncio.config", "Configuration"]
 
 
+def test_urllib3_is_imported_for_passwords_only():
+    """A part of kubernetes_asyncio names it; it is there when a password is asked for."""
+    assert python("""
+import json, sys
+from jobsetpy.client._login import kubernetes_configuration
+configuration = kubernetes_configuration()[1](username="me", password="mine")
+before = "urllib3" in sys.modules
+print(json.dumps([before, configuration.get_basic_auth_token()]))
+""") == [False, "Basic bWU6bWluZQ=="]
+
+
 @pytest.mark.slow
 def test_another_build_of_kubernetes_asyncio_is_imported_whole():
     """If the part cannot be had alone, the whole is taken."""
