@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from jobsetpy.api import keys
 from jobsetpy.errors import ApiError, ForbiddenError, NotFoundError
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
@@ -180,18 +181,22 @@ async def _agents(cluster: Cluster) -> list[Finding]:
 async def _kubelets(cluster: Cluster) -> list[Finding]:
     nodes = await cluster.items("/api/v1/nodes")
     by_version: dict[str, int] = {}
+    undeclared = set()
     for node in nodes:
-        version = node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")
+        status = node.get("status", {})
+        version = status.get("nodeInfo", {}).get("kubeletVersion", "")
         by_version[version] = by_version.get(version, 0) + 1
+        if keys.RESTART_ALL_FEATURE not in (status.get("declaredFeatures") or ()):
+            undeclared.add(version)
     told = ", ".join(f"{count} at {version}" for version, count in sorted(by_version.items()))
-    oldest = min((_release(version) for version in by_version), default=(0, 0))
+    oldest = min(map(_release, undeclared), default=RULES_ON_SINCE)
     if not nodes:
         return [Finding("kubelets", WARNING, "there are no nodes", "kubectl get nodes")]
     if oldest < RULES_SINCE:
         text = f"{told}: sidecar agents need {_text(RULES_SINCE)}; supervisors work everywhere"
         return [Finding("kubelets", WARNING, text, _SUPERVISOR)]
     if oldest < RULES_ON_SINCE:
-        text = f"{told}: sidecar agents need the gate RestartAllContainersOnContainerExits"
+        text = f"{told}: sidecar agents need the gate {keys.RESTART_ALL_FEATURE}"
         return [Finding("kubelets", WARNING, text, _SUPERVISOR)]
     lost = [
         node["metadata"]["name"]

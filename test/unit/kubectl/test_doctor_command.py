@@ -61,6 +61,20 @@ async def examined(capsys, **changes):
     return code, json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.parametrize(
+    ("declared", "verdict"), [(["RestartAllContainersOnContainerExits"], "ok"), ([], "warning")]
+)
+async def test_kubelets_that_have_the_gate_on(capsys, declared, verdict):
+    """Those of 1.35 say so themselves; the others are asked for it."""
+    node = {"nodeInfo": {"kubeletVersion": "v1.35.4"}, "declaredFeatures": declared}
+    _, found = await examined(capsys, nodes={"items": [{"status": node}]})
+    (kubelets,) = [each for each in found if each["check"] == "kubelets"]
+
+    assert kubelets["verdict"] == verdict
+    needs_gate = "need the gate RestartAllContainersOnContainerExits" in kubelets["message"]
+    assert needs_gate is not bool(declared)
+
+
 async def test_a_fit_cluster(capsys):
     """Nothing to mend, exit code 0."""
     code, found = await examined(capsys)
