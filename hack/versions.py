@@ -125,15 +125,13 @@ def between(old: str, new: str) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the matrix or a part of it; 1 if a subject failed."""
     parser = argparse.ArgumentParser(description="Tests against several Kubernetes releases.")
-    parser.add_argument("--kubernetes", nargs="+", default=list(RELEASES), help="releases")
-    parser.add_argument("--kubelet", nargs="*", default=[], help="older kubelets beside the first")
+    parser.add_argument("--kubernetes", nargs="+", default=[], help="releases; default: all")
+    parser.add_argument("--kubelet", nargs="+", default=[], help="only with these, older kubelets")
     parser.add_argument("--subject", action="append", choices=list(SUBJECTS), help="only this one")
     parser.add_argument("--out", type=Path, default=RECORDED, help="the file of results")
     given = parser.parse_args(argv)
-    runs = [Run(release, release) for release in given.kubernetes]
-    runs += [Run(given.kubernetes[0], kubelet) for kubelet in given.kubelet]
     bad = False
-    for run in runs:
+    for run in pairs(given.kubernetes, given.kubelet):
         for subject in run.subjects():
             if given.subject and subject not in given.subject:
                 continue
@@ -143,6 +141,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             said = f"{result['passed']} passed, {len(result['failed'])} failed"
             print(f"== {run.kubernetes}, kubelet {run.kubelet}: {subject}: {said}", flush=True)
     return int(bad)
+
+
+def pairs(kubernetes: Sequence[str], kubelets: Sequence[str]) -> list[Run]:
+    """What is asked for; of nothing, all releases, and the newest with the older kubelets."""
+    if kubelets:
+        return [Run(each, kubelet) for each in kubernetes or RELEASES[:1] for kubelet in kubelets]
+    own = [Run(release, release) for release in kubernetes or RELEASES]
+    return own if kubernetes else [*own, *(Run(RELEASES[0], older) for older in RELEASES[1:])]
 
 
 def play(run: Run, subject: str) -> dict[str, Any]:

@@ -54,6 +54,19 @@ def test_what_a_release_cannot_do_is_told_of(kubernetes, kubelet, test):
     )
 
 
+def test_which_pairs_are_run(monkeypatch):
+    """All of them, or what is named: releases by themselves, or with older kubelets only."""
+    monkeypatch.setattr(versions, "RELEASES", ("3", "2", "1"))
+
+    def asked(*given):
+        return [(run.kubernetes, run.kubelet) for run in versions.pairs(*given)]
+
+    assert asked([], []) == [("3", "3"), ("2", "2"), ("1", "1"), ("3", "2"), ("3", "1")]
+    assert asked(["2", "1"], []) == [("2", "2"), ("1", "1")]
+    assert asked([], ["2", "1"]) == [("3", "2"), ("3", "1")]
+    assert asked(["2"], ["1"]) == [("2", "1")]
+
+
 def test_control_planes_move_on_by_one_minor_release_at_a_time(monkeypatch):
     """Over those of the matrix; where kubelets are no older, there is nothing to move from."""
     monkeypatch.setattr(versions, "RELEASES", ("1.10.3", "1.9.4", "1.8.4"))
