@@ -244,8 +244,9 @@ async def test_a_failover_in_the_middle_of_a_restart(cluster, client, namespace,
         assert (0, 4) == await one.uncounted()
         assert (await conditions(one))["RestartingInPlace"][0] == "False"
         text = manager.log.read_text()
-        assert len(re.findall("deprecated 1", text)) <= 1  # it may have died before it said so
-        assert 1 == len(re.findall("synced 2", text))
+        # It says so after the answer to its write, which may be lost, or may come after it was killed.
+        assert len(re.findall("deprecated 1", text)) <= 1
+        assert len(re.findall("synced 2", text)) <= 1
 
         await one.show(names[1], ended(7), restarts=2)
         await one.epochs(2, 2)

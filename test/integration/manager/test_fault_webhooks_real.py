@@ -163,12 +163,7 @@ async def test_webhooks_cannot_be_reached(cluster, client, namespace, tmp_path):
                 await group.fail("recreate")
                 await eventually(lambda: told_of_refused_pods(group), 60, poll_s=0.2)
                 assert group.restarts("recreate") == 1
-                jobs = [
-                    job.metadata.labels[keys.RESTART_ATTEMPT]
-                    for job in group.world.jobs.values()
-                    if job.metadata.labels[keys.JOBSET_NAME] == "recreate"
-                ]
-                assert jobs == ["1", "1"]
+                await eventually(lambda: attempts_of(group, "recreate") == ["1", "1"], 60)
                 assert group.world.pods_of("recreate") == []
 
                 front.proxy.refusing = False
@@ -179,6 +174,15 @@ async def test_webhooks_cannot_be_reached(cluster, client, namespace, tmp_path):
         finally:
             if manager.process is not None:
                 await manager.stop()
+
+
+def attempts_of(group, name: str) -> list[str]:
+    """The attempts that a JobSet's Jobs belong to."""
+    return [
+        job.metadata.labels[keys.RESTART_ATTEMPT]
+        for job in group.world.jobs.values()
+        if job.metadata.labels[keys.JOBSET_NAME] == name
+    ]
 
 
 async def told_of_refused_pods(group) -> bool:
