@@ -77,14 +77,10 @@ class CronJobs:
 
     client: rt.Client
     clock: rt.Clock
-    cron_jobs: rt.Store[CronJob]
     jobs: rt.Store[rt.Job]
 
-    async def reconcile(self, request: rt.Request) -> rt.Result:
-        cron = self.cron_jobs.get(request.key)
-        if cron is None or cron.metadata.deletion_timestamp is not None:
-            return rt.Result.done()  # the garbage collector takes the Jobs
-        where, spec, now = request.namespace, cron.spec, self.clock.now()
+    async def reconcile(self, cron: CronJob) -> rt.Result:
+        where, spec, now = cron.metadata.namespace, cron.spec, self.clock.now()
         jobs = self.jobs.by_index(rt.OWNER_UID, cron.metadata.uid)
         active = [job.metadata.name for job in jobs if not job.status.finished]
         over = sorted(job.metadata.name for job in jobs if job.status.finished)
@@ -101,7 +97,7 @@ class CronJobs:
             await self.client.delete(rt.Job, where, name)
         if at:
             # The same name for the same time: whoever comes twice makes it once.
-            name, body = f"{request.name}-{at:%Y%m%d%H%M}", {"spec": spec.job}
+            name, body = f"{cron.metadata.name}-{at:%Y%m%d%H%M}", {"spec": spec.job}
             await rt.create_or_apply(
                 self.client, rt.Job, where, name, body, owner=NAME, controller=cron
             )
@@ -113,9 +109,5 @@ class CronJobs:
 def setup(manager: rt.Manager) -> None:
     cron_jobs = manager.informer(CronJob)
     jobs = manager.informer(rt.Job, indexes=[rt.OWNER_UID])
-    watches = (
-        rt.Watch(cron_jobs, rt.enqueue_self, when=rt.generation_changed),
-        rt.Watch(jobs, rt.enqueue_owner(CronJob)),
-    )
-    reconciler = CronJobs(manager.client, manager.clock, cron_jobs.store, jobs.store)
-    manager.add(rt.Controller(name=NAME, reconciler=reconciler, watches=watches))
+    reconcile = CronJobs(manager.client, manager.clock, jobs.store).reconcile
+    manager.add(rt.controller_for(cron_jobs, reconcile, name=NAME, owns=[jobs]))

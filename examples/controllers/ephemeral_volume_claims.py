@@ -42,16 +42,12 @@ class Claims:
     """Keep one PersistentVolumeClaim for each EphemeralVolumeClaim."""
 
     client: rt.Client
-    wanted: rt.Store[EphemeralVolumeClaim]
 
-    async def reconcile(self, request: rt.Request) -> rt.Result:
-        wanted = self.wanted.get(request.key)
-        if wanted is None or wanted.metadata.deletion_timestamp is not None:
-            return rt.Result.done()  # the garbage collector takes the claim
+    async def reconcile(self, wanted: EphemeralVolumeClaim) -> rt.Result:
+        namespace, name = wanted.metadata.namespace, wanted.metadata.name
         resources = {"requests": {"storage": wanted.spec.size}}
         spec = {"accessModes": ["ReadWriteOnce"], "resources": resources}
-        namespace, name = request.namespace, request.name
-        made = await rt.create_or_apply(
+        await rt.create_or_apply(
             self.client,
             rt.PersistentVolumeClaim,
             namespace,
@@ -66,17 +62,11 @@ class Claims:
             return Status(claim=name, conditions=conditions)
 
         await rt.patch_status(self.client, wanted, seen)
-        return rt.Result.done(
-            summary=f"claim {made.outcome}" if made.outcome != "unchanged" else ""
-        )
+        return rt.Result.done()
 
 
 def setup(manager: rt.Manager) -> None:
     wanted = manager.informer(EphemeralVolumeClaim)
     claims = manager.informer(rt.PersistentVolumeClaim)
-    watches = (
-        rt.Watch(wanted, rt.enqueue_self, when=rt.generation_changed),
-        rt.Watch(claims, rt.enqueue_owner(EphemeralVolumeClaim)),
-    )
-    reconciler = Claims(manager.client, wanted.store)
-    manager.add(rt.Controller(name=NAME, reconciler=reconciler, watches=watches))
+    reconcile = Claims(manager.client).reconcile
+    manager.add(rt.controller_for(wanted, reconcile, name=NAME, owns=[claims]))

@@ -13,6 +13,7 @@ from jobsetpy.controller._handlers import (
     enqueue_owner,
     enqueue_self,
 )
+from jobsetpy.controller._of_objects import controller_for
 from jobsetpy.controller._predicates import (
     Predicate,
     all_of,
@@ -48,6 +49,7 @@ __all__ = [
     "all_of",
     "annotations_changed",
     "any_of",
+    "controller_for",
     "enqueue_mapped",
     "enqueue_owner",
     "enqueue_self",

@@ -304,7 +304,7 @@ class Controller(Runnable):
                 self._log.warning(
                     "a reconcile blocked the event loop: what takes long needs an await, such as "
                     "asyncio.to_thread",
-                    reconciler=type(self.reconciler).__name__,
+                    reconciler=_name_of(self.reconciler),
                     blocked_s=round(steps.longest_s, 3),
                 )
 
@@ -406,10 +406,24 @@ def _check_reconciler(reconciler: object) -> None:
     if not callable(method):
         msg = f"a reconciler needs `async def reconcile(self, request)`; {reconciler!r} has none"
         raise TypeError(msg)
-    function = inspect.unwrap(method)
+    check_async(method, f"{type(reconciler).__name__}.reconcile")
+
+
+def _name_of(reconciler: Any) -> str:
+    found = inspect.unwrap(reconciler)
+    name: str = getattr(found, "__qualname__", type(found).__name__)
+    return name
+
+
+def check_async(function: Callable[..., Any], where: str) -> None:
+    """Refuse a function that would block the event loop.
+
+    Raises:
+        TypeError: it is no ``async def``; it is called ``where``.
+    """
+    function = inspect.unwrap(function)
     plain = inspect.ismethod(function) or inspect.isfunction(function)
     if plain and not inspect.iscoroutinefunction(function) and not _gives_awaitable(function):
-        where = f"{type(reconciler).__name__}.reconcile"
         msg = (
             f"{where} has to be `async def`: it runs on the event loop, which nothing may block; "
             "what blocks goes into `await asyncio.to_thread(...)`"

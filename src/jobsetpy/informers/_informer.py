@@ -68,6 +68,7 @@ class SharedInformer(Generic[T]):
         transform: Callable[[T], T] | None = None,
         before_first: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        self.cls = cls
         resource: ResourceInfo | None = getattr(cls, "RESOURCE", None)
         self._namespaces = tuple(sorted(set(namespaces))) or (options.namespace,)
         if resource is not None and not resource.namespaced and self._namespaces != ("",):

@@ -52,6 +52,8 @@ class Finalizer:
             if await FINALIZER.guard(self.client, bucket, self.delete_files):
                 return rt.Result.done()
 
+        A controller of ``controller_for`` needs ``deleting=True`` for it.
+
         Args:
             client: writes.
             obj: as the cache has it.

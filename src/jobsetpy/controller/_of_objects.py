@@ -1,0 +1,86 @@
+"""A controller of one kind, whose reconciler is a function of an object."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from jobsetpy.api.meta import KubeObject
+from jobsetpy.api.reconcile import Request, Result
+from jobsetpy.controller._controller import Controller, check_async
+from jobsetpy.controller._handlers import enqueue_owner, enqueue_self
+from jobsetpy.controller._predicates import Predicate, generation_changed
+from jobsetpy.controller._watch import Watch
+from jobsetpy.informers import SharedInformer, Store
+
+T = TypeVar("T", bound=KubeObject)
+
+
+def controller_for(
+    objects: SharedInformer[T],
+    reconcile: Callable[[T], Awaitable[Result]],
+    *,
+    name: str,
+    owns: Iterable[SharedInformer[Any]] = (),
+    watches: Iterable[Watch[Any]] = (),
+    when: Predicate = generation_changed,
+    deleting: bool = False,
+    **options: Any,
+) -> Controller:
+    """The usual controller: of one kind, and of what its objects own.
+
+    For ``manager.add(rt.controller_for(informer, reconcile, name="widgets", owns=[jobs]))``.
+    ``reconcile`` is called with an object as the cache has it, under the same promises as a
+    :class:`Reconciler`: without need, late, and again after a failure.
+
+    Args:
+        objects: the informer of the kind.
+        reconcile: what to do for an object. It is not called for one that is gone.
+        name: label of metrics and logs; one word such as ``jobset``.
+        owns: informers of what belongs to such objects (``ownerReferences`` with ``controller``):
+            a change of it is a reconcile of its owner.
+        watches: more reasons for a reconcile.
+        when: which changes of the objects themselves count.
+        deleting: whether it is called for objects that are being deleted: what has a finalizer
+            needs that, what leaves it to the garbage collector does not.
+        options: the others of :class:`Controller`, such as ``workers``.
+
+    Raises:
+        TypeError: ``reconcile`` is no ``async def``.
+    """
+    check_async(reconcile, getattr(reconcile, "__qualname__", repr(reconcile)))
+    return Controller(
+        name=name,
+        reconciler=_OfObject(objects.store, reconcile, deleting),
+        watches=(
+            Watch(objects, enqueue_self, when=when),
+            *(Watch(each, enqueue_owner(objects.cls)) for each in owns),
+            *watches,
+        ),
+        **options,
+    )
+
+
+@attrs.frozen
+class _OfObject(Generic[T]):
+    """Calls a function for an object that is there."""
+
+    store: Store[T]
+    function: Callable[[T], Awaitable[Result]]
+    deleting: bool
+
+    @property
+    def __wrapped__(self) -> Callable[[T], Awaitable[Result]]:
+        """What is called, for messages."""
+        return self.function
+
+    async def reconcile(self, request: Request) -> Result:
+        found = self.store.get(request.key)
+        if found is None:
+            return Result.done()
+        goes = getattr(found.metadata, "deletion_timestamp", None) is not None
+        if goes and not self.deleting:
+            return Result.done()
+        return await self.function(found)
