@@ -39,6 +39,7 @@ from bench.common import console, create_namespace, in_parallel, say
 from hack.cluster import Cluster, _build, _state  # type: ignore[import-not-found]
 from hack.cluster._progress import Shown
 from jobsetpy import runtime as rt
+from jobsetpy.controller import DEFAULT_WORKERS
 from support.manager_process import cpu_seconds
 
 PROGRAMS = Path(__file__).with_name("library_programs")
@@ -409,7 +410,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--libraries", nargs="+", default=LIBRARIES, choices=LIBRARIES)
     parser.add_argument(
-        "--workers", type=int, nargs="+", default=[4], help="of ours and of controller-runtime"
+        "--workers",
+        type=int,
+        nargs="+",
+        default=[DEFAULT_WORKERS],
+        help="of ours and of controller-runtime",
     )
     parser.add_argument("--rate", type=float, default=50.0, help="changes a second")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long; 0 for not at all")

@@ -4,7 +4,7 @@ Also what reconcilers need besides: expectations of their own writes, and an eve
 """
 
 from jobsetpy.api.reconcile import Request, Result
-from jobsetpy.controller._controller import Controller
+from jobsetpy.controller._controller import DEFAULT_WORKERS, Controller
 from jobsetpy.controller._event import Event
 from jobsetpy.controller._expectations import Expectations
 from jobsetpy.controller._handlers import (
@@ -31,6 +31,7 @@ from jobsetpy.controller._watch import INITIAL_PRIORITY, LIVE_PRIORITY, Watch
 from jobsetpy.errors import TerminalError
 
 __all__ = [
+    "DEFAULT_WORKERS",
     "INITIAL_PRIORITY",
     "LIVE_PRIORITY",
     "Controller",

@@ -12,7 +12,7 @@ import inspect
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 import attrs
 
@@ -36,6 +36,9 @@ from jobsetpy.observability import metrics
 from jobsetpy.observability._lean_structlog import structlog
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.workqueue import QueueShutDown, RateLimiter, WorkQueue
+
+DEFAULT_WORKERS: Final = 4
+"""Of a controller that does not say how many; ``python -m bench.library --workers`` measures it."""
 
 _BLOCKED_S = 0.5
 """A reconcile that holds the event loop for longer is told of: watches and leases wait for it."""
@@ -112,7 +115,7 @@ class Controller(Runnable):
         name: str,
         reconciler: Reconciler,
         watches: Iterable[Watch[Any]],
-        workers: int = 4,
+        workers: int = DEFAULT_WORKERS,
         rate_limiter: RateLimiter[Request] | None = None,
         reconcile_timeout_s: float = 300.0,
         grace_s: float = 20.0,

@@ -8,6 +8,7 @@ import pytest
 
 from jobsetpy import errors
 from jobsetpy import runtime as rt
+from jobsetpy.controller import DEFAULT_WORKERS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PUBLIC = ("jobsetpy.runtime", "jobsetpy.testing")
@@ -63,3 +64,10 @@ def test_every_error_is_there():
     """What a reconciler may have to catch can be named."""
     found = {name for name, value in vars(errors).items() if isinstance(value, type)}
     assert found <= set(rt.__all__)
+
+
+def test_the_tutorial_says_how_many_workers_a_controller_has():
+    """The default is a constant, and is told in one place."""
+    page = (REPOSITORY / "docs/tutorial/custom-controller.md").read_text("utf-8")
+    assert page.count("at a time unless `workers`") == 1
+    assert f"{DEFAULT_WORKERS} at a time unless `workers`" in page
