@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from attrs import evolve
@@ -181,6 +182,13 @@ class _NoEvents:
         """Take one."""
 
 
+def caches_of(client: Any, clock: ManualClock, **stores: Any) -> Any:
+    """What a reconciler is made of, without a manager; events are not kept."""
+    informers = {name: SimpleNamespace(store=store) for name, store in stores.items()}
+    manager = SimpleNamespace(client=client, clock=clock)
+    return SimpleNamespace(manager=manager, events=_NoEvents(), **informers)
+
+
 class _Server:
     """The API server's part in one pass: the JobSet, and optimistic concurrency."""
 
@@ -240,9 +248,9 @@ class _Manager:
             ChildPod, [pod for pod in self.pods if pod is not None], indexes=[PODS_OF_JOBSET]
         )
         self.reconciler = PodEpochsReconciler(
-            server, jobsets=jobsets, jobs=jobs, pods=pods, events=_NoEvents(),
-            settings=PodEpochsSettings(), clock=self.clock,
-        )  # fmt: skip
+            caches_of(server, self.clock, jobsets=jobsets, jobs=jobs, pods=pods),
+            PodEpochsSettings(),
+        )
         self.ledger = self.reconciler.ledger
         self.ledger.job_changed(None, job_of(size))
         for pod in self.pods:

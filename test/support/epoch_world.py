@@ -39,7 +39,7 @@ from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettin
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request, enqueue_self
 from jobsetpy.testing import store_writer_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
-from support.epoch_steps import KEY, RULES, run
+from support.epoch_steps import KEY, RULES, caches_of, run
 
 Move = tuple[str, Callable[[], None]]
 FEATURES = Features(elastic_jobset=True)
@@ -764,19 +764,14 @@ class Manager:
         self.pods = store_writer_of(ChildPod, indexes=[PODS_OF_JOBSET])
         self.seen_jobset = self.seen_jobs = world.number
         self.wrote_jobset = self.wrote_jobs = 0
-        self.epochs = PodEpochsReconciler(
-            world, jobsets=self.jobsets.store, jobs=self.jobs.store, pods=self.pods.store,  # type: ignore[arg-type]
-            events=self,  # type: ignore[arg-type]
-            settings=PodEpochsSettings(), clock=world.clock,
-        )  # fmt: skip
+        jobs, pods = self.jobs.store, self.pods.store
+        caches = caches_of(world, world.clock, jobsets=self.jobsets.store, jobs=jobs, pods=pods)
+        self.epochs = PodEpochsReconciler(caches, PodEpochsSettings())
         self.own = self.epochs.expectations.handler(enqueue_self)
         for name, data in world.jobs.items():
             self._take_job(name, decoded(Job, data))
         for pod in world.pods.values():
             self._take_pod(pod.name, pod.wire(world.number))
-
-    def event(self, *_args: object, **_more: object) -> None:
-        """The event recorder's."""
 
     def moves(self) -> Iterator[Move]:
         """What it can do next."""

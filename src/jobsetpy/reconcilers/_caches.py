@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from jobsetpy import runtime as rt
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
-from jobsetpy.api.core import ConfigMap
+from jobsetpy.api.core import ConfigMap, LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import controller_of
 
@@ -37,9 +37,18 @@ def pods_labelled(pods: rt.Store[ChildPod], jobset: rt.ObjectKey) -> list[ChildP
 
 @attrs.frozen
 class SharedCaches:
-    """Informers of a manager that has not started yet; only those that are asked for run."""
+    """What reconcilers are made of: a manager's informers; only those that are asked for run.
+
+    Args:
+        manager: not started yet.
+    """
 
     manager: rt.Manager
+
+    @property
+    def events(self) -> rt.EventRecorder:
+        """Receives events about JobSets."""
+        return self.manager.recorder("jobset")
 
     @property
     def jobsets(self) -> rt.SharedInformer[JobSet]:
@@ -62,6 +71,29 @@ class SharedCaches:
     def config_maps(self) -> rt.SharedInformer[ConfigMap]:
         """The ConfigMaps of startup groups."""
         return self.manager.informer(ConfigMap, label_selector=CHILD_SELECTOR)
+
+    @property
+    def nodes(self) -> rt.SharedInformer[LabelledNode]:
+        """All nodes."""
+        return self.manager.informer(LabelledNode)
+
+    def controller(
+        self, name: str, reconciler: rt.Reconciler, workers: int, *watches: rt.Watch[Any]
+    ) -> rt.Controller:
+        """Have the manager run a reconciler.
+
+        Args:
+            name: of the controller.
+            reconciler: its reconciler.
+            workers: maximum concurrent reconciles.
+            *watches: what asks for reconciles.
+        """
+        clock = self.manager.clock
+        controller = rt.Controller(
+            name=name, reconciler=reconciler, workers=workers, watches=watches, clock=clock
+        )
+        self.manager.add(controller)
+        return controller
 
 
 def job_of(jobs: rt.Store[Job], pod: ChildPod) -> Job | None:

@@ -17,7 +17,6 @@ from typing import Any
 import attrs
 
 from jobsetpy import runtime as rt
-from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
@@ -99,37 +98,26 @@ class CoschedulingReconciler:
     """Keeps the gangs of JobSets.
 
     Args:
-        client: writes.
-        jobsets: cache of JobSets.
-        jobs: cache of their Jobs, with the index ``OWNER_UID``.
-        pods: cache of their pods, with the tally :data:`GANGS` and the index :data:`OPEN_PODS`.
-        events: receives events about JobSets.
+        caches: what it reads; pods with the tally :data:`GANGS` and the index :data:`OPEN_PODS`.
         settings: see there.
-        clock: time.
         pod_groups: caches of the API server's own groups, with the backend of that name.
     """
 
     def __init__(
         self,
-        client: rt.Client,
-        *,
-        jobsets: rt.Store[JobSet],
-        jobs: rt.Store[Job],
-        pods: rt.Store[ChildPod],
-        events: rt.EventRecorder,
-        settings: CoschedulingSettings | None = None,
-        clock: Clock | None = None,
+        caches: SharedCaches,
+        settings: CoschedulingSettings,
         pod_groups: PodGroupCaches | None = None,
     ) -> None:
-        self._client = client
-        self._jobs = jobs
-        self._pods = pods
+        self._client = caches.manager.client
+        self._clock = caches.manager.clock
+        self._jobs = caches.jobs.store
+        self._pods = caches.pods.store
         self._pod_groups = pod_groups
-        self._settings = settings or CoschedulingSettings()
-        self._clock = clock or LoopClock()
+        self._settings = settings
         self._suspects: dict[rt.ObjectKey, set[str]] = {}  # pods to be looked at, by name
         self._memory = Memories(GangMemory)
-        self._status = StatusWriter(client, jobsets, events)
+        self._status = StatusWriter(self._client, caches.jobsets.store, caches.events)
 
     # -- events -------------------------------------------------------------------------------
 
@@ -259,37 +247,22 @@ def setup(manager: rt.Manager, settings: CoschedulingSettings | None = None) -> 
     """
     settings = settings or CoschedulingSettings()
     caches = SharedCaches(manager)
-    jobsets, jobs, pods = caches.jobsets, caches.jobs, caches.pods
-    pods.add_index(OPEN_PODS)
-    pods.add_tally(GANGS)
+    caches.pods.add_index(OPEN_PODS)
+    caches.pods.add_tally(GANGS)
     pod_groups = None
     watches: list[rt.Watch[Any]] = []
     if settings.coscheduler is not None:
-        watches.append(settings.coscheduler.watch(jobsets.store))
+        watches.append(settings.coscheduler.watch(caches.jobsets.store))
     if settings.marks.backend == PODGROUP:
         pod_groups, more = wire_pod_groups(manager)
         watches += more
-    reconciler = CoschedulingReconciler(
-        manager.client,
-        jobsets=jobsets.store,
-        jobs=jobs.store,
-        pods=pods.store,
-        events=manager.recorder("jobset"),
-        settings=settings,
-        clock=manager.clock,
-        pod_groups=pod_groups,
+    reconciler = CoschedulingReconciler(caches, settings, pod_groups)
+    return caches.controller(
+        "coscheduling",
+        reconciler,
+        settings.workers,
+        rt.Watch(caches.jobsets, rt.enqueue_self, when=_asks),
+        *watches,
+        rt.Watch(caches.jobs, reconciler.on_job),
+        rt.Watch(caches.pods, reconciler.on_pod),
     )
-    controller = rt.Controller(
-        name="coscheduling",
-        reconciler=reconciler,
-        workers=settings.workers,
-        watches=(
-            rt.Watch(jobsets, rt.enqueue_self, when=_asks),
-            *watches,
-            rt.Watch(jobs, reconciler.on_job),
-            rt.Watch(pods, reconciler.on_pod),
-        ),
-        clock=manager.clock,
-    )
-    manager.add(controller)
-    return controller

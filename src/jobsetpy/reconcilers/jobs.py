@@ -14,7 +14,6 @@ from typing import Any
 import attrs
 
 from jobsetpy import runtime as rt
-from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
@@ -88,48 +87,43 @@ class JobsReconciler:
     """Plans and carries out what one JobSet needs.
 
     Args:
-        client: writes.
-        jobsets: cache of JobSets.
-        jobs: cache of child Jobs, with the index ``OWNER_UID``.
+        caches: what it reads.
         services: cache of Services.
         claims: cache of volume claims.
-        config_maps: cache of the ConfigMaps of groups.
-        events: receives events about JobSets.
         settings: see there.
-        clock: time.
     """
 
-    def __init__(  # noqa: PLR0913 - one keyword for each cache that it reads
+    def __init__(
         self,
-        client: rt.Client,
+        caches: SharedCaches,
+        settings: JobsSettings,
         *,
-        jobsets: rt.Store[JobSet],
-        jobs: rt.Store[Job],
         services: rt.Store[Service],
         claims: rt.Store[PersistentVolumeClaim],
-        config_maps: rt.Store[ConfigMap],
-        events: rt.EventRecorder,
-        settings: JobsSettings | None = None,
-        clock: Clock | None = None,
     ) -> None:
-        self._jobs = jobs
+        client, clock, events = caches.manager.client, caches.manager.clock, caches.events
+        self._jobs = jobs = caches.jobs.store
         self._services = services
         self._claims = claims
-        self._config_maps = config_maps
-        self._settings = settings or JobsSettings()
-        self._clock = clock or LoopClock()
+        self._config_maps = caches.config_maps.store
+        self._settings = settings
+        self._clock = clock
         self._pace = CounterPace(
-            every_s=self._settings.counters_every_s,
-            agent_events_per_s=self._settings.agent_events_per_s,
+            every_s=settings.counters_every_s, agent_events_per_s=settings.agent_events_per_s
         )
-        ttl_s = self._settings.own_writes_ttl_s
-        self.own_jobs = rt.Expectations("jobset/jobs", ttl_s=ttl_s, clock=self._clock)
+        ttl_s = settings.own_writes_ttl_s
+        self.own_jobs = rt.Expectations("jobset/jobs", ttl_s=ttl_s, clock=clock)
         self._writer = ChildWriter(
-            client, jobs, events, self.own_jobs, parallel=self._settings.parallel_writes
+            client, jobs, events, self.own_jobs, parallel=settings.parallel_writes
         )
-        self.own_status = rt.Expectations("jobset/status", ttl_s=ttl_s, clock=self._clock)
+        self.own_status = rt.Expectations("jobset/status", ttl_s=ttl_s, clock=clock)
         self._status = StatusWriter(
-            client, jobsets, events, own_writes=self.own_status, jobs=jobs, clock=self._clock
+            client,
+            caches.jobsets.store,
+            events,
+            own_writes=self.own_status,
+            jobs=jobs,
+            clock=clock,
         )
         self._memory = Memories(p.JobsMemory)
         self._times = ActivityTimes()
@@ -340,38 +334,22 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
     """
     settings = settings or JobsSettings()
     caches = SharedCaches(manager)
-    jobsets, jobs, config_maps = caches.jobsets, caches.jobs, caches.config_maps
     services = manager.informer(Service)
     claims = manager.informer(PersistentVolumeClaim, label_selector=CHILD_SELECTOR)
-    reconciler = JobsReconciler(
-        manager.client,
-        jobsets=jobsets.store,
-        jobs=jobs.store,
-        services=services.store,
-        claims=claims.store,
-        config_maps=config_maps.store,
-        events=manager.recorder("jobset"),
-        settings=settings,
-        clock=manager.clock,
-    )
+    reconciler = JobsReconciler(caches, settings, services=services.store, claims=claims.store)
     metrics.failure_decisions(DECISIONS)
     manager.add_metrics(metrics.activity_registry(reconciler.activity_totals))
-    of_owner = rt.enqueue_owner(JobSet)
-    controller = rt.Controller(
-        name="jobset",
-        reconciler=reconciler,
-        workers=settings.workers,
-        watches=(
-            *feature_gate_warnings(jobsets, settings.features),
-            rt.Watch(jobsets, reconciler.own_status.handler(rt.enqueue_self)),
-            rt.Watch(jobs, reconciler.own_jobs.handler(of_owner)),
-            rt.Watch(jobsets, rt.enqueue_self, when=jobset_matters),
-            rt.Watch(jobs, of_owner, when=job_matters),
-            rt.Watch(services, of_owner, when=_appears_or_goes),
-            rt.Watch(claims, rt.enqueue_mapped(_jobset_by_label), when=_appears_or_goes),
-            rt.Watch(config_maps, rt.enqueue_mapped(_jobset_by_label), when=_appears_or_goes),
-        ),
-        clock=manager.clock,
+    of_owner, by_label = rt.enqueue_owner(JobSet), rt.enqueue_mapped(_jobset_by_label)
+    return caches.controller(
+        "jobset",
+        reconciler,
+        settings.workers,
+        *feature_gate_warnings(caches.jobsets, settings.features),
+        rt.Watch(caches.jobsets, reconciler.own_status.handler(rt.enqueue_self)),
+        rt.Watch(caches.jobs, reconciler.own_jobs.handler(of_owner)),
+        rt.Watch(caches.jobsets, rt.enqueue_self, when=jobset_matters),
+        rt.Watch(caches.jobs, of_owner, when=job_matters),
+        rt.Watch(services, of_owner, when=_appears_or_goes),
+        rt.Watch(claims, by_label, when=_appears_or_goes),
+        rt.Watch(caches.config_maps, by_label, when=_appears_or_goes),
     )
-    manager.add(controller)
-    return controller

@@ -18,7 +18,6 @@ from contextlib import suppress
 import attrs
 
 from jobsetpy import runtime as rt
-from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.group_signal import config_map_name
@@ -59,39 +58,22 @@ class LeaderPodsReconciler:
     """Releases the startup groups of JobSets.
 
     Args:
-        client: writes.
-        jobsets: cache of JobSets.
-        jobs: cache of their Jobs, with the index ``OWNER_UID``.
-        pods: cache of their pods.
-        config_maps: cache of the groups' ConfigMaps.
-        events: receives events about JobSets.
+        caches: what it reads.
         settings: see there.
-        clock: time.
     """
 
-    def __init__(
-        self,
-        client: rt.Client,
-        *,
-        jobsets: rt.Store[JobSet],
-        jobs: rt.Store[Job],
-        pods: rt.Store[ChildPod],
-        config_maps: rt.Store[ConfigMap],
-        events: rt.EventRecorder,
-        settings: LeaderPodsSettings | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._client = client
-        self._jobsets = jobsets
-        self._jobs = jobs
-        self._pods = pods
-        self._config_maps = config_maps
-        self._settings = settings or LeaderPodsSettings()
-        self._clock = clock or LoopClock()
+    def __init__(self, caches: SharedCaches, settings: LeaderPodsSettings) -> None:
+        self._client = caches.manager.client
+        self._clock = caches.manager.clock
+        self._jobsets = caches.jobsets.store
+        self._jobs = caches.jobs.store
+        self._pods = caches.pods.store
+        self._config_maps = caches.config_maps.store
+        self._settings = settings
         self._ledger = StartLedger()
         self._memory = Memories(GroupMemory)
         self._waiting: set[rt.ObjectKey] = set()
-        self._status = StatusWriter(client, jobsets, events)
+        self._status = StatusWriter(self._client, self._jobsets, caches.events)
 
     # -- events -------------------------------------------------------------------------------
 
@@ -211,29 +193,13 @@ def setup(manager: rt.Manager, settings: LeaderPodsSettings | None = None) -> rt
     """
     settings = settings or LeaderPodsSettings()
     caches = SharedCaches(manager)
-    jobsets, jobs, pods = caches.jobsets, caches.jobs, caches.pods
-    config_maps = caches.config_maps
-    reconciler = LeaderPodsReconciler(
-        manager.client,
-        jobsets=jobsets.store,
-        jobs=jobs.store,
-        pods=pods.store,
-        config_maps=config_maps.store,
-        events=manager.recorder("jobset"),
-        settings=settings,
-        clock=manager.clock,
+    reconciler = LeaderPodsReconciler(caches, settings)
+    return caches.controller(
+        "leader-pods",
+        reconciler,
+        settings.workers,
+        rt.Watch(caches.jobsets, rt.enqueue_self, when=_uses_groups),
+        rt.Watch(caches.config_maps, rt.enqueue_owner(JobSet)),
+        rt.Watch(caches.jobs, reconciler.on_job, standby=True),
+        rt.Watch(caches.pods, reconciler.on_pod, standby=True),
     )
-    controller = rt.Controller(
-        name="leader-pods",
-        reconciler=reconciler,
-        workers=settings.workers,
-        watches=(
-            rt.Watch(jobsets, rt.enqueue_self, when=_uses_groups),
-            rt.Watch(config_maps, rt.enqueue_owner(JobSet)),
-            rt.Watch(jobs, reconciler.on_job, standby=True),
-            rt.Watch(pods, reconciler.on_pod, standby=True),
-        ),
-        clock=manager.clock,
-    )
-    manager.add(controller)
-    return controller

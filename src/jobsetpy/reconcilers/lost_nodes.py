@@ -19,9 +19,7 @@ from typing import Any, Final
 import attrs
 
 from jobsetpy import runtime as rt
-from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
-from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ENDED
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
@@ -78,36 +76,19 @@ class LostNodesReconciler:
     """Gives up pods of unreachable nodes; the request's key is the node's.
 
     Args:
-        client: writes, and reads nodes before them.
-        jobsets: cache of JobSets; events are about them.
-        jobs: cache of child Jobs.
-        pods: cache of their pods, with the index :data:`LEAVING`.
-        nodes: cache of nodes.
-        events: receives events about JobSets.
+        caches: what it reads; pods with the index :data:`LEAVING`.
         settings: see there.
-        clock: time.
     """
 
-    def __init__(
-        self,
-        client: rt.Client,
-        *,
-        jobsets: rt.Store[JobSet],
-        jobs: rt.Store[Job],
-        pods: rt.Store[ChildPod],
-        nodes: rt.Store[LabelledNode],
-        events: rt.EventRecorder,
-        settings: LostNodesSettings | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._client = client
-        self._jobsets = jobsets
-        self._jobs = jobs
-        self._pods = pods
-        self._nodes = nodes
-        self._events = events
-        self._settings = settings or LostNodesSettings()
-        self._clock = clock or LoopClock()
+    def __init__(self, caches: SharedCaches, settings: LostNodesSettings) -> None:
+        self._client = caches.manager.client
+        self._clock = caches.manager.clock
+        self._jobsets = caches.jobsets.store
+        self._jobs = caches.jobs.store
+        self._pods = caches.pods.store
+        self._nodes = caches.nodes.store
+        self._events = caches.events
+        self._settings = settings
 
     # -- events -------------------------------------------------------------------------------
 
@@ -289,9 +270,9 @@ def lookup(manager: rt.Manager) -> Callable[[rt.ObjectKey], bool]:
     Args:
         manager: not started yet.
     """
-    informer = SharedCaches(manager).pods
-    informer.add_index(LEAVING)
-    pods, nodes = informer.store, manager.informer(LabelledNode).store
+    caches = SharedCaches(manager)
+    caches.pods.add_index(LEAVING)
+    pods, nodes = caches.pods.store, caches.nodes.store
 
     def is_lost(key: rt.ObjectKey) -> bool:
         for pod in pods.by_index(LEAVING, f"jobset:{key}"):
@@ -312,31 +293,14 @@ def setup(manager: rt.Manager, settings: LostNodesSettings | None = None) -> rt.
     """
     settings = settings or LostNodesSettings()
     caches = SharedCaches(manager)
-    jobsets, jobs, pods = caches.jobsets, caches.jobs, caches.pods
-    pods.add_index(LEAVING)
-    nodes = manager.informer(LabelledNode)
-    reconciler = LostNodesReconciler(
-        manager.client,
-        jobsets=jobsets.store,
-        jobs=jobs.store,
-        pods=pods.store,
-        nodes=nodes.store,
-        events=manager.recorder("jobset"),
-        settings=settings,
-        clock=manager.clock,
+    caches.pods.add_index(LEAVING)
+    reconciler = LostNodesReconciler(caches, settings)
+    ask_nodes = rt.enqueue_mapped(reconciler.nodes_of)
+    return caches.controller(
+        "lost-nodes",
+        reconciler,
+        settings.workers,
+        rt.Watch(caches.nodes, rt.enqueue_self, when=_becomes_unreachable),
+        rt.Watch(caches.pods, reconciler.on_pod),
+        rt.Watch(caches.jobsets, ask_nodes, when=reconciler.deadline_changes),
     )
-    controller = rt.Controller(
-        name="lost-nodes",
-        reconciler=reconciler,
-        workers=settings.workers,
-        watches=(
-            rt.Watch(nodes, rt.enqueue_self, when=_becomes_unreachable),
-            rt.Watch(pods, reconciler.on_pod),
-            rt.Watch(
-                jobsets, rt.enqueue_mapped(reconciler.nodes_of), when=reconciler.deadline_changes
-            ),
-        ),
-        clock=manager.clock,
-    )
-    manager.add(controller)
-    return controller

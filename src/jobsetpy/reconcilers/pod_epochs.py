@@ -18,7 +18,6 @@ from typing import Final
 import attrs
 
 from jobsetpy import runtime as rt
-from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
@@ -67,40 +66,30 @@ class PodEpochsReconciler:
     """Reconciles the epochs of one JobSet.
 
     Args:
-        client: writes.
-        jobsets: cache of JobSets.
-        jobs: cache of their Jobs, indexed by ``OWNER_UID``.
-        pods: cache of their pods.
-        events: receives events about JobSets.
+        caches: what it reads.
         settings: see there.
-        clock: time.
 
     Attributes:
         ledger: counts of epochs.
         expectations: own status writes.
     """
 
-    def __init__(
-        self,
-        client: rt.Client,
-        *,
-        jobsets: rt.Store[JobSet],
-        jobs: rt.Store[Job],
-        pods: rt.Store[ChildPod],
-        events: rt.EventRecorder,
-        settings: PodEpochsSettings,
-        clock: Clock | None = None,
-    ) -> None:
-        self._jobsets = jobsets
-        self._jobs = jobs
-        self._pods = pods
+    def __init__(self, caches: SharedCaches, settings: PodEpochsSettings) -> None:
+        self._clock = caches.manager.clock
+        self._jobsets = caches.jobsets.store
+        self._jobs = caches.jobs.store
+        self._pods = caches.pods.store
         self._settings = settings
-        self._clock = clock or LoopClock()
         self.expectations = rt.Expectations(
             "pod-epochs/status", ttl_s=settings.own_writes_ttl_s, clock=self._clock
         )
         self._status = StatusWriter(
-            client, jobsets, events, own_writes=self.expectations, pods=pods, clock=self._clock
+            caches.manager.client,
+            self._jobsets,
+            caches.events,
+            own_writes=self.expectations,
+            pods=self._pods,
+            clock=self._clock,
         )
         self._memories = Memories(lambda: _NOTHING)
         self._missing = self._stalled = 0
@@ -249,27 +238,13 @@ def setup(manager: rt.Manager, settings: PodEpochsSettings | None = None) -> rt.
     """
     settings = settings or PodEpochsSettings()
     caches = SharedCaches(manager)
-    jobsets, jobs, pods = caches.jobsets, caches.jobs, caches.pods
-    reconciler = PodEpochsReconciler(
-        manager.client,
-        jobsets=jobsets.store,
-        jobs=jobs.store,
-        pods=pods.store,
-        events=manager.recorder("jobset"),
-        settings=settings,
-        clock=manager.clock,
+    reconciler = PodEpochsReconciler(caches, settings)
+    return caches.controller(
+        "pod-epochs",
+        reconciler,
+        settings.workers,
+        rt.Watch(caches.jobsets, reconciler.expectations.handler(rt.enqueue_self)),
+        rt.Watch(caches.jobsets, rt.enqueue_self),
+        rt.Watch(caches.jobs, reconciler.on_job, standby=True),
+        rt.Watch(caches.pods, reconciler.on_pod, standby=True),
     )
-    controller = rt.Controller(
-        name="pod-epochs",
-        reconciler=reconciler,
-        workers=settings.workers,
-        watches=(
-            rt.Watch(jobsets, reconciler.expectations.handler(rt.enqueue_self)),
-            rt.Watch(jobsets, rt.enqueue_self),
-            rt.Watch(jobs, reconciler.on_job, standby=True),
-            rt.Watch(pods, reconciler.on_pod, standby=True),
-        ),
-        clock=manager.clock,
-    )
-    manager.add(controller)
-    return controller

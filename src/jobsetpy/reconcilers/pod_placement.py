@@ -21,11 +21,9 @@ from typing import Any, Final
 import attrs
 
 from jobsetpy import runtime as rt
-from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
-from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
-from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.jobset import ChildPod
 from jobsetpy.api.meta import controller_of
 from jobsetpy.domain.placement.admission import LEADER_INDEX
 from jobsetpy.domain.placement.followers import PlacedPod, is_due
@@ -90,36 +88,19 @@ class PodPlacementReconciler:
     """Places the pods of Jobs; the request's key is the Job's.
 
     Args:
-        client: writes, and lists before evictions.
-        jobsets: cache of JobSets; events are about them.
-        jobs: cache of child Jobs.
-        pods: cache of their pods, with the index :data:`PLACED`.
-        nodes: cache of nodes.
-        events: receives events about JobSets.
+        caches: what it reads; pods with the index :data:`PLACED`.
         settings: see there.
-        clock: time.
     """
 
-    def __init__(
-        self,
-        client: rt.Client,
-        *,
-        jobsets: rt.Store[JobSet],
-        jobs: rt.Store[Job],
-        pods: rt.Store[ChildPod],
-        nodes: rt.Store[LabelledNode],
-        events: rt.EventRecorder,
-        settings: PlacementSettings | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._client = client
-        self._jobsets = jobsets
-        self._jobs = jobs
-        self._pods = pods
-        self._nodes = nodes
-        self._events = events
-        self._settings = settings or PlacementSettings()
-        self._clock = clock or LoopClock()
+    def __init__(self, caches: SharedCaches, settings: PlacementSettings) -> None:
+        self._client = caches.manager.client
+        self._clock = caches.manager.clock
+        self._jobsets = caches.jobsets.store
+        self._jobs = caches.jobs.store
+        self._pods = caches.pods.store
+        self._nodes = caches.nodes.store
+        self._events = caches.events
+        self._settings = settings
         self._memory = Memories(PlacementMemory)
 
     # -- events -------------------------------------------------------------------------------
@@ -338,29 +319,13 @@ def setup(manager: rt.Manager, settings: PlacementSettings | None = None) -> rt.
     """
     settings = settings or PlacementSettings()
     caches = SharedCaches(manager)
-    jobsets, jobs, pods = caches.jobsets, caches.jobs, caches.pods
-    pods.add_index(PLACED)
-    nodes = manager.informer(LabelledNode)
-    reconciler = PodPlacementReconciler(
-        manager.client,
-        jobsets=jobsets.store,
-        jobs=jobs.store,
-        pods=pods.store,
-        nodes=nodes.store,
-        events=manager.recorder("jobset"),
-        settings=settings,
-        clock=manager.clock,
+    caches.pods.add_index(PLACED)
+    reconciler = PodPlacementReconciler(caches, settings)
+    return caches.controller(
+        "pod",
+        reconciler,
+        settings.workers,
+        rt.Watch(caches.pods, rt.enqueue_mapped(_jobs_of_pod), when=reconciler.needs_reconcile),
+        rt.Watch(caches.jobs, rt.enqueue_self, when=_leader_ends),
+        rt.Watch(caches.nodes, rt.enqueue_mapped(reconciler.leaders_on), when=_tells_more),
     )
-    controller = rt.Controller(
-        name="pod",
-        reconciler=reconciler,
-        workers=settings.workers,
-        watches=(
-            rt.Watch(pods, rt.enqueue_mapped(_jobs_of_pod), when=reconciler.needs_reconcile),
-            rt.Watch(jobs, rt.enqueue_self, when=_leader_ends),
-            rt.Watch(nodes, rt.enqueue_mapped(reconciler.leaders_on), when=_tells_more),
-        ),
-        clock=manager.clock,
-    )
-    manager.add(controller)
-    return controller
