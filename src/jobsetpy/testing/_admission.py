@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 import aiohttp
+import attrs
 import msgspec
 
 from jobsetpy.api.meta import ObjectKey
@@ -154,6 +155,7 @@ class Admission:
         return where, service.get("path") or "/", f"{service['name']}.{service['namespace']}.svc"
 
 
+@attrs.frozen(eq=False)
 class Review:
     """A write that webhooks are asked about.
 
@@ -168,23 +170,14 @@ class Review:
         user: who writes.
     """
 
-    __slots__ = ("collection", "dry_run", "key", "obj", "old", "operation", "subresource", "user")
-
-    def __init__(
-        self,
-        collection: Collection,
-        key: ObjectKey,
-        operation: str,
-        subresource: str,
-        obj: Json | None,
-        old: Json | None,
-        *,
-        dry_run: bool = False,
-        user: str = "",
-    ) -> None:
-        self.collection, self.key = collection, key
-        self.operation, self.subresource = operation, subresource
-        self.obj, self.old, self.dry_run, self.user = obj, old, dry_run, user
+    collection: Collection
+    key: ObjectKey
+    operation: str
+    subresource: str
+    obj: Json | None
+    old: Json | None
+    dry_run: bool
+    user: str
 
     def review(self, obj: Json | None) -> Json:
         """The AdmissionReview that a webhook is sent."""

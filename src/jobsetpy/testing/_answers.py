@@ -129,6 +129,32 @@ def cause(reason: str, message: str, field: str) -> dict[str, Any]:
     return {"reason": reason, "message": message, "field": field}
 
 
+def required(field: str, why: str = "") -> dict[str, Any]:
+    """A cause: the field has no value."""
+    return cause("FieldValueRequired", f"Required value: {why}" if why else "Required value", field)
+
+
+def bad_value(field: str, value: Any, why: str) -> dict[str, Any]:
+    """A cause: the field cannot have that value."""
+    return cause("FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {why}", field)
+
+
+def forbidden(field: str, why: str) -> dict[str, Any]:
+    """A cause: the field must not be set, or changed so."""
+    return cause("FieldValueForbidden", f"Forbidden: {why}", field)
+
+
+def unsupported(field: str, value: Any, supported: str) -> dict[str, Any]:
+    """A cause: the field can only have one of a few values."""
+    text = f"Unsupported value: {json.dumps(value)}: supported values: {supported}"
+    return cause("FieldValueNotSupported", text, field)
+
+
+def duplicate(field: str, value: Any) -> dict[str, Any]:
+    """A cause: the value is there twice."""
+    return cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(value)}", field)
+
+
 def invalid(
     info: ResourceInfo, name: str, causes: Sequence[dict[str, Any]], *, kind: str = ""
 ) -> StatusError:

@@ -150,11 +150,9 @@ def write_options(query: Query, user_agent: str, subresource: str, *, apply: boo
     manager = query.get("fieldManager", "")
     causes = []
     if apply and not manager:
-        why = "Required value: is required for apply patch"
-        causes.append(answers.cause("FieldValueRequired", why, "fieldManager"))
+        causes.append(answers.required("fieldManager", "is required for apply patch"))
     if not apply and "force" in query:
-        why = "Forbidden: may not be specified for non-apply patch"
-        causes.append(answers.cause("FieldValueForbidden", why, "force"))
+        causes.append(answers.forbidden("force", "may not be specified for non-apply patch"))
     if causes:
         raise answers.invalid_options("PatchOptions", causes)
     default = user_agent.split("/", maxsplit=1)[0][:128] or "unknown"
@@ -176,13 +174,10 @@ def delete_options(query: Query, body: bytes) -> DeleteOptions:
     field = "propagationPolicy"
     if policy and orphan is not None:
         why = "orphanDependents and deletionPropagation cannot be both set"
-        message = f"Invalid value: {json.dumps(policy)}: {why}"
-        causes = [answers.cause("FieldValueInvalid", message, field)]
-        raise answers.invalid_options("DeleteOptions", causes)
+        raise answers.invalid_options("DeleteOptions", [answers.bad_value(field, policy, why)])
     if policy not in {None, "Foreground", "Background", "Orphan"}:
         supported = '"Foreground", "Background", "Orphan", "nil"'
-        message = f"Unsupported value: {json.dumps(policy)}: supported values: {supported}"
-        causes = [answers.cause("FieldValueNotSupported", message, field)]
+        causes = [answers.unsupported(field, policy, supported)]
         raise answers.invalid_options("DeleteOptions", causes)
     if orphan is not None:
         policy = "Orphan" if orphan else "Background"

@@ -175,28 +175,34 @@ def _job(obj: Json) -> None:
     obj["status"] = {}
 
 
-def _deployment(obj: Json) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("replicas", 1)
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
-    rolling = {"maxUnavailable": "25%", "maxSurge": "25%"}
-    spec.setdefault("strategy", {"type": "RollingUpdate", "rollingUpdate": rolling})
-    obj["status"] = {}
+def _spec_defaults(status: Mapping[str, Any], **fields: Any) -> Callable[[Json], None]:
+    """What most kinds do: some fields of the spec have defaults, and the status is this."""
+
+    def fill(obj: Json) -> None:
+        obj["spec"] = {**copy.deepcopy(fields), **(obj.get("spec") or {})}
+        obj["status"] = copy.deepcopy(dict(status))
+
+    return fill
 
 
-def _replicas(obj: Json) -> None:
-    obj.setdefault("spec", {}).setdefault("replicas", 1)
-    obj["status"] = {"replicas": 0}
-
-
-def _cron_job(obj: Json) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("concurrencyPolicy", "Allow")
-    spec.setdefault("suspend", False)
-    spec.setdefault("successfulJobsHistoryLimit", 3)
-    spec.setdefault("failedJobsHistoryLimit", 1)
-    obj["status"] = {}
+_ROLLING = {"maxUnavailable": "25%", "maxSurge": "25%"}
+_deployment = _spec_defaults(
+    {},
+    replicas=1,
+    revisionHistoryLimit=10,
+    progressDeadlineSeconds=600,
+    strategy={"type": "RollingUpdate", "rollingUpdate": _ROLLING},
+)
+_replicas = _spec_defaults({"replicas": 0}, replicas=1)
+_cron_job = _spec_defaults(
+    {},
+    concurrencyPolicy="Allow",
+    suspend=False,
+    successfulJobsHistoryLimit=3,
+    failedJobsHistoryLimit=1,
+)
+_service = _spec_defaults({"loadBalancer": {}}, type="ClusterIP", sessionAffinity="None")
+_claim = _spec_defaults({"phase": "Pending"}, volumeMode="Filesystem")
 
 
 def _namespace(obj: Json) -> None:
@@ -207,25 +213,19 @@ def _namespace(obj: Json) -> None:
     obj["metadata"]["labels"] = labels
 
 
-def _service(obj: Json) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("type", "ClusterIP")
-    spec.setdefault("sessionAffinity", "None")
-    obj["status"] = {"loadBalancer": {}}
-
-
-def _claim(obj: Json) -> None:
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("volumeMode", "Filesystem")
-    obj["status"] = {"phase": "Pending"}
-
-
 def _secret(obj: Json) -> None:
     obj.setdefault("type", "Opaque")
 
 
 def _core(kind: str, plural: str, *, namespaced: bool = True) -> ResourceInfo:
     return ResourceInfo("", "v1", kind, plural, namespaced)
+
+
+def _workload(
+    group: str, kind: str, short_name: str, defaults: Callable[[Json], None] | None = None
+) -> Kind:
+    info = ResourceInfo(group, "v1", kind, f"{kind.lower()}s")
+    return Kind(info, True, generation=True, defaults=defaults, short_names=(short_name,))
 
 
 NAMESPACES = Kind(
@@ -325,41 +325,14 @@ BUILTIN: tuple[Kind, ...] = (
         returns_deleted=True,
         short_names=("pvc",),
     ),
-    Kind(
-        ResourceInfo("apps", "v1", "Deployment", "deployments"),
-        status=True,
-        generation=True,
-        defaults=_deployment,
-        short_names=("deploy",),
-    ),
-    Kind(
-        ResourceInfo("apps", "v1", "ReplicaSet", "replicasets"),
-        status=True,
-        generation=True,
-        defaults=_replicas,
-        short_names=("rs",),
+    _workload("apps", "Deployment", "deploy", _deployment),
+    attrs.evolve(
+        _workload("apps", "ReplicaSet", "rs", _replicas),
         fields={"status.replicas": _reader("status", "replicas", absent="0")},
     ),
-    Kind(
-        ResourceInfo("apps", "v1", "StatefulSet", "statefulsets"),
-        status=True,
-        generation=True,
-        defaults=_replicas,
-        short_names=("sts",),
-    ),
-    Kind(
-        ResourceInfo("apps", "v1", "DaemonSet", "daemonsets"),
-        status=True,
-        generation=True,
-        short_names=("ds",),
-    ),
-    Kind(
-        ResourceInfo("batch", "v1", "CronJob", "cronjobs"),
-        status=True,
-        generation=True,
-        defaults=_cron_job,
-        short_names=("cj",),
-    ),
+    _workload("apps", "StatefulSet", "sts", _replicas),
+    _workload("apps", "DaemonSet", "ds"),
+    _workload("batch", "CronJob", "cj", _cron_job),
     Kind(
         _core("ServiceAccount", "serviceaccounts"),
         unconditional_update=False,

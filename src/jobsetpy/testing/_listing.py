@@ -74,7 +74,7 @@ def check_options(options: ListOptions) -> None:
     causes = []
 
     def forbid(field: str, why: str) -> None:
-        causes.append(answers.cause("FieldValueForbidden", f"Forbidden: {why}", field))
+        causes.append(answers.forbidden(field, why))
 
     match, field = options.match, "resourceVersionMatch"
     if options.watch:
@@ -88,9 +88,7 @@ def check_options(options: ListOptions) -> None:
         if match and options.continue_token:
             forbid(field, f"{field} is forbidden when continue is provided")
         if match not in {"", "Exact", "NotOlderThan"}:
-            supported = '"Exact", "NotOlderThan", ""'
-            why = f"Unsupported value: {json.dumps(match)}: supported values: {supported}"
-            causes.append(answers.cause("FieldValueNotSupported", why, field))
+            causes.append(answers.unsupported(field, match, '"Exact", "NotOlderThan", ""'))
         if match == "Exact" and options.version == "0":
             forbid(field, f'{field} "exact" is forbidden for resourceVersion "0"')
         if options.initial_events is not None:

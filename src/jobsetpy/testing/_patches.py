@@ -72,7 +72,7 @@ def _operate(document: Any, operation: Mapping[str, Any]) -> Any:
         case "add":
             return _add(document, path, operation["value"])
         case "replace":
-            return _replace(document, path, operation["value"])
+            return _add(document, path, operation["value"], replace=True)
         case "remove":
             _remove(document, path)
         case "move":
@@ -114,26 +114,15 @@ def _index(part: str, last: int) -> int:
     return index
 
 
-def _add(document: Any, path: list[str], value: Any) -> Any:
+def _add(document: Any, path: list[str], value: Any, *, replace: bool = False) -> Any:
     if not path:
         return copy.deepcopy(value)
     parent = _lookup(document, path[:-1])
-    if isinstance(parent, list):
+    if isinstance(parent, list) and replace:
+        parent[_index(path[-1], len(parent) - 1)] = copy.deepcopy(value)
+    elif isinstance(parent, list):
         at = len(parent) if path[-1] == "-" else _index(path[-1], len(parent))
         parent.insert(at, copy.deepcopy(value))
-    elif isinstance(parent, dict):
-        parent[path[-1]] = copy.deepcopy(value)
-    else:
-        raise TypeError
-    return document
-
-
-def _replace(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return copy.deepcopy(value)
-    parent = _lookup(document, path[:-1])
-    if isinstance(parent, list):
-        parent[_index(path[-1], len(parent) - 1)] = copy.deepcopy(value)
     elif isinstance(parent, dict):
         parent[path[-1]] = copy.deepcopy(value)
     else:

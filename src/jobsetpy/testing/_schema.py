@@ -105,8 +105,7 @@ def _problems(node: Node, value: Any, path: str, *, root: bool = False) -> Itera
     allowed = node.get("enum")
     if allowed and value not in allowed:
         shown = ", ".join(json.dumps(each) for each in allowed)
-        text = f"Unsupported value: {json.dumps(value)}: supported values: {shown}"
-        yield answers.cause("FieldValueNotSupported", text, path)
+        yield answers.unsupported(path, value, shown)
     if isinstance(value, str):
         yield from _text_problems(node, value, path)
     elif isinstance(value, list):
@@ -124,8 +123,7 @@ def _of_type(path: str, kind: str, value: Any) -> Cause:
 
 
 def _invalid(path: str, value: Any, why: str) -> Cause:
-    text = f"Invalid value: {json.dumps(value)}: {path} in body {why}"
-    return answers.cause("FieldValueInvalid", text, path)
+    return answers.bad_value(path, value, f"{path} in body {why}")
 
 
 def _number_problems(node: Node, value: float, path: str) -> Iterator[Cause]:
@@ -178,8 +176,7 @@ def _duplicates(node: Node, value: list[Any], path: str) -> Iterator[Cause]:
         if kind == "map":
             item = {name: item.get(name) for name in keys} if isinstance(item, Mapping) else item
         if item in seen:
-            text = f"Duplicate value: {json.dumps(item)}"
-            yield answers.cause("FieldValueDuplicate", text, f"{path}[{number}]")
+            yield answers.duplicate(f"{path}[{number}]", item)
         seen.append(item)
 
 
@@ -188,7 +185,7 @@ def _mapping_problems(
 ) -> Iterator[Cause]:
     for name in node.get("required") or ():
         if name not in value and not (root and name in _META):
-            yield answers.cause("FieldValueRequired", "Required value", _below(path, name))
+            yield answers.required(_below(path, name))
     low, high = node.get("minProperties"), node.get("maxProperties")
     if low is not None and len(value) < low:
         yield _invalid(path, len(value), f"should have at least {low} properties")

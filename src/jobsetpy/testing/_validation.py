@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from jobsetpy.testing import _answers as answers
 from jobsetpy.testing import _schema
+from jobsetpy.testing._answers import bad_value, forbidden, required
 from jobsetpy.testing._kinds import Json, Kind
 
 Cause = dict[str, Any]
@@ -26,19 +27,6 @@ _LABEL_VALUE: Final = re.compile(f"({_NAME})?")
 _DATA_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _LABEL_LENGTH: Final = 63
 _PREFIX_LENGTH: Final = 253
-
-
-def _required(field: str, why: str = "Required value") -> Cause:
-    return answers.cause("FieldValueRequired", why, field)
-
-
-def _invalid(field: str, value: Any, why: str) -> Cause:
-    text = f"Invalid value: {json.dumps(value)}: {why}"
-    return answers.cause("FieldValueInvalid", text, field)
-
-
-def _forbidden(field: str, why: str) -> Cause:
-    return answers.cause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
 def check_types(kind: Kind, obj: Json, *, patch: bool = False) -> None:
@@ -80,7 +68,7 @@ def _cannot_decode(
     why = f"json: cannot unmarshal {sort} into Go struct field {path} of type {wanted}"
     if patch:
         name = (obj.get("metadata") or {}).get("name", "")
-        return answers.invalid(info, name, [_invalid("patch", path, why)])
+        return answers.invalid(info, name, [bad_value("patch", path, why)])
     message = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: {why}'
     return answers.bad_request(message)
 
@@ -113,7 +101,7 @@ def _metadata(meta: Json) -> Iterator[Cause]:
     for key, value in (meta.get("labels") or {}).items():
         yield from _key("metadata.labels", key)
         if len(value) > _LABEL_LENGTH or not _LABEL_VALUE.fullmatch(value):
-            yield _invalid("metadata.labels", value, "a valid label must be at most 63 characters")
+            yield bad_value("metadata.labels", value, "a valid label must be at most 63 characters")
     for key in meta.get("annotations") or {}:
         yield from _key("metadata.annotations", key.lower())
 
@@ -125,7 +113,7 @@ def _key(field: str, key: str) -> Iterator[Cause]:
         or len(found["name"]) > _LABEL_LENGTH
         or len(found["prefix"] or "") > _PREFIX_LENGTH + 1
     ):
-        yield _invalid(field, key, "name part must consist of alphanumeric characters, '-', '_'")
+        yield bad_value(field, key, "name part must consist of alphanumeric characters, '-', '_'")
 
 
 # -- ConfigMaps ------------------------------------------------------------------------------------
@@ -135,7 +123,7 @@ def _new_config_map(new: Json) -> Iterator[Cause]:
     for field in ("data", "binaryData"):
         for key in new.get(field) or {}:
             if not _DATA_KEY.fullmatch(key):
-                yield _invalid(f"{field}[{key}]", key, "a valid config key must consist of ...")
+                yield bad_value(f"{field}[{key}]", key, "a valid config key must consist of ...")
 
 
 def _changed_config_map(old: Json, new: Json) -> Iterator[Cause]:
@@ -143,7 +131,7 @@ def _changed_config_map(old: Json, new: Json) -> Iterator[Cause]:
     if old.get("immutable"):
         for field in ("immutable", "data", "binaryData"):
             if old.get(field) != new.get(field):
-                yield _forbidden(field, "field is immutable when `immutable` is set")
+                yield forbidden(field, "field is immutable when `immutable` is set")
 
 
 # -- pods ------------------------------------------------------------------------------------------
@@ -154,25 +142,23 @@ def _pod_spec(
 ) -> Iterator[Cause]:
     containers = spec.get("containers")
     if not containers:
-        yield _required(f"{field}.containers")
+        yield required(f"{field}.containers")
     seen: set[str] = set()
     for part in ("containers", "initContainers"):
         for number, container in enumerate(spec.get(part) or ()):
             at = f"{field}.{part}[{number}]"
             name = container.get("name")
             if not name:
-                yield _required(f"{at}.name")
+                yield required(f"{at}.name")
             elif name in seen:
-                text = f"Duplicate value: {json.dumps(name)}"
-                yield answers.cause("FieldValueDuplicate", text, f"{at}.name")
+                yield answers.duplicate(f"{at}.name", name)
             seen.add(name)
             if images and not container.get("image"):
-                yield _required(f"{at}.image")
+                yield required(f"{at}.image")
     policy = spec.get("restartPolicy", policies[0])
     if policy not in policies:
         known = ", ".join(json.dumps(each) for each in policies)
-        text = f"Unsupported value: {json.dumps(policy)}: supported values: {known}"
-        yield answers.cause("FieldValueNotSupported", text, f"{field}.restartPolicy")
+        yield answers.unsupported(f"{field}.restartPolicy", policy, known)
 
 
 def _new_pod(new: Json) -> Iterator[Cause]:
@@ -197,7 +183,7 @@ def _changed_pod(old: Json, new: Json) -> Iterator[Cause]:
             for container in spec.get(part) or ():
                 container.pop("image", None)
     if before != after:
-        yield _forbidden(
+        yield forbidden(
             "spec",
             "pod updates may not change fields other than `spec.containers[*].image`,"
             "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only"
@@ -207,7 +193,7 @@ def _changed_pod(old: Json, new: Json) -> Iterator[Cause]:
     gates = [gate["name"] for gate in (old.get("spec") or {}).get("schedulingGates") or ()]
     for gate in (new.get("spec") or {}).get("schedulingGates") or ():
         if gate["name"] not in gates:
-            yield _forbidden(
+            yield forbidden(
                 "spec.schedulingGates", "only deletion is allowed, but found new scheduling gate"
             )
 
@@ -218,9 +204,9 @@ def _changed_pod(old: Json, new: Json) -> Iterator[Cause]:
 def _new_claim(new: Json) -> Iterator[Cause]:
     spec = new.get("spec") or {}
     if not spec.get("accessModes"):
-        yield _required("spec.accessModes", "Required value: at least 1 access mode is required")
+        yield required("spec.accessModes", "at least 1 access mode is required")
     if not ((spec.get("resources") or {}).get("requests") or {}).get("storage"):
-        yield _required("spec.resources[storage]")
+        yield required("spec.resources[storage]")
 
 
 def _changed_claim(old: Json, new: Json) -> Iterator[Cause]:
@@ -231,7 +217,7 @@ def _changed_claim(old: Json, new: Json) -> Iterator[Cause]:
     if not before.get("volumeName"):
         after.pop("volumeName", None)
     if before != after:
-        yield _forbidden(
+        yield forbidden(
             "spec",
             "spec is immutable after creation except resources.requests and"
             " volumeAttributesClassName for bound claims",
@@ -247,11 +233,11 @@ def _new_deployment(new: Json) -> Iterator[Cause]:
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
     if not selector:
-        yield _required("spec.selector")
+        yield required("spec.selector")
     wanted = selector.get("matchLabels") or {}
     if not selector or not wanted.items() <= labels.items():
         why = "`selector` does not match template `labels`"
-        yield _invalid("spec.template.metadata.labels", labels, why)
+        yield bad_value("spec.template.metadata.labels", labels, why)
     yield from _pod_spec(template.get("spec") or {}, "spec.template.spec", ("Always",))
 
 
@@ -259,15 +245,15 @@ def _changed_deployment(old: Json, new: Json) -> Iterator[Cause]:
     yield from _new_deployment(new)
     selector = (new.get("spec") or {}).get("selector")
     if (old.get("spec") or {}).get("selector") != selector:
-        yield _invalid("spec.selector", selector, "field is immutable")
+        yield bad_value("spec.selector", selector, "field is immutable")
 
 
 def _new_job(new: Json) -> Iterator[Cause]:
     template = (new.get("spec") or {}).get("template") or {}
     spec = template.get("spec") or {}
     if "restartPolicy" not in spec:
-        text = 'Required value: valid values: "OnFailure", "Never"'
-        yield _required("spec.template.spec.restartPolicy", text)
+        text = 'valid values: "OnFailure", "Never"'
+        yield required("spec.template.spec.restartPolicy", text)
     yield from _pod_spec(spec, "spec.template.spec", ("Never", "OnFailure"))
 
 
@@ -275,13 +261,13 @@ def _changed_job(old: Json, new: Json) -> Iterator[Cause]:
     before, after = old.get("spec") or {}, new.get("spec") or {}
     for field in ("selector", "completionMode"):
         if before.get(field) != after.get(field):
-            yield _invalid(f"spec.{field}", after.get(field), "field is immutable")
+            yield bad_value(f"spec.{field}", after.get(field), "field is immutable")
     templates = [copy.deepcopy(spec.get("template") or {}) for spec in (before, after)]
     if before.get("suspend"):
         for template in templates:
             _without_scheduling(template)
     if templates[0] != templates[1]:
-        yield _invalid("spec.template", after.get("template"), "field is immutable")
+        yield bad_value("spec.template", after.get("template"), "field is immutable")
 
 
 def _without_scheduling(template: Json) -> None:

@@ -124,17 +124,8 @@ async def perform_admitted(
             trial = msgspec.structs.replace(call, trial=True)
             wanted = msgspec.json.decode(perform(storage, registry, collection, trial)[1])
             key = ObjectKey(wanted["metadata"].get("namespace", ""), wanted["metadata"]["name"])
-        dry_run = call.query.get("dryRun") == "All"
-        asked = Review(
-            collection,
-            key,
-            operation,
-            subresource,
-            wanted,
-            old,
-            dry_run=dry_run,
-            user=call.user_agent,
-        )
+        dry, who = call.query.get("dryRun") == "All", call.user_agent
+        asked = Review(collection, key, operation, subresource, wanted, old, dry, who)
         changed = await admission.mutated(asked)
         await admission.validated(asked, changed)
         if collection.get(route.key) is not old and operation != "CREATE":

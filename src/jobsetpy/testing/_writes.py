@@ -71,39 +71,35 @@ class Writer:
         self._check_namespace(kind, namespace, meta)
         if meta.get("resourceVersion"):
             raise answers.internal("resourceVersion should not be set on objects to be created")
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"):
+            meta.pop(name, None)
+        return self._finish_create(collection, namespace, obj, None, options)
+
+    def _finish_create(
+        self,
+        collection: Collection,
+        namespace: str,
+        obj: Json,
+        managed: list[Json] | None,
+        options: WriteOptions,
+    ) -> Json:
+        kind, meta = collection.kind, obj["metadata"]
         self._name(kind, meta)
         key = ObjectKey(namespace, meta["name"])
         self._require_namespace(kind, namespace, meta["name"])
         if key in collection.objects:
             raise answers.already_exists(kind.info, meta["name"])
-        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"):
-            meta.pop(name, None)
         meta["uid"] = str(uuid.uuid4())
         meta["creationTimestamp"] = self._now()
         prepare_create(kind, obj)
         tidy(meta)
-        return self._finish_create(collection, key, obj, None, options)
-
-    def _finish_create(
-        self,
-        collection: Collection,
-        key: ObjectKey,
-        obj: Json,
-        managed: list[Json] | None,
-        options: WriteOptions,
-    ) -> Json:
         if options.validate:
-            _validation.check(collection.kind, obj)
+            _validation.check(kind, obj)
         if managed is not None:
-            obj["metadata"]["managedFields"] = managed
+            meta["managedFields"] = managed
         else:
             _fields.record_update(
-                collection.kind,
-                None,
-                obj,
-                manager=options.manager,
-                subresource="",
-                time=self._now(),
+                kind, None, obj, manager=options.manager, subresource="", time=self._now()
             )
         if options.dry_run:
             return obj
@@ -157,13 +153,11 @@ class Writer:
             meta["name"] = f"{meta['generateName'][:58]}{suffix}"
         name = meta.get("name") or ""
         if not name:
-            why = "Required value: name or generateName is required"
-            causes = [answers.cause("FieldValueRequired", why, "metadata.name")]
-            raise answers.invalid(kind.info, "", causes)
+            missing = answers.required("metadata.name", "name or generateName is required")
+            raise answers.invalid(kind.info, "", [missing])
         if not _SUBDOMAIN.fullmatch(name) or len(name) > 253:
-            why = f"Invalid value: {json.dumps(name)}: not a lowercase RFC 1123 subdomain"
-            causes = [answers.cause("FieldValueInvalid", why, "metadata.name")]
-            raise answers.invalid(kind.info, name, causes)
+            wrong = answers.bad_value("metadata.name", name, "not a lowercase RFC 1123 subdomain")
+            raise answers.invalid(kind.info, name, [wrong])
 
     # -- update ------------------------------------------------------------------------------
 
@@ -187,8 +181,8 @@ class Writer:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
             raise answers.conflict(kind.info, key.name, why + old["metadata"]["uid"])
         if not meta.get("resourceVersion") and not kind.unconditional_update:
-            why = "Invalid value: 0: must be specified for an update"
-            causes = [answers.cause("FieldValueInvalid", why, "metadata.resourceVersion")]
+            field, why = "metadata.resourceVersion", "must be specified for an update"
+            causes = [answers.bad_value(field, 0, why)]
             raise answers.invalid(kind.info, key.name, causes, kind=kind.info.plural)
         return self._update(collection, key, old, obj, options), False
 
@@ -212,9 +206,8 @@ class Writer:
         self._check_url(kind, key, obj["metadata"])
         uid = obj["metadata"].get("uid")
         if uid and uid != old["metadata"]["uid"]:
-            why = f"Invalid value: {json.dumps(uid)}: field is immutable"
-            causes = [answers.cause("FieldValueInvalid", why, "metadata.uid")]
-            raise answers.invalid(kind.info, key.name, causes)
+            changed = answers.bad_value("metadata.uid", uid, "field is immutable")
+            raise answers.invalid(kind.info, key.name, [changed])
         return self._update(collection, key, old, obj, options, patch=True)
 
     def _check_url(self, kind: Kind, key: ObjectKey, meta: Json) -> None:
@@ -296,10 +289,10 @@ class Writer:
         if added:
             names = ", ".join(json.dumps(name) for name in sorted(added))
             why = (
-                "Forbidden: no new finalizers can be added if the object is being deleted, found"
-                f" new finalizers []string{{{names}}}"
+                "no new finalizers can be added if the object is being deleted, found new"
+                f" finalizers []string{{{names}}}"
             )
-            causes = [answers.cause("FieldValueForbidden", why, "metadata.finalizers")]
+            causes = [answers.forbidden("metadata.finalizers", why)]
             raise answers.invalid(kind.info, meta["name"], causes)
 
     # -- server-side apply -------------------------------------------------------------------
@@ -344,36 +337,18 @@ class Writer:
             time=self._now(),
         )
         managed = merged["metadata"].get("managedFields") or []
-        if live is None:
-            return self._create_applied(collection, key, merged, managed, options), True
         merged["kind"], merged["apiVersion"] = kind.info.kind, kind.info.api_version
+        if live is None:
+            merged["metadata"]["name"] = key.name
+            self._check_namespace(kind, key.namespace, merged["metadata"])
+            made = self._finish_create(collection, key.namespace, merged, managed, options)
+            return made, True
         tidy(merged["metadata"])
         prepare_update(kind, live, merged, options.subresource)
         self._check_finalizers(kind, live["metadata"], merged["metadata"])
         if options.validate:
             _validation.check(kind, merged, live, options.subresource)
         return self._store(collection, key, live, merged, dry_run=options.dry_run), False
-
-    def _create_applied(
-        self,
-        collection: Collection,
-        key: ObjectKey,
-        obj: Json,
-        managed: list[Json],
-        options: WriteOptions,
-    ) -> Json:
-        kind = collection.kind
-        obj["kind"], obj["apiVersion"] = kind.info.kind, kind.info.api_version
-        meta = obj["metadata"]
-        meta["name"] = key.name
-        self._check_namespace(kind, key.namespace, meta)
-        self._name(kind, meta)
-        self._require_namespace(kind, key.namespace, key.name)
-        meta["uid"] = str(uuid.uuid4())
-        meta["creationTimestamp"] = self._now()
-        prepare_create(kind, obj)
-        tidy(meta)
-        return self._finish_create(collection, key, obj, managed, options)
 
     @staticmethod
     def _reset(kind: Kind, applied: Json, subresource: str) -> None:

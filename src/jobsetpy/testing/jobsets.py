@@ -10,9 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, JobSetStatus
@@ -21,16 +19,13 @@ from jobsetpy.domain import plan as p
 from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
 from jobsetpy.domain.children.suspension import resume_patch
 from jobsetpy.domain.features import Features
+from jobsetpy.testing._patches import merge_patch as merge
+from jobsetpy.testing._stores import decoded
 
-T = TypeVar("T")
+__all__ = ["EPOCH_START", "ModelCluster", "decoded", "jobset_json", "merge", "replicated_job"]
 
 EPOCH_START = datetime(2026, 1, 1, tzinfo=UTC)
 """Where the model's clock starts."""
-
-
-def decoded(cls: type[T], data: Mapping[str, Any]) -> T:
-    """A wire object made from JSON data, in the way informers make it."""
-    return msgspec.json.decode(msgspec.json.encode(data), type=cls)
 
 
 def replicated_job(  # noqa: PLR0913 - a builder: one keyword for each field
@@ -110,19 +105,6 @@ def jobset_json(
         out["metadata"]["annotations"] = dict(annotations)
     if status:
         out["status"] = dict(status)
-    return out
-
-
-def merge(target: Any, patch: Any) -> Any:
-    """A JSON merge patch applied (RFC 7386); the target is not changed."""
-    if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
-    out = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            out.pop(key, None)
-        else:
-            out[key] = merge(out.get(key), value)
     return out
 
 
