@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from jobsetpy.api.schema import jobset_crd
+from jobsetpy.api.structural_schema import complete, problems, unknown_fields
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.injection.agent import inject
 from jobsetpy.domain.validation.create import claims_to_look_up, validate_create
@@ -25,7 +26,6 @@ from jobsetpy.domain.validation.warnings import warnings
 from jobsetpy.kubectl.errors import CommandError
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
-_WORDS: Final = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
 
 Json = dict[str, Any]
 Schema = Mapping[str, Any]
@@ -139,11 +139,16 @@ def judge(data: Json, features: Features, agent_image: str) -> Verdict:
         features: the manager's feature gates.
         agent_image: that the manager would inject.
     """
-    jobset = copy.deepcopy(data)
-    schema = _schema()
-    errors = list(_unknown(jobset, schema, ""))
-    defaulted(jobset, schema)
-    wrong = list(_violations(jobset, schema, ""))
+    schema, status = _schema(), data.get("status")
+    jobset = {name: value for name, value in data.items() if name != "status"}
+    errors = [
+        f'strict decoding error: unknown field "{field}"'
+        for field in unknown_fields(schema, jobset)
+    ]
+    jobset = complete(schema, jobset)
+    wrong = [f"{cause['field']}: {cause['message']}" for cause in problems(schema, jobset)]
+    if status is not None:
+        jobset["status"] = status
     if wrong:
         return Verdict(jobset, errors + wrong, [])
     jobset = copy.deepcopy(dict(rewrite_jobset(jobset)[0]))
@@ -155,9 +160,9 @@ def judge(data: Json, features: Features, agent_image: str) -> Verdict:
     for step in default_jobset(jobset):
         _apply(jobset, step)
     claims = dict.fromkeys(claims_to_look_up(jobset))
-    problems = validate_create(jobset, features=features, claims=claims)
-    errors += list(dict.fromkeys(str(each) for each in problems))
-    told = [] if problems else [str(each) for each in warnings(jobset, features)]
+    refused = validate_create(jobset, features=features, claims=claims)
+    errors += list(dict.fromkeys(str(each) for each in refused))
+    told = [] if refused else [str(each) for each in warnings(jobset, features)]
     return Verdict(jobset, errors, told)
 
 
@@ -165,116 +170,6 @@ def judge(data: Json, features: Features, agent_image: str) -> Verdict:
 def _schema() -> Schema:
     found: Schema = jobset_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return found
-
-
-def defaulted(value: Any, schema: Schema) -> None:
-    """Fill in the definition's defaults."""
-    if isinstance(value, dict):
-        for name, inner in schema.get("properties", {}).items():
-            if name not in value and "default" in inner:
-                value[name] = copy.deepcopy(inner["default"])
-            if name in value:
-                defaulted(value[name], inner)
-        extra = schema.get("additionalProperties")
-        if isinstance(extra, dict):
-            for each in value.values():
-                defaulted(each, extra)
-    elif isinstance(value, list) and "items" in schema:
-        for each in value:
-            defaulted(each, schema["items"])
-
-
-def _unknown(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    """Fields that the API server would drop, and kubectl refuses."""
-    if isinstance(value, dict):
-        known = schema.get("properties")
-        for name, inner in value.items():
-            field = f"{path}.{name}" if path else str(name)
-            if field in {"metadata", "status"}:
-                continue
-            if known is not None and name in known:
-                yield from _unknown(inner, known[name], field)
-            elif isinstance(schema.get("additionalProperties"), dict):
-                yield from _unknown(inner, schema["additionalProperties"], field)
-            elif known is not None and not schema.get("x-kubernetes-preserve-unknown-fields"):
-                yield f'strict decoding error: unknown field "{field}"'
-    elif isinstance(value, list) and "items" in schema:
-        for at, each in enumerate(value):
-            yield from _unknown(each, schema["items"], f"{path}[{at}]")
-
-
-def _violations(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    """What the definition forbids, in the API server's words."""
-    if path in {"metadata", "status"}:
-        return
-    kind = schema.get("type")
-    if schema.get("x-kubernetes-int-or-string"):
-        if not isinstance(value, int | str) or isinstance(value, bool):
-            yield f"{path}: Invalid value: {_shown(value)}: must be an integer or a string"
-        return
-    if value is None:
-        return
-    if kind is not None and not _is(value, kind):
-        word = _WORDS.get(type(value), "number")
-        yield f'{path}: Invalid value: "{word}": {path} in body must be of type {kind}: "{word}"'
-        return
-    if "enum" in schema and value not in schema["enum"]:
-        known = ", ".join(f'"{each}"' for each in schema["enum"])
-        yield f"{path}: Unsupported value: {_shown(value)}: supported values: {known}"
-    if "minimum" in schema and value < schema["minimum"]:
-        yield (
-            f"{path}: Invalid value: {value}: {path} in body should be greater than or equal to "
-            f"{schema['minimum']}"
-        )
-    if isinstance(value, dict):
-        for name in schema.get("required", ()):
-            if name not in value:
-                yield f"{_join(path, name)}: Required value"
-        for name, inner in schema.get("properties", {}).items():
-            if name in value:
-                yield from _violations(value[name], inner, _join(path, name))
-    elif isinstance(value, list):
-        if len(value) > schema.get("maxItems", len(value)):
-            most = schema["maxItems"]
-            yield f"{path}: Too many: {len(value)}: must have at most {most} items"
-        yield from _duplicates(value, schema, path)
-        for at, each in enumerate(value):
-            yield from _violations(each, schema.get("items", {}), f"{path}[{at}]")
-
-
-def _duplicates(value: list[Any], schema: Schema, path: str) -> Iterator[str]:
-    names = schema.get("x-kubernetes-list-map-keys") or ()
-    seen = set()
-    for at, each in enumerate(value if names else ()):
-        key = tuple(str(each.get(name)) for name in names) if isinstance(each, dict) else ()
-        if key and key in seen:
-            shown = json.dumps({name: each.get(name) for name in names}, separators=(",", ":"))
-            yield f"{path}[{at}]: Duplicate value: {shown}"
-        seen.add(key)
-
-
-def _is(value: Any, kind: str) -> bool:
-    match kind:
-        case "object":
-            return isinstance(value, dict)
-        case "array":
-            return isinstance(value, list)
-        case "string":
-            return isinstance(value, str)
-        case "boolean":
-            return isinstance(value, bool)
-        case "integer":
-            return isinstance(value, int) and not isinstance(value, bool)
-        case _:
-            return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value)
 
 
 def _apply(jobset: Json, step: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.api.structural_schema import Cause
 
 _OPTIONS_GROUP = "meta.k8s.io"
 
@@ -124,39 +125,8 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
-def cause(reason: str, message: str, field: str) -> dict[str, Any]:
-    """One entry of ``details.causes``."""
-    return {"reason": reason, "message": message, "field": field}
-
-
-def required(field: str, why: str = "") -> dict[str, Any]:
-    """A cause: the field has no value."""
-    return cause("FieldValueRequired", f"Required value: {why}" if why else "Required value", field)
-
-
-def bad_value(field: str, value: Any, why: str) -> dict[str, Any]:
-    """A cause: the field cannot have that value."""
-    return cause("FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {why}", field)
-
-
-def forbidden(field: str, why: str) -> dict[str, Any]:
-    """A cause: the field must not be set, or changed so."""
-    return cause("FieldValueForbidden", f"Forbidden: {why}", field)
-
-
-def unsupported(field: str, value: Any, supported: str) -> dict[str, Any]:
-    """A cause: the field can only have one of a few values."""
-    text = f"Unsupported value: {json.dumps(value)}: supported values: {supported}"
-    return cause("FieldValueNotSupported", text, field)
-
-
-def duplicate(field: str, value: Any) -> dict[str, Any]:
-    """A cause: the value is there twice."""
-    return cause("FieldValueDuplicate", f"Duplicate value: {json.dumps(value)}", field)
-
-
 def invalid(
-    info: ResourceInfo, name: str, causes: Sequence[dict[str, Any]], *, kind: str = ""
+    info: ResourceInfo, name: str, causes: Sequence[Cause], *, kind: str = ""
 ) -> StatusError:
     """422: validation found the given causes."""
     kind = kind or info.kind
@@ -167,7 +137,7 @@ def invalid(
     return StatusError(422, "Invalid", f"{what} {json.dumps(name)} is invalid: {text}", details)
 
 
-def invalid_options(kind: str, causes: Sequence[dict[str, Any]]) -> StatusError:
+def invalid_options(kind: str, causes: Sequence[Cause]) -> StatusError:
     """422 about query parameters or DeleteOptions; ``kind`` such as ``ListOptions``."""
     return invalid(ResourceInfo(_OPTIONS_GROUP, "v1", kind, kind), "", causes)
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import attrs
 
-from jobsetpy.testing._answers import StatusError, cause
+from jobsetpy.api.structural_schema import cause
+from jobsetpy.testing._answers import StatusError
 from jobsetpy.testing._kinds import Json, Kind
 
 Path = tuple[str, ...]

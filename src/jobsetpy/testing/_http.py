@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.structural_schema import bad_value, forbidden, required, unsupported
 from jobsetpy.testing import _answers as answers
 from jobsetpy.testing import _selectors
 from jobsetpy.testing._kinds import Json, Kind
@@ -150,9 +151,9 @@ def write_options(query: Query, user_agent: str, subresource: str, *, apply: boo
     manager = query.get("fieldManager", "")
     causes = []
     if apply and not manager:
-        causes.append(answers.required("fieldManager", "is required for apply patch"))
+        causes.append(required("fieldManager", "is required for apply patch"))
     if not apply and "force" in query:
-        causes.append(answers.forbidden("force", "may not be specified for non-apply patch"))
+        causes.append(forbidden("force", "may not be specified for non-apply patch"))
     if causes:
         raise answers.invalid_options("PatchOptions", causes)
     default = user_agent.split("/", maxsplit=1)[0][:128] or "unknown"
@@ -174,10 +175,10 @@ def delete_options(query: Query, body: bytes) -> DeleteOptions:
     field = "propagationPolicy"
     if policy and orphan is not None:
         why = "orphanDependents and deletionPropagation cannot be both set"
-        raise answers.invalid_options("DeleteOptions", [answers.bad_value(field, policy, why)])
+        raise answers.invalid_options("DeleteOptions", [bad_value(field, policy, why)])
     if policy not in {None, "Foreground", "Background", "Orphan"}:
         supported = '"Foreground", "Background", "Orphan", "nil"'
-        causes = [answers.unsupported(field, policy, supported)]
+        causes = [unsupported(field, policy, supported)]
         raise answers.invalid_options("DeleteOptions", causes)
     if orphan is not None:
         policy = "Orphan" if orphan else "Background"

@@ -12,8 +12,8 @@ from typing import Any
 
 import attrs
 
+from jobsetpy.api import structural_schema
 from jobsetpy.api.meta import ResourceInfo
-from jobsetpy.testing import _schema
 from jobsetpy.testing._selectors import FieldReader
 
 Json = dict[str, Any]
@@ -371,7 +371,7 @@ def prepare_update(kind: Kind, old: Json, new: Json, subresource: str) -> None:
 
 def _complete(kind: Kind, obj: Json) -> None:
     if kind.schema is not None:
-        made = _schema.complete(kind.schema, obj)
+        made = structural_schema.complete(kind.schema, obj)
         obj.clear()
         obj.update(made)
 

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.structural_schema import forbidden, unsupported
 from jobsetpy.testing import _answers as answers
 from jobsetpy.testing._selectors import Match
 from jobsetpy.testing._storage import Collection, Storage, Version
@@ -74,7 +75,7 @@ def check_options(options: ListOptions) -> None:
     causes = []
 
     def forbid(field: str, why: str) -> None:
-        causes.append(answers.forbidden(field, why))
+        causes.append(forbidden(field, why))
 
     match, field = options.match, "resourceVersionMatch"
     if options.watch:
@@ -88,7 +89,7 @@ def check_options(options: ListOptions) -> None:
         if match and options.continue_token:
             forbid(field, f"{field} is forbidden when continue is provided")
         if match not in {"", "Exact", "NotOlderThan"}:
-            causes.append(answers.unsupported(field, match, '"Exact", "NotOlderThan", ""'))
+            causes.append(unsupported(field, match, '"Exact", "NotOlderThan", ""'))
         if match == "Exact" and options.version == "0":
             forbid(field, f'{field} "exact" is forbidden for resourceVersion "0"')
         if options.initial_events is not None:

@@ -13,12 +13,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from jobsetpy.api import structural_schema
+from jobsetpy.api.structural_schema import (
+    Cause,
+    bad_value,
+    duplicate,
+    forbidden,
+    required,
+    unsupported,
+)
 from jobsetpy.testing import _answers as answers
-from jobsetpy.testing import _schema
-from jobsetpy.testing._answers import bad_value, forbidden, required
 from jobsetpy.testing._kinds import Json, Kind
-
-Cause = dict[str, Any]
 
 _NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -91,7 +96,7 @@ def check(kind: Kind, new: Json, old: Json | None = None, subresource: str = "")
         on_create, on_update = rules
         causes += on_create(new) if old is None else on_update(old, new)
     if kind.schema is not None:
-        causes += _schema.problems(kind.schema, new)
+        causes += structural_schema.problems(kind.schema, new)
     if causes:
         name = new["metadata"].get("name", "")
         raise answers.invalid(kind.info, name, causes)
@@ -151,14 +156,14 @@ def _pod_spec(
             if not name:
                 yield required(f"{at}.name")
             elif name in seen:
-                yield answers.duplicate(f"{at}.name", name)
+                yield duplicate(f"{at}.name", name)
             seen.add(name)
             if images and not container.get("image"):
                 yield required(f"{at}.image")
     policy = spec.get("restartPolicy", policies[0])
     if policy not in policies:
         known = ", ".join(json.dumps(each) for each in policies)
-        yield answers.unsupported(f"{field}.restartPolicy", policy, known)
+        yield unsupported(f"{field}.restartPolicy", policy, known)
 
 
 def _new_pod(new: Json) -> Iterator[Cause]:

@@ -19,6 +19,7 @@ import attrs
 
 from jobsetpy.aio import Clock
 from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.structural_schema import bad_value, forbidden, required
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.testing import _answers as answers
 from jobsetpy.testing import _fields, _validation
@@ -153,10 +154,10 @@ class Writer:
             meta["name"] = f"{meta['generateName'][:58]}{suffix}"
         name = meta.get("name") or ""
         if not name:
-            missing = answers.required("metadata.name", "name or generateName is required")
+            missing = required("metadata.name", "name or generateName is required")
             raise answers.invalid(kind.info, "", [missing])
         if not _SUBDOMAIN.fullmatch(name) or len(name) > 253:
-            wrong = answers.bad_value("metadata.name", name, "not a lowercase RFC 1123 subdomain")
+            wrong = bad_value("metadata.name", name, "not a lowercase RFC 1123 subdomain")
             raise answers.invalid(kind.info, name, [wrong])
 
     # -- update ------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ class Writer:
             raise answers.conflict(kind.info, key.name, why + old["metadata"]["uid"])
         if not meta.get("resourceVersion") and not kind.unconditional_update:
             field, why = "metadata.resourceVersion", "must be specified for an update"
-            causes = [answers.bad_value(field, 0, why)]
+            causes = [bad_value(field, 0, why)]
             raise answers.invalid(kind.info, key.name, causes, kind=kind.info.plural)
         return self._update(collection, key, old, obj, options), False
 
@@ -206,7 +207,7 @@ class Writer:
         self._check_url(kind, key, obj["metadata"])
         uid = obj["metadata"].get("uid")
         if uid and uid != old["metadata"]["uid"]:
-            changed = answers.bad_value("metadata.uid", uid, "field is immutable")
+            changed = bad_value("metadata.uid", uid, "field is immutable")
             raise answers.invalid(kind.info, key.name, [changed])
         return self._update(collection, key, old, obj, options, patch=True)
 
@@ -292,7 +293,7 @@ class Writer:
                 "no new finalizers can be added if the object is being deleted, found new"
                 f" finalizers []string{{{names}}}"
             )
-            causes = [answers.forbidden("metadata.finalizers", why)]
+            causes = [forbidden("metadata.finalizers", why)]
             raise answers.invalid(kind.info, meta["name"], causes)
 
     # -- server-side apply -------------------------------------------------------------------

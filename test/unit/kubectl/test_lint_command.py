@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobsetpy.api import quantities
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.validation.create import validate_create
 from jobsetpy.kubectl import main as plugin
@@ -45,6 +46,11 @@ def changed(path, value):
     return data
 
 
+CONTAINER = (
+    *("spec", "replicatedJobs", 0, "template"),
+    *("spec", "template", "spec", "containers", 0),
+)
+FIELD = "spec.replicatedJobs[0].template.spec.template.spec.containers[0]"
 SCHEMA = {
     "a wrong type": (
         changed(("spec", "replicatedJobs", 0, "replicas"), "3"),
@@ -74,6 +80,13 @@ SCHEMA = {
     "a name twice": (
         manifest(replicated_job("w"), replicated_job("w")),
         'spec.replicatedJobs[1]: Duplicate value: {"name":"w"}',
+    ),
+    "a quantity that is none": (
+        changed((*CONTAINER, "resources"), {"limits": {"memory": "lots"}}),
+        (
+            f'{FIELD}.resources.limits.memory: Invalid value: "lots": {FIELD}.resources.limits'
+            f".memory in body should match '{quantities.PATTERN}'"
+        ),
     ),
     "a field that there is not": (
         changed(("spec", "replicatedJobs", 0, "replica"), 3),

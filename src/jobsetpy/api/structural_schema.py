@@ -13,12 +13,42 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from jobsetpy.testing import _answers as answers
-
 Cause = dict[str, Any]
 Node = Mapping[str, Any]
 
 _META: Final = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def cause(reason: str, message: str, field: str) -> Cause:
+    """Why an object is refused: one entry of a Status' ``details.causes``."""
+    return {"reason": reason, "message": message, "field": field}
+
+
+def required(field: str, why: str = "") -> Cause:
+    """A cause: the field has no value."""
+    return cause("FieldValueRequired", f"Required value: {why}" if why else "Required value", field)
+
+
+def bad_value(field: str, value: Any, why: str) -> Cause:
+    """A cause: the field cannot have that value."""
+    return cause("FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {why}", field)
+
+
+def forbidden(field: str, why: str) -> Cause:
+    """A cause: the field must not be set, or changed so."""
+    return cause("FieldValueForbidden", f"Forbidden: {why}", field)
+
+
+def unsupported(field: str, value: Any, supported: str) -> Cause:
+    """A cause: the field can only have one of a few values."""
+    text = f"Unsupported value: {json.dumps(value)}: supported values: {supported}"
+    return cause("FieldValueNotSupported", text, field)
+
+
+def duplicate(field: str, value: Any) -> Cause:
+    """A cause: the value is there twice."""
+    shown = json.dumps(value, separators=(",", ":"))
+    return cause("FieldValueDuplicate", f"Duplicate value: {shown}", field)
 
 
 def complete(schema: Node, obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,17 +69,15 @@ def _completed(node: Node, value: Any) -> Any:
 def _completed_mapping(node: Node, value: Mapping[str, Any]) -> dict[str, Any]:
     known: Node = node.get("properties") or {}
     others = node.get("additionalProperties")
-    keeps = bool(node.get("x-kubernetes-preserve-unknown-fields")) or others is True
     made: dict[str, Any] = {}
     for name, below in value.items():
         child = known.get(name)
         if child is not None:
-            replaced = below is None and not child.get("nullable") and "default" in child
-            if not replaced:
+            if below is not None or child.get("nullable"):
                 made[name] = _completed(child, below)
         elif isinstance(others, Mapping):
             made[name] = _completed(others, below)
-        elif keeps or not (known or others is not None or node.get("type") == "object"):
+        elif _keeps_unknown(node):
             made[name] = copy.deepcopy(below)
     for name, child in known.items():
         if name not in made and "default" in child:
@@ -105,7 +133,7 @@ def _problems(node: Node, value: Any, path: str, *, root: bool = False) -> Itera
     allowed = node.get("enum")
     if allowed and value not in allowed:
         shown = ", ".join(json.dumps(each) for each in allowed)
-        yield answers.unsupported(path, value, shown)
+        yield unsupported(path, value, shown)
     if isinstance(value, str):
         yield from _text_problems(node, value, path)
     elif isinstance(value, list):
@@ -119,11 +147,11 @@ def _problems(node: Node, value: Any, path: str, *, root: bool = False) -> Itera
 def _of_type(path: str, kind: str, value: Any) -> Cause:
     sort = _type_of(value)
     text = f"Invalid value: {json.dumps(sort)}: {path} in body must be of type {kind}: "
-    return answers.cause("FieldValueTypeInvalid", text + json.dumps(sort), path)
+    return cause("FieldValueTypeInvalid", text + json.dumps(sort), path)
 
 
 def _invalid(path: str, value: Any, why: str) -> Cause:
-    return answers.bad_value(path, value, f"{path} in body {why}")
+    return bad_value(path, value, f"{path} in body {why}")
 
 
 def _number_problems(node: Node, value: float, path: str) -> Iterator[Cause]:
@@ -145,7 +173,7 @@ def _text_problems(node: Node, value: str, path: str) -> Iterator[Cause]:
         yield _invalid(path, value, f"should be at least {low} chars long")
     if high is not None and len(value) > high:
         text = f"Too long: may not be more than {high} bytes"
-        yield answers.cause("FieldValueTooLong", text, path)
+        yield cause("FieldValueTooLong", text, path)
     pattern = node.get("pattern")
     if pattern and not re.search(pattern, value):
         yield _invalid(path, value, f"should match '{pattern}'")
@@ -157,7 +185,7 @@ def _list_problems(node: Node, value: list[Any], path: str) -> Iterator[Cause]:
         yield _invalid(path, len(value), f"should have at least {low} items")
     if high is not None and len(value) > high:
         text = f"Too many: {len(value)}: must have at most {high} items"
-        yield answers.cause("FieldValueTooMany", text, path)
+        yield cause("FieldValueTooMany", text, path)
     items = node.get("items")
     if isinstance(items, Mapping):
         for number, item in enumerate(value):
@@ -176,7 +204,7 @@ def _duplicates(node: Node, value: list[Any], path: str) -> Iterator[Cause]:
         if kind == "map":
             item = {name: item.get(name) for name in keys} if isinstance(item, Mapping) else item
         if item in seen:
-            yield answers.duplicate(f"{path}[{number}]", item)
+            yield duplicate(f"{path}[{number}]", item)
         seen.append(item)
 
 
@@ -185,19 +213,44 @@ def _mapping_problems(
 ) -> Iterator[Cause]:
     for name in node.get("required") or ():
         if name not in value and not (root and name in _META):
-            yield answers.required(_below(path, name))
+            yield required(_below(path, name))
     low, high = node.get("minProperties"), node.get("maxProperties")
     if low is not None and len(value) < low:
         yield _invalid(path, len(value), f"should have at least {low} properties")
     if high is not None and len(value) > high:
         text = f"Too many: {len(value)}: must have at most {high} items"
-        yield answers.cause("FieldValueTooMany", text, path)
+        yield cause("FieldValueTooMany", text, path)
     known: Node = node.get("properties") or {}
     others = node.get("additionalProperties")
     for name, below in value.items():
         child = known.get(name, others)
         if isinstance(child, Mapping):
             yield from _problems(child, below, _below(path, name))
+
+
+def unknown_fields(node: Node, value: Any, path: str = "") -> Iterator[str]:
+    """Paths of fields that ``complete`` drops; of metadata it knows nothing."""
+    if isinstance(value, Mapping):
+        known: Node = node.get("properties") or {}
+        others = node.get("additionalProperties")
+        for name, below in value.items():
+            at = _below(path, str(name))
+            child = known.get(name, others)
+            if not path and name in _META:
+                continue
+            if isinstance(child, Mapping):
+                yield from unknown_fields(child, below, at)
+            elif not _keeps_unknown(node):
+                yield at
+    elif isinstance(value, list) and isinstance(items := node.get("items"), Mapping):
+        for number, item in enumerate(value):
+            yield from unknown_fields(items, item, f"{path}[{number}]")
+
+
+def _keeps_unknown(node: Node) -> bool:
+    others = node.get("additionalProperties")
+    typed = "properties" in node or others is not None or node.get("type") == "object"
+    return bool(node.get("x-kubernetes-preserve-unknown-fields")) or others is True or not typed
 
 
 def _below(path: str, name: str) -> str:
