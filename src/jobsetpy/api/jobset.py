@@ -363,6 +363,12 @@ class JobSetSpec:
         ),
     )
 
+    @property
+    def restarts_in_place(self) -> bool:
+        """Whether the failure policy asks for restarts in place."""
+        policy = self.failure_policy
+        return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
+
 
 @wire
 class ReplicatedJobStatus:

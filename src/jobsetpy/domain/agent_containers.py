@@ -28,6 +28,11 @@ Container = tuple[int, Json]
 """A container and its index."""
 
 
+def restarts_in_place(spec: Json) -> bool:
+    """Whether a JobSet's spec asks for restarts in place."""
+    return text(child(spec, "failurePolicy"), "restartStrategy") == keys.IN_PLACE_RESTART
+
+
 def sidecars(pod: Json) -> list[Container]:
     """The init containers that stay and are agents."""
     return [each for each in _staying(pod) if _is_agent(each[1])]

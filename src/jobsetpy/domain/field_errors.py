@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
+
+from jobsetpy.api.name_rules import TOO_LONG_LABEL
 
 INVALID = "FieldValueInvalid"
 REQUIRED = "FieldValueRequired"
@@ -55,6 +58,16 @@ class FieldWarning:
 def invalid(field: str, value: Any, detail: str) -> FieldError:
     """The value is not allowed."""
     return FieldError(INVALID, field, f"Invalid value: {_shown(value)}: {detail}")
+
+
+def invalid_label(
+    field: str, value: str, problems: Iterable[str], long_text: str
+) -> list[FieldError]:
+    """What is wrong with a label of a JobSet, with a text of its own for one that is too long."""
+    return [
+        invalid(field, value, long_text if problem == TOO_LONG_LABEL else problem)
+        for problem in problems
+    ]
 
 
 def required(field: str, detail: str) -> FieldError:

@@ -36,9 +36,7 @@ def state(jobset: JobSet) -> str:
         return RESTARTING
     if any(cond.is_true(status.conditions, kind) for kind in _WAITS):
         return WAITING
-    policy = jobset.spec.failure_policy
-    in_place = policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
-    if in_place and status.deprecated_epoch >= status.synced_epoch:
+    if jobset.spec.restarts_in_place and status.deprecated_epoch >= status.synced_epoch:
         return WAITING
     counters = {item.name: item for item in status.replicated_jobs_status}
     for item in jobset.spec.replicated_jobs:

@@ -320,8 +320,7 @@ class Simulation:
 
     @property
     def _in_place(self) -> bool:
-        policy = self._model.spec.failure_policy
-        return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
+        return self._model.spec.restarts_in_place
 
     def _plan_jobs(self) -> bool:
         jobset = self._model

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from jobsetpy import runtime as rt
-from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.features import Features
 from jobsetpy.observability.logging import get_logger
@@ -29,10 +28,9 @@ def feature_gate_warnings(
 def warn_of_in_place_restart(event: rt.Event[JobSet]) -> Iterable[rt.Request]:
     """Warn of a JobSet that restarts in place: once, when it appears or begins to ask for it."""
     old, new = event.old, event.new
-    told = (
-        old is not None and new is not None and _asks(old) and old.metadata.uid == new.metadata.uid
-    )
-    if new is not None and _asks(new) and not told:
+    if new is None or not new.spec.restarts_in_place:
+        return ()
+    if old is None or not old.spec.restarts_in_place or old.metadata.uid != new.metadata.uid:
         _LOG.warning(
             "this JobSet restarts in place, but the feature gate is off: "
             "it is restarted by recreation, and barriers of its agents stay closed",
@@ -40,8 +38,3 @@ def warn_of_in_place_restart(event: rt.Event[JobSet]) -> Iterable[rt.Request]:
             gate="InPlaceRestart",
         )
     return ()
-
-
-def _asks(jobset: JobSet) -> bool:
-    policy = jobset.spec.failure_policy
-    return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART

@@ -231,7 +231,7 @@ class _JobsPlanner:
         ):
             self.draft.set(cond.RESTART_ENDED_READY)
             self.ready = True
-            if not self._gathers_in_place():
+            if not self.spec.restarts_in_place:  # else the barrier tells of it
                 self.draft.end_restart()
         if failed:
             problem = apply_failure_policy(
@@ -275,11 +275,6 @@ class _JobsPlanner:
         if since is None or self._were_ready():
             return None
         return max(0.0, (self.now.wall - since).total_seconds())
-
-    def _gathers_in_place(self) -> bool:
-        """Whether the end of a restart is when the barrier lifts, which is told elsewhere."""
-        policy = self.spec.failure_policy
-        return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
 
     def _record_remade(self) -> None:
         """Jobs that go to be made anew on request, once, with what their deletion changes."""

@@ -149,10 +149,8 @@ NOTHING: Final = EpochDecision()
 
 def takes_part(jobset: JobSet) -> bool:
     """Whether restarts in place are on for a JobSet that is alive and running."""
-    policy = jobset.spec.failure_policy
     return (
-        policy is not None
-        and policy.restart_strategy == keys.IN_PLACE_RESTART
+        jobset.spec.restarts_in_place
         and jobset.metadata.deletion_timestamp is None
         and jobset.spec.suspend is not True
         and is_ours(jobset)

@@ -317,9 +317,7 @@ def _leave(jobset: JobSet, now: Moment) -> EpochPlan:
 
 
 def _may_resume(jobset: JobSet) -> bool:
-    policy = jobset.spec.failure_policy
-    in_place = policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
-    return in_place and jobset.spec.suspend is True
+    return jobset.spec.restarts_in_place and jobset.spec.suspend is True
 
 
 # ---- changes of the status -----------------------------------------------------------------------

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import attrs
+
+from jobsetpy.domain.json_tree import Json, child
 
 MAX_SECONDS: Final = 86400
 
@@ -28,6 +30,12 @@ NoteReader = Callable[[str], Note]
 def note_field(name: str, path: str = "") -> str:
     """The field path of an annotation: of the JobSet, or of what is at ``path``."""
     return f"{path}{'.' if path else ''}metadata.annotations[{name}]"
+
+
+def changed_notes(old: Json, new: Json, names: Iterable[str]) -> list[str]:
+    """Which of these annotations of a JobSet another value is set for, or none any more."""
+    before, after = (child(each, "metadata", "annotations") for each in (old, new))
+    return [name for name in names if before.get(name) != after.get(name)]
 
 
 def is_seconds(value: object) -> bool:

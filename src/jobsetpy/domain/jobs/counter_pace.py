@@ -12,7 +12,6 @@ from typing import Final
 
 import attrs
 
-from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain.membership import pods_of
@@ -44,7 +43,7 @@ class CounterPace:
 
 def agents_of(jobset: JobSet) -> int:
     """How many agents watch a JobSet: one in each pod of one that restarts in place."""
-    if not _in_place(jobset):
+    if not jobset.spec.restarts_in_place:
         return 0
     return pods_of(jobset)
 
@@ -54,12 +53,7 @@ def is_restarting(jobset: JobSet) -> bool:
     status = jobset.status
     return (
         0 < status.synced_epoch <= status.deprecated_epoch
-        and _in_place(jobset)
+        and jobset.spec.restarts_in_place
         and jobset.spec.suspend is not True
         and cond.finished(status.conditions) is None
     )
-
-
-def _in_place(jobset: JobSet) -> bool:
-    policy = jobset.spec.failure_policy
-    return policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART

@@ -81,12 +81,11 @@ def held_from_within(jobset: JobSet) -> bool:
 
     Where the JobSet asks for it, or restarts in place with such agents anyway.
     """
-    notes, policy = jobset.metadata.annotations, jobset.spec.failure_policy
+    notes = jobset.metadata.annotations
     wanted = notes.get(keys.GROUP_BARRIER_ANNOTATION)
-    if wanted is not None or policy is None:
+    if wanted is not None:
         return wanted == SUPERVISOR
-    in_place = policy.restart_strategy == keys.IN_PLACE_RESTART
-    return in_place and notes.get(keys.IN_PLACE_AGENT_ANNOTATION) == SUPERVISOR
+    return jobset.spec.restarts_in_place and notes.get(keys.IN_PLACE_AGENT_ANNOTATION) == SUPERVISOR
 
 
 def objects(jobset: JobSet, present: AbstractSet[str], *, rbac: bool) -> list[CreateGroupObject]:

@@ -16,6 +16,7 @@ from jobsetpy.domain.agent_containers import (
     is_go_sidecar,
     named_like_supervised,
     restarting_sidecars,
+    restarts_in_place,
     runs_agent,
     sidecars,
     supervised,
@@ -72,8 +73,7 @@ def agent_problems(pod: Json, path: str, prefix: str) -> list[FieldError]:
 def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
     """What a user should know of a new JobSet that is accepted."""
     spec = child(jobset, "spec")
-    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
-    if not features.in_place_restart or strategy != keys.IN_PLACE_RESTART:
+    if not features.in_place_restart or not restarts_in_place(spec):
         return []
     return [
         warning
@@ -85,8 +85,7 @@ def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
 def restart_all_rules(jobset: Json, features: Features) -> list[str]:
     """The fields of a JobSet's rules that have a pod's containers restarted, if it is in place."""
     spec = child(jobset, "spec")
-    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
-    if not features.in_place_restart or strategy != keys.IN_PLACE_RESTART:
+    if not features.in_place_restart or not restarts_in_place(spec):
         return []
     return [
         f"{field}.action"

@@ -17,9 +17,11 @@ from jobsetpy.domain.field_errors import (
     plain,
     required,
 )
-from jobsetpy.domain.injection.notes import note_field
+from jobsetpy.domain.injection.notes import changed_notes, note_field
 from jobsetpy.domain.json_tree import Json, child, job_spec, number, objects, pod_spec, text
 from jobsetpy.domain.membership import pods_at_once
+from jobsetpy.domain.validation.groups import dependencies
+from jobsetpy.domain.validation.jobs import replicas_of
 
 SETTINGS: Final = (
     keys.COSCHEDULING_TARGETS_ANNOTATION,
@@ -66,26 +68,24 @@ def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
 
 def coscheduling_update(old: Json, new: Json) -> list[FieldError]:
     """What is wrong with a change: which pods are a group stays, how many are needed may change."""
-    before, after = (child(each, "metadata", "annotations") for each in (old, new))
+    after = child(new, "metadata", "annotations")
+    changed = changed_notes(old, new, (keys.COSCHEDULING_ANNOTATION, *SETTINGS))
     problems = [
         invalid(
             note_field(name), after.get(name), f"{_IMMUTABLE}: pods are in their groups already"
         )
-        for name in (keys.COSCHEDULING_ANNOTATION, keys.COSCHEDULING_TARGETS_ANNOTATION)
-        if before.get(name) != after.get(name)
+        for name in changed
+        if name in {keys.COSCHEDULING_ANNOTATION, keys.COSCHEDULING_TARGETS_ANNOTATION}
     ]
     if keys.COSCHEDULING_ANNOTATION not in after or problems:
         return problems
-    if before.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION) != after.get(
-        keys.COSCHEDULING_TIMEOUT_ANNOTATION
-    ):
+    if keys.COSCHEDULING_TIMEOUT_ANNOTATION in changed:
         problems += _timeout(after)
-    name = keys.COSCHEDULING_CAPACITY_ANNOTATION
-    if before.get(name) != after.get(name):
+    if keys.COSCHEDULING_CAPACITY_ANNOTATION in changed:
         problems += _capacity(after)
-    given = after.get(keys.COSCHEDULING_MIN_ANNOTATION)
-    if given is not None and given != before.get(keys.COSCHEDULING_MIN_ANNOTATION):
+    if keys.COSCHEDULING_MIN_ANNOTATION in changed:
         # No upper bound: a group that is smaller than that needs all of its pods.
+        given = after.get(keys.COSCHEDULING_MIN_ANNOTATION)
         problems += _number(given, note_field(keys.COSCHEDULING_MIN_ANNOTATION))
     return problems + _reserved(objects(child(new, "spec"), "replicatedJobs"))
 
@@ -151,7 +151,7 @@ def _minima(notes: Json, targets: list[tuple[int, Json]], scope: str) -> list[Fi
     field = note_field(keys.COSCHEDULING_MIN_ANNOTATION)
     general = notes.get(keys.COSCHEDULING_MIN_ANNOTATION)
     if scope == JOBSET:
-        size = sum(_replicas(job) * _pods(job) for _, job in targets)
+        size = sum(replicas_of(job) * _pods(job) for _, job in targets)
         problems += _number(general, field, size, "the group")
     for at, job in targets:
         own = child(job, "template", "metadata", "annotations")
@@ -164,7 +164,7 @@ def _minima(notes: Json, targets: list[tuple[int, Json]], scope: str) -> list[Fi
                 why = "the group is all of the JobSet: set it in the JobSet's annotations"
                 problems.append(forbidden(own_field, why))
             continue
-        size = _pods(job) * (1 if scope == "Job" else _replicas(job))
+        size = _pods(job) * (1 if scope == "Job" else replicas_of(job))
         chosen = (general, field) if given is None else (given, own_field)
         problems += _number(*chosen, size, f"each group of replicatedJob {text(job, 'name')!r}")
     return problems
@@ -224,10 +224,7 @@ def _order(spec: Json, targets: list[tuple[int, Json]]) -> list[FieldError]:
         why = "must not be InOrder when one group of coscheduling spans several replicatedJobs"
         problems.append(invalid("spec.startupPolicy.startupPolicyOrder", order, why))
     names = {text(job, "name") for _, job in targets}
-    behind: dict[str, set[str]] = {}  # all that come before, by name; they stand earlier
-    for _, job in objects(spec, "replicatedJobs"):
-        ahead = {text(dependency, "name") for _, dependency in objects(job, "dependsOn")}
-        behind[text(job, "name")] = ahead.union(*(behind.get(name, set()) for name in ahead))
+    behind = dependencies(spec)
     for at, job in targets:
         for nth, dependency in objects(job, "dependsOn"):
             name = text(dependency, "name")
@@ -256,11 +253,6 @@ def _alike(targets: list[tuple[int, Json]]) -> list[FieldError]:
                 why = f"all pods of a group have to have {what}; others of it have {values[0][1]!r}"
                 problems.append(invalid(path, own, why))
     return problems
-
-
-def _replicas(job: Json) -> int:
-    replicas = number(job, "replicas")
-    return 1 if replicas is None else replicas
 
 
 def _pods(job: Json) -> int:

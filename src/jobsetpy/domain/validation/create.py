@@ -13,14 +13,21 @@ from collections.abc import Mapping
 from jobsetpy.api import keys
 from jobsetpy.api.name_rules import (
     LABEL_MAX,
-    TOO_LONG_LABEL,
     dns1035_label,
     dns1123_subdomain,
     domain_prefixed_path,
     label_value,
 )
+from jobsetpy.domain.agent_containers import restarts_in_place
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.field_errors import FieldError, invalid, plain, required, too_long
+from jobsetpy.domain.field_errors import (
+    FieldError,
+    invalid,
+    invalid_label,
+    plain,
+    required,
+    too_long,
+)
 from jobsetpy.domain.json_tree import Json, child, items, number, objects, text, texts
 from jobsetpy.domain.names import effective_name
 from jobsetpy.domain.validation import coscheduling as validation_coscheduling
@@ -96,8 +103,7 @@ def in_place_restart(spec: Json, features: Features) -> list[FieldError]:
 
 
 def _in_place_gate(spec: Json, features: Features) -> list[FieldError]:
-    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
-    if strategy != keys.IN_PLACE_RESTART or features.in_place_restart:
+    if not restarts_in_place(spec) or features.in_place_restart:
         return []
     return [
         plain(
@@ -109,9 +115,8 @@ def _in_place_gate(spec: Json, features: Features) -> list[FieldError]:
 
 def _in_place_order(spec: Json, features: Features) -> list[FieldError]:
     """Workers of all ReplicatedJobs wait at one barrier, so none can wait for another to run."""
-    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
     jobs = list(objects(spec, "replicatedJobs"))
-    if strategy != keys.IN_PLACE_RESTART or not features.in_place_restart or len(jobs) < 2:
+    if not restarts_in_place(spec) or not features.in_place_restart or len(jobs) < 2:
         return []
     why = (
         f"restartStrategy is {keys.IN_PLACE_RESTART}: the workers of all replicatedJobs start "
@@ -147,16 +152,8 @@ def _subdomain(spec: Json) -> list[FieldError]:
         return []
     # It is a Service's name and part of host names: it has to be right as both.
     problems = [*dns1123_subdomain(subdomain), *dns1035_label(subdomain)]
-    return [
-        invalid(
-            "spec.network.subdomain",
-            subdomain,
-            ".spec.network.subdomain is too long, must be less than 63 characters"
-            if problem == TOO_LONG_LABEL
-            else problem,
-        )
-        for problem in problems
-    ]
+    too_long = ".spec.network.subdomain is too long, must be less than 63 characters"
+    return invalid_label("spec.network.subdomain", subdomain, problems, too_long)
 
 
 def _managed_by(spec: Json) -> list[FieldError]:

@@ -92,7 +92,7 @@ def _order(spec: Json, targets: set[str]) -> list[FieldError]:
                 "must not be InOrder when groupSchedulingConfig spans more than one replicatedJob",
             )
         )
-    ahead = _dependencies(spec)
+    ahead = dependencies(spec)
     for at, job in objects(spec, "replicatedJobs"):
         if text(job, "name") not in targets:
             continue
@@ -112,7 +112,7 @@ def _order(spec: Json, targets: set[str]) -> list[FieldError]:
     return problems
 
 
-def _dependencies(spec: Json) -> dict[str, set[str]]:
+def dependencies(spec: Json) -> dict[str, set[str]]:
     """By name of a ReplicatedJob, all that come before it.
 
     A dependency stands earlier in the list (another rule sees to that), so one pass finds them.

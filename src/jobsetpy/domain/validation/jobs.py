@@ -7,12 +7,12 @@ characters; finding out at creation is kinder than Jobs that never get pods.
 from __future__ import annotations
 
 from jobsetpy.api import keys
-from jobsetpy.api.name_rules import TOO_LONG_LABEL, dns1035_label
+from jobsetpy.api.name_rules import dns1035_label
+from jobsetpy.domain.agent_containers import restarts_in_place
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.field_errors import FieldError, invalid, plain
+from jobsetpy.domain.field_errors import FieldError, invalid, invalid_label, plain
 from jobsetpy.domain.json_tree import (
     Json,
-    child,
     job_spec,
     number,
     objects,
@@ -39,7 +39,7 @@ def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldErro
         features: which gates are on.
     """
     problems: list[FieldError] = []
-    in_place = _restarts_in_place(spec, features)
+    in_place = features.in_place_restart and restarts_in_place(spec)
     seen: set[str] = set()
     for at, job in objects(spec, "replicatedJobs"):
         path = f"spec.replicatedJobs[{at}]"
@@ -72,15 +72,10 @@ def _too_many_jobs(spec: Json) -> list[FieldError]:
 
 def in_place_jobs(spec: Json, features: Features) -> list[FieldError]:
     """What is wrong with the ReplicatedJobs for a restart in place, if that is asked for."""
-    if not _restarts_in_place(spec, features):
+    if not features.in_place_restart or not restarts_in_place(spec):
         return []
     jobs = objects(spec, "replicatedJobs")
     return [each for at, job in jobs for each in _in_place(job, f"spec.replicatedJobs[{at}]")]
-
-
-def _restarts_in_place(spec: Json, features: Features) -> bool:
-    strategy = text(child(spec, "failurePolicy"), "restartStrategy")
-    return features.in_place_restart and strategy == keys.IN_PLACE_RESTART
 
 
 def _pods_product(job: Json) -> list[FieldError]:
@@ -99,47 +94,23 @@ def _group_name(job: Json, path: str) -> list[FieldError]:
     group = job.get("groupName", "default")
     if not isinstance(group, str):
         return []
-    return [
-        invalid(
-            f"{path}.groupName",
-            group,
-            ".spec.replicatedJob[].groupName is too long, must be less than 63 characters"
-            if problem == TOO_LONG_LABEL
-            else problem,
-        )
-        for problem in dns1035_label(group)
-    ]
+    too_long = ".spec.replicatedJob[].groupName is too long, must be less than 63 characters"
+    return invalid_label(f"{path}.groupName", group, dns1035_label(group), too_long)
 
 
 def _generated_names(job: Json, name: str, path: str) -> list[FieldError]:
     last = replicas_of(job) - 1
     longest = job_name(name, text(job, "name"), last)
-    problems = [
-        invalid(
-            f"{path}.name",
-            longest,
-            "JobSet name is too long, job names generated for this JobSet will exceed 63 characters"
-            if problem == TOO_LONG_LABEL
-            else problem,
-        )
-        for problem in dns1035_label(longest)
-    ]
+    field, too_long = f"{path}.name", "JobSet name is too long, {} will exceed 63 characters"
+    of_jobs = too_long.format("job names generated for this JobSet")
+    problems = invalid_label(field, longest, dns1035_label(longest), of_jobs)
     template = job_spec(job)
     completions = number(template, "completions")
     if text(template, "completionMode") == "Indexed" and completions is not None:
         pod = f"{longest}-{completions - 1}-{POD_SUFFIX}"
         # The Job's name is what a user recognises; field and value are those of the name above.
-        problems += [
-            invalid(
-                f"{path}.name",
-                longest,
-                "JobSet name is too long, pod names generated for this JobSet will exceed 63 "
-                "characters"
-                if problem == TOO_LONG_LABEL
-                else problem,
-            )
-            for problem in dns1035_label(pod)
-        ]
+        of_pods = too_long.format("pod names generated for this JobSet")
+        problems += invalid_label(field, longest, dns1035_label(pod), of_pods)
     return problems
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobsetpy.api import keys
 from jobsetpy.domain.field_errors import FieldError, invalid
-from jobsetpy.domain.injection.notes import note_field
+from jobsetpy.domain.injection.notes import changed_notes, note_field
 from jobsetpy.domain.json_tree import Json, child
 from jobsetpy.domain.lost_nodes.deadline import read_deadline
 
@@ -23,6 +23,5 @@ def lost_node_deadline(jobset: Json) -> list[FieldError]:
 
 def lost_node_deadline_update(old: Json, new: Json) -> list[FieldError]:
     """What is wrong with a changed deadline; what is stored already is not judged again."""
-    before, after = (child(each, "metadata", "annotations") for each in (old, new))
-    name = keys.LOST_NODE_DEADLINE_ANNOTATION
-    return lost_node_deadline(new) if before.get(name) != after.get(name) else []
+    changed = changed_notes(old, new, [keys.LOST_NODE_DEADLINE_ANNOTATION])
+    return lost_node_deadline(new) if changed else []

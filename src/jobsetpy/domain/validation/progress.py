@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from jobsetpy.api import keys
-from jobsetpy.domain.agent_containers import supervised
+from jobsetpy.domain.agent_containers import restarts_in_place, supervised
 from jobsetpy.domain.field_errors import FieldError, invalid
-from jobsetpy.domain.injection.notes import note_field
+from jobsetpy.domain.injection.notes import changed_notes, note_field
 from jobsetpy.domain.injection.options import HANG_SETTINGS
-from jobsetpy.domain.json_tree import Json, child, job_spec, objects, pod_spec, text
+from jobsetpy.domain.json_tree import Json, child, job_spec, objects, pod_spec
 
 MAX_WITHOUT_PROGRESS = 100_000
 
@@ -23,8 +23,7 @@ def progress(jobset: Json) -> list[FieldError]:
 
 def progress_update(old: Json, new: Json) -> list[FieldError]:
     """What is wrong with changed annotations; those that stay are not judged again."""
-    before, after = (child(each, "metadata", "annotations") for each in (old, new))
-    return _wrong(new, [name for name in _JUDGED if before.get(name) != after.get(name)])
+    return _wrong(new, changed_notes(old, new, _JUDGED))
 
 
 def _wrong(jobset: Json, names: Iterable[str]) -> list[FieldError]:
@@ -51,7 +50,7 @@ def _is_count(value: object) -> bool:
 def _why_unserved(jobset: Json, *, needs_supervisor: bool) -> str:
     """Why nobody would obey, or ""."""
     spec = child(jobset, "spec")
-    if text(child(spec, "failurePolicy"), "restartStrategy") != keys.IN_PLACE_RESTART:
+    if not restarts_in_place(spec):
         return f"has no effect unless restartStrategy is {keys.IN_PLACE_RESTART}"
     jobs = [job for _, job in objects(spec, "replicatedJobs")]
     if needs_supervisor and not any(supervised(pod_spec(job)) for job in jobs):

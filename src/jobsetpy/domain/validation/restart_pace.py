@@ -5,6 +5,7 @@ from __future__ import annotations
 from jobsetpy.api import keys
 from jobsetpy.api.durations import parse_duration
 from jobsetpy.domain.field_errors import FieldError, invalid
+from jobsetpy.domain.injection.notes import changed_notes
 from jobsetpy.domain.jobs.backoff import LONGEST_S, MAX_IN_WINDOW
 from jobsetpy.domain.json_tree import Json, child, number
 
@@ -31,10 +32,8 @@ def restart_pace(jobset: Json) -> list[FieldError]:
 
 def restart_pace_update(old: Json, new: Json) -> list[FieldError]:
     """What is wrong with changed annotations; those that stay are not judged again."""
-    before, after = (child(each, "metadata", "annotations") for each in (old, new))
-    if all(before.get(name) == after.get(name) for name in keys.RESTART_PACE_ANNOTATIONS):
-        return []
-    return restart_pace(new)
+    changed = changed_notes(old, new, keys.RESTART_PACE_ANNOTATIONS)
+    return restart_pace(new) if changed else []
 
 
 def _duration(name: str, value: object) -> list[FieldError]:

@@ -16,7 +16,7 @@ from typing import Any
 from jobsetpy.api import keys, shapes
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid
-from jobsetpy.domain.injection.notes import note_field
+from jobsetpy.domain.injection.notes import changed_notes, note_field
 from jobsetpy.domain.injection.options import SETTINGS as INJECTION_SETTINGS
 from jobsetpy.domain.injection.worker_variables import WORLD_SIZE
 from jobsetpy.domain.json_equality import same
@@ -99,13 +99,9 @@ def _added(old: Json, new: Json, features: Features) -> list[FieldError]:
 
 def _group_added(old: Json, new: Json) -> list[FieldError]:
     """What is wrong with a group, or with the way to hold it, that was not there before."""
-    before, after = (
-        child(each, "metadata", "annotations").get(keys.GROUP_BARRIER_ANNOTATION)
-        for each in (old, new)
-    )
-    if child(old, "spec").get("groupSchedulingConfig") is None or before != after:
-        return group_scheduling(new)
-    return []
+    changed = changed_notes(old, new, [keys.GROUP_BARRIER_ANNOTATION])
+    added = child(old, "spec").get("groupSchedulingConfig") is None
+    return group_scheduling(new) if added or changed else []
 
 
 def _agent_notes(old: Json, new: Json) -> list[FieldError]:
@@ -119,8 +115,7 @@ def _agent_notes(old: Json, new: Json) -> list[FieldError]:
             after.get(name),
             f"{IMMUTABLE}: the in-place restart agent is added when a JobSet is created",
         )
-        for name in (keys.IN_PLACE_AGENT_ANNOTATION, *INJECTION_SETTINGS)
-        if before.get(name) != after.get(name)
+        for name in changed_notes(old, new, (keys.IN_PLACE_AGENT_ANNOTATION, *INJECTION_SETTINGS))
     ]
 
 
