@@ -2,7 +2,10 @@
 
 Contenders run in virtual time against one Lease. Their requests, and the answers, are late, lost or
 refused at random; their clocks run at different speeds; some stop, or are cut off for a while. The
-Lease is deleted now and then, also where somebody contends who has never seen it. All were given the same name, and their wall clocks jump by years.
+Lease is deleted now and then, also where somebody contends who has never seen it. All were given
+the same name, and their wall clocks jump by years.
+
+Where processes share the work, nobody has another's shard, and two numbers never work at once.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from jobsetpy.client import Client
 from jobsetpy.errors import LeadershipLostError, StreamBrokenError
 from jobsetpy.manager import LeaderElectionSettings
 from jobsetpy.manager._leader import LeaderElector
+from jobsetpy.manager._shards import ShardElector, lease_of
 from jobsetpy.testing import World
 
 pytestmark = pytest.mark.looptime
@@ -61,11 +65,12 @@ class Network:
 
 
 class Contender:
-    """A process that starts anew whenever it has lost or stopped."""
+    """A process that starts anew whenever it has lost or stopped; one of ``count`` shards."""
 
-    def __init__(self, world, chance, number):
+    def __init__(self, world, chance, number, count=1):
         self.chance = chance
         self.number = number
+        self.count = count
         self.network = Network(world, chance)
         # Up to 5 % fast or slow: far more than real clocks, less than the times allow for.
         self.speed = chance.uniform(0.95, 1.05)
@@ -84,13 +89,12 @@ class Contender:
             settings = LeaderElectionSettings(
                 namespace="default", name="x", identity="manager", **TIMES
             )
-            self.elector = LeaderElector(
-                Client(self.network).unpooled(),
-                settings,
-                clock=self.clock,
-                now=self.now,
-                rand=self.chance.random,
-            )
+            client = Client(self.network).unpooled()
+            how = {"clock": self.clock, "now": self.now, "rand": self.chance.random}
+            if self.count == 1:
+                self.elector = LeaderElector(client, settings, **how)
+            else:
+                self.elector = ShardElector(client, settings, self.count, **how)
             self.elector.contend()
             try:
                 async with asyncio.timeout(self.chance.choice([40, 90, 400])):
@@ -103,12 +107,19 @@ class Contender:
     def may_write(self):
         return self.elector is not None and self.elector.fence.remaining_s() > 0
 
+    @property
+    def share(self):
+        """What it looks after: number of shards, and which one."""
+        return self.count, self.elector.assignment.index if self.count > 1 else 0
+
 
 async def trouble(world, contenders, chance):
-    """Cut one off now and then, mostly the one that leads, or delete the Lease."""
+    """Cut one off now and then, mostly the one that leads, or delete a Lease."""
+    names = ["x", *(lease_of("x", 0, one.count) for one in contenders if one.count > 1)]
     while True:
-        if world.get(LEASES, "x") is not None and chance.random() < 0.4:
-            world.delete(LEASES, "x")
+        name = chance.choice(names)
+        if world.get(LEASES, name) is not None and chance.random() < 0.4:
+            world.delete(LEASES, name)
         await asyncio.sleep(chance.uniform(5, 20))
         leaders = [one for one in contenders if one.may_write and chance.random() < 0.7]
         one = chance.choice(leaders or contenders)
@@ -145,3 +156,35 @@ async def test_never_two_and_in_the_end_one(seed):
     assert led > 250  # of 2,500, in spite of everything
     assert set(after) <= {0, 1}
     assert sum(after) > 75
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_each_shard_once_and_one_number_at_a_time(seed):
+    """Two and three shards and managers without take turns; in the end one number works whole."""
+    chance = random.Random(seed)
+    world = World()
+    counts = [2, 2, 2, 3, 3, 3, 1]
+    contenders = [Contender(world, chance, number, each) for number, each in enumerate(counts)]
+    seen = set()
+    async with aio.supervise() as tasks:
+        for one in contenders:
+            tasks.start(one.run(), name="contender")
+        troubling = tasks.start(trouble(world, contenders, chance), name="trouble")
+        for _ in range(1500):
+            await asyncio.sleep(0.1)
+            shares = [one.share for one in contenders if one.may_write]
+            assert len(shares) == len(set(shares))
+            assert len({count for count, _ in shares}) <= 1
+            seen.update(shares)
+        troubling.cancel()
+        for one in contenders:
+            one.network.bad, one.network.cut = 0.0, False
+        full = 0
+        for _ in range(500):
+            await asyncio.sleep(0.1)
+            shares = [one.share for one in contenders if one.may_write]
+            assert len(shares) == len(set(shares))
+            full += bool(shares) and len(shares) == shares[0][0]
+
+    assert len(seen) >= 2
+    assert full > 150

@@ -108,6 +108,18 @@ subjects:
 {{- if and (gt (int .Values.controller.replicas) 1) (not .Values.controller.leaderElection.enable) -}}
 {{- fail "controller.leaderElection.enable: must be true with more than one of controller.replicas" -}}
 {{- end -}}
+{{- if gt (int .Values.controller.shards) 1 -}}
+{{- if not .Values.controller.leaderElection.enable -}}
+{{- fail "controller.leaderElection.enable: must be true with more than one of controller.shards" -}}
+{{- end -}}
+{{- $replicas := int .Values.controller.replicas -}}
+{{- if and $replicas (lt $replicas (int .Values.controller.shards)) -}}
+{{- fail "controller.replicas: must be at least controller.shards, or some JobSets would have no manager" -}}
+{{- end -}}
+{{- if .Values.coscheduling.optimistic -}}
+{{- fail "coscheduling.optimistic: must be false with more than one of controller.shards" -}}
+{{- end -}}
+{{- end -}}
 {{- if and (eq .Values.tls.minVersion "VersionTLS13") .Values.tls.cipherSuites -}}
 {{- fail "tls.cipherSuites: must be empty with tls.minVersion VersionTLS13, which leaves none to choose" -}}
 {{- end -}}

@@ -9,6 +9,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
+from jobsetpy.domain.placement.admission import LEADER_INDEX
 from jobsetpy.domain.startup_groups.barrier import Barrier
 from jobsetpy.manager import WebhookServer
 from jobsetpy.serving.webhook_certificates import certificate_manager
@@ -22,9 +23,13 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
         settings: see there.
     """
     settings = settings or WebhookSettings()
-    pods = manager.informer(ChildPod, label_selector=keys.JOBSET_NAME, indexes=[LEADERS])
+    # Where managers share the JobSets, each answers for all of them: by leaders, which are few.
+    leaders = keys.JOBSET_NAME
+    if manager.settings.shards is not None:
+        leaders = f"{leaders},{keys.COMPLETION_INDEX_LABEL}={LEADER_INDEX}"
+    pods = manager.informer(ChildPod, label_selector=leaders, whole=True, indexes=[LEADERS])
     nodes = manager.informer(LabelledNode)
-    jobs = manager.informer(Job, label_selector=keys.JOBSET_NAME)
+    jobs = manager.informer(Job, label_selector=keys.JOBSET_NAME, whole=True)
     handlers = routes(
         JobSetHandlers(
             manager.replica_client,

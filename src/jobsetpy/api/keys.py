@@ -44,6 +44,8 @@ DISABLE_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/disable-in-place-restar
 RESTART_ANNOTATION: Final = "jobset.sigs.k8s.io/restart"
 """On a child Job, whatever its value: it is made anew, and nothing is counted (KEP-262)."""
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
+COMPLETION_INDEX_LABEL: Final = COMPLETION_INDEX_ANNOTATION
+"""The Job controller gives pods both; the label since Kubernetes 1.28."""
 IN_PLACE_AGENT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-agent"
 """On a JobSet, ``sidecar`` or ``supervisor``: admission adds the in-place restart agent."""
 IN_PLACE_CONTAINER_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-container"

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Never
+from typing import Final, Never, Protocol
 
 import attrs
 
@@ -84,14 +84,29 @@ class FullPasses:
         self._before, self._used = max(1, self.blocks()), self.cpu()
 
 
+class Filling(Protocol):
+    """Caches that are filled while the process works."""
+
+    @property
+    def filling(self) -> bool:
+        """Whether that goes on."""
+
+    @property
+    def filled(self) -> asyncio.Event:
+        """Set when it is over."""
+
+
 async def collect_garbage(
-    ready: asyncio.Event, full_passes: Callable[[], FullPasses] = FullPasses
+    ready: asyncio.Event,
+    full_passes: Callable[[], FullPasses] = FullPasses,
+    more: Filling | None = None,
 ) -> Never:
     """Run full passes when they are due, until cancelled.
 
     Args:
         ready: set when what lives as long as the process is there.
         full_passes: made then.
+        more: what comes later, and lives as long; it is frozen when it is there.
     """
     with young_only():
         await ready.wait()
@@ -99,6 +114,10 @@ async def collect_garbage(
         passes = full_passes()
         while True:
             await asyncio.sleep(LOOK_S)
-            if passes.due(LOOK_S):
+            if more is not None and more.filled.is_set():
+                more = None
+                gc.freeze()
+                passes.done()
+            elif (more is None or not more.filling) and passes.due(LOOK_S):
                 gc.collect()
                 passes.done()

@@ -83,7 +83,8 @@ async def _manage(
         if asked is not None:
             await asked
         async with aio.supervise() as tasks:
-            tasks.start(collect_garbage(manager.ready), name="garbage")
+            garbage = collect_garbage(manager.ready, more=manager if settings.shards else None)
+            tasks.start(garbage, name="garbage")
             await manager.run()
     except* LeadershipLostError:
         code = EXIT_LEADERSHIP_LOST

@@ -23,6 +23,7 @@ from jobsetpy.app import kinds
 from jobsetpy.app.kinds import BOOLEAN, DELAY, DURATION, INTEGER, NAMES, NUMBER, SWITCH, TEXT, Kind
 from jobsetpy.client import RateLimiter
 from jobsetpy.informers import Shard
+from jobsetpy.manager import MOST_SHARDS
 
 if TYPE_CHECKING:
     from jobsetpy.domain.features import Features
@@ -147,6 +148,9 @@ _SOME_TIME: Final = _unless(lambda seconds: seconds > 0, "must be longer than 0s
 _HOST_PORT: Final = _unless(lambda address: ":" in address, "expected host:port or :port")
 _ABSOLUTE: Final = _unless(lambda path: path[:1] in {"", "/"}, "must begin with /")
 _NAMED: Final = _unless(lambda names: all(names or ("",)), "must name clients")
+_SHARDS: Final = _unless(
+    lambda number: 1 <= number <= MOST_SHARDS, f"must be from 1 to {MOST_SHARDS}"
+)
 _NOT_NEGATIVE: Final = _unless(lambda number: number >= 0, "must not be negative")
 
 SETTINGS: Final = (
@@ -184,6 +188,9 @@ SETTINGS: Final = (
     Setting("--namespaces", _NAMESPACES, "ManagerSettings.namespaces", "--namespaces",
             "where this installation's JobSets are, may be given again; default: everywhere",
             default=()),
+    Setting("shards.count", INTEGER.with_flag(metavar="N"), "", "--shards",
+            "so many managers share the JobSets, each with a Lease of its own; default {}",
+            default=1, check=_SHARDS),
     Setting("--shard", _SHARD, "ManagerSettings.shard", "--shard",
             "this process's share of all namespaces, from 0/2 and 1/2 on; default: all"),
     Setting("metrics.bindAddress", _ADDRESS, "ManagerSettings.metrics_bind_address",
@@ -366,7 +373,7 @@ MANAGER: Final = Command(
     "manager",
     _REPLICAS
     | {"webhook", "internalCertManagement", "inPlaceRestart", "groupScheduling", "coscheduling"}
-    | {"lostNodes", "restarts", "featureGates"},
+    | {"lostNodes", "restarts", "featureGates", "shards"},
     frozenset(each.flag for each in SETTINGS if each.path.startswith("--webhook"))
     | {"--metrics-secure", "--namespaces"},
     metrics_service="jobset-controller-manager-metrics-service",

@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from jobsetpy.app import _tls_names as tls_names
 from jobsetpy.app.election import NAMESPACE_FILE, election_settings
 from jobsetpy.app.kinds import ConfigurationError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from jobsetpy.admission import WebhookSettings
     from jobsetpy.app.backend import Backend
     from jobsetpy.coscheduler import CoschedulerSettings
+    from jobsetpy.manager import Shards
     from jobsetpy.serving.certificates import CertificateManager
 
 IN_POD_DRAIN_S: Final = 5.0
@@ -35,9 +38,11 @@ def manager_settings(configuration: Configuration) -> ManagerSettings:
     Raises:
         ConfigurationError: what is asked for is not possible.
     """
+    election = election_settings(configuration)
     return configuration.make(
         ManagerSettings,
-        leader_election=election_settings(configuration),
+        leader_election=election,
+        shards=shards(configuration, elected=election is not None),
         metrics_tls=metrics_tls(configuration),
         webhooks=configuration.make(
             WebhookServerSettings,
@@ -45,6 +50,39 @@ def manager_settings(configuration: Configuration) -> ManagerSettings:
             drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0,
         ),
     )
+
+
+def shards(configuration: Configuration, *, elected: bool) -> Shards | None:
+    """How managers share the JobSets; ``None`` for one that looks after all.
+
+    Args:
+        configuration: as read.
+        elected: whether this manager stands for election.
+
+    Raises:
+        ConfigurationError: what else is asked for does not go with it.
+    """
+    count: int = configuration["shards.count"]
+    if count == 1:
+        return None
+    problems = []
+    if not elected:
+        problems.append(
+            f"shards.count (--shards): {count} managers share the JobSets by Leases, so they need "
+            "leaderElection.leaderElect (--leader-elect), and outside of a pod "
+            "leaderElection.resourceNamespace"
+        )
+    if configuration["coscheduling.optimistic"]:
+        problems.append(
+            f"shards.count (--shards): not {count} with coscheduling.optimistic "
+            "(--coscheduling-optimistic): each of them would give out the same room"
+        )
+    if problems:
+        raise ConfigurationError(problems)
+    from jobsetpy.manager import Shards
+    from jobsetpy.reconcilers.shards import jobset_name_of
+
+    return Shards(count, jobset_name_of)
 
 
 def metrics_tls(configuration: Configuration) -> CertificateManager | None:
@@ -104,18 +142,18 @@ def add_jobset_controllers(
     manager.add_metrics(metrics.REGISTRY)
     backoff = make(RestartBackoff)
     lost = make(lost_nodes.LostNodesSettings)
-    jobs.setup(
-        manager,
-        make(
-            jobs.JobsSettings,
-            features=features,
-            marks=backend.marks,
-            backoff=backoff,
-            coscheduler=backend.coscheduler,
-            lost_node_deadline_s=lost.deadline_s,
-            lost=lost_nodes.lookup(manager),
-        ),
+    job_settings = make(
+        jobs.JobsSettings,
+        features=features,
+        marks=backend.marks,
+        backoff=backoff,
+        coscheduler=backend.coscheduler,
+        lost_node_deadline_s=lost.deadline_s,
+        lost=lost_nodes.lookup(manager),
     )
+    # What all agents of the cluster are told is told by all managers together.
+    events_per_s = job_settings.agent_events_per_s / configuration["shards.count"]
+    jobs.setup(manager, attrs.evolve(job_settings, agent_events_per_s=events_per_s))
     leader_pods.setup(manager, make(leader_pods.LeaderPodsSettings, features=features))
     if features.coscheduling:
         coscheduling.setup(

@@ -23,16 +23,18 @@ if TYPE_CHECKING:
     from jobsetpy.informers._handlers import Handler, Registration
     from jobsetpy.informers._indexer import BY_NAMESPACE, OWNER_UID, Index
     from jobsetpy.informers._informer import SharedInformer
+    from jobsetpy.informers._keyed_shard import Assignment, KeyedShard
     from jobsetpy.informers._machine import WatchMachine
     from jobsetpy.informers._observer import InformerObserver, NullObserver
     from jobsetpy.informers._options import WatchOptions
-    from jobsetpy.informers._shard import Shard
+    from jobsetpy.informers._shard import Shard, Share
     from jobsetpy.informers._store import Diff, Store, StoreWriter
     from jobsetpy.informers._tally import Tally
     from jobsetpy.informers._watcher import Watcher
 
 _HOME = {
     "Applied": "_events",
+    "Assignment": "_keyed_shard",
     "BY_NAMESPACE": "_indexer",
     "Bookmark": "_events",
     "CoalescingBuffer": "_buffer",
@@ -42,6 +44,7 @@ _HOME = {
     "Index": "_indexer",
     "InformerCache": "_cache",
     "InformerObserver": "_observer",
+    "KeyedShard": "_keyed_shard",
     "ListCompleted": "_events",
     "ListStarted": "_events",
     "Listed": "_events",
@@ -49,6 +52,7 @@ _HOME = {
     "OWNER_UID": "_indexer",
     "Registration": "_handlers",
     "Shard": "_shard",
+    "Share": "_shard",
     "SharedInformer": "_informer",
     "Store": "_store",
     "StoreWriter": "_store",
@@ -64,6 +68,7 @@ __all__ = [
     "BY_NAMESPACE",
     "OWNER_UID",
     "Applied",
+    "Assignment",
     "Bookmark",
     "CoalescingBuffer",
     "Deleted",
@@ -72,12 +77,14 @@ __all__ = [
     "Index",
     "InformerCache",
     "InformerObserver",
+    "KeyedShard",
     "ListCompleted",
     "ListStarted",
     "Listed",
     "NullObserver",
     "Registration",
     "Shard",
+    "Share",
     "SharedInformer",
     "Store",
     "StoreWriter",

@@ -15,7 +15,7 @@ from jobsetpy.errors import AlreadyStartedError, IndexConflictError
 from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._informer import SharedInformer
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
-from jobsetpy.informers._shard import Shard
+from jobsetpy.informers._shard import Share
 from jobsetpy.informers._tally import Tally
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ def namespaced(cls: type[Any]) -> bool:
     return resource is None or resource.namespaced
 
 
-_Scope: TypeAlias = tuple[type[Any], tuple[str, ...], str, str, bool, Shard | None]
+_Scope: TypeAlias = tuple[type[Any], tuple[str, ...], str, str, bool, Share | None]
 """Class, namespaces, label selector, field selector, whether the kind may be absent, shard."""
 
 
@@ -50,7 +50,7 @@ class InformerCache:
         options: WatchOptions = DEFAULT_OPTIONS,
         *,
         namespaces: Iterable[str] = (),
-        shard: Shard | None = None,
+        shard: Share | None = None,
     ) -> None:
         self._client = client
         self._shard = shard
@@ -72,7 +72,7 @@ class InformerCache:
         namespaces: Iterable[str] = (),
         label_selector: str = "",
         field_selector: str = "",
-        shard: Shard | None = None,
+        shard: Share | None = None,
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,

@@ -21,7 +21,7 @@ from jobsetpy.informers._handlers import Handler, HandlerSet, Registration
 from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions
 from jobsetpy.informers._reflector import Reflector
-from jobsetpy.informers._shard import Shard
+from jobsetpy.informers._shard import Share
 from jobsetpy.informers._store import Store, StoreWriter
 from jobsetpy.informers._tally import Tally
 from jobsetpy.informers._watcher import Watcher
@@ -106,7 +106,7 @@ class SharedInformer(Generic[T]):
         return self._watchers[0].kind
 
     @property
-    def shard(self) -> Shard | None:
+    def shard(self) -> Share | None:
         """The share that it follows; ``None`` for everything."""
         return self._shard
 

@@ -33,9 +33,9 @@ Rules, and where they come from:
   was seen are dropped, so a repeated history resurrects nothing. Where one is no number, nothing is
   compared.
 
-* Of a shard (KEP-5866), what the server sends of other shards' objects moves the resourceVersion on
-  and is otherwise dropped: a server that does not know shards sends everything. What an object's
-  hash is made of never changes, so none moves from one shard to another.
+* Of a shard, what the server sends of other shards' objects moves the resourceVersion on and is
+  otherwise dropped: a server that does not know shards (KEP-5866), or not this kind of them, sends
+  everything. Where what decides may change, an object that leaves the shard is told as deleted.
 
 This module is on the agent's start-up path: standard library and msgspec only.
 """
@@ -220,7 +220,7 @@ class WatchMachine(Generic[T]):
             events.extend(Listed(item) for item in items)
         else:
             events.extend(Listed(item) for item in items if shard.holds(metadata_of(item)))
-            bad = [problem for problem in bad if shard.holds(problem)]
+            bad = [problem for problem in bad if shard.may_hold(problem)]
         events.extend(Unreadable(e.namespace, e.name, e.uid) for e in bad if e.name)
         self._list_backoff.reset()
         if continue_token:
@@ -326,7 +326,10 @@ class WatchMachine(Generic[T]):
                 self._probing = False
                 self._stuck = 0
         self._observer.on_event(self._kind, type_)
-        if self._shard is not None and not self._shard.holds(meta):
+        shard = self._shard
+        if shard is not None and not (shard.holds(meta) if known else shard.may_hold(meta)):
+            if shard.moves and obj is not None:
+                events.append(Deleted(obj, known))  # of what may have been here; mostly of nothing
             return
         if obj is None:
             if initial and type_ != "DELETED":

@@ -13,7 +13,7 @@ import msgspec
 
 from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.informers._observer import InformerObserver, NullObserver
-from jobsetpy.informers._shard import Shard
+from jobsetpy.informers._shard import Share
 
 
 class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
     label_selector: str = ""
     field_selector: str = ""
     optional: bool = False
-    shard: Shard | None = None
+    shard: Share | None = None
     page_limit: int = 500
     streaming: bool = False
     idle_timeout_s: float = 45.0

@@ -10,7 +10,7 @@ This module is on the agent's start-up path: standard library and msgspec only.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 import msgspec
 
@@ -28,6 +28,24 @@ class Identity(Protocol):
     def namespace(self) -> str: ...
     @property
     def uid(self) -> str: ...
+
+
+class Share(Protocol):
+    """A part of a collection that is followed; the rest is dropped as it comes."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether an object may leave it or come into it."""
+
+    @property
+    def selector(self) -> str:
+        """The request's parameter ``shardSelector``; "" for everything."""
+
+    def holds(self, metadata: Any) -> bool:
+        """Whether an object is in it, by its metadata."""
+
+    def may_hold(self, metadata: Identity) -> bool:
+        """The same of an object that does not fit the model: its identity is all there is."""
 
 
 @lru_cache(maxsize=4096)
@@ -57,6 +75,9 @@ class Shard(msgspec.Struct, frozen=True):
     index: int
     count: int
     by: Literal["namespace", "uid"] = "namespace"
+
+    moves: ClassVar[bool] = False
+    """What is hashed never changes."""
 
     def __post_init__(self) -> None:
         """Refuse what is none."""
@@ -101,6 +122,10 @@ class Shard(msgspec.Struct, frozen=True):
             return True
         low, high = self._bounds
         return low <= fnv1a_64(getattr(metadata, self.by)) < high
+
+    def may_hold(self, metadata: Identity) -> bool:
+        """The same as ``holds``: an identity is all that it needs."""
+        return self.holds(metadata)
 
     @property
     def _bounds(self) -> tuple[int, int]:

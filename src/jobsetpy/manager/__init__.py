@@ -5,14 +5,17 @@ from jobsetpy.manager._endpoints import Check
 from jobsetpy.manager._leader import LeaderElectionSettings
 from jobsetpy.manager._manager import Manager, ManagerSettings
 from jobsetpy.manager._server_runnable import ServerRunnable
+from jobsetpy.manager._shards import MOST_SHARDS, Shards
 from jobsetpy.manager._webhook_server import WebhookServer
 
 __all__ = [
+    "MOST_SHARDS",
     "Check",
     "LeaderElectionSettings",
     "Manager",
     "ManagerSettings",
     "Runnable",
     "ServerRunnable",
+    "Shards",
     "WebhookServer",
 ]

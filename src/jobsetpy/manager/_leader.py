@@ -35,9 +35,10 @@ import math
 import random
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import Never
 
 import attrs
 
@@ -125,9 +126,14 @@ class LeaderElector:
         clock: seconds as ``WriteFence`` needs them.
         now: the wall clock, for the record.
         rand: uniform numbers in [0, 1) for jitter.
+        identity: in the Lease; one that nobody else has when absent.
+        together: others bear the same identity, and renew the Lease as well. Each of them holds it
+            for as long as its own claim lasts.
+        news: set when the Lease may have become free; one of its own when absent.
+        report: told whether it leads; for the metric when absent.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what several electors of a process have in common comes last
         self,
         client: Client,
         settings: LeaderElectionSettings,
@@ -136,9 +142,13 @@ class LeaderElector:
         clock: Callable[[], float] = aio.steady,
         now: Callable[[], datetime] = lambda: aio.LoopClock().now(),
         rand: Callable[[], float] = random.random,
+        identity: str = "",
+        together: bool = False,
+        news: asyncio.Event | None = None,
+        report: Callable[[bool], None] | None = None,
     ) -> None:
         self.settings = settings
-        self.identity = f"{settings.identity}_{uuid.uuid4()}"
+        self.identity = identity or unique(settings.identity)
         self.leading = asyncio.Event()
         margin_s = settings.lease_duration_s - settings.renew_deadline_s
         self.fence = WriteFence(clock, grace_s=margin_s)
@@ -148,13 +158,15 @@ class LeaderElector:
         self._now = now
         self._rand = rand
         self._ready = asyncio.Event()
-        self._news = asyncio.Event()
+        self._together = together
+        self._news = news or asyncio.Event()
+        self._report = report or (lambda leads: metrics.leader(settings.name, leading=leads))
         self._seen: _Seen | None = None
         self._complaint = ""
         self._unsure = False
         self._marked = False
         self._log = get_logger("leader")
-        metrics.leader(settings.name, leading=False)
+        self._report(False)
 
     # ---- what others call -------------------------------------------------------------------
 
@@ -190,15 +202,30 @@ class LeaderElector:
                 yield
         finally:
             # Whoever wanted to write has ended by now.
-            await self._give_back()
+            await self.give_back()
 
     # ---- the course of it -------------------------------------------------------------------
 
     async def _run(self) -> None:
         await self._ready.wait()
-        await self._acquire()
+        self._log.info("standing by", lease=self._target, identity=self.identity)
+        while not await self.attempt():
+            self._news.clear()
+            await aio.sleep_or(self._news, self.pause_s())
+        await self.lead()
+
+    async def attempt(self) -> bool:
+        """Try once; whether the Lease is held. If so, call :meth:`lead` at once."""
+        return await self._try()
+
+    async def lead(self) -> Never:
+        """Keep the Lease that is held, until that is not possible any more.
+
+        Raises:
+            LeadershipLostError: it is not.
+        """
         self._log.info("leading", lease=self._target, identity=self.identity)
-        metrics.leader(self.settings.name, leading=True)
+        self._report(True)
         self.leading.set()
         try:
             await self._keep()
@@ -207,14 +234,7 @@ class LeaderElector:
             self._log.error("leadership lost", lease=self._target, why=str(lost))
             raise
 
-    async def _acquire(self) -> None:
-        """Return when the Lease is held."""
-        self._log.info("standing by", lease=self._target, identity=self.identity)
-        while not await self._try():
-            self._news.clear()
-            await aio.sleep_or(self._news, self._pause_s())
-
-    async def _keep(self) -> None:
+    async def _keep(self) -> Never:
         """Renew until that is not possible any more."""
         period_s = self.settings.retry_period_s
         failed = False
@@ -236,17 +256,22 @@ class LeaderElector:
         self._unsure = False
         self.fence.close()
         self.leading.clear()
-        metrics.leader(self.settings.name, leading=False)
+        self._report(False)
         self._on_lost()
 
-    async def _give_back(self) -> None:
-        """Let the next one lead at once. Best effort: a Lease that stays lapses by itself."""
+    async def give_back(self, alone: Callable[[], Awaitable[bool]] | None = None) -> None:
+        """Let the next one lead at once. Best effort: a Lease that stays lapses by itself.
+
+        Args:
+            alone: whether nobody else holds the Lease with the same identity. It is asked after a
+                look at the Lease, which is not given back if it was changed after that look.
+        """
         # Unsure: a claim was cut short, and the API server may have it.
         if not self.leading.is_set() and not self._unsure:
             return
         self.fence.close()
         self.leading.clear()
-        metrics.leader(self.settings.name, leading=False)
+        self._report(False)
         stamp = micros_text(self._now())
         spec = {
             "holderIdentity": "",
@@ -256,8 +281,10 @@ class LeaderElector:
         }
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
-                if self._unsure or not await self._released(spec):
+                if alone is not None or self._unsure or not await self._released(spec):
                     lease = await self._get()
+                    if alone is not None and not await alone():
+                        return
                     if _holder(lease) == self.identity:
                         await self._patch(lease, spec, RELEASE_TIMEOUT_S)
         except (JobSetPyError, TimeoutError) as error:
@@ -299,8 +326,8 @@ class LeaderElector:
     async def _renew(self, limit_s: float) -> bool:
         """Renew what was seen last, without a look at it; whether nobody has changed it."""
         seen = self._seen
-        if seen is None or _holder(seen.lease) != self.identity:
-            return False
+        if seen is None or _holder(seen.lease) != self.identity or self._together:
+            return False  # of what several renew, the version that was seen last is not the last
         try:
             await self._claim(seen.lease, limit_s)
         except (ConflictError, NotFoundError):
@@ -416,6 +443,27 @@ class LeaderElector:
     # ---- what is seen -----------------------------------------------------------------------
 
     @property
+    def holder(self) -> str:
+        """Who held the Lease when it was last seen; "" for nobody."""
+        return self._holder()
+
+    @property
+    def held_since(self) -> datetime | None:
+        """Since when, by the holder's clock."""
+        return None if self._seen is None else self._seen.lease.spec.acquire_time
+
+    async def is_free(self) -> bool:
+        """Look whether nobody holds the Lease.
+
+        Raises:
+            JobSetPyError: that cannot be seen.
+        """
+        try:
+            return not _holder(await self._get())
+        except NotFoundError:
+            return True
+
+    @property
     def _target(self) -> str:
         return f"{self.settings.namespace}/{self.settings.name}"
 
@@ -448,7 +496,7 @@ class LeaderElector:
         wait_s = max(told_s, own_s) if seen.deleted else told_s
         return seen.since + wait_s - self._clock()
 
-    def _pause_s(self) -> float:
+    def pause_s(self) -> float:
         """Until the next try: in time for the moment at which the holder's claim lapses."""
         pause_s = self.settings.retry_period_s * (1.0 + 0.2 * self._rand())
         lapses_in_s = self._lapses_in_s()
@@ -462,6 +510,11 @@ class LeaderElector:
         if problem != self._complaint:
             self._complaint = problem
             self._log.warning("the Lease could not be read or written", error=problem)
+
+
+def unique(identity: str) -> str:
+    """An identity that no other process has, though it be given the same name."""
+    return f"{identity}_{uuid.uuid4()}"
 
 
 def _holder(lease: Lease) -> str:

@@ -5,6 +5,10 @@ The nesting in :meth:`Manager.run` *is* the start order, and leaving it is the s
     endpoints → caches, synced → what every replica runs → election → event senders
     → (until elected) → controllers → (until stopped)
 
+Where several processes share the work, a process knows its share only when it holds a shard. Then
+the caches of that share are filled, before the controllers start; those of kinds that are not
+shared, and of what every replica runs, are filled before.
+
 Endpoints come first, so that a process that waits for its caches can say so; controllers come
 last, so that none sees a cache that is not complete; and on the way out controllers finish what
 they have in hand while caches, event senders and endpoints still work. The lease is given back
@@ -28,10 +32,20 @@ from jobsetpy.api.meta import KubeObject
 from jobsetpy.client import Client
 from jobsetpy.controller import EventRecorder, Runnable
 from jobsetpy.errors import AlreadyStartedError, StopTimedOutError
-from jobsetpy.informers import Index, InformerCache, Shard, SharedInformer, Tally, WatchOptions
+from jobsetpy.informers import (
+    Index,
+    InformerCache,
+    KeyedShard,
+    Shard,
+    SharedInformer,
+    Tally,
+    WatchOptions,
+)
+from jobsetpy.informers._cache import namespaced
 from jobsetpy.manager._access import AccessReviewer
 from jobsetpy.manager._endpoints import Check, health_routes, metrics_route, problems
 from jobsetpy.manager._leader import LeaderElectionSettings, LeaderElector
+from jobsetpy.manager._shards import ShardElector, Shards
 from jobsetpy.manager._signals import stop_on_signals
 from jobsetpy.observability import metrics
 from jobsetpy.observability.hooks import InformerMetrics
@@ -75,7 +89,12 @@ class ManagerSettings:
             no namespace are followed as a whole.
         shard: which share of all namespaces informers follow that name no namespace; ``None`` for
             all. Kinds that are in no namespace are followed as a whole.
+        shards: which processes share the work by names; ``None`` for one that does all of it. Each
+            holds a Lease of its own then: ``leader_election`` has to be given.
         webhooks: how webhooks of one's own are served; ``None``: as by default.
+
+    Raises:
+        ValueError: shards without an election, or of two kinds at once.
     """
 
     metrics_bind_address: str = "0"
@@ -88,7 +107,14 @@ class ManagerSettings:
     leader_election: LeaderElectionSettings | None = None
     namespaces: tuple[str, ...] = ()
     shard: Shard | None = None
+    shards: Shards | None = None
     webhooks: WebhookServerSettings | None = None
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse processes that would share nothing, or each something else."""
+        if self.shards is not None and (self.leader_election is None or self.shard is not None):
+            msg = "shards need leader_election, by which each gets one, and no other kind of shard"
+            raise ValueError(msg)
 
 
 class Manager:
@@ -101,7 +127,8 @@ class Manager:
     ``client`` is the one for everything that only a leader does: with leader election, writes
     through it are refused unless this process leads. ``replica_client`` is for the rest.
     ``ready`` is set while everything runs that can run without leadership, and ``leading`` while
-    controllers do.
+    controllers do. Of managers that share the work, ``filled`` is set when the caches of its share
+    are complete.
 
     Args:
         client: the manager's client; the manager does not close it.
@@ -123,12 +150,14 @@ class Manager:
         self.leading = asyncio.Event()
         self.metrics_port: int | None = None
         self.health_port: int | None = None
+        options = WatchOptions(observer=InformerMetrics(), backoff_cap_s=WATCH_BACKOFF_CAP_S)
+        namespaces = self.settings.namespaces
         self._cache = InformerCache(
-            client,
-            WatchOptions(observer=InformerMetrics(), backoff_cap_s=WATCH_BACKOFF_CAP_S),
-            namespaces=self.settings.namespaces,
-            shard=self.settings.shard,
+            client, options, namespaces=namespaces, shard=self.settings.shard
         )
+        self._shared = InformerCache(client, options, namespaces=namespaces)
+        self._shares: dict[type[Any], KeyedShard] = {}
+        self.filled = asyncio.Event()
         self._runnables: list[Runnable] = []
         self._recorders: dict[str, EventRecorder] = {}
         self._registries: list[CollectorRegistry] = [metrics.REGISTRY]
@@ -137,7 +166,7 @@ class Manager:
         self._limit = asyncio.timeout(None)
         self._starting: asyncio.Timeout | None = None
         self._log = get_logger("manager")
-        self._elector: LeaderElector | None = None
+        self._elector: LeaderElector | ShardElector | None = None
         if self.settings.leader_election is not None:
             self._stand_for(self.settings.leader_election)
 
@@ -150,6 +179,7 @@ class Manager:
         label_selector: str = "",
         field_selector: str = "",
         shard: Shard | None = None,
+        whole: bool = False,
         indexes: Iterable[Index[T]] = (),
         tallies: Iterable[Tally[T, Any, Any]] = (),
         transform: Callable[[T], T] | None = None,
@@ -164,6 +194,8 @@ class Manager:
             label_selector: in the API's syntax; "" for everything.
             field_selector: the same.
             shard: which share of the objects; that of ``settings``, or all, when absent.
+            whole: not this process's share by ``settings.shards``, but everything: for what every
+                replica runs, and for what a name does not tell whose it is.
             indexes: what its store shall answer.
             tallies: the same.
             transform: applied to each object before it is stored.
@@ -175,18 +207,38 @@ class Manager:
             AlreadyStartedError: a new informer, index or tally after the start.
             IndexConflictError: an index name is taken by another function.
         """
-        return self._cache.informer(
+        cache, share = self._cache, None
+        if not (whole or namespace or namespaces or shard):
+            share = self._share_of(cls)
+        if share is not None:
+            cache = self._shared
+        return cache.informer(
             cls,
             namespace=namespace,
             namespaces=namespaces,
             label_selector=label_selector,
             field_selector=field_selector,
-            shard=shard,
+            shard=share or shard,
             indexes=indexes,
             tallies=tallies,
             transform=transform,
             optional=optional,
         )
+
+    def _share_of(self, cls: type[Any]) -> KeyedShard | None:
+        """Which objects of a class this process looks after, if they are shared."""
+        shards, elector = self.settings.shards, self._elector
+        if shards is None or not isinstance(elector, ShardElector) or not namespaced(cls):
+            return None
+        if cls not in self._shares:
+            self._shares[cls] = KeyedShard(elector.assignment, shards.key(cls))
+        return self._shares[cls]
+
+    @property
+    def filling(self) -> bool:
+        """Whether this process got its shard and fills the caches of it."""
+        assigned = isinstance(self._elector, ShardElector) and self._elector.assigned.is_set()
+        return assigned and not self.filled.is_set()
 
     def recorder(self, component: str) -> EventRecorder:
         """The event recorder that reports as ``component``; one for each name."""
@@ -275,22 +327,30 @@ class Manager:
         self.health_port = await _serve(stack, settings.health_probe_bind_address, routes)
         self.metrics_port = await self._serve_metrics(stack)
         await stack.enter_async_context(_in_background("loop-lag", self._measure_loop_lag))
-        stack.enter_context(metrics.cache_sizes(self._cache.sizes))
-        await stack.enter_async_context(self._cache.running())
-        limit = asyncio.timeout(settings.sync_timeout_s)
-        try:
-            async with limit:
-                await _first_of(stop.wait(), self._cache.wait_for_sync())
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise self._late("the caches did not sync", self._cache.waits_for()) from None
-        if stop.is_set():
+        stack.enter_context(metrics.cache_sizes(self._cache_sizes))
+        if not await self._fill(self._cache, stack, stop):
             return False
         await stack.enter_async_context(
             _in_background("stop-of-start", lambda: self._stop_starting(stop))
         )
         return await self._enter_all(stack, stop, on_every_replica=True)
+
+    async def _fill(self, cache: InformerCache, stack: AsyncExitStack, stop: asyncio.Event) -> bool:
+        """Run a cache until the stack is left; ``False`` if the stop came before it synced.
+
+        Raises:
+            TimeoutError: it took longer than ``settings.sync_timeout_s``.
+        """
+        await stack.enter_async_context(cache.running())
+        limit = asyncio.timeout(self.settings.sync_timeout_s)
+        try:
+            async with limit:
+                await _first_of(stop.wait(), cache.wait_for_sync())
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._late("the caches did not sync", cache.waits_for()) from None
+        return not stop.is_set()
 
     async def _enter_all(
         self, stack: AsyncExitStack, stop: asyncio.Event, *, on_every_replica: bool
@@ -343,7 +403,7 @@ class Manager:
                 await stack.enter_async_context(_in_background(f"events-{component}", recorder.run))
             if self._elector is not None:
                 self.ready.set()
-            if await self._elected(stop) and await self._start_controllers(stack, stop):
+            if await self._elected(stack, stop) and await self._start_controllers(stack, stop):
                 await stop.wait()
             return self._stopping()
 
@@ -364,11 +424,18 @@ class Manager:
         routes = [metrics_route(self._registries, reviewer)]
         return await _serve(stack, self.settings.metrics_bind_address, routes, certificates)
 
-    async def _elected(self, stop: asyncio.Event) -> bool:
+    async def _elected(self, stack: AsyncExitStack, stop: asyncio.Event) -> bool:
         """Wait for leadership; ``False`` if the stop comes first."""
         if self._elector is None:
             return True
         self._elector.contend()
+        if isinstance(self._elector, ShardElector):
+            await _first_of(stop.wait(), self._elector.assigned.wait())
+            if stop.is_set():
+                return False
+            if not await self._fill(self._shared, stack, stop):
+                return False
+            self.filled.set()
         await _first_of(stop.wait(), self._elector.leading.wait())
         return not stop.is_set()
 
@@ -381,13 +448,21 @@ class Manager:
         return True
 
     def _stand_for(self, settings: LeaderElectionSettings) -> None:
-        self._elector = elector = LeaderElector(
-            self.replica_client.unpooled(), settings, on_lost=self._abandon
-        )
+        client, shards = self.replica_client.unpooled(), self.settings.shards
+        elector: LeaderElector | ShardElector
+        if shards is None:
+            elector = LeaderElector(client, settings, on_lost=self._abandon)
+            contenders: tuple[LeaderElector, ...] = (elector,)
+        else:
+            elector = ShardElector(client, settings, shards.count, on_lost=self._abandon)
+            contenders = elector.electors
+        self._elector = elector
         self.client = self.replica_client.fenced_by(elector.fence)
-        self._cache.informer(
-            Lease, namespace=settings.namespace, field_selector=f"metadata.name={settings.name}"
-        ).add_handler(elector)
+        for one in contenders:
+            name = f"metadata.name={one.settings.name}"
+            self._cache.informer(
+                Lease, namespace=settings.namespace, field_selector=name
+            ).add_handler(one)
 
     def _abandon(self) -> None:
         """Leadership is lost: no grace for anything."""
@@ -407,8 +482,16 @@ class Manager:
     def _cache_problems(self) -> Iterable[str]:
         if not self.ready.is_set():
             yield "not started yet, or stopping"
-        for kind in self._cache.healthy():
+        # Those of a shard count when they are filled: what every replica runs works without.
+        shared = self._shared.healthy() if self._shared.has_synced else []
+        for kind in sorted({*self._cache.healthy(), *shared}):
             yield f"the watch of {kind} has not begun, or the API server has been silent for long"
+
+    def _cache_sizes(self) -> dict[str, int]:
+        sizes = self._cache.sizes()
+        for kind, count in self._shared.sizes().items():
+            sizes[kind] = sizes.get(kind, 0) + count
+        return sizes
 
     def _before_start(self, what: str) -> None:
         if self._started:

@@ -334,7 +334,7 @@ def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Contr
     """
     settings = settings or JobsSettings()
     caches = SharedCaches(manager)
-    services = manager.informer(Service)
+    services = manager.informer(Service, whole=True)  # others may own the one of that name
     claims = manager.informer(PersistentVolumeClaim, label_selector=CHILD_SELECTOR)
     reconciler = JobsReconciler(caches, settings, services=services.store, claims=claims.store)
     metrics.failure_decisions(DECISIONS)

@@ -71,6 +71,8 @@ def test_values_reach_the_manager(offline):
     """What is about the manager is in its configuration, which rolls the pods when it changes."""
     values = {
         "controller": {
+            "replicas": 3,
+            "shards": 2,
             "clientConnection": {"qps": 1000000, "burst": 2000000},
             "leaderElection": {"leaseDuration": "1m", "renewDeadline": "40s", "retryPeriod": "5s"},
         },
@@ -97,6 +99,7 @@ def test_values_reach_the_manager(offline):
         "renewDeadline": 40.0,
         "retryPeriod": 5.0,
     }
+    assert made["shards.count"] == 2
     assert made["webhook.port"] == 10443
     assert made["metrics.bindAddress"] == ":18443"
     assert made["health.healthProbeBindAddress"] == ":18081"
@@ -386,6 +389,12 @@ REFUSED = [
         "coscheduling.admission: must not be webhook",
     ),
     ({"coscheduler": {"mode": "third"}}, "/coscheduler/mode"),
+    ({"controller": {"shards": 65}}, "/controller/shards"),
+    ({"controller": {"shards": 3, "replicas": 2}}, "controller.replicas: must be at least"),
+    (
+        {"controller": {"shards": 2, "replicas": 2}, "coscheduling": {"optimistic": True}},
+        "coscheduling.optimistic: must be false",
+    ),
 ]
 
 

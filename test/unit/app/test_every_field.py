@@ -36,6 +36,7 @@ VALUES = {
     "leaderElection.retryPeriod": "1s",
     "leaderElection.resourceName": "n",
     "leaderElection.resourceNamespace": "ns",
+    "shards.count": "3",
     "metrics.bindAddress": '":9999"',
     "metrics.certDir": "/certs",
     "health.healthProbeBindAddress": '":9998"',
@@ -132,6 +133,7 @@ def reached(tmp_path, values):
     return {
         "client": made.section("clientConnection"),
         "manager": attrs.asdict(made.make(ManagerSettings)),
+        "shards": wiring.shards(made, elected=True),
         "election": election_settings(made, namespace_file=tmp_path / "namespace"),
         "jobs": made.make(JobsSettings, features=made.features),
         "epochs": made.make(PodEpochsSettings),

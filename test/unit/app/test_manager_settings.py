@@ -12,9 +12,12 @@ from jobsetpy.admission import WebhookSettings
 from jobsetpy.app import configuration as file
 from jobsetpy.app import flags as f
 from jobsetpy.app import main, wiring
+from jobsetpy.app.kinds import ConfigurationError
 from jobsetpy.app.settings import MANAGER, RUN, Configuration
 from jobsetpy.domain.features import Features
+from jobsetpy.manager import Manager
 from jobsetpy.serving.tls import TlsPolicy
+from jobsetpy.testing import RecordingClient, World
 from support import patience
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
@@ -221,3 +224,31 @@ def test_the_webhooks_port_is_that_of_their_settings():
 def test_defaults_pass_their_own_checks():
     """The effective defaults are valid."""
     assert file.validate(Configuration()) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--shards=2", "--leader-elect=false"], ["--shards", "--leader-elect"]),
+        (["--shards=2"], ["--shards", "leaderElection.resourceNamespace"]),
+        (["--shards=2", "--coscheduling-optimistic"], ["--shards", "--coscheduling-optimistic"]),
+        (["--shards=0"], ["must be from 1 to 64"]),
+        (["--shards=65"], ["must be from 1 to 64"]),
+    ],
+)
+def test_shards_that_cannot_be_are_refused(options, flags, named):
+    """Both of what does not go together is named."""
+    with pytest.raises(ConfigurationError) as refused:
+        wiring.manager_settings(f.read(options(*flags), MANAGER))
+    assert all(each in str(refused.value) for each in named)
+
+
+async def test_shards_divide_what_agents_are_told(options, monkeypatch):
+    """The limit is of the whole cluster; one shard is none."""
+    given = []
+    monkeypatch.setattr("jobsetpy.reconcilers.jobs.setup", lambda _, made: given.append(made))
+    for count in (1, 4):
+        configuration = f.read(options(f"--shards={count}"), MANAGER)
+        wiring.add_jobset_controllers(Manager(RecordingClient(World())), configuration)
+    assert [made.agent_events_per_s for made in given] == [5000, 1250]
+    assert wiring.shards(f.read(options("--shards=1"), MANAGER), elected=False) is None

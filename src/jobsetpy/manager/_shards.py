@@ -1,0 +1,253 @@
+"""Election of several processes that share the work, each by a Lease of its own.
+
+Of ``N`` shards each has a Lease, ``NAME-shard-I-of-N``. A process holds one of them, whichever is
+free, and may hold it while its caches are filled. Who finds none free stands by for all of them.
+
+So that two numbers of shards never work at the same time, nor shards and a manager without, whoever
+holds a shard renews the Lease ``NAME`` as well, under a name that all of one number have in common:
+``N shards``. It is the Lease for which managers without shards are elected, of any release and of
+today's controller too: they take it for held, and another number does so as well. A process writes
+while both its claims last, which are those of any leader (``_leader``); its fence is open as long.
+
+* A process that waits for ``NAME`` keeps its shard: no other number has that Lease, and it works at
+  once when the last process of the other number has ended.
+* The last process of a number gives ``NAME`` back: it looks at it, then at all shards, and writes
+  only if ``NAME`` was not changed after that look. Whoever joins changes it before it works. A
+  shard whose holder was killed is not free: ``NAME`` lapses then, as any Lease does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, Never
+
+import attrs
+
+from jobsetpy import aio
+from jobsetpy.client import Client, WriteFence
+from jobsetpy.errors import LeadershipLostError
+from jobsetpy.informers import Assignment
+from jobsetpy.manager._leader import LeaderElectionSettings, LeaderElector, unique
+from jobsetpy.observability import metrics
+from jobsetpy.observability.logging import get_logger
+
+MOST_SHARDS = 64
+"""Whoever waits for a free one looks at each."""
+TOLD_EVERY_S = 60.0
+"""How often who waits says so."""
+
+
+@attrs.frozen
+class Shards:
+    """How many processes share the work, and what is whose.
+
+    Args:
+        count: how many; each looks after its share of all objects.
+        key: by a class, what gives the name that decides of an object's metadata. Objects of one
+            namespace and name are in one share. With "", an object is in every share.
+
+    Raises:
+        ValueError: there cannot be so many.
+    """
+
+    count: int = attrs.field()
+    key: Callable[[type[Any]], Callable[[Any], str]]
+
+    @count.validator
+    def _check_count(self, _: object, count: int) -> None:
+        if not 2 <= count <= MOST_SHARDS:
+            msg = f"number of shards: {count}: must be from 2 to {MOST_SHARDS}"
+            raise ValueError(msg)
+
+
+def lease_of(name: str, index: int, count: int) -> str:
+    """The Lease of one shard."""
+    return f"{name}-shard-{index}-of-{count}"
+
+
+class ShardElector:
+    """One contender for any shard of a number; the same to its manager as a ``LeaderElector``.
+
+    ``assigned`` is set when it holds a shard, which ``assignment`` names, and ``leading`` while it
+    may work; ``fence`` is open for as long as it may write.
+
+    Args:
+        client, on_lost, clock, now, rand: as of a ``LeaderElector``.
+        settings: the name is that of the Lease that all processes hold together.
+        count: how many shards there are.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: LeaderElectionSettings,
+        count: int,
+        *,
+        on_lost: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = aio.steady,
+        now: Callable[[], datetime] = lambda: aio.LoopClock().now(),
+        rand: Callable[[], float] = random.random,
+    ) -> None:
+        self.settings = settings
+        self.assignment = Assignment(count)
+        self.identity = unique(settings.identity)
+        self.leading = asyncio.Event()
+        self.assigned = asyncio.Event()
+        self._news = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._on_lost = on_lost
+        self._log = get_logger("leader")
+        self._told: tuple[tuple[str, ...], float] | None = None
+
+        def elector(name: str, identity: str, *, together: bool = False) -> LeaderElector:
+            return LeaderElector(
+                client,
+                attrs.evolve(settings, name=name),
+                on_lost=self._lose,
+                clock=clock,
+                now=now,
+                rand=rand,
+                identity=identity,
+                together=together,
+                news=self._news,
+                report=lambda _: None,
+            )
+
+        names = [lease_of(settings.name, index, count) for index in range(count)]
+        self.shards = tuple(elector(name, self.identity) for name in names)
+        self.number = elector(settings.name, f"{count} shards", together=True)
+        self.fence: WriteFence = _JointFence(self.shards, self.number)
+        self._report()
+
+    @property
+    def electors(self) -> tuple[LeaderElector, ...]:
+        """All Leases that it looks at; handlers of their informers."""
+        return (*self.shards, self.number)
+
+    def contend(self) -> None:
+        """Be ready to take a shard from now on."""
+        self._ready.set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Contend, and hold a shard, within the block; on the way out it is given back.
+
+        Raises:
+            LeadershipLostError: it held a shard and does not any more; the block was cancelled.
+        """
+        try:
+            async with aio.supervise() as tasks:
+                tasks.start(self._run(), name="shard-election")
+                yield
+        finally:
+            # Whoever wanted to write has ended by now.
+            self.leading.clear()
+            self._report()
+            for one in self.shards:
+                await one.give_back()
+            await self.number.give_back(self._nobody_has_a_shard)
+
+    # ---- the course of it -------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        await self._ready.wait()
+        index = await self._take_one()
+        try:
+            async with aio.supervise() as tasks:
+                tasks.start(self.shards[index].lead(), name=f"shard-{index}")
+                self.assignment.index = index
+                self.assigned.set()
+                self._log.info("has a shard", shard=index, of=self.assignment.count)
+                await self._join()
+        except BaseExceptionGroup as failures:
+            # Both Leases may be lost at the same moment.
+            lost, others = failures.split(LeadershipLostError)
+            if lost is None or others is not None:
+                raise
+            raise LeadershipLostError("neither the shard nor the number is held") from lost
+
+    async def _take_one(self) -> int:
+        """Return when a shard is held; which one."""
+        count = self.assignment.count
+        # Those who start together look at different ones first.
+        first = int.from_bytes(blake2b(self.identity.encode(), digest_size=8).digest(), "big")
+        order = [(first + step) % count for step in range(count)]
+        while True:
+            for index in order:
+                if await self.shards[index].attempt():
+                    return index
+            self._tell("waits for a shard", self.shards)
+            self._news.clear()
+            await aio.sleep_or(self._news, min(one.pause_s() for one in self.shards))
+
+    async def _join(self) -> Never:
+        """Work as soon as no other number of shards does."""
+        while not await self.number.attempt():
+            self._tell("has a shard and waits for who works with another number", [self.number])
+            self._news.clear()
+            await aio.sleep_or(self._news, self.number.pause_s())
+        self.leading.set()
+        self._report()
+        await self.number.lead()
+        raise AssertionError("who leads does so until it fails")
+
+    async def _nobody_has_a_shard(self) -> bool:
+        for one in self.shards:
+            if not await one.is_free():
+                return False
+        return True
+
+    def _lose(self) -> None:
+        self.fence.close()
+        self.leading.clear()
+        self._report()
+        self._on_lost()
+
+    # ---- what is told -----------------------------------------------------------------------
+
+    def _report(self) -> None:
+        """The metric: which shard's Lease this process works with."""
+        works = self.leading.is_set()
+        for index, one in enumerate(self.shards):
+            mine = works and index == self.assignment.index
+            metrics.leader(one.settings.name, leading=mine)
+
+    def _tell(self, what: str, waits_for: Any) -> None:
+        """Log who is waited for when that changes, and every now and then."""
+        holders = tuple(one.holder for one in waits_for)
+        now = asyncio.get_running_loop().time()
+        told = self._told
+        if told is not None and told[0] == holders and now - told[1] < TOLD_EVERY_S:
+            return
+        self._told = (holders, now)
+        since = {
+            one.settings.name: f"{one.holder or 'nobody'} since {one.held_since}"
+            for one in waits_for
+        }
+        self._log.info(what, identity=self.identity, held_by=since)
+
+
+class _JointFence(WriteFence):
+    """Open while a claim of a shard and that of the number last."""
+
+    __slots__ = ("_number", "_shards")
+
+    def __init__(self, shards: tuple[LeaderElector, ...], number: LeaderElector) -> None:
+        super().__init__(aio.steady, grace_s=number.fence.grace_s)
+        self._shards = tuple(one.fence for one in shards)
+        self._number = number.fence
+
+    def close(self) -> None:
+        """Let nothing pass any more."""
+        for fence in (*self._shards, self._number):
+            fence.close()
+
+    def remaining_s(self) -> float:
+        """Seconds until it closes; 0 or less when it is closed."""
+        shard_s = max(fence.remaining_s() for fence in self._shards)
+        return min(shard_s, self._number.remaining_s())
