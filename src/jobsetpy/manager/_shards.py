@@ -188,6 +188,10 @@ class ShardElector:
     async def _join(self) -> Never:
         """Work as soon as no other number of shards does."""
         while not await self.number.attempt():
+            if self.number.holder == self.number.identity:
+                # Another process of this number was faster, which keeps nobody out.
+                await asyncio.sleep(self.settings.retry_period_s / 8)
+                continue
             self._tell("has a shard and waits for who works with another number", [self.number])
             self._news.clear()
             await aio.sleep_or(self._news, self.number.pause_s())

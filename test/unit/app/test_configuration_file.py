@@ -52,6 +52,7 @@ def test_a_file_without_fields_has_all_defaults():
             "resourceName": "6d4f6a47.jobset.x-k8s.io",
             "resourceNamespace": "",
         },
+        "shards": {"count": 1},
         "metrics": {"bindAddress": ":8443", "certDir": ""},
         "health": {
             "healthProbeBindAddress": ":8081",
