@@ -23,6 +23,7 @@ from support.scenario import (
     NAMESPACE,
     build_images,
     gang_jobset,
+    install_agents,
     manager_ready,
     pod_log_folders,
     restart_supervised_once,
@@ -89,6 +90,7 @@ async def test_a_sidecar_is_refused_where_its_rule_would_be_dropped(node_client)
 
 async def test_a_sidecar_that_no_kubelet_knows_is_told_of(node_client):
     """By a warning to whoever makes the JobSet, and by its condition while its pods wait."""
+    await install_agents(node_client)
     warned = await create(node_client, "waits")
     try:
         assert f"none of 1 nodes declares the feature {keys.RESTART_ALL_FEATURE}" in warned

@@ -245,6 +245,13 @@ async def manager_ready(client: Client, timeout_s: float = 90) -> None:
     raise TimeoutError(f"no manager pod was ready within {patience.scaled(timeout_s):.0f} s")
 
 
+async def install_agents(client: Client) -> None:
+    """The account that agents run with, and what its rights are."""
+    for path in sorted((CONFIG / "agent").rglob("*.yaml")):
+        if path.name != "kustomization.yaml":
+            await apply_manifest(client, path)
+
+
 @contextlib.asynccontextmanager
 async def run_gang(
     client: Client, jobset: dict[str, Any], pods: int, pod_logs: Sequence[Path] = ()
@@ -255,9 +262,7 @@ async def run_gang(
     """
     name = jobset["metadata"]["name"]
     epoch = int("restartStrategy" in jobset["spec"]["failurePolicy"])
-    for path in sorted((CONFIG / "agent").rglob("*.yaml")):
-        if path.name != "kustomization.yaml":
-            await apply_manifest(client, path)
+    await install_agents(client)
     timeline = Timeline(client, NAMESPACE, name, pod_logs=pod_logs)
     async with timeline.watching():
         await client.create(JobSet, NAMESPACE, jobset)

@@ -404,6 +404,15 @@ def test_wrong_values_are_refused(offline, values, message):
     assert message in offline.refused("template", "r", str(CHART), values=values)
 
 
+def test_no_mutating_policy_before_its_release(offline):
+    """Rendering fails where the cluster is older, whatever its vendor appends to the release."""
+    words = ("template", "r", str(CHART), "--kube-version")
+    values = {"coscheduling": {"admission": "policy"}}
+    message = offline.refused(*words, "v1.35.4-eks-1", values=values)
+    assert "coscheduling.admission: policy takes Kubernetes 1.36, and this is v1.35.4" in message
+    assert "kind: MutatingAdmissionPolicy\n" in offline.ok(*words, "v1.36.0-gke.1", values=values)
+
+
 def test_no_monitor_without_the_operator(offline):
     """Rendering fails where the cluster has no such kind."""
     values = {"prometheus": {"enable": True}}
