@@ -182,11 +182,6 @@ def object_schema(cls: type, definitions: Mapping[str, Schema]) -> Schema:
     return out
 
 
-def jobset_schema(definitions: Mapping[str, Schema]) -> Schema:
-    """The whole object: ``object_schema(JobSet)`` plus what every object has."""
-    return resource_schema(JobSet, definitions)
-
-
 def resource_schema(cls: type[Any], definitions: Mapping[str, Schema]) -> Schema:
     """Of a class that stands for a kind: its fields, and what every object has."""
     out = object_schema(cls, definitions)

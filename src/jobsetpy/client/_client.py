@@ -134,11 +134,8 @@ class Client:
             NotFoundError: it is not there.
         """
         model = self._model(cls)
-        request = HttpRequest(
-            method="GET",
-            path=model.object(namespace, name, subresource),
-            timeout_s=self._timeout(timeout_s),
-        )
+        path = model.object(namespace, name, subresource)
+        request = HttpRequest(method="GET", path=path, timeout_s=self._timeout(timeout_s))
         resource = f"{model.plural}/{subresource}" if subresource else model.plural
         answer = await self._send("get", resource, Safety.READ, request)
         return model.decode(answer.body)
@@ -266,14 +263,8 @@ class Client:
         model = self._model(cls)
         if "kind" not in body or "apiVersion" not in body:
             body = {"apiVersion": model.api_version, "kind": model.kind, **body}
-        request = HttpRequest(
-            method="POST",
-            path=model.collection(namespace),
-            query=self._dry,
-            body=_patches.encode(body),
-            timeout_s=self._timeout(timeout_s),
-            fence=self._fence,
-        )
+        path = model.collection(namespace)
+        request = self._change("POST", path, _patches.encode(body), timeout_s)
         answer = await self._send("create", model.plural, Safety.CREATE, request)
         return model.decode(answer.body)
 
@@ -302,14 +293,8 @@ class Client:
             RetryableApiError: not now; an eviction that a disruption budget forbids is one.
         """
         model = self._model(cls)
-        request = HttpRequest(
-            method="POST",
-            path=model.object(namespace, name, subresource),
-            query=self._dry,
-            body=_patches.encode(body),
-            timeout_s=self._timeout(timeout_s),
-            fence=self._fence,
-        )
+        path = model.object(namespace, name, subresource)
+        request = self._change("POST", path, _patches.encode(body), timeout_s)
         resource = f"{model.plural}/{subresource}"
         answer = await self._send("create", resource, Safety.CREATE, request)
         return msgspec.json.decode(answer.body)
@@ -471,14 +456,7 @@ class Client:
                 propagation, uid, resource_version, grace_period_seconds
             )
             body = _patches.encode(options)
-        request = HttpRequest(
-            method="DELETE",
-            path=model.object(namespace, name),
-            query=self._dry,
-            body=body,
-            timeout_s=self._timeout(timeout_s),
-            fence=self._fence,
-        )
+        request = self._change("DELETE", model.object(namespace, name), body, timeout_s)
         await self._send("delete", model.plural, Safety.WRITE, request)
 
     async def raw(self, request: HttpRequest) -> HttpResponse:
@@ -502,6 +480,26 @@ class Client:
 
     def _timeout(self, timeout_s: float | None) -> float:
         return self._timeout_s if timeout_s is None else timeout_s
+
+    def _change(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        timeout_s: float | None,
+        query: Query = (),
+        content_type: str = _patches.JSON,
+    ) -> HttpRequest:
+        """A request that writes, as this view of the client makes it."""
+        return HttpRequest(
+            method=method,
+            path=path,
+            query=(*query, *self._dry) if self._dry else query,
+            body=body,
+            content_type=content_type,
+            timeout_s=self._timeout(timeout_s),
+            fence=self._fence,
+        )
 
     def _model(self, cls: type[T]) -> Model[T]:
         model = self._models.get(cls)
@@ -541,15 +539,9 @@ class Client:
         query: Query = (),
     ) -> T:
         model = self._model(cls)
-        request = HttpRequest(
-            method="PUT" if content_type is _patches.JSON else "PATCH",
-            path=model.object(*where),
-            query=(*query, *self._dry) if self._dry else query,
-            body=_patches.encode(body),
-            content_type=content_type,
-            timeout_s=self._timeout(timeout_s),
-            fence=self._fence,
-        )
+        method = "PUT" if content_type is _patches.JSON else "PATCH"
+        path, encoded = model.object(*where), _patches.encode(body)
+        request = self._change(method, path, encoded, timeout_s, query, content_type)
         resource = f"{model.plural}/{where[2]}" if where[2] else model.plural
         answer = await self._send(verb, resource, Safety.WRITE, request)
         return model.decode(answer.body)

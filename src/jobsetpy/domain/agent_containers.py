@@ -8,7 +8,7 @@ the barrier; by its image; or by the name that injection gives it.
 from __future__ import annotations
 
 from jobsetpy.api import keys
-from jobsetpy.domain.json_tree import Json, child, objects, text, texts
+from jobsetpy.domain.json_tree import Json, child, items, objects, text, texts
 
 RESTART_ALL_ACTIONS = frozenset({"RestartPod", "RestartAllContainers"})
 """The kubelet's action under the name of its KEP and under the released one."""
@@ -31,6 +31,20 @@ Container = tuple[int, Json]
 def restarts_in_place(spec: Json) -> bool:
     """Whether a JobSet's spec asks for restarts in place."""
     return text(child(spec, "failurePolicy"), "restartStrategy") == keys.IN_PLACE_RESTART
+
+
+def restart_action(container: Json, exit_code: int) -> str:
+    """What the first of a container's restart rules says that has the code, or ""."""
+    for _, rule in objects(container, "restartPolicyRules"):
+        if has_code(child(rule, "exitCodes"), exit_code):
+            return text(rule, "action")
+    return ""
+
+
+def has_code(codes: Json, exit_code: int) -> bool:
+    """Whether a rule's condition on exit codes is met."""
+    among, operator = exit_code in items(codes, "values"), codes.get("operator")
+    return among if operator == "In" else operator == "NotIn" and not among
 
 
 def sidecars(pod: Json) -> list[Container]:

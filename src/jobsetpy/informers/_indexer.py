@@ -10,8 +10,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from jobsetpy.errors import IndexConflictError
-
 T = TypeVar("T")
 
 Identity: TypeAlias = tuple[str, str]
@@ -108,17 +106,3 @@ class IndexTable(Generic[T]):
         """Take an object out of which nobody can say any more where it is; O(values)."""
         for value in [value for value, bucket in self.entries.items() if identity in bucket]:
             self.change(identity, (value,), (), None)
-
-
-def check_same_name(old: Index[Any] | None, new: Index[Any]) -> bool:
-    """Whether ``old`` already is ``new``.
-
-    Raises:
-        IndexConflictError: it has the same name and another function.
-    """
-    if old is None:
-        return False
-    if old != new:
-        msg = f"index {new.name!r} is declared already, with another function"
-        raise IndexConflictError(msg)
-    return True

@@ -17,9 +17,14 @@ from typing import Any, Generic, Protocol, TypeVar
 import attrs
 
 from jobsetpy.api.meta import ObjectKey
-from jobsetpy.errors import AlreadyStartedError, NotSyncedError, UnknownIndexError
-from jobsetpy.informers._indexer import BY_NAMESPACE, Identity, Index, IndexTable, check_same_name
-from jobsetpy.informers._tally import Tally, TallyTable, TallyView, check_same_tally
+from jobsetpy.errors import (
+    AlreadyStartedError,
+    IndexConflictError,
+    NotSyncedError,
+    UnknownIndexError,
+)
+from jobsetpy.informers._indexer import BY_NAMESPACE, Identity, Index, IndexTable
+from jobsetpy.informers._tally import Tally, TallyTable, TallyView
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -323,11 +328,17 @@ class StoreWriter(Generic[T]):
         Raises:
             IndexConflictError: another function has that name.
         """
+        known: Index[T] | Tally[T, Any, Any] | None
         if isinstance(what, Tally):
             tally = self._state.tallies.get(what.name)
-            return check_same_tally(tally.tally if tally else None, what)
-        table = self._state.indexes.get(what.name)
-        return check_same_name(table.index if table else None, what)
+            sort, known = "tally", tally.tally if tally else None
+        else:
+            index = self._state.indexes.get(what.name)
+            sort, known = "index", index.index if index else None
+        if known is not None and known != what:
+            msg = f"{sort} {what.name!r} is declared already, with another function"
+            raise IndexConflictError(msg)
+        return known is not None
 
     def _require_empty(self, what: str) -> None:
         if self._state.items or self._state.synced.is_set():

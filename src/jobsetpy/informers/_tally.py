@@ -12,8 +12,6 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from jobsetpy.errors import IndexConflictError
-
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Hashable)
@@ -127,17 +125,3 @@ class TallyTable(Generic[T]):
             key, value = after
             values = self.counts.setdefault(key, {})
             values[value] = values.get(value, 0) + 1
-
-
-def check_same_tally(old: Tally[Any, Any, Any] | None, new: Tally[Any, Any, Any]) -> bool:
-    """Whether ``old`` already is ``new``.
-
-    Raises:
-        IndexConflictError: it has the same name and another function.
-    """
-    if old is None:
-        return False
-    if old != new:
-        msg = f"tally {new.name!r} is declared already, with another function"
-        raise IndexConflictError(msg)
-    return True

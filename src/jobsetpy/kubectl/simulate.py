@@ -22,14 +22,19 @@ from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.domain import plan as p
-from jobsetpy.domain.agent_containers import RESTART_ALL_ACTIONS, supervised
+from jobsetpy.domain.agent_containers import (
+    RESTART_ALL_ACTIONS,
+    has_code,
+    restart_action,
+    supervised,
+)
 from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
 from jobsetpy.domain.epochs.ledger import EpochLedger
 from jobsetpy.domain.epochs.plan import EpochMemory, ObservedEpochs, plan_epochs
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs import budget
 from jobsetpy.domain.jobs.backoff import RestartBackoff
-from jobsetpy.domain.json_tree import child, items, objects, text
+from jobsetpy.domain.json_tree import child, objects, text
 from jobsetpy.domain.membership import AttemptKey
 from jobsetpy.domain.state import state
 from jobsetpy.kubectl import manifests, output, timeline
@@ -208,7 +213,7 @@ class Simulation:
             else:
                 self._report(name)
             return
-        action = _rule(worker, code)
+        action = restart_action(worker, code)
         if action in RESTART_ALL_ACTIONS:
             self._change(name, container=_ended(worker, code))
             self._at(self._now + self._start_s, lambda: self._restarted(name))
@@ -236,7 +241,7 @@ class Simulation:
         """What the Job controller does about a failed pod or container."""
         template = self._template(job)
         for at, rule in objects(child(template, "podFailurePolicy"), "rules"):
-            if not _has_code(child(rule, "onExitCodes"), code):
+            if not has_code(child(rule, "onExitCodes"), code):
                 continue
             if rule.get("action") == "FailJob":
                 worker = text(self._worker(job), "name")
@@ -585,20 +590,6 @@ def _epoch(pod: Json) -> int:
 def _ended(worker: Mapping[str, Any], code: int) -> Json:
     end = {"exitCode": code, "reason": "Error"}
     return {"name": text(worker, "name"), "state": {"terminated": end}}
-
-
-def _rule(container: Mapping[str, Any], code: int) -> str:
-    for _, rule in objects(container, "restartPolicyRules"):
-        if _has_code(child(rule, "exitCodes"), code):
-            return text(rule, "action")
-    return ""
-
-
-def _has_code(codes: Mapping[str, Any], code: int) -> bool:
-    among = code in items(codes, "values")
-    return (
-        among if codes.get("operator") == "In" else codes.get("operator") == "NotIn" and not among
-    )
 
 
 def _ending_codes(container: Mapping[str, Any]) -> set[int]:

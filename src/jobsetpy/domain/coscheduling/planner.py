@@ -247,23 +247,10 @@ class GangPlanner:
             return self._done(now)
         info = group.info()
         group.unsettled.discard(uid)
-        if group.not_before > now and not group.complete:
+        obstacle = self._obstacle(group, now)
+        if obstacle:
             self._move(pod, PodState.LIFTED)
-            self._out.append(Refuse(ticket, uid, f"{group.key} backs off"))
-        elif not self._large_soon(group, now) and not group.complete:
-            self._move(pod, PodState.LIFTED)
-            why = f"{group.key} has {group.size} of {info.min_available} pods"
-            self._out.append(Refuse(ticket, uid, why))
-        elif self._too_large(group):
-            self._move(pod, PodState.LIFTED)
-            why = f"{group.key} needs {info.min_available} held binds, of {self._limits.held}"
-            self._out.append(Refuse(ticket, uid, why))
-        elif self._has_to_wait(group):
-            self._move(pod, PodState.LIFTED)
-            self._out.append(Refuse(ticket, uid, f"{group.key} waits for its turn"))
-        elif group.failures and self._leaves_room(group):
-            self._move(pod, PodState.LIFTED)
-            self._out.append(Refuse(ticket, uid, f"{group.key} leaves room for another group"))
+            self._out.append(Refuse(ticket, uid, f"{group.key} {obstacle}"))
         else:
             permitted = plugin.permit(info, running=group.running, waiting=group.waiting)
             pod.ticket = ticket
@@ -278,6 +265,21 @@ class GangPlanner:
                 self._set_deadline(group, now + min(self._permit_timeout(info), longest_s))
         self._review(group)
         return self._done(now)
+
+    def _obstacle(self, group: TrackedGang, now: float) -> str:
+        """Why a bind of a pod of a group is refused now; "" if it is not."""
+        wanted = group.info().min_available
+        if group.not_before > now and not group.complete:
+            return "backs off"
+        if not self._large_soon(group, now) and not group.complete:
+            return f"has {group.size} of {wanted} pods"
+        if self._too_large(group):
+            return f"needs {wanted} held binds, of {self._limits.held}"
+        if self._has_to_wait(group):
+            return "waits for its turn"
+        if group.failures and self._leaves_room(group):
+            return "leaves room for another group"
+        return ""
 
     def bind_cancelled(self, ticket: int, now: float) -> list[Action]:
         """Whoever asked for a bind is gone: its reservation is, too."""

@@ -9,7 +9,7 @@ is bound in part. What an error costs is order: a group without gates is tried a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -138,9 +138,6 @@ class Openings:
             self._vacancies = left
         self._holds -= wanted.pods
         return True
-
-
-OpenQueue = Callable[[], Openings]
 
 
 def closed_queue() -> Openings:

@@ -23,7 +23,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod, FailedContainer
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.domain.agent_containers import RESTART_ALL_ACTIONS
+from jobsetpy.domain.agent_containers import RESTART_ALL_ACTIONS, has_code, restart_action
 from jobsetpy.domain.epochs.reports import EXIT_CODE, ReportedEnd, signal_name
 from jobsetpy.domain.json_tree import Json, child, items, objects, text
 from jobsetpy.domain.membership import parse_count, replicated_job_of
@@ -293,7 +293,7 @@ def _ends_the_epoch(pod: Json, failed: FailedContainer) -> bool:
     for container in containers:
         if container.get("name") != failed.name:
             continue
-        action = _action(container, failed.exit_code)
+        action = restart_action(container, failed.exit_code)
         if action in RESTART_ALL_ACTIONS:
             return True
         policy = text(container, "restartPolicy") or text(pod, "restartPolicy") or "Always"
@@ -305,27 +305,9 @@ def _ends_the_epoch(pod: Json, failed: FailedContainer) -> bool:
     return False
 
 
-def _action(container: Json, exit_code: int) -> str:
-    """What the first rule says that has the code, or ""."""
-    for _, rule in objects(container, "restartPolicyRules"):
-        if _has_code(child(rule, "exitCodes"), exit_code):
-            return text(rule, "action")
-    return ""
-
-
 def _command(container: Json) -> Iterator[str]:
     for field in ("command", "args"):
         yield from (word for word in items(container, field) if isinstance(word, str))
-
-
-def _has_code(codes: Json, exit_code: int) -> bool:
-    among = exit_code in items(codes, "values")
-    match codes.get("operator"):
-        case "In":
-            return among
-        case "NotIn":
-            return not among
-    return False
 
 
 def _fails_the_job(template: Json, failed: tuple[FailedContainer, ...]) -> bool:
@@ -336,7 +318,7 @@ def _fails_the_job(template: Json, failed: tuple[FailedContainer, ...]) -> bool:
     for _, rule in _failure_rules(template):
         codes = child(rule, "onExitCodes")
         only = codes.get("containerName")
-        if any(only in {None, "", one.name} and _has_code(codes, one.exit_code) for one in failed):
+        if any(only in {None, "", one.name} and has_code(codes, one.exit_code) for one in failed):
             return rule.get("action") in {"FailJob", "FailIndex"}
     return False
 
