@@ -9,10 +9,11 @@ not happen before, or virtual time) does not.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from jobsetpy import testing
 
@@ -21,6 +22,8 @@ T = TypeVar("T")
 REFERENCE_S = 0.09
 """What `_work` takes on an idle core of the machine that the time-outs were chosen on."""
 MOST = 20.0
+SLOWEST_POLL_S = 0.1
+"""Dozens of tests that ask an API server a hundred times a second keep it from its work."""
 VARIABLE = "JOBSETPY_PATIENCE"
 """Names a factor to use in place of the measured one."""
 
@@ -64,10 +67,38 @@ def timeout(seconds: float) -> asyncio.Timeout:
 
 
 async def eventually(
-    predicate: Callable[[], T | Awaitable[T]], seconds: float = 5.0, *, poll_s: float = 0.01
+    predicate: Callable[[], T | Awaitable[T]],
+    seconds: float = 5.0,
+    *,
+    poll_s: float | None = None,
 ) -> T:
-    """``jobsetpy.testing.eventually`` within scaled seconds."""
+    """``jobsetpy.testing.eventually`` within scaled seconds.
+
+    Args:
+        predicate: a function or coroutine function.
+        seconds: how long to try.
+        poll_s: how long to wait between tries. By default one that is awaited, which asks a server
+            most of the time, is called less and less often, `SLOWEST_POLL_S` apart at last.
+    """
+    if poll_s is None:
+        return await testing.eventually(_slower(predicate), scaled(seconds))
     return await testing.eventually(predicate, scaled(seconds), poll_s=poll_s)
+
+
+def _slower(predicate: Callable[[], T | Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+    pause = 0.0
+
+    async def call() -> T:
+        nonlocal pause
+        if pause:
+            await asyncio.sleep(pause)
+        found = predicate()
+        if inspect.isawaitable(found):
+            pause = min(1.5 * pause + 0.01, SLOWEST_POLL_S)
+            found = await found
+        return cast("T", found)
+
+    return call
 
 
 def wait_for(look: Callable[[], T], seconds: float = 30.0, *, poll_s: float = 0.1) -> T:

@@ -60,6 +60,23 @@ async def test_eventually_and_timeout(monkeypatch):
     assert await patience.eventually(lambda: "yes") == "yes"
 
 
+@pytest.mark.looptime
+async def test_eventually_asks_servers_less_and_less_often():
+    """Soon at first, and ten times a second at last; what needs no server is looked at as before."""
+    loop, asked = asyncio.get_running_loop(), []
+
+    async def ask():
+        asked.append(loop.time())
+        return loop.time() >= 10
+
+    await patience.eventually(ask, 20)
+    assert len([at for at in asked if at < 1]) > 10
+    assert len(asked) == pytest.approx(100, abs=10)
+    before = loop.time()
+    await patience.eventually(lambda: loop.time() >= before + 1.005)
+    assert loop.time() - before < 1.03
+
+
 def test_wait_for(monkeypatch):
     """It returns what is true, takes a failed assert for not yet, and gives up in scaled time."""
     monkeypatch.setattr(patience, "FACTOR", 2.0)
