@@ -21,7 +21,7 @@ from jobsetpy.testing import FakeApiServer
 from support.contract_kit import USER_AGENT, Api, Endpoint, define, definition
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def real_endpoint() -> Iterator[Endpoint]:
     """A kube-apiserver with etcd that forgets old versions within seconds."""
     args = ["--etcd-compaction-interval=2s"]
@@ -29,7 +29,7 @@ def real_endpoint() -> Iterator[Endpoint]:
         yield _from_kubeconfig(running.kubeconfig)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def collecting_endpoint() -> Iterator[Endpoint]:
     """A control plane with controllers, for the garbage collector."""
     with Cluster(scheduler=False) as running:

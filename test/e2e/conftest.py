@@ -8,7 +8,7 @@ from support.install import install_manager
 from support.scenario import build_images, manager_ready
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def node_cluster():
     """A cluster with one node; the manager is installed by the first test that needs it."""
     with Cluster(nodes=1, dns=True, images=build_images(), timeout_s=180) as running:

@@ -21,7 +21,7 @@ from support.install import create_namespace, install_crd
 from support.patience import eventually
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bare_cluster():
     """etcd and kube-apiserver alone: nothing else writes Job status or collects garbage."""
     with Cluster(controller_manager=False, scheduler=False) as running:
