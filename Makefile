@@ -53,8 +53,14 @@ fmt: $(STAMP) ## Format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 .PHONY: lint
-lint: $(STAMP) ## Formatting, lint rules, types, import contracts
+lint: ruff types ## Formatting, lint rules, types, import contracts
+
+.PHONY: ruff
+ruff: $(STAMP)
 	@echo "== ruff" && $(BIN)/ruff format --check . && $(BIN)/ruff check .
+
+.PHONY: types
+types: $(STAMP)
 	@echo "== mypy" && $(BIN)/mypy
 	@echo "== import contracts" && $(BIN)/lint-imports
 
@@ -113,7 +119,7 @@ test-versions: $(STAMP) ## A selection of tests on each Kubernetes release (ARGS
 	@$(BIN)/python hack/update_versions.py
 
 .PHONY: test
-test: lint verify binaries ## Everything: lint, types, unit, integration and end-to-end tests
+test: ruff binaries ## Everything: lint, unit, integration and end-to-end tests; beside them `types` and `verify`
 	@$(BIN)/python hack/run_tests.py $(ARGS)
 
 # ---- the product ----------------------------------------------------------------------------------

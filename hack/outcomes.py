@@ -1,15 +1,18 @@
 """A pytest plugin that writes to a file what became of each test, for `run_tests`.
 
 ``pytest -p hack.outcomes --outcomes=FILE`` appends one JSON object a line: ``{"passed": node}``,
-``{"failed": node, "text": ...}``, and as the last one ``{"complete": ...}``, which is false where
-tests that were selected did not run. A run that dies leaves no such line.
+``{"failed": node, "text": ...}``, and at the end ``{"seconds": {file: ...}}``, what the tests of
+each file took with their set-ups, and ``{"complete": ...}``, which is false where tests that were
+selected did not run. A run that dies leaves no such lines.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -32,6 +35,7 @@ class Outcomes(NamedTuple):
     passed: frozenset[str]
     failed: tuple[Failure, ...]
     complete: bool
+    seconds: Mapping[str, float] = MappingProxyType({})
 
 
 def read(file: Path) -> Outcomes:
@@ -44,7 +48,8 @@ def read(file: Path) -> Outcomes:
             failed.setdefault(entry["failed"], Failure(entry["failed"], entry["text"]))
     passed = {entry["passed"] for entry in entries if "passed" in entry} - failed.keys()
     complete = any(entry.get("complete") for entry in entries)
-    return Outcomes(frozenset(passed), tuple(failed.values()), complete)
+    seconds = next((entry["seconds"] for entry in entries if "seconds" in entry), {})
+    return Outcomes(frozenset(passed), tuple(failed.values()), complete, seconds)
 
 
 class _Writer:
@@ -52,9 +57,11 @@ class _Writer:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One phase of a test is over."""
+        self._seconds[report.nodeid.partition("::")[0]] += report.duration
         if report.failed:
             self._write({"failed": report.nodeid, "text": tail(report)})
         elif report.passed and report.when == "call":
@@ -73,6 +80,7 @@ class _Writer:
             pytest.ExitCode.NO_TESTS_COLLECTED,
         )
         early = session.shouldfail or session.shouldstop
+        self._write({"seconds": {file: round(took, 1) for file, took in self._seconds.items()}})
         self._write({"complete": exitstatus in ended and not early})
 
     def _write(self, entry: dict[str, Any]) -> None:

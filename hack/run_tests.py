@@ -1,13 +1,16 @@
-"""All tests, in four processes side by side, each with clusters of its own.
+"""All tests, in five processes side by side, each with clusters of its own.
 
 Tests with a node and those of faults wait for kubelets, back-offs and time-outs most of the time.
-Those with a control plane are shown as they go; the others are shown when they are done. Those that
-need no cluster use the time that is left, with lower priority. Arguments go to all of them. Those
-with other projects' clients come last, if anything changed that they depend on (`client_tests`).
+Those with a control plane are two processes. The first is shown as it goes; the others are shown
+when they are done. Those that need no cluster use the time that is left, with lower priority.
+Arguments go to all of them. Those with other projects' clients take the place of the process that
+was shown, if anything changed that they depend on (`client_tests`). Types, import contracts and
+generated files are looked at beside the tests as well.
 
 A few tests that failed are run once more, by themselves, when all others are done. Who passes then
 is unsteady: a defect that is told of in the last lines, but does not fail the run. The output ends
-with all that failed, each with the end of its report, and a list of their names.
+with the files that took longest, all that failed, each with the end of its report, and a list of
+their names.
 """
 
 from __future__ import annotations
@@ -23,27 +26,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from hack import client_tests, outcomes
-
-
-class Tests(NamedTuple):
-    """Some of the tests.
-
-    Attributes:
-        what: what they are called.
-        marks: pytest's expression that selects them.
-        nice: how much they give way to others.
-    """
-
-    what: str
-    marks: str
-    nice: int = 0
+from hack import client_tests, groups, outcomes
+from hack.groups import Group
 
 
 class Result(NamedTuple):
     """What became of some of the tests: pytest's exit code, and what each test did."""
 
-    tests: Tests
+    tests: Group
     code: int
     outcomes: outcomes.Outcomes
 
@@ -53,33 +43,45 @@ class Result(NamedTuple):
         return self.code == FAILED and self.outcomes.complete
 
 
-SHOWN = Tests("with a control plane", "cluster and not (node or faults or clients)")
-BEHIND = (
-    Tests("with a node", "node and not clients"),
-    Tests("of faults", "faults and not (node or clients)"),
-    Tests(
-        "without a cluster", "not (cluster or node or faults or clients or foreign or releases)", 5
-    ),
+FIRST = (
+    "test/contract",
+    *("test/integration/admission", "test/integration/agents", "test/integration/api"),
 )
-CLIENTS = Tests("with other projects' clients", client_tests.MARKS)
+"""Folders that have about half of the tests with a control plane, by the time that they take."""
+CONTROL_PLANE = Group(
+    "tests with a control plane", wants=("cluster",), without=("node", "faults", "clients")
+)
+SHOWN = CONTROL_PLANE._replace(what="tests with a control plane, the first half", inside=FIRST)
+BEHIND = (
+    CONTROL_PLANE._replace(what="tests with a control plane, the second half", outside=FIRST),
+    Group("tests with a node", wants=("node",), without=("clients",)),
+    Group("tests of faults", wants=("faults",), without=("node", "clients")),
+    Group("tests without a cluster", without=groups.MARKS, nice=5),
+)
+CLIENTS = Group("tests with other projects' clients", wants=(client_tests.MARKS,))
+CHECKS = Group("types, import contracts, generated files")
+CHECKS_COMMAND = ("make", "--no-print-directory", "types", "verify")
 FAILED, NO_TESTS = 1, 5  # pytest's exit codes where a test failed, where arguments select none
 WAIT_AFTER_INTERRUPT_S = 60.0
-LEAST_PATIENCE = {"JOBSETPY_PATIENCE_LEAST": "3"}
-"""Four processes with their servers are to come on a machine that is idle when they start."""
+LEAST_PATIENCE = {"JOBSETPY_PATIENCE_LEAST": "4"}
+"""Five processes with their servers are to come on a machine that is idle when they start."""
 FEW = 8
 """As many failed tests are run once more; where more failed, it is not by chance."""
+
+SLOWEST = 10
+"""So many files of each group are told of at the end, if they took `LONG_S` at least."""
+LONG_S = 5.0
 
 
 class Behind:
     """Tests in the background, their output in a file."""
 
-    def __init__(self, tests: Tests, argv: Sequence[str], log: IO[str], record: Path) -> None:
+    def __init__(self, tests: Group, argv: Sequence[str], log: IO[str], record: Path) -> None:
         self.tests = tests
         self._log = log
         self._record = record
-        # The cache of last failures belongs to those in the foreground.
         self._process = subprocess.Popen(
-            [*command(tests, argv, record), "-pno:cacheprovider"],
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -94,7 +96,7 @@ class Behind:
     def show(self, begin: float) -> Result:
         """Wait for them, and show what they said."""
         code = self._process.wait()
-        print(f"== tests {self.tests.what} (seen at {time.monotonic() - begin:.0f} s)", flush=True)
+        print(f"== {self.tests.what} (seen at {time.monotonic() - begin:.0f} s)", flush=True)
         self._log.seek(0)
         sys.stdout.write(self._log.read())
         return Result(self.tests, code, outcomes.read(self._record))
@@ -105,14 +107,19 @@ def pytest(record: Path) -> list[str]:
     return [sys.executable, "-m", "pytest", "-p", outcomes.__name__, f"--outcomes={record}"]
 
 
-def command(tests: Tests, argv: Sequence[str], record: Path) -> list[str]:
+def command(tests: Group, argv: Sequence[str], record: Path) -> list[str]:
     """What runs some of the tests."""
-    return ["nice", f"-n{tests.nice}", *pytest(record), *argv, "-m", tests.marks]
+    return ["nice", f"-n{tests.nice}", *pytest(record), *argv, *tests.arguments]
+
+
+def command_behind(tests: Group, argv: Sequence[str], record: Path) -> list[str]:
+    """What runs them beside others: the cache of last failures belongs to the foreground."""
+    return [*command(tests, argv, record), "-pno:cacheprovider"]
 
 
 @contextlib.contextmanager
-def in_background(tests: Tests, argv: Sequence[str], record: Path) -> Iterator[Behind]:
-    """Start them; they are asked to end where the block is left before they are through."""
+def in_background(tests: Group, argv: Sequence[str], record: Path) -> Iterator[Behind]:
+    """Start a command; it is asked to end where the block is left before it is through."""
     with tempfile.TemporaryFile("w+") as log:
         running = Behind(tests, argv, log, record)
         try:
@@ -121,9 +128,9 @@ def in_background(tests: Tests, argv: Sequence[str], record: Path) -> Iterator[B
             running.end()
 
 
-def in_foreground(tests: Tests, argv: Sequence[str], record: Path) -> Result:
+def in_foreground(tests: Group, argv: Sequence[str], record: Path) -> Result:
     """Run them, and show them as they go."""
-    print(f"== tests {tests.what}", flush=True)
+    print(f"== {tests.what}", flush=True)
     code = subprocess.run(command(tests, argv, record), check=False).returncode
     return Result(tests, code, outcomes.read(record))
 
@@ -131,10 +138,10 @@ def in_foreground(tests: Tests, argv: Sequence[str], record: Path) -> Result:
 def with_clients(argv: Sequence[str], record: Path) -> Result:
     """Tests with other projects' clients, or the reason why not."""
     if reason := client_tests.why_not():
-        print(f"== tests {CLIENTS.what} {reason}", flush=True)
+        print(f"== {CLIENTS.what} {reason}", flush=True)
         return Result(CLIENTS, NO_TESTS, outcomes.read(record))
-    print(f"== tests {CLIENTS.what}", flush=True)
-    code = client_tests.run(argv, pytest=pytest(record))
+    print(f"== {CLIENTS.what}", flush=True)
+    code = client_tests.run(argv, pytest=[*pytest(record), *CLIENTS.arguments])
     return Result(CLIENTS, code, outcomes.read(record))
 
 
@@ -146,7 +153,7 @@ def second_try(results: Sequence[Result], folder: Path) -> frozenset[str]:
         return frozenset()
     passed: set[str] = set()
     for at, each in enumerate(retried):
-        print(f"== tests {each.tests.what} that failed, once more by themselves", flush=True)
+        print(f"== {each.tests.what} that failed, once more by themselves", flush=True)
         record, failed = folder / f"again-{at}", {failure.node for failure in each.outcomes.failed}
         argv = [*pytest(record), "-pno:cacheprovider", *sorted(failed)]
         subprocess.run(argv, check=False)
@@ -155,7 +162,14 @@ def second_try(results: Sequence[Result], folder: Path) -> frozenset[str]:
 
 
 def conclude(results: Sequence[Result], unsteady: frozenset[str]) -> int:
-    """Print what failed, at last the names alone; the exit code of the first that failed."""
+    """Print what took long and what failed, at last the names; the first exit code of a failure.
+
+    Args:
+        results: of all; where none but `CHECKS` had anything to do, the code says so.
+        unsteady: names of tests that passed at the second try.
+    """
+    for each in results:
+        show_slowest(each)
     failures = [failure for each in results for failure in each.outcomes.failed]
     for failure in failures:
         print(f"-- {failure.node}\n{failure.text}")
@@ -165,9 +179,22 @@ def conclude(results: Sequence[Result], unsteady: frozenset[str]) -> int:
     for node in sorted(unsteady):
         print(f"== UNSTEADY: passed at the second try; mend it: {node}", flush=True)
     ran = [each for each in results if each.code != NO_TESTS]
-    if not ran:
+    for each in ran:
+        if each.code and not each.outcomes.failed:
+            print(f"== FAILED {each.tests.what}: exit code {each.code}, see above", flush=True)
+    if all(each.tests is CHECKS and not each.code for each in ran):
         return NO_TESTS
     return next((each.code for each in ran if each.code and not _excused(each, unsteady)), 0)
+
+
+def show_slowest(result: Result) -> None:
+    """Print the files that took longest, if any took long."""
+    longest = sorted(result.outcomes.seconds.items(), key=lambda each: -each[1])[:SLOWEST]
+    if shown := [(file, seconds) for file, seconds in longest if seconds >= LONG_S]:
+        total = sum(result.outcomes.seconds.values())
+        print(f"== {result.tests.what}: {total:.0f} s; the longest files:")
+        for file, seconds in shown:
+            print(f"   {seconds:5.0f} s  {file}")
 
 
 def _excused(result: Result, unsteady: frozenset[str]) -> bool:
@@ -179,18 +206,21 @@ def main(argv: Sequence[str]) -> int:
     """Run them; the exit code is that of the first that failed."""
     begin = time.monotonic()
     os.environ.update(LEAST_PATIENCE)
-    for tests in BEHIND:
-        print(f"== tests {tests.what}: in the background, shown at the end", flush=True)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        behind = [
-            stack.enter_context(in_background(tests, argv, folder / f"behind-{at}"))
-            for at, tests in enumerate(BEHIND)
-        ]
+
+        def start(tests: Group, record: Path, command: Sequence[str]) -> Behind:
+            print(f"== {tests.what}: in the background, shown at the end", flush=True)
+            return stack.enter_context(in_background(tests, command, record))
+
+        behind = [start(CHECKS, folder / "checks", CHECKS_COMMAND)]
+        for at, tests in enumerate(BEHIND):
+            record = folder / f"behind-{at}"
+            behind.append(start(tests, record, command_behind(tests, argv, record)))
         results = [in_foreground(SHOWN, argv, folder / "shown")]
         print(f"== done by {time.monotonic() - begin:.0f} s", flush=True)
-        results += [each.show(begin) for each in behind]
         results.append(with_clients(argv, folder / "clients"))
+        results += [each.show(begin) for each in behind]
         unsteady = second_try(results, folder)
     print(f"== all tests took {time.monotonic() - begin:.0f} s", flush=True)
     return conclude(results, unsteady)

@@ -37,8 +37,18 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Scale the time-outs of tests: those in the configuration, and those of marks."""
+    for item in items:
+        if "integration" in item.path.parts and not _says_so(item):
+            msg = f"{item.nodeid} has a cluster, but not the mark"
+            raise pytest.UsageError(msg)
     default = config.getini("timeout") if config.getoption("timeout") is None else None
     for item in items:
         mark = item.get_closest_marker("timeout")
         if seconds := mark.args[0] if mark else default:
             item.add_marker(pytest.mark.timeout(patience.scaled(float(seconds))), append=False)
+
+
+def _says_so(item: pytest.Item) -> bool:
+    if "cluster" not in getattr(item, "fixturenames", ()):
+        return True
+    return any(item.get_closest_marker(mark) for mark in ("cluster", "node", "clients"))

@@ -12,6 +12,7 @@ from jobsetpy.informers import NullObserver, Shard, SharedInformer, WatchOptions
 from support import patience
 from support.install import create_namespace
 
+pytestmark = pytest.mark.cluster
 NAMESPACES = ("default", "training", "inference", "vision", "speech", "search")
 
 

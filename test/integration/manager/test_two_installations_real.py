@@ -19,6 +19,7 @@ from support.install import CONFIG, create_namespace
 from support.manager_process import ManagerProcess
 from support.objects import in_place_jobset
 
+pytestmark = pytest.mark.cluster
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]}
 NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}

@@ -3,9 +3,10 @@
 import pytest
 
 from hack import run_tests
+from hack.groups import Group
 
-SERVERS = run_tests.Tests("with servers", "cluster")
-PURE = run_tests.Tests("without", "not cluster")
+SERVERS = Group("with servers", wants=("cluster",))
+PURE = Group("without", without=("cluster",))
 
 THROWN_AWAY = '''
 from pathlib import Path
