@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hack.generated import write_or_compare
-from hack.versions import RECORDED, SIDECARS, SUBJECTS, Run
+from hack.versions import RECORDED, SIDECARS, SUBJECTS, Run, pairs
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.podgroups import API_VERSION
 
@@ -33,7 +33,7 @@ NOT_RUN = f"""
 
 The machine that these were run on has neither cgroup version 2 nor containerd 2, and is no arm64
 host: the images for arm64 were started under qemu-user only. Nothing here says how these do.
-Minor releases that have no column were not run.
+%s
 
 ## What a release must have
 
@@ -57,7 +57,20 @@ def main(argv: Sequence[str]) -> int:
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
     """The page's text."""
-    return HEAD + "\n".join([*table(rows), "", *commands(rows)]) + "\n" + NOT_RUN
+    made = "\n".join([*table(rows), "", *commands(rows)])
+    return HEAD + made + "\n" + NOT_RUN % not_run(rows)
+
+
+def not_run(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What of the whole matrix has no column."""
+    known = [(row["kubernetes"], row["kubelet"]) for row in rows]
+    missing = [
+        name_of({"kubernetes": run.kubernetes, "kubelet": run.kubelet})
+        for run in pairs([], [])
+        if (run.kubernetes, run.kubelet) not in known
+    ]
+    named = f" Of the matrix these were not: {'; '.join(missing)}." if missing else ""
+    return f"Minor releases that have no column were not run.{named}"
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -91,6 +91,7 @@ def test_what_is_recorded_and_shown(tmp_path):
     assert "| failure policy | - | **failed**: 1, passed: 3 |" in text
     assert "failed, failure policy: `test_b`" in text
     assert 'make test-versions ARGS="--kubernetes 1.9.0"' in text
+    assert f"these were not: Kubernetes {KUBERNETES};" in text
 
 
 def test_kubelets_of_another_release(monkeypatch):
