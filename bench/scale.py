@@ -5,6 +5,9 @@ in this one, over HTTP (``--server fake``): it takes changes faster than a real 
 manager is what is measured. ``--server real``: etcd and the API server, as far as the machine goes.
 No kubelets and no Job controller: this program makes the pods and writes their epochs.
 
+With ``--shards N`` so many managers that share the JobSets are measured: memory of each, the
+longest turn of a loop, and their CPU together. A failover is then that of one shard.
+
 Every JobSet restarts in place. The unrelated JobSets, of one Job, are created while that goes on:
 theirs is the time from the creation to their first Job.
 """
@@ -79,10 +82,13 @@ class Figures:
     one: Restart = attrs.Factory(Restart)
     many: Restart = attrs.Factory(Restart)
     failover_s: float = 0.0
+    shards: int = 1
+    rest_mb_each: list[float] = attrs.Factory(list)
+    ready_cpu_s_each: list[float] = attrs.Factory(list)
 
     @property
     def kb_per_pod(self) -> float:
-        """Of memory at rest, all told."""
+        """Of memory at rest, all told; of the largest of several managers."""
         return (self.rest_mb - self.empty_mb) * 1000 / self.pods
 
 
@@ -181,6 +187,38 @@ class Real:
         return status.synced_epoch, status.deprecated_epoch
 
 
+class Managers:
+    """One manager, or several that share the JobSets, as one."""
+
+    def __init__(self, members: Sequence[ManagerProcess], names: Sequence[str]) -> None:
+        self.members = list(members)
+        self.names = list(names)
+
+    async def start(self) -> None:
+        for one in self.members:
+            await one.start(wait=False)
+        for one in self.members:
+            await one.wait_ready()
+
+    async def stop(self) -> None:
+        for one in self.members:
+            if one.process is not None:
+                await one.stop()
+
+    def mark(self) -> None:
+        for one in self.members:
+            one.mark()
+
+    def cpu(self) -> list[float]:
+        return [one.cpu() for one in self.members]
+
+    def rss_mb(self) -> list[float]:
+        return [one.rss_mb() for one in self.members]
+
+    def peak_mb(self) -> float:
+        return max(one.peak_mb() for one in self.members)
+
+
 class Bench:
     """One size on one server."""
 
@@ -196,7 +234,7 @@ class Bench:
     async def run(self, *, failover: bool) -> None:
         """All of it."""
         await self.prepare()
-        manager = self.manager("first")
+        manager = self.managers("first")
         await self.start(manager)
         try:
             self.figures.one = await self.restart(manager, list(self.gangs)[:1])
@@ -214,6 +252,23 @@ class Bench:
             self.kubeconfig, self.folder / f"{name}.log", "--log-level=warning", *arguments,
             prefix=prefix,
         )  # fmt: skip
+
+    def managers(self, name: str, *arguments: str) -> Managers:
+        """As many as there are shards."""
+        count = self.figures.shards
+        if count > 1:
+            arguments = (*arguments, f"--config={self.election()}", f"--shards={count}")
+        names = [f"{name}-{number}" if count > 1 else name for number in range(count)]
+        return Managers([self.manager(each, *arguments) for each in names], names)
+
+    def election(self) -> Path:
+        """A configuration file by which managers stand for election."""
+        config = self.folder / "config.yaml"
+        config.write_text(
+            "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
+            "leaderElection: {leaderElect: true, resourceNamespace: default}\n"
+        )
+        return config
 
     async def prepare(self) -> None:
         """An empty manager is measured, makes all Jobs, and leaves; then there are pods."""
@@ -245,25 +300,28 @@ class Bench:
             self.gangs[ObjectKey(job["metadata"]["namespace"], gang)] += pods
         say(f"{figures.pods} pods of {figures.jobsets} JobSets, {len(found)} Jobs are there")
 
-    async def start(self, manager: ManagerProcess) -> None:
+    async def start(self, manager: Managers) -> None:
         """Start with all pods there, until ready and at rest."""
         figures = self.figures
         began = time.monotonic()
         await manager.start()
-        figures.ready_s, figures.ready_cpu_s = time.monotonic() - began, manager.cpu()
+        if figures.shards == 1:
+            figures.ready_s, figures.ready_cpu_s = time.monotonic() - began, sum(manager.cpu())
         await self.until(list(self.gangs), synced=1)
+        if figures.shards > 1:  # the caches of a share are filled after that
+            figures.ready_s, figures.ready_cpu_s = time.monotonic() - began, sum(manager.cpu())
+        figures.ready_cpu_s_each = manager.cpu()
         await asyncio.sleep(15)  # status writes, and a pass of the garbage collector
-        figures.rest_mb, figures.peak_mb = manager.rss_mb(), manager.peak_mb()
-        figures.start_block_ms = self.longest_block("first", began)
+        figures.rest_mb_each = manager.rss_mb()
+        figures.rest_mb, figures.peak_mb = max(figures.rest_mb_each), manager.peak_mb()
+        figures.start_block_ms = self.longest_block(manager.names, began)
         say(
             f"ready after {figures.ready_s:.1f} s ({figures.ready_cpu_s:.1f} s of CPU), "
             f"{figures.rest_mb:.0f} MB, {figures.kb_per_pod:.2f} kB a pod, at most "
             f"{figures.peak_mb:.0f} MB, longest block {figures.start_block_ms:.0f} ms"
         )
 
-    async def restart(
-        self, manager: ManagerProcess, gangs: Sequence[ObjectKey], log: str = "first"
-    ) -> Restart:
+    async def restart(self, manager: Managers, gangs: Sequence[ObjectKey]) -> Restart:
         """All pods of some JobSets take the next epoch, as soon as the server goes."""
         self.epoch += 1
         epoch = self.epoch
@@ -281,7 +339,8 @@ class Bench:
             await self.until(gangs, synced=epoch)
             result.took_s, result.last_s = time.monotonic() - began, time.monotonic() - last
         await asyncio.sleep(1)
-        result.cpu_s, result.block_ms = manager.cpu(), self.longest_block(log, began)
+        result.cpu_s = sum(manager.cpu())
+        result.block_ms = self.longest_block(manager.names, began)
         say(
             f"{result.jobsets} JobSets, {result.pods} pods restarted in {result.took_s:.1f} s, "
             f"{result.cpu_s:.2f} s of CPU, first {result.first_s * 1000:.0f} ms, last "
@@ -317,33 +376,32 @@ class Bench:
             over.set()
 
     async def failover(self) -> None:
-        """The leader is killed in the middle of a restart; a standby has all caches."""
-        config = self.folder / "config.yaml"
-        config.write_text(
-            "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
-            "leaderElection: {leaderElect: true, resourceNamespace: default}\n"
-        )
-        leader = self.manager("leader", f"--config={config}")
-        standby = self.manager("standby", f"--config={config}")
+        """A leader is killed in the middle of a restart; a standby takes over."""
+        arguments = [f"--config={self.election()}"] if self.figures.shards == 1 else []
+        managers = self.managers("leader", *arguments)
+        standby = self.managers("standby", *arguments)
+        standby.members = standby.members[:1]
         try:
-            await leader.start()
-            await self.until(list(self.gangs)[:1], synced=self.epoch)
+            await managers.start()
+            await self.until(list(self.gangs), synced=self.epoch)
             await asyncio.sleep(5)
             await standby.start()
             self.epoch += 1
-            gang = next(iter(self.gangs))
-            pods = self.gangs[gang]
-            await self.site.set_epochs(pods[: len(pods) // 2], self.epoch)
-            await leader.kill()
+            gangs = list(self.gangs)[: 4 * self.figures.shards if self.figures.shards > 1 else 1]
+            for gang in gangs:
+                pods = self.gangs[gang]
+                await self.site.set_epochs(pods[: len(pods) // 2], self.epoch)
+            await managers.members[0].kill()
             began = time.monotonic()
-            await self.site.set_epochs(pods[len(pods) // 2 :], self.epoch)
-            await self.until([gang], synced=self.epoch)
+            for gang in gangs:
+                pods = self.gangs[gang]
+                await self.site.set_epochs(pods[len(pods) // 2 :], self.epoch)
+            await self.until(gangs, synced=self.epoch)
             self.figures.failover_s = time.monotonic() - began
             say(f"killed: the next has finished the restart after {self.figures.failover_s:.1f} s")
         finally:
-            for manager in (leader, standby):
-                if manager.process is not None:
-                    await manager.stop()
+            await managers.stop()
+            await standby.stop()
 
     async def until(
         self, gangs: Sequence[ObjectKey], *, synced: int = 0, deprecated: int = 0
@@ -357,9 +415,13 @@ class Bench:
                         break
                     await asyncio.sleep(0.002)
 
-    def longest_block(self, name: str, since: float) -> float:
-        """CPU milliseconds of the longest turn of the loop."""
-        lines = (self.folder / f"{name}.beats").read_text().splitlines()
+    def longest_block(self, names: Sequence[str], since: float) -> float:
+        """CPU milliseconds of the longest turn of a loop."""
+        lines = [
+            line
+            for name in names
+            for line in (self.folder / f"{name}.beats").read_text().splitlines()
+        ]
         turns = [tuple(map(float, line.split())) for line in lines]
         return max((cpu for at, cpu, _ in turns if at >= since), default=0.0) * 1000
 
@@ -399,9 +461,10 @@ async def measure(
     failover: bool,
     cluster: Cluster | None = None,
     keep: Path | None = None,
+    shards: int = 1,
 ) -> Figures:
     """One size."""
-    figures = Figures("fake" if cluster is None else "real", pods, jobsets)
+    figures = Figures("fake" if cluster is None else "real", pods, jobsets, shards=shards)
     with tempfile.TemporaryDirectory(prefix="jobsetpy-scale-") as temporary:
         folder = keep or Path(temporary)
         folder.mkdir(exist_ok=True)
@@ -431,7 +494,7 @@ def report(figures: Figures) -> None:
         ]  # fmt: skip
 
     rows = [
-        ("memory at rest", f"{figures.rest_mb:.0f} MB", ""),
+        ("memory at rest", ", ".join(f"{each:.0f} MB" for each in figures.rest_mb_each), ""),
         ("  for each pod", f"{figures.kb_per_pod:.2f} kB", "<= 3 kB"),
         ("  at most", f"{figures.peak_mb:.0f} MB", ""),
         (
@@ -447,7 +510,9 @@ def report(figures: Figures) -> None:
         took = f"{figures.failover_s:.1f} s"
         rows.append(("killed in a restart -> finished by the next", took, "<= 20 s"))
     table(
-        f"{figures.pods:,} pods in {figures.jobsets:,} JobSets, {figures.server} API server", rows
+        f"{figures.pods:,} pods in {figures.jobsets:,} JobSets, {figures.shards} shards, "
+        f"{figures.server} API server",
+        rows,
     )
 
 
@@ -457,6 +522,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, nargs="+", default=[20_000, 50_000, 100_000])
     parser.add_argument("--jobsets", type=int, nargs="+", default=[1, 100, 2_000])
     parser.add_argument("--server", choices=("fake", "real"), default="fake")
+    parser.add_argument("--shards", type=int, default=1, help="managers that share the JobSets")
     parser.add_argument("--no-failover", action="store_true")
     parser.add_argument("--keep", type=Path, help="folder for logs and what the loop was held by")
     parser.add_argument("--results", type=Path, help="JSON lines; new figures are appended")
@@ -483,6 +549,7 @@ def main() -> None:
                         failover=not options.no_failover,
                         cluster=cluster,
                         keep=options.keep,
+                        shards=options.shards,
                     )
                 )
             report(figures)

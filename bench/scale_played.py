@@ -21,6 +21,8 @@ from jobsetpy.testing import FakeApiServer
 from jobsetpy.testing._storage import Collection, Version  # the server's inside, for speed
 
 Json = dict[str, Any]
+LISTS = 8
+"""So many lists can be paged through at a time, such as those of several managers."""
 
 
 class PlayedCluster(FakeApiServer):
@@ -104,7 +106,9 @@ class PlayedCluster(FakeApiServer):
         version, _, start = token.partition("-")
         number, at, count = int(version or self._storage.version), int(start or 0), int(limit or 0)
         if not token:
-            self._listed = {number: list(self.pods.objects.values())}
+            self._listed[number] = list(self.pods.objects.values())
+            for old in sorted(self._listed)[:-LISTS]:
+                del self._listed[old]
         everything = self._listed[number]
         end = at + count if count else len(everything)
         more = f',"continue":"{number}-{end}"' if end < len(everything) else ""

@@ -80,9 +80,9 @@ def shards(configuration: Configuration, *, elected: bool) -> Shards | None:
     if problems:
         raise ConfigurationError(problems)
     from jobsetpy.manager import Shards
-    from jobsetpy.reconcilers.shards import jobset_name_of
+    from jobsetpy.reconcilers.shards import jobset_name_of, peek
 
-    return Shards(count, jobset_name_of)
+    return Shards(count, jobset_name_of, peek)
 
 
 def metrics_tls(configuration: Configuration) -> CertificateManager | None:

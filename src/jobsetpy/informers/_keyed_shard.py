@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 import attrs
+import msgspec
 
 from jobsetpy.informers._shard import Identity
 
@@ -38,6 +39,10 @@ class Assignment:
     index: int | None = None
 
 
+def _decoder(model: type[Any] | None) -> msgspec.json.Decoder[Any] | None:
+    return None if model is None else msgspec.json.Decoder(model)
+
+
 @attrs.frozen(eq=False)
 class KeyedShard:
     """The objects whose key is in the share of an assignment.
@@ -45,10 +50,13 @@ class KeyedShard:
     Args:
         assignment: which one; known when the informer starts.
         key: the name that decides, by an object's metadata; with "", an object is in every share.
+        peek: a model of objects with what ``key`` reads of their metadata and nothing else, to be
+            decoded in a tenth of the time; ``None`` if that does not pay.
     """
 
     assignment: Assignment
     key: Callable[[Any], str]
+    peek: msgspec.json.Decoder[Any] | None = attrs.field(default=None, converter=_decoder)
 
     moves = True
     """A key may change: an object that comes from another share is new, one that leaves is gone."""
@@ -69,6 +77,17 @@ class KeyedShard:
         name = self.key(metadata)
         here = self.assignment.index
         return not name or place_of(metadata.namespace, name, self.assignment.count) == here
+
+    def foreign(self, raw: msgspec.Raw) -> Any:
+        """An object of another share, as the model of ``peek`` has it; else ``None``."""
+        if self.peek is None:
+            return None
+        try:
+            peeked = self.peek.decode(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+        metadata = peeked.metadata
+        return None if not metadata.name or self.holds(metadata) else peeked
 
     def may_hold(self, metadata: Identity) -> bool:  # noqa: ARG002 - the signature of Share
         """Whether an object may be in the share of which only the identity can be read."""

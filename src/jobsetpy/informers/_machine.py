@@ -310,8 +310,12 @@ class WatchMachine(Generic[T]):
     # Frames.
 
     def _take_object(self, frame: WatchFrame, events: list[WatchEvent[T]]) -> None:
-        type_ = frame.type
-        meta, obj, known = self._reader.object(frame)
+        type_, shard = frame.type, self._shard
+        foreign = None if shard is None else shard.foreign(frame.object)
+        if foreign is None:
+            meta, obj, known = self._reader.object(frame)
+        else:
+            meta, obj, known = metadata_of(foreign), foreign, True
         if meta is None:
             return
         initial = self._phase is _Phase.INITIAL
@@ -326,8 +330,10 @@ class WatchMachine(Generic[T]):
                 self._probing = False
                 self._stuck = 0
         self._observer.on_event(self._kind, type_)
-        shard = self._shard
-        if shard is not None and not (shard.holds(meta) if known else shard.may_hold(meta)):
+        if foreign is not None or (
+            shard is not None and not (shard.holds(meta) if known else shard.may_hold(meta))
+        ):
+            assert shard is not None
             if shard.moves and obj is not None:
                 events.append(Deleted(obj, known))  # of what may have been here; mostly of nothing
             return

@@ -47,6 +47,12 @@ class Share(Protocol):
     def may_hold(self, metadata: Identity) -> bool:
         """The same of an object that does not fit the model: its identity is all there is."""
 
+    def foreign(self, raw: msgspec.Raw) -> Any:
+        """An object that is certainly not in it, with its metadata alone; else ``None``.
+
+        Only to save the rest of the decoding: ``None`` is always right.
+        """
+
 
 @lru_cache(maxsize=4096)
 def fnv1a_64(text: str) -> int:
@@ -126,6 +132,10 @@ class Shard(msgspec.Struct, frozen=True):
     def may_hold(self, metadata: Identity) -> bool:
         """The same as ``holds``: an identity is all that it needs."""
         return self.holds(metadata)
+
+    def foreign(self, raw: msgspec.Raw) -> Any:  # noqa: ARG002 - the signature of Share
+        """Nothing: of what is another's, a server that knows shards sends nothing."""
+        return None
 
     @property
     def _bounds(self) -> tuple[int, int]:

@@ -231,7 +231,7 @@ class Manager:
         if shards is None or not isinstance(elector, ShardElector) or not namespaced(cls):
             return None
         if cls not in self._shares:
-            self._shares[cls] = KeyedShard(elector.assignment, shards.key(cls))
+            self._shares[cls] = KeyedShard(elector.assignment, shards.key(cls), shards.peek(cls))
         return self._shares[cls]
 
     @property

@@ -50,6 +50,7 @@ class Shards:
         count: how many; each looks after its share of all objects.
         key: by a class, what gives the name that decides of an object's metadata. Objects of one
             namespace and name are in one share. With "", an object is in every share.
+        peek: by a class, a model of what ``key`` reads (see ``KeyedShard``), or ``None``.
 
     Raises:
         ValueError: there cannot be so many.
@@ -57,6 +58,7 @@ class Shards:
 
     count: int = attrs.field()
     key: Callable[[type[Any]], Callable[[Any], str]]
+    peek: Callable[[type[Any]], type[Any] | None] = lambda _: None
 
     @count.validator
     def _check_count(self, _: object, count: int) -> None:

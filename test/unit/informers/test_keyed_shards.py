@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +14,17 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.client import Client
-from jobsetpy.informers import Assignment, KeyedShard, SharedInformer, WatchOptions
+from jobsetpy.client import Client, WatchFrame
+from jobsetpy.informers import (
+    Applied,
+    Assignment,
+    KeyedShard,
+    SharedInformer,
+    WatchMachine,
+    WatchOptions,
+)
 from jobsetpy.informers._keyed_shard import place_of
-from jobsetpy.reconcilers.shards import jobset_name_of
+from jobsetpy.reconcilers.shards import jobset_name_of, peek
 from jobsetpy.testing import World, make_pod
 from jobsetpy.testing.jobsets import decoded
 
@@ -97,6 +105,45 @@ def test_nothing_is_dropped_before_the_share_is_known():
     shard = KeyedShard(Assignment(2), jobset_name_of(JobSet))
     with pytest.raises(RuntimeError, match="before the share is known"):
         shard.holds(decoded(JobSet, {"metadata": {"name": "x"}}).metadata)
+
+
+def test_of_others_pods_only_metadata_is_decoded():
+    """Each share decodes its own pods whole; what is deleted or unreadable is never lost."""
+    bodies = [
+        make_pod(f"p{number}").labels({keys.JOBSET_NAME: f"js-{number}"}).build()
+        for number in range(20)
+    ]
+    decoder, counts = msgspec.json.Decoder(ChildPod), []
+    for index in range(2):
+        decoded_whole = []
+
+        def decode(raw, whole=decoded_whole):
+            whole.append(raw)
+            return decoder.decode(raw)
+
+        shard = KeyedShard(Assignment(2, index), jobset_name_of(ChildPod), peek(ChildPod))
+        machine = WatchMachine(decode, options=WatchOptions(shard=shard))
+        machine.on_page([], "1", "")
+        machine.on_opened(0.0)
+        frames = []
+        for number, body in enumerate(bodies):
+            meta = {**body["metadata"], "resourceVersion": str(number + 2), "uid": str(number)}
+            frames.append(WatchFrame("ADDED", raw_of({**body, "metadata": meta})))
+        events = machine.on_frames(frames, 1.0)
+        applied = {event.obj.metadata.name for event in events if isinstance(event, Applied)}
+        assert applied == {
+            f"p{number}" for number in range(20) if place_of("default", f"js-{number}", 2) == index
+        }
+        assert machine.resource_version == "21"
+        counts.append(len(decoded_whole))
+        assert shard.foreign(raw_of({"metadata": {"name": 7}})) is None
+        assert shard.foreign(msgspec.Raw(b"{")) is None
+    assert sum(counts) == 20
+    assert 0 not in counts
+
+
+def raw_of(body):
+    return msgspec.Raw(msgspec.json.encode(body))
 
 
 class Heard:
