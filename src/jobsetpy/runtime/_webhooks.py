@@ -15,6 +15,7 @@ import msgspec
 
 from jobsetpy.api._wire import to_json
 from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.api.structural_schema import cause
 from jobsetpy.manager import Manager, WebhookServer
 from jobsetpy.serving import review
 from jobsetpy.serving.namespace import own_namespace
@@ -181,7 +182,8 @@ class Webhook(Generic[T]):
         told = [*(verdict or ())]
         problems = [each for each in told if isinstance(each, Invalid)]
         if problems:
-            return self._refused(asked.name, problems)
+            causes = [cause("FieldValueInvalid", each.message, each.field) for each in problems]
+            return review.invalid(self.resource, asked.name, causes)
         return Answer(warnings=[each.message for each in told if isinstance(each, Warn)])
 
     def _asked(self, request: ReviewRequest) -> AdmissionRequest[T]:
@@ -203,22 +205,6 @@ class Webhook(Generic[T]):
 
     def _undecodable(self, error: Exception) -> Answer:
         return review.undecodable(f"the object is no {self.resource.kind}: {error}")
-
-    def _refused(self, name: str, problems: Sequence[Invalid]) -> Answer:
-        kind, group = self.resource.kind, self.resource.group
-        texts = [f"{each.field}: {each.message}" for each in problems]
-        listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-        causes = [
-            {"reason": "FieldValueInvalid", "message": each.message, "field": each.field}
-            for each in problems
-        ]
-        full = f"{kind}.{group}" if group else kind
-        return review.failure(
-            422,
-            "Invalid",
-            f'{full} "{name}" is invalid: {listed}',
-            details={"group": group, "kind": kind, "name": name, "causes": causes},
-        )
 
 
 class Conversion(Generic[Old, New]):

@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 import attrs
 import msgspec
 
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.api.structural_schema import Cause
+
 API_VERSION = "admission.k8s.io/v1"
 CONVERSION_API_VERSION = "apiextensions.k8s.io/v1"
 
@@ -120,6 +123,15 @@ def forbidden(message: str) -> Answer:
 def undecodable(message: str) -> Answer:
     """400 with this text."""
     return failure(400, "BadRequest", message)
+
+
+def invalid(info: ResourceInfo, name: str, causes: Sequence[Cause]) -> Answer:
+    """422: an object of this kind and name has these problems."""
+    texts = list(dict.fromkeys(f"{each['field']}: {each['message']}" for each in causes))
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    what = f"{info.kind}.{info.group}" if info.group else info.kind
+    details = {"group": info.group, "kind": info.kind, "name": name, "causes": causes}
+    return failure(422, "Invalid", f'{what} "{name}" is invalid: {listed}', details=details)
 
 
 def failure(code: int, reason: str, message: str, **more: Any) -> Answer:
