@@ -6,7 +6,7 @@ held pods, which no object in the API server shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import ClassVar, Final
 
@@ -29,7 +29,6 @@ from jobsetpy.domain.coscheduling.node_rules import (
     Term,
     Toleration,
 )
-from jobsetpy.domain.coscheduling.plugin import PodGroupKey
 from jobsetpy.domain.coscheduling.requests import Amounts, amounts, pod_requests
 
 
@@ -84,60 +83,24 @@ STEPS: Final = 500
 
 
 class CapacityTracker:
-    """Tracks the free capacity of all nodes; a :class:`~jobsetpy.domain.coscheduling.state.Room`.
+    """Tracks the free capacity of all nodes.
 
     Args:
         grew: called when capacity may have been freed; must not take long.
+
+    Attributes:
+        room: what is asked.
     """
 
     def __init__(self, grew: Callable[[], None]) -> None:
-        self._capacity = Capacity(STEPS)
+        self.room = Capacity(STEPS)
         self._grew = grew
         self._told = (0, 0)
         self._growth = 0
 
-    @property
-    def pending(self) -> bool:
-        """See ``Capacity``."""
-        return self._capacity.pending
-
-    def work(self) -> bool:
-        """See ``Capacity``; to be called again and again while it says that there is more."""
-        return self._capacity.work()
-
-    def fits(self, group: PodGroupKey, wanted: int) -> bool | None:
-        """See ``Room``."""
-        return self._capacity.fits(group, wanted)
-
-    def ever_fits(self, group: PodGroupKey, wanted: int) -> bool | None:
-        """See ``Room``."""
-        return self._capacity.ever_fits(group, wanted)
-
-    def fits_without(
-        self, group: PodGroupKey, wanted: int, others: Iterable[PodGroupKey]
-    ) -> bool | None:
-        """See ``Room``."""
-        return self._capacity.fits_without(group, wanted, others)
-
-    def compete(self, group: PodGroupKey, other: PodGroupKey) -> bool:
-        """See ``Room``."""
-        return self._capacity.compete(group, other)
-
-    def rooms(self) -> Iterator[tuple[NodeRoom, Mapping[str, int]]]:
-        """All nodes, and what is left of each."""
-        return self._capacity.rooms()
-
-    def unplaced(self, group: PodGroupKey) -> Mapping[Shape, int]:
-        """How many pods of each shape a group has that have no place yet."""
-        return self._capacity.unplaced(group)
-
-    def __contains__(self, uid: str) -> bool:
-        """Whether a pod is known, of a group or not."""
-        return uid in self._capacity
-
     def freed(self) -> bool:
         """Whether capacity was freed since the last call."""
-        before, self._growth = self._growth, self._capacity.growth
+        before, self._growth = self._growth, self.room.growth
         return before != self._growth
 
     # -- nodes, as an informer's handler ------------------------------------------------------
@@ -152,10 +115,10 @@ class CapacityTracker:
 
     def on_delete(self, obj: CapacityNode, *, final_state_known: bool) -> None:  # noqa: ARG002
         """A node is gone."""
-        self._capacity.node(obj.metadata.name, None)
+        self.room.node(obj.metadata.name, None)
 
     def _node(self, node: CapacityNode) -> None:
-        self._capacity.node(node.metadata.name, node_room(node))
+        self.room.node(node.metadata.name, node_room(node))
         self._tell()
 
     # -- pods ---------------------------------------------------------------------------------
@@ -167,27 +130,21 @@ class CapacityTracker:
             return
         # One that is being deleted has its room until it is gone, but waits for none.
         group = None if pod.metadata.deletion_timestamp is not None else attempt_of(pod)
-        self._capacity.pod(
-            pod.metadata.uid, shape_of(pod.spec), node=pod.spec.node_name, group=group
-        )
+        self.room.pod(pod.metadata.uid, shape_of(pod.spec), node=pod.spec.node_name, group=group)
         self._tell()
 
     def gone(self, uid: str) -> None:
         """A pod has ended, or is deleted."""
-        self._capacity.gone(uid)
+        self.room.gone(uid)
         self._tell()
-
-    def reserve(self, uid: str, node: str) -> None:
-        """The scheduler has reserved a node for the pod."""
-        self._capacity.reserve(uid, node)
 
     def release(self, uid: str) -> None:
         """The reservation is given up."""
-        self._capacity.release(uid)
+        self.room.release(uid)
         self._tell()
 
     def _tell(self) -> None:
-        now = (self._capacity.growth, self._capacity.released)
+        now = (self.room.growth, self.room.released)
         if now != self._told:
             self._told = now
             self._grew()

@@ -125,7 +125,8 @@ class Engine:
         self._capacity = CapacityTracker(self._grew) if capacity else None
         self._grew_at: float | None = None
         limits = attrs.evolve(limits or Limits(), held=max_held)
-        self._planner = GangPlanner(limits, observer=self._report, room=self._capacity)
+        room = None if self._capacity is None else self._capacity.room
+        self._planner = GangPlanner(limits, observer=self._report, room=room)
         self._pods: dict[str, GroupPod] = {}
         self._held: dict[int, _Held] = {}
         self._releasing: set[int] = set()
@@ -262,7 +263,7 @@ class Engine:
             if (
                 self._capacity is None
                 or request.uid in self._pods
-                or request.uid not in self._capacity
+                or request.uid not in self._capacity.room
             ):
                 answer = await self._ask(request)
                 if answer is not None:
@@ -290,7 +291,7 @@ class Engine:
         The scheduler often hears of a new pod, and has a node for it, before this process does. To
         read it then would be one request more for many a pod.
         """
-        if self._capacity is None or uid in self._capacity or self._closed:
+        if self._capacity is None or uid in self._capacity.room or self._closed:
             return
         shown = self._expected.setdefault(uid, asyncio.Event())
         try:
@@ -344,7 +345,7 @@ class Engine:
 
     def _reserve(self, request: BindRequest) -> None:
         if self._capacity is not None:
-            self._capacity.reserve(request.uid, request.node)
+            self._capacity.room.reserve(request.uid, request.node)
 
     def _release(self, uid: str) -> None:
         """Give up the room of a request, but not that of a bind under way for the same pod."""
@@ -425,7 +426,7 @@ class Engine:
         """Count room for some milliseconds if that was asked for; whether there is more to do."""
         if self._capacity is None:
             return False
-        asked, more = self._capacity.pending, self._capacity.work()
+        asked, more = self._capacity.room.pending, self._capacity.room.work()
         if asked and not more:
             self._act(self._planner.room_grew(self._now(), freed=False))
         return more

@@ -17,8 +17,8 @@ from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.timestamps import micros_text
-from jobsetpy.coscheduler._capacity import CapacityTracker
 from jobsetpy.coscheduler._engine import Engine
+from jobsetpy.domain.coscheduling.capacity import Capacity
 from jobsetpy.domain.coscheduling.queue_state import QueueState
 from jobsetpy.domain.coscheduling.vacancies import LabelValues, Summary, Vacancies
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
@@ -96,7 +96,7 @@ class Publisher:
         vacancies: Vacancies | None = Vacancies()
         if not self._waiting():
             capacity = engine.capacity
-            vacancies = None if capacity is None else await self._vacancies(capacity)
+            vacancies = None if capacity is None else await self._vacancies(capacity.room)
         return QueueState(
             waiting=self._waiting(),
             vacancies=vacancies,
@@ -105,7 +105,7 @@ class Publisher:
             member_resource=self._member_resource,
         )
 
-    async def _vacancies(self, capacity: CapacityTracker) -> Vacancies:
+    async def _vacancies(self, capacity: Capacity) -> Vacancies:
         """What nodes have left when all groups that are on their way are placed."""
         labels, found = LabelValues(), []
         for room, free in capacity.rooms():

@@ -368,7 +368,7 @@ async def test_preemption_waits_until_room_is_counted():
     """With nodes by the thousand that takes more than one round of the loop."""
     world = World(clock=VirtualClock())
     engine = Engine(RecordingClient(world, qps=0), clock=VirtualClock(), capacity=True)
-    engine.capacity._capacity._steps = 1
+    engine.capacity.room._steps = 1
     for at in range(5):
         status = NodeStatus(allocatable={"cpu": "1", "pods": "9"})
         node = CapacityNode(metadata=NodeMeta(name=f"n{at}"), status=status)
