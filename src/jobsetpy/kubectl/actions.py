@@ -6,15 +6,12 @@ import argparse
 from typing import Any
 
 from jobsetpy.aio import LoopClock
+from jobsetpy.api import keys
 from jobsetpy.api.timestamps import micros_text, seconds_text
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import JOBSETS, MERGE_PATCH, Cluster
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.objects import Json, owned
-
-RESTART_ANNOTATION = "jobset.sigs.k8s.io/restart"
-RESTART_IN_PLACE_ANNOTATION = "jobset.sigs.k8s.io/restart-in-place"
-REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +82,10 @@ async def _restart(cluster: Cluster, options: argparse.Namespace, jobset: dict[s
         name = job["metadata"]["name"]
         at = seconds_text(LoopClock().now())
         body = {
-            "metadata": {"uid": job["metadata"]["uid"], "annotations": {RESTART_ANNOTATION: at}}
+            "metadata": {
+                "uid": job["metadata"]["uid"],
+                "annotations": {keys.RESTART_ANNOTATION: at},
+            }
         }
         stored = await cluster.send(
             "PATCH",
@@ -113,7 +113,7 @@ async def _restart_in_place(
     body = {
         "metadata": {
             "uid": jobset["metadata"]["uid"],
-            "annotations": {RESTART_IN_PLACE_ANNOTATION: at},
+            "annotations": {keys.RESTART_IN_PLACE_ANNOTATION: at},
         }
     }
     path = f"{JOBSETS}/namespaces/{cluster.namespace}/jobsets/{options.name}"
@@ -135,7 +135,9 @@ def _chosen(options: argparse.Namespace, jobs: list[Json]) -> list[Json]:
     if options.replicated_job:
         of_it = options.replicated_job
         found = [
-            job for job in jobs if job["metadata"].get("labels", {}).get(REPLICATED_JOB) == of_it
+            job
+            for job in jobs
+            if job["metadata"].get("labels", {}).get(keys.REPLICATED_JOB_NAME) == of_it
         ]
         if not found:
             raise CommandError(f'error: jobset "{options.name}" has no jobs of "{of_it}"')

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
+from jobsetpy.api import keys
 from jobsetpy.client import HttpRequest, HttpResponse, error_from_response
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.kubectl.errors import CommandError, told
@@ -15,7 +16,6 @@ from jobsetpy.kubectl.kubeconfig import Options, Target, target
 TIMEOUT_S: Final = 20.0
 JOBSETS: Final = "/apis/jobset.x-k8s.io/v1alpha2"
 MERGE_PATCH: Final = "application/merge-patch+json"
-OWNER_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -138,12 +138,12 @@ class Cluster:
     async def jobs(self, name: str) -> list[Json]:
         """Jobs with the label of a JobSet."""
         path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
-        return await self.items(path, ("labelSelector", f"{OWNER_LABEL}={name}"))
+        return await self.items(path, ("labelSelector", f"{keys.JOBSET_NAME}={name}"))
 
     async def pods(self, name: str) -> list[Json]:
         """Pods with the label of a JobSet."""
         path = f"/api/v1/namespaces/{self.namespace}/pods"
-        return await self.items(path, ("labelSelector", f"{OWNER_LABEL}={name}"))
+        return await self.items(path, ("labelSelector", f"{keys.JOBSET_NAME}={name}"))
 
     async def events(self, name: str) -> list[Json]:
         """Events about a JobSet, the oldest first."""

@@ -222,7 +222,7 @@ async def _images(cluster: Cluster) -> list[Finding]:
     """Whether agents that are there could be pulled; nothing is created to find out."""
     pods = await cluster.items(
         f"/api/v1/namespaces/{cluster.namespace}/pods",
-        ("labelSelector", "jobset.sigs.k8s.io/jobset-name"),
+        ("labelSelector", keys.JOBSET_NAME),
     )
     seen, bad = 0, []
     for pod in pods:

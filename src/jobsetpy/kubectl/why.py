@@ -13,7 +13,6 @@ from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.objects import describe, owned
 
-OUR_CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
 MAX_NAMED: Final = 3
 
 Json = Mapping[str, Any]
@@ -85,7 +84,7 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
                 f"kubectl jobset restarts {name} {flag}",
             )
     manager = spec.get("managedBy")
-    if manager not in {None, OUR_CONTROLLER}:
+    if manager not in {None, keys.JOBSET_CONTROLLER_NAME}:
         return Answer(
             word,
             [f"{name} is left to another controller: spec.managedBy is {manager}."],
@@ -111,7 +110,9 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
     sentences += lacking + late
     more = where or command or more
     if word == "Running" and not sentences:
-        return Answer(word, [_running(found)], f"kubectl logs {flag} -l {_label(name)} --prefix")
+        return Answer(
+            word, [_running(found)], f"kubectl logs {flag} -l {keys.JOBSET_NAME}={name} --prefix"
+        )
     if not sentences:
         sentences = ["its Jobs are not ready yet, and nothing tells why."]
     return Answer(word, [f"{name} is {word.lower()}:", *sentences], more)
@@ -154,7 +155,7 @@ def _waits(
 
 
 def _dependencies(spec: Json, jobs: Sequence[Json]) -> list[str]:
-    made = {(job["metadata"].get("labels") or {}).get(_RJOB) for job in jobs}
+    made = {(job["metadata"].get("labels") or {}).get(keys.REPLICATED_JOB_NAME) for job in jobs}
     out = []
     for item in spec.get("replicatedJobs") or ():
         needs = item.get("dependsOn") or ()
@@ -162,9 +163,6 @@ def _dependencies(spec: Json, jobs: Sequence[Json]) -> list[str]:
             on = " and ".join(f"{each['name']} is {each['status']}" for each in needs)
             out.append(f"{item['name']} has no Jobs until {on}.")
     return out
-
-
-_RJOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
 def _jobs(jobs: Sequence[Json], flag: str) -> tuple[list[str], str]:
@@ -261,7 +259,3 @@ def _sentence(text: str | None) -> str:
 
 def _created(jobset: Json, now: datetime) -> datetime:
     return output.parse_time(jobset["metadata"].get("creationTimestamp")) or now
-
-
-def _label(name: str) -> str:
-    return f"jobset.sigs.k8s.io/jobset-name={name}"
