@@ -180,17 +180,22 @@ def _text_problems(node: Node, value: str, path: str) -> Iterator[Cause]:
 
 
 def _list_problems(node: Node, value: list[Any], path: str) -> Iterator[Cause]:
-    low, high = node.get("minItems"), node.get("maxItems")
-    if low is not None and len(value) < low:
-        yield _invalid(path, len(value), f"should have at least {low} items")
-    if high is not None and len(value) > high:
-        text = f"Too many: {len(value)}: must have at most {high} items"
-        yield cause("FieldValueTooMany", text, path)
+    yield from _number_of(path, len(value), node.get("minItems"), node.get("maxItems"), "items")
     items = node.get("items")
     if isinstance(items, Mapping):
         for number, item in enumerate(value):
             yield from _problems(items, item, f"{path}[{number}]")
     yield from _duplicates(node, value, path)
+
+
+def _number_of(
+    path: str, count: int, least: int | None, most: int | None, what: str
+) -> Iterator[Cause]:
+    if least is not None and count < least:
+        yield _invalid(path, count, f"should have at least {least} {what}")
+    if most is not None and count > most:
+        text = f"Too many: {count}: must have at most {most} items"
+        yield cause("FieldValueTooMany", text, path)
 
 
 def _duplicates(node: Node, value: list[Any], path: str) -> Iterator[Cause]:
@@ -214,12 +219,8 @@ def _mapping_problems(
     for name in node.get("required") or ():
         if name not in value and not (root and name in _META):
             yield required(_below(path, name))
-    low, high = node.get("minProperties"), node.get("maxProperties")
-    if low is not None and len(value) < low:
-        yield _invalid(path, len(value), f"should have at least {low} properties")
-    if high is not None and len(value) > high:
-        text = f"Too many: {len(value)}: must have at most {high} items"
-        yield cause("FieldValueTooMany", text, path)
+    least, most = node.get("minProperties"), node.get("maxProperties")
+    yield from _number_of(path, len(value), least, most, "properties")
     known: Node = node.get("properties") or {}
     others = node.get("additionalProperties")
     for name, below in value.items():
