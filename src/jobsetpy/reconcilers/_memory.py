@@ -20,10 +20,10 @@ class Memories(Generic[T]):
         new: makes the value of a JobSet of which nothing is remembered.
     """
 
-    __slots__ = ("_new", "_values")
+    __slots__ = ("_nothing", "_values")
 
     def __init__(self, new: Callable[[], T]) -> None:
-        self._new = new
+        self._nothing = new()
         self._values: dict[ObjectKey, T] = {}
 
     def __len__(self) -> int:
@@ -35,9 +35,8 @@ class Memories(Generic[T]):
         return key in self._values
 
     def of(self, key: ObjectKey) -> T:
-        """What is remembered of a JobSet, or a new value, which is not kept."""
-        value = self._values.get(key)
-        return self._new() if value is None else value
+        """What is remembered of a JobSet, or the value of one of which nothing is."""
+        return self._values.get(key, self._nothing)
 
     def keep(self, key: ObjectKey, value: T | None) -> None:
         """Remember this and nothing else of a JobSet; ``None`` forgets it."""

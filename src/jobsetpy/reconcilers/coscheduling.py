@@ -138,13 +138,12 @@ class CoschedulingReconciler:
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
         """Ask for a reconcile of the owner, if its gangs may have less to do."""
         meta = event.obj.metadata
-        owner = meta.controller
+        owner = meta.controller if self._memory else None
         if owner is None:
             return ()
         key = rt.ObjectKey(meta.namespace, owner.name)
-        if key not in self._memory or self._memory.of(key).gangs is None:
-            return ()
-        return (rt.Request(key),) if job_matters(event.old, event.new) else ()
+        takes_part = self._memory.of(key).gangs is not None
+        return (rt.Request(key),) if takes_part and job_matters(event.old, event.new) else ()
 
     # -- reconcile ----------------------------------------------------------------------------
 
