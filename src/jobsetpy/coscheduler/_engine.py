@@ -308,10 +308,10 @@ class Engine:
         if pod is None:
             return ""
         if (pod.metadata.namespace, pod.metadata.name) != (request.namespace, request.name):
-            self._report.quick_reject("other")
+            metrics.quick_reject("other")
             return "that pod has another name"
         if len(self._held) >= self._max_held:
-            self._report.quick_reject("limit")
+            metrics.quick_reject("limit")
             return f"{len(self._held)} binds are held already"
         return ""
 
@@ -321,7 +321,7 @@ class Engine:
         ticket = self._tickets
         held = _Held(request, asyncio.get_running_loop().create_future())
         self._held[ticket] = held
-        self._report.held(len(self._held))
+        metrics.held(len(self._held))
         self._reserve(request)
         try:
             actions = self._planner.bind_asked(ticket, request.uid, self._now())
@@ -331,14 +331,14 @@ class Engine:
             for each in actions:
                 if isinstance(each, Refuse) and each.ticket == ticket:
                     why = each.reason.endswith("backs off")
-                    self._report.quick_reject("backoff" if why else "other")
+                    metrics.quick_reject("backoff" if why else "other")
             self._act(actions)
             if ticket in self._held:
                 self._reserve(request)  # an earlier request for the same pod may have been refused
             return await held.answer
         finally:
             cancelled = self._held.pop(ticket, None) is not None
-            self._report.held(len(self._held))
+            metrics.held(len(self._held))
             if cancelled:
                 self._release(request.uid)
                 self._act(self._planner.bind_cancelled(ticket, self._now()))
@@ -535,7 +535,7 @@ class Engine:
             match work:
                 case _Timed(lift, since):
                     if await self._lift(lift):
-                        self._report.gate_lifted(self._now() - since)
+                        metrics.lifted(self._now() - since)
                 case Evict():
                     await self._evict(work)
                 case _Mark(pod, at, message):

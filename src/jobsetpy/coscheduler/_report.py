@@ -7,7 +7,7 @@ one are counted in it, not written again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Final, Literal, Protocol
+from typing import ClassVar, Final, Protocol
 
 import attrs
 
@@ -232,10 +232,6 @@ class Reporter:
         self._odd.discard(key)
         self._first.pop(key, None)
 
-    def gate_lifted(self, seconds: float) -> None:
-        """A gate was removed; ``seconds`` since the decision."""
-        metrics.lifted(seconds)
-
     def bind_done(self, key: PodGroupKey | None, seconds: float, *, error: str) -> None:
         """The API server has answered a bind; ``key`` is ``None`` for a pod of no group."""
         metrics.bound(seconds, ok=not error)
@@ -259,14 +255,6 @@ class Reporter:
     def evict_failed(self, key: PodGroupKey, pod: str, error: Exception) -> None:
         """A pod could not be deleted; it is tried again."""
         self._log.warning("a pod was not evicted", group=str(key), pod=pod, error=str(error))
-
-    def held(self, number: int) -> None:
-        """Set the number of held requests."""
-        metrics.held(number)
-
-    def quick_reject(self, reason: Literal["backoff", "limit", "other"]) -> None:
-        """A bind was refused at once."""
-        metrics.quick_reject(reason)
 
     def _tell(self, key: PodGroupKey, type_: str, reason: str, message: str) -> None:
         if self._events is None:

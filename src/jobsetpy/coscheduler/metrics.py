@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from jobsetpy.observability.metrics import MetricRegistry
 
@@ -134,7 +134,7 @@ def group_rejected(cause: str) -> None:
     _rejections.labels(cause).inc()
 
 
-def quick_reject(reason: str) -> None:
+def quick_reject(reason: Literal["backoff", "limit", "other"]) -> None:
     """A bind was refused at once."""
     _quick_rejects.labels(reason).inc()
 
