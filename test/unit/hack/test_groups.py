@@ -28,7 +28,7 @@ def files(folder, texts):
     return folder
 
 
-@pytest.mark.parametrize("folder", ["test/contract", "test/integration/charts"])
+@pytest.mark.parametrize("folder", ["test/contract", "test/integration/docs"])
 def test_each_test_is_in_one_group(folder):
     """Whatever marks it has, and wherever it is; but for those with targets of their own."""
     told_apart = groups.MARKS[:4]

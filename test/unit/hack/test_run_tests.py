@@ -150,3 +150,33 @@ def test_no_tests_is_no_failure(codes, expected):
         for tests, code in zip((SERVERS, PURE), codes, strict=True)
     ]
     assert run_tests.conclude(results, frozenset()) == expected
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"), [((0, 0), 0), ((0, 2), 2), ((5, 0), 5), ((5, 2), 2)]
+)
+def test_what_is_looked_at_beside_the_tests_fails_the_run(capfd, codes, expected):
+    """By its exit code, and is named at the end; alone it is no run of tests."""
+    nothing = run_tests.outcomes.Outcomes(frozenset(), (), complete=True)
+    results = [
+        run_tests.Result(tests, code, nothing)
+        for tests, code in zip((SERVERS, run_tests.CHECKS), codes, strict=True)
+    ]
+    assert run_tests.conclude(results, frozenset()) == expected
+    line = "== FAILED types, import contracts, generated files: exit code 2, see above"
+    assert (line in capfd.readouterr().out.splitlines()) == (codes[1] == 2)
+
+
+def test_the_longest_files_are_told_of(capfd):
+    """Ten of a group at most, and none that took seconds only."""
+    seconds = {f"test_{at}.py": float(at) for at in range(20)}
+    took = run_tests.outcomes.Outcomes(frozenset(), (), complete=True, seconds=seconds)
+    run_tests.show_slowest(run_tests.Result(SERVERS, 0, took))
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0] == "== with servers: 190 s; the longest files:"
+    assert [line.split() for line in lines[1:]] == [
+        [str(at), "s", f"test_{at}.py"] for at in range(19, 9, -1)
+    ]
+    quick = took._replace(seconds={"test_it.py": 4.0})
+    run_tests.show_slowest(run_tests.Result(SERVERS, 0, quick))
+    assert not capfd.readouterr().out
