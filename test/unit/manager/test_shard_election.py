@@ -7,12 +7,13 @@ import pytest
 import structlog
 
 from jobsetpy import aio
+from jobsetpy.api.batch import Job
 from jobsetpy.errors import LeadershipLostError
 from jobsetpy.manager import LeaderElectionSettings, ManagerSettings, Shards
 from jobsetpy.manager._leader import LeaderElector
 from jobsetpy.manager._shards import ShardElector, lease_of
 from jobsetpy.observability import metrics
-from jobsetpy.testing import RecordingClient, World
+from jobsetpy.testing import RecordingClient, World, make_job
 
 pytestmark = pytest.mark.looptime
 
@@ -146,6 +147,27 @@ async def test_nobody_has_a_shard_twice():
         assert sorted(
             one.index for one in processes if one.works and one.elector.fence.remaining_s() > 0
         ) == [0, 1]
+
+
+async def test_two_with_one_shard_cannot_both_write():
+    """Whose shard went to another one is refused, though its common Lease is renewed."""
+    world = World()
+    async with contenders(world, 2, 2) as pair:
+        await within(3, lambda: all(one.works for one in pair))
+        first = pair[0]
+        async with contenders(world, 2) as (standby,):
+            first.elector.shards[first.index]._try = asyncio.Event().wait  # hangs
+            await within(20, lambda: standby.works)
+            assert standby.index == first.index
+            assert first.works  # as it believes
+            assert first.elector.number.fence.remaining_s() > 0
+            old, new = (
+                RecordingClient(world, qps=0).fenced_by(one.elector.fence)
+                for one in (first, standby)
+            )
+            with pytest.raises(LeadershipLostError):
+                await old.create(Job, "default", make_job("j").build())
+            await new.create(Job, "default", make_job("j").build())
 
 
 @pytest.mark.parametrize(("old", "new"), [(2, 3), (3, 2), (1, 2), (2, 1)])
