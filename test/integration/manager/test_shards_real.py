@@ -1,0 +1,74 @@
+"""Managers that share the JobSets of a namespace, in processes of their own, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.coordination import Lease
+from jobsetpy.api.jobset import JobSet
+from support import patience
+from support.manager_process import ManagerProcess
+from support.objects import in_place_jobset
+
+pytestmark = pytest.mark.cluster
+
+CONFIGURATION = """
+apiVersion: config.jobset.x-k8s.io/v1alpha1
+kind: Configuration
+leaderElection: {{resourceNamespace: {namespace}, resourceName: shared}}
+shards: {{count: 2}}
+"""
+SERIES = 'leader_election_master_status{{name="shared-shard-{}-of-2"}}'
+COUNT = 6
+
+
+async def works_with(process):
+    """Which shard a process works with; ``None`` for one that stands by."""
+    series = await asyncio.to_thread(process.scrape)
+    return next((index for index in range(2) if series[SERIES.format(index)] == 1), None)
+
+
+async def test_two_share_the_jobsets_and_a_third_takes_over(cluster, client, namespace, tmp_path):
+    """All JobSets get their Job, each once; so do later ones when a shard has passed on."""
+    configuration = tmp_path / "configuration.yaml"
+    configuration.write_text(CONFIGURATION.format(namespace=namespace))
+    flags = f"--config={configuration}", f"--namespaces={namespace}"
+    processes = [
+        ManagerProcess(cluster.kubeconfig, tmp_path / f"log-{number}", *flags, metrics=True)
+        for number in range(3)
+    ]
+
+    async def create(name):
+        await client.create(JobSet, namespace, in_place_jobset(name, jobs=1, pods=1))
+
+    async def jobs(count):
+        return len((await client.list_page(Job, namespace)).items) == count
+
+    try:
+        async with asyncio.TaskGroup() as starts:
+            for one in processes:
+                starts.create_task(one.start())
+        for number in range(COUNT):
+            await create(f"early-{number}")
+        await patience.eventually(lambda: jobs(COUNT), 30, poll_s=0.1)
+        shards = [await works_with(one) for one in processes]
+        assert sorted(shards, key=str) == [0, 1, None]
+
+        await processes[shards.index(0)].stop()
+        for number in range(COUNT):
+            await create(f"late-{number}")
+        await patience.eventually(lambda: jobs(2 * COUNT), 30, poll_s=0.1)
+        assert await works_with(processes[shards.index(None)]) == 0
+        holders = {
+            lease.metadata.name: lease.spec.holder_identity
+            for lease in (await client.list_page(Lease, namespace)).items
+        }
+        assert holders["shared"] == "2 shards"
+        assert holders["shared-shard-0-of-2"] != holders["shared-shard-1-of-2"]
+    finally:
+        for one in processes:
+            if one.process is not None:
+                await one.stop()
