@@ -16,7 +16,6 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, connect
-from jobsetpy.errors import InvalidError
 from support.install import install_manager
 from support.patience import eventually
 from support.scenario import (
@@ -80,12 +79,6 @@ async def test_a_control_plane_moves_on_under_running_workers():
             assert set(runs) == {1 + len(between(old, wanted.kubernetes))}
             assert timeline.restarts == 0
         await client.aclose()
-
-
-async def test_a_sidecar_is_refused_where_its_rule_would_be_dropped(node_client):
-    """An API server before 1.35: with the field, the release, and what can be done."""
-    with pytest.raises(InvalidError, match=r"no RestartAllContainers: use agents in the mode"):
-        await create(node_client, "refused")
 
 
 async def test_a_sidecar_that_no_kubelet_knows_is_told_of(node_client):
