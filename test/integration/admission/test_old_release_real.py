@@ -10,6 +10,7 @@ from jobsetpy.client import HttpRequest
 from jobsetpy.errors import InvalidError
 
 pytestmark = [
+    pytest.mark.cluster,
     pytest.mark.releases,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.usefixtures("webhooks"),
