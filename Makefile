@@ -97,7 +97,7 @@ unit: $(STAMP) ## Tests that need no cluster
 .PHONY: integration
 integration: $(STAMP) ## Tests against a real control plane
 	@$(GET) $(CONTROL_PLANE) $(TOOLS)
-	@$(PYTEST) -m "cluster and not node and not clients" $(ARGS)
+	@$(PYTEST) -m "cluster and not node and not clients and not releases" $(ARGS)
 
 .PHONY: e2e
 e2e: $(STAMP) ## Tests with real pods on a real node (Linux, root)

@@ -51,7 +51,9 @@ FIRST = (
 """Folders with a little less than half of the tests with a control plane, by what they take: tests
 with other projects' clients follow them."""
 CONTROL_PLANE = Group(
-    "tests with a control plane", wants=("cluster",), without=("node", "faults", "clients")
+    "tests with a control plane",
+    wants=("cluster",),
+    without=("node", "faults", "clients", "releases"),
 )
 SHOWN = CONTROL_PLANE._replace(what="tests with a control plane, the first half", inside=FIRST)
 BEHIND = (
