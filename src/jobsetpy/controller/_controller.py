@@ -37,7 +37,7 @@ from jobsetpy.observability._lean_structlog import structlog
 from jobsetpy.observability.logging import get_logger
 from jobsetpy.workqueue import QueueShutDown, RateLimiter, WorkQueue
 
-DEFAULT_WORKERS: Final = 16
+DEFAULT_WORKERS: Final = 4
 """Of a controller that does not say how many; ``python -m bench.library --workers`` measures it."""
 
 _BLOCKED_S = 0.5
