@@ -119,11 +119,12 @@ class _Chosen:
         """Leave out tests of files that were asked for by name, but are elsewhere."""
         for problem in problems(items, self._root):
             raise pytest.UsageError(problem)
-        kept = [item for item in items if self._group.holds(item.path, self._root)]
-        if len(kept) < len(items):
-            config.hook.pytest_deselected(
-                items=[item for item in items if not self._group.holds(item.path, self._root)]
-            )
+        kept: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
+        for item in items:
+            (kept if self._group.holds(item.path, self._root) else left_out).append(item)
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
             items[:] = kept
 
 

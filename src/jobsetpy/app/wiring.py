@@ -14,7 +14,7 @@ from jobsetpy.app import _tls_names as tls_names
 from jobsetpy.app.election import NAMESPACE_FILE, election_settings
 from jobsetpy.app.kinds import ConfigurationError
 from jobsetpy.app.settings import Configuration
-from jobsetpy.manager import Manager, ManagerSettings
+from jobsetpy.manager import Manager, ManagerSettings, Shards
 from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.tls import TlsPolicy
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from jobsetpy.admission import WebhookSettings
     from jobsetpy.app.backend import Backend
     from jobsetpy.coscheduler import CoschedulerSettings
-    from jobsetpy.manager import Shards
     from jobsetpy.serving.certificates import CertificateManager
 
 IN_POD_DRAIN_S: Final = 5.0
@@ -79,7 +78,6 @@ def shards(configuration: Configuration, *, elected: bool) -> Shards | None:
         )
     if problems:
         raise ConfigurationError(problems)
-    from jobsetpy.manager import Shards
     from jobsetpy.reconcilers.shards import jobset_name_of, peek
 
     return Shards(count, jobset_name_of, peek)

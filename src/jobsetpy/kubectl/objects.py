@@ -11,7 +11,7 @@ from jobsetpy.api import keys
 from jobsetpy.domain.epochs.counts import is_waiting, next_epoch, parse_epoch
 from jobsetpy.domain.jobs import budget
 from jobsetpy.kubectl.errors import CommandError
-from jobsetpy.kubectl.model import JobSet
+from jobsetpy.kubectl.model import InPlaceRestart, JobSet
 
 Json = Mapping[str, Any]
 T = TypeVar("T")
@@ -49,6 +49,7 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
     model = typed(JobSet, jobset)
     status, policy = model.status, model.spec.failure_policy
     in_place = policy is not None and policy.restart_strategy == keys.IN_PLACE_RESTART
+    done = status.in_place_restart or InPlaceRestart()
     meta = jobset["metadata"]
     mine = owned(jobs, {meta["uid"]})
     of_jobs: dict[str, list[Json]] = {}
@@ -60,10 +61,8 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
         "state": status.state or _state(jobset),
         "created": meta.get("creationTimestamp"),
         "restarts": {
-            "inPlace": status.in_place_restart.restarts if status.in_place_restart else 0,
-            "notCounted": status.in_place_restart.uncounted_epochs
-            if status.in_place_restart
-            else 0,
+            "inPlace": done.restarts,
+            "notCounted": done.uncounted_epochs,
             "all": status.restarts,
             "single": sum(sum(item.job_restarts) for item in status.replicated_jobs_status),
         },

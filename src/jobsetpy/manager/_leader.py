@@ -214,10 +214,6 @@ class LeaderElector:
             await aio.sleep_or(self._news, self.pause_s())
         await self.lead()
 
-    async def attempt(self) -> bool:
-        """Try once; whether the Lease is held. If so, call :meth:`lead` at once."""
-        return await self._try()
-
     async def lead(self) -> Never:
         """Keep the Lease that is held, until that is not possible any more.
 
@@ -246,7 +242,7 @@ class LeaderElector:
             if self.fence.remaining_s() <= 0:
                 msg = f"not renewed for {self.settings.renew_deadline_s:g} s: {self._complaint}"
                 raise LeadershipLostError(msg)
-            failed = not await self._try()
+            failed = not await self.attempt()
             holder = self._holder()
             if failed and holder != self.identity:
                 msg = f"the Lease is held by {holder!r}"
@@ -304,8 +300,8 @@ class LeaderElector:
 
     # ---- one try ----------------------------------------------------------------------------
 
-    async def _try(self) -> bool:
-        """Renew or take the Lease; whether it is held with certainty.
+    async def attempt(self) -> bool:
+        """Renew or take the Lease; whether it is held with certainty: then :meth:`lead` at once.
 
         A try takes a quarter of the deadline at most, and less when less is left: an API call that
         hangs must leave time for another one.

@@ -114,17 +114,17 @@ async def test_a_leader_that_vanishes_is_followed():
     async with contenders(world, "a") as (a,):
         await within(1, lambda: a.leads)
         async with contenders(world, "b") as (b,):
-            renew, signs_of_life = a.elector._try, []
+            renew, signs_of_life = a.elector.attempt, []
 
             async def renew_noted():
                 if renewed := await renew():
                     signs_of_life.append(loop_time())
                 return renewed
 
-            a.elector._try = renew_noted
+            a.elector.attempt = renew_noted
             await asyncio.sleep(10)
             world.faults.status(503, verb="patch")
-            a.elector._try = asyncio.Event().wait  # hangs: as good as dead
+            a.elector.attempt = asyncio.Event().wait  # hangs: as good as dead
             await asyncio.sleep(2.1)
             world.faults.clear()
             seconds = await within(20, lambda: b.leads)
@@ -301,7 +301,7 @@ async def test_wall_clocks_that_jump_change_nothing(hours):
         await asyncio.sleep(60)
         assert first.leads
         assert record(world)["leaseTransitions"] == 0
-        first.elector._try = asyncio.Event().wait  # hangs: as good as dead
+        first.elector.attempt = asyncio.Event().wait  # hangs: as good as dead
         seconds = await within(20, lambda: other.leads)
 
         assert 12 <= seconds <= 18
@@ -344,7 +344,7 @@ async def test_a_deleted_lease_of_a_leader_that_is_gone_is_made_in_time():
         await within(1, lambda: a.leads)
         async with contenders(world, "b") as (b,):
             await asyncio.sleep(5)
-            a.elector._try = asyncio.Event().wait  # hangs: as good as dead
+            a.elector.attempt = asyncio.Event().wait  # hangs: as good as dead
             await asyncio.sleep(0.1)
             world.delete("leases.coordination.k8s.io", NAME)
             seconds = await within(20, lambda: b.leads)
@@ -362,7 +362,7 @@ async def test_who_never_saw_a_deleted_lease_waits_as_well():
     async with contenders(world, "a", "b") as (a, b):
         assert await within(1, lambda: a.leads or b.leads) < 1
         leader = a if a.leads else b
-        leader.elector._try = asyncio.Event().wait  # hangs: as good as dead
+        leader.elector.attempt = asyncio.Event().wait  # hangs: as good as dead
         (a if leader is b else b).stop.set()
         await asyncio.sleep(1)
         world.delete("leases.coordination.k8s.io", NAME)

@@ -58,7 +58,7 @@ class Contender:
     def hang(self):
         """Renew nothing any more, and tell nobody: as good as dead."""
         for one in self.elector.electors:
-            one._try = asyncio.Event().wait
+            one.attempt = asyncio.Event().wait
 
 
 @asynccontextmanager
@@ -156,7 +156,7 @@ async def test_two_with_one_shard_cannot_both_write():
         await within(3, lambda: all(one.works for one in pair))
         first = pair[0]
         async with contenders(world, 2) as (standby,):
-            first.elector.shards[first.index]._try = asyncio.Event().wait  # hangs
+            first.elector.shards[first.index].attempt = asyncio.Event().wait  # hangs
             await within(20, lambda: standby.works)
             assert standby.index == first.index
             assert first.works  # as it believes
