@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.backends import CoschedulerSight, PodMarkers
 from jobsetpy.domain.features import Features
+from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
 
@@ -26,6 +29,8 @@ class WebhookSettings(WebhookServerSettings):
         coscheduler: what is seen of one, if one is looked for.
     """
 
+    namespace: str = attrs.field(factory=partial(own_namespace, outside=keys.SYSTEM_NAMESPACE))
+    authority_name: str = keys.AUTHORITY_NAME
     service_name: str = "jobset-webhook-service"
     secret_name: str = "jobset-webhook-server-cert"  # noqa: S105 - a name, not a secret
     mutating_configuration: str = "jobset-mutating-webhook-configuration"

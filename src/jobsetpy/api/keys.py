@@ -6,6 +6,10 @@ from typing import Final
 
 GROUP: Final = "jobset.x-k8s.io"
 VERSION: Final = "v1alpha2"
+SYSTEM_NAMESPACE: Final = "jobset-system"
+"""Namespace of the manager's objects where it does not run in a pod, which would name it."""
+AUTHORITY_NAME: Final = "jobset"
+"""Name of the certificate authority that issues the certificates of webhooks and coscheduler."""
 JOBSET_CONTROLLER_NAME: Final = "jobset.sigs.k8s.io/jobset-controller"
 
 # Label and annotation, same value, on child Jobs and their pod templates.

@@ -53,7 +53,8 @@ class Backend:
         """
         if not features.coscheduling or self.marks.backend not in {AUTO, COSCHEDULER}:
             return self
-        namespace, name = own_namespace(), f"metadata.name={keys.COSCHEDULER_LEASE}"
+        namespace = own_namespace(outside=keys.SYSTEM_NAMESPACE)
+        name = f"metadata.name={keys.COSCHEDULER_LEASE}"
         try:
             await manager.replica_client.list_page(
                 Lease, namespace, field_selector=name, timeout_s=_LOOK_S

@@ -45,7 +45,7 @@ def manager_settings(configuration: Configuration) -> ManagerSettings:
         metrics_tls=metrics_tls(configuration),
         webhooks=configuration.make(
             WebhookServerSettings,
-            namespace=own_namespace(outside="default"),
+            namespace=own_namespace(),
             drain_s=IN_POD_DRAIN_S if NAMESPACE_FILE.exists() else 0.0,
         ),
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 
 from jobsetpy import aio
+from jobsetpy.api import keys
 from jobsetpy.client import Client
 from jobsetpy.coscheduler._settings import CoschedulerSettings
 from jobsetpy.serving import x509
@@ -64,6 +65,7 @@ def secret_source(client: Client, settings: CoschedulerSettings, clock: aio.Cloc
         distribute=distribute,
         mutual=True,
         elliptic=True,
+        authority_name=keys.AUTHORITY_NAME,
     )
 
 

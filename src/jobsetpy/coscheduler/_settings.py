@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import attrs
 
+from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.state import Limits
 from jobsetpy.serving.namespace import own_namespace
 
@@ -51,7 +53,7 @@ class CoschedulerSettings:
 
     bind_address: str = ":9443"
     path_prefix: str = "/ext"
-    namespace: str = attrs.field(factory=own_namespace)
+    namespace: str = attrs.field(factory=partial(own_namespace, outside=keys.SYSTEM_NAMESPACE))
     service_name: str = "jobset-coscheduler"
     extra_dns_names: tuple[str, ...] = ()
     server_secret: str = "jobset-coscheduler-server-cert"  # noqa: S105 - a name, not a secret

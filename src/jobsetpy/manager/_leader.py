@@ -359,7 +359,7 @@ class LeaderElector:
             "metadata": {
                 "name": f"{settings.name}{MARK_SUFFIX}",
                 "namespace": settings.namespace,
-                "annotations": {"jobset.sigs.k8s.io/description": _MARK_TEXT},
+                "annotations": {"kubernetes.io/description": _MARK_TEXT},
             },
             "spec": {},
         }

@@ -363,7 +363,7 @@ def serve_webhooks(
         msg = f"two webhooks of {', '.join(sorted(each.kind for each in twice))}: make one of them"
         raise ValueError(msg)
     settings = settings or manager.settings.webhooks
-    settings = settings or WebhookServerSettings(namespace=own_namespace(outside="default"))
+    settings = settings or WebhookServerSettings(namespace=own_namespace())
     settings = attrs.evolve(
         settings,
         service_name=settings.service_name or f"{name}-webhooks",

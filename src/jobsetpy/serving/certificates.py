@@ -162,6 +162,7 @@ class SecretSource:
         settle_s: how long clients of a server that serves already take to notice, in seconds.
         mutual: clients need a certificate of the authority.
         elliptic: see :func:`x509.new_serving`.
+        authority_name: see :func:`x509.new_authority`.
     """
 
     client: Client
@@ -173,6 +174,7 @@ class SecretSource:
     settle_s: float = 0.0
     mutual: bool = False
     elliptic: bool = False
+    authority_name: str = x509.AUTHORITY_NAME
 
     async def current(self) -> TlsMaterial | None:
         """What the Secret holds.
@@ -209,7 +211,7 @@ class SecretSource:
         stored = secret.values()
         authority = KeyPair(stored.get(CA_CERT, b""), stored.get(CA_KEY, b""))
         if not x509.authority_usable(authority, now):
-            made = await asyncio.to_thread(x509.new_authority, now)
+            made = await asyncio.to_thread(x509.new_authority, now, self.authority_name)
             both = x509.bundle(made.certificate, authority.certificate, now)
             await write_secret(self.client, secret, {CA_CERT: both, CA_KEY: made.key})
             return True

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_DEFAULT_NAMESPACE = "jobset-system"
 
 
-def own_namespace(file: Path = _NAMESPACE_FILE, *, outside: str = _DEFAULT_NAMESPACE) -> str:
+def own_namespace(file: Path = _NAMESPACE_FILE, *, outside: str = "default") -> str:
     """The namespace of the pod this runs in; ``outside`` if it does not run in a cluster."""
     try:
         return file.read_text().strip() or outside

@@ -50,6 +50,7 @@ def secret_source(
         clock=clock,
         distribute=distribute,
         settle_s=SETTLE_S,
+        authority_name=settings.authority_name,
     )
 
 

@@ -21,6 +21,7 @@ class WebhookServerSettings:
         secret_name: of the Secret that replicas share certificates through. It has to exist.
         certificate_dir: take ``tls.crt`` and ``tls.key`` from this folder (as cert-manager fills
             it) instead of making certificates; the CA is then injected by others, too.
+        authority_name: name in the certificate of the authority that issues it.
         extra_dns_names: more names for the certificate; those that are IP addresses count as such.
         mutating_configuration: the object that gets the CA bundle; "" if there is none.
         validating_configuration: the same.
@@ -37,6 +38,7 @@ class WebhookServerSettings:
     service_name: str = ""
     secret_name: str = ""
     certificate_dir: Path | None = None
+    authority_name: str = "jobsetpy"
     extra_dns_names: tuple[str, ...] = ()
     mutating_configuration: str = ""
     validating_configuration: str = ""

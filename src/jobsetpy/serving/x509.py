@@ -1,6 +1,6 @@
 """Certificates: a small authority of our own and what it issues, as pure functions of the time.
 
-Private keys are RSA 2048 in PKCS#1 (the form JobSet's Secret has always had).
+Private keys are RSA 2048 in PKCS#1 (the form that other programs which share the Secret read).
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+AUTHORITY_NAME: Final = "jobsetpy"
+"""Name of an authority whose owner gives it none."""
 AUTHORITY_LIFETIME = timedelta(days=3650)
 SERVING_LIFETIME = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=90)
@@ -71,18 +73,23 @@ def lifetime(pair: KeyPair) -> Lifetime:
     return Lifetime(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
-def new_authority(now: datetime) -> KeyPair:
-    """A self-signed certificate authority. Takes a tenth of a second of CPU."""
+def new_authority(now: datetime, name: str = AUTHORITY_NAME) -> KeyPair:
+    """Make a self-signed certificate authority; takes a tenth of a second of CPU.
+
+    Args:
+        now: start of its lifetime.
+        name: organization of its subject; the common name is the same with ``-ca``.
+    """
     key = _new_key()
-    name = x509.Name(
+    subject = x509.Name(
         [
-            x509.NameAttribute(NameOID.COMMON_NAME, "jobset-ca"),
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "jobset"),
+            x509.NameAttribute(NameOID.COMMON_NAME, f"{name}-ca"),
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, name),
         ]
     )
     usage = _usage(sign_certificates=True)
     certificate = (
-        _builder(name, name, key.public_key(), now, AUTHORITY_LIFETIME)
+        _builder(subject, subject, key.public_key(), now, AUTHORITY_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

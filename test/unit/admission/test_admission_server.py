@@ -235,7 +235,9 @@ def test_settings(tmp_path):
     """The certificate's name is the Service's; the namespace comes from the pod's own file."""
     assert WebhookSettings(namespace="ns").dns_names == ("jobset-webhook-service.ns.svc",)
     file = tmp_path / "namespace"
-    assert own_namespace(file) == "jobset-system"
+    assert own_namespace(file) == "default"
+    assert own_namespace(file, outside="jobset-system") == "jobset-system"
+    assert WebhookSettings().namespace == "jobset-system"
     file.write_text("mine\n")
     assert own_namespace(file) == "mine"
 
