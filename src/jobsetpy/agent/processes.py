@@ -237,6 +237,10 @@ class Processes:
             found = [pid for pid in _descendants(parents) if pid not in spared]
         return found, certain
 
+    def collect(self) -> None:
+        """Report the processes that have ended by now, whose SIGCHLD may be still on its way."""
+        self._reap()
+
     def _reap(self) -> None:
         """Collect every child that has ended; tell of each end and of empty groups."""
         childless = False

@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from jobsetpy.agent.standby import StandbyRules, Standbys
 
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
-"""Exit code when the pod is told to stop while there is no worker; not 0, see ``Worker``."""
+"""Exit code when the pod is told to stop while there is no worker; not 0, see
+:meth:`Worker.signalled`."""
 
 EPOCH_VARIABLE: Final = b"JOBSET_EPOCH"
 """Tells each of the worker's processes its epoch, for ids and ports of its own rendezvous."""
@@ -266,6 +267,7 @@ class Supervisor:
 
     def _hung(self, seconds: float) -> None:
         """The worker has shown no progress for too long."""
+        self._processes.collect()  # one that has ended with 0 by now has succeeded
         if self._worker.phase is not Phase.RUNNING:
             return
         step = self._progress.step
@@ -377,7 +379,8 @@ def main(argv: Sequence[str], *, start: float | None = None) -> int:
 
     Returns:
         The exit code: the worker's (128 + n when a signal ended it) if that ends the pod, 143 when
-        the pod is told to stop without a worker, 2 for a configuration that cannot work.
+        the pod is told to stop and no worker runs or the worker exits with 0 after that, 2 for a
+        configuration that cannot work.
     """
     leave_on_signals(EXIT_STOPPED)
     began = time.monotonic() if start is None else start

@@ -108,12 +108,13 @@ class Worker:
         rules: what the user decided.
     """
 
-    __slots__ = ("_code", "_rules", "_running", "phase")
+    __slots__ = ("_code", "_rules", "_running", "_stop_code", "phase")
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self.phase = Phase.WAITING
         self._code = 0
+        self._stop_code = 0
         self._running = 0
 
     def lifted(self, epoch: int) -> list[WorkerAction]:
@@ -148,7 +149,8 @@ class Worker:
     def hung(self) -> list[WorkerAction]:
         """The worker has shown no progress for too long: it fails, whatever it exits with.
 
-        It may be stopped, and a stopped process takes no signal but to go on.
+        Also with 0: many programs handle the signal by saving and ending in order, which does not
+        complete their work. It may be stopped, and a stopped process takes no signal but SIGCONT.
         """
         if self.phase is not Phase.RUNNING:
             return []
@@ -169,10 +171,10 @@ class Worker:
             return [] if self._running else [ArmGrace(self._rules.grace_s)]
         if self.phase is Phase.HUNG and self._running:
             return []  # each of them may say where it is
-        if self.phase is Phase.HUNG and self._code:
+        if self.phase is Phase.HUNG:
             self.phase = Phase.CLEARING
             return [KillAll()]
-        if self.phase not in {Phase.RUNNING, Phase.HUNG}:
+        if self.phase is not Phase.RUNNING:
             return []
         if code in self._rules.end_codes:
             return self._end(code)
@@ -195,7 +197,7 @@ class Worker:
                 self.phase = Phase.WAITING
                 return [JoinNext()]
             case Phase.ENDING:
-                return self._end(self._code)
+                return self._end(self._code or self._stop_code)
             case _:
                 return []
 
@@ -212,17 +214,21 @@ class Worker:
             self.phase = Phase.CLEARING
             return [KillAll()]
         if self.phase is Phase.ENDING and not self._running:
-            return self._end(self._code)
+            return self._end(self._code or self._stop_code)
         return []
 
     def signalled(self, number: int) -> list[WorkerAction]:
         """The agent itself got a signal: the worker gets it, as the container's first process.
 
         The stop signal (and SIGTERM always) means that the pod ends. Then the worker's exit code is
-        the container's. Without a worker it is 128 + n and not 0: a pod that was deleted before its
-        worker ran has not succeeded, and a 0 would have its Job count it as complete.
+        the container's, but never 0: a worker that saves and exits 0 because it was told to stop
+        has not completed its work. The kubelet would report the pod as succeeded, and its Job would
+        count the index as complete and never replace the pod. The code is 128 + n in that case, and
+        also when there is no worker.
         """
         stop = number in {15, self._rules.stop_signal}
+        if stop:
+            self._stop_code = self._stop_code or 128 + number
         match self.phase:
             case Phase.WAITING:
                 return self._end(128 + number) if stop or number == 2 else []

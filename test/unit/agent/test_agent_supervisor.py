@@ -348,14 +348,14 @@ async def test_signals_are_forwarded(pod: Pod) -> None:
 @pytest.mark.parametrize(
     ("script", "code"),
     [
-        ("trap 'exit 0' TERM; echo started; while :; do sleep 0.05; done", 0),
+        ("trap 'exit 0' TERM; echo started; while :; do sleep 0.05; done", 143),
         ("trap 'exit 7' TERM; echo started; while :; do sleep 0.05; done", 7),
         ("echo started; exec sleep 60", 143),
     ],
-    ids=["success", "failure", "default action"],
+    ids=["saves and exits 0", "failure", "default action"],
 )
-async def test_sigterm_ends_the_pod_with_the_workers_code(pod: Pod, script: str, code: int) -> None:
-    """The worker gets the signal, and no next epoch is opened whatever its exit code."""
+async def test_sigterm_ends_the_pod_without_success(pod: Pod, script: str, code: int) -> None:
+    """The worker gets the signal, no next epoch is opened, and its exit code counts unless 0."""
     async with pod.run("sh", "-c", script) as agent:
         await pod.lift(1)
         await agent.printed("started")
@@ -431,10 +431,11 @@ async def test_a_policy_that_knows_only_the_epoch(pod: Pod) -> None:
     assert reported(pod) == (None, None)
 
 
-@pytest.mark.parametrize("how", ["stopped", "dumps its stacks"])
+@pytest.mark.parametrize("how", ["stopped", "dumps its stacks", "exits with 0"])
 async def test_a_worker_that_hangs(pod: Pod, how: str) -> None:
     """It says where it is, if it can, and is killed within the time, and its group restarts."""
-    trap = "" if how == "stopped" else "trap 'echo stacks; exit 1' ABRT;"
+    code = 0 if how == "exits with 0" else 1
+    trap = "" if how == "stopped" else f"trap 'echo stacks; exit {code}' ABRT;"
     script = f"echo 7 >$JOBSET_PROGRESS_FILE; {trap} echo started $$; "
     script += "kill -STOP $$; sleep 300" if how == "stopped" else "while :; do sleep 0.1; done"
     async with pod.run("sh", "-c", script, HANG_SECONDS="1") as agent:
@@ -444,7 +445,7 @@ async def test_a_worker_that_hangs(pod: Pod, how: str) -> None:
         assert (line["step"], line["level"]) == (7, "error")
         await pod.at(2)
         assert reported(pod) == ("no-progress=1", "7")
-        assert ("stacks" in agent.out) is (how == "dumps its stacks")
+        assert ("stacks" in agent.out) is (how != "stopped")
         pod.status(syncedEpoch=2)
         await agent.printed("started", 2)
 

@@ -76,9 +76,14 @@ def exited(code: int) -> tuple[str, int]:
             id="a hung worker fails, whatever its code",
         ),
         pytest.param(
-            [LIFT, HUNG, exited(0)],
-            [[Start(1)], DUMP, [End(0)]],
-            id="a worker that was done when it was found hung",
+            [LIFT, HUNG, exited(0), EMPTY],
+            [[Start(1)], DUMP, [KillAll()], [JoinNext()]],
+            id="a hung worker whose signal handler exits 0 has not succeeded",
+        ),
+        pytest.param(
+            [LIFT, exited(0), HUNG],
+            [[Start(1)], [End(0)], []],
+            id="an exit 0 before the hang is noticed is a success",
         ),
         pytest.param(
             [LIFT, HUNG, HUNG, OVER, GRACE, exited(137), EMPTY],
@@ -99,8 +104,28 @@ def exited(code: int) -> tuple[str, int]:
         ),
         pytest.param(
             [LIFT, TERM, exited(0), EMPTY],
-            [[Start(1)], [Signal(15)], [ArmGrace(7.0)], [End(0)]],
-            id="the pod ends with the worker's code",
+            [[Start(1)], [Signal(15)], [ArmGrace(7.0)], [End(143)]],
+            id="a worker that saves and exits 0 when the pod is told to stop has not succeeded",
+        ),
+        pytest.param(
+            [LIFT, TERM, exited(0), GRACE],
+            [[Start(1)], [Signal(15)], [ArmGrace(7.0)], [End(143)]],
+            id="the same with children that stay",
+        ),
+        pytest.param(
+            [LIFT, TERM, exited(9), EMPTY],
+            [[Start(1)], [Signal(15)], [ArmGrace(7.0)], [End(9)]],
+            id="the pod ends with the worker's code if that is a failure",
+        ),
+        pytest.param(
+            [LIFT, exited(0), TERM],
+            [[Start(1)], [End(0)], []],
+            id="an exit 0 before the signal is a success",
+        ),
+        pytest.param(
+            [LIFT, HUNG, TERM, exited(0), EMPTY],
+            [[Start(1)], DUMP, [Signal(15)], [ArmGrace(7.0)], [End(143)]],
+            id="a pod that is told to stop while its worker hangs has not succeeded",
         ),
         pytest.param(
             [LIFT, TERM, OVER, exited(1), EMPTY],
@@ -114,7 +139,7 @@ def exited(code: int) -> tuple[str, int]:
         ),
         pytest.param(
             [LIFT, OVER, TERM, GRACE, exited(0), EMPTY],
-            [[Start(1)], STOP, [], [], [ArmGrace(7.0)], [End(0)]],
+            [[Start(1)], STOP, [], [], [ArmGrace(7.0)], [End(143)]],
             id="the pod ends during a restart: one signal only, the kubelet's patience",
         ),
         pytest.param([TERM], [[End(143)]], id="no worker, no success"),
@@ -158,6 +183,11 @@ def test_events_give_actions(
             id="the pod ends with the first failure",
         ),
         pytest.param(
+            [exited(0), TERM, exited(0), EMPTY],
+            [[], [Signal(15)], [ArmGrace(7.0)], [End(143)]],
+            id="one succeeded, the other one was told to stop",
+        ),
+        pytest.param(
             [OVER, exited(0), EMPTY, exited(143), EMPTY],
             [STOP, [], [], [], [KillAll()]],
             id="a group restart waits for all",
@@ -182,6 +212,8 @@ def test_another_stop_signal() -> None:
     assert worker.deprecated() == [Signal(3), ArmGrace(1.0)]
     assert worker.signalled(3) == []
     assert worker.phase is Phase.ENDING
+    assert worker.exited(0) == [ArmGrace(1.0)]
+    assert worker.emptied() == [End(131)]
 
 
 def test_every_process_of_a_hung_worker_may_say_where_it_is() -> None:
@@ -217,9 +249,9 @@ EVENTS = st.one_of(
 
 @given(events=st.lists(EVENTS, max_size=40))
 def test_laws_hold_for_every_order(events: list[tuple[str, int]]) -> None:
-    """One worker at a time, none at the next epoch's start, and nothing after the end."""
+    """One worker at a time, none at the next epoch's start, no success on request, one end."""
     worker = Worker(RULES)
-    alive = left = ended = killed = False
+    alive = left = ended = killed = told = False
     for name, *values in events:
         if name == "exited":
             if not alive:
@@ -236,7 +268,7 @@ def test_laws_hold_for_every_order(events: list[tuple[str, int]]) -> None:
                     assert not alive
                     assert not left
                     alive = left = True
-                    killed = False
+                    killed = told = False
                 case KillAll():
                     killed = True
                 case JoinNext():
@@ -245,7 +277,10 @@ def test_laws_hold_for_every_order(events: list[tuple[str, int]]) -> None:
                 case End(code):
                     ended = True
                     assert 0 <= code <= 255
-                case Signal():
+                    # No 0 after a signal that the worker could have obeyed by exiting 0.
+                    assert code or not told
+                case Signal(number):
+                    told = told or number in {6, 15}
                     assert worker.phase in {Phase.RUNNING, Phase.HUNG, Phase.STOPPING, Phase.ENDING}
                 case ArmGrace(seconds):
                     assert seconds in {7.0, DUMP_S}
