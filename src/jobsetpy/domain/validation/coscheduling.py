@@ -20,8 +20,7 @@ from jobsetpy.domain.field_errors import (
 from jobsetpy.domain.injection.notes import changed_notes, note_field
 from jobsetpy.domain.json_tree import Json, child, job_spec, number, objects, pod_spec, text
 from jobsetpy.domain.membership import pods_at_once
-from jobsetpy.domain.validation.groups import dependencies
-from jobsetpy.domain.validation.jobs import replicas_of
+from jobsetpy.domain.replicated_jobs import dependencies, replicas_of
 
 SETTINGS: Final = (
     keys.COSCHEDULING_TARGETS_ANNOTATION,

@@ -30,6 +30,7 @@ from jobsetpy.domain.field_errors import (
 )
 from jobsetpy.domain.json_tree import Json, child, items, number, objects, text, texts
 from jobsetpy.domain.names import effective_name
+from jobsetpy.domain.replicated_jobs import replicas_of
 from jobsetpy.domain.validation import coscheduling as validation_coscheduling
 from jobsetpy.domain.validation import failure_policy as validation_failure
 from jobsetpy.domain.validation import groups as validation_groups
@@ -214,7 +215,7 @@ def _coordinator_refusal(spec: Json, coordinator: Json) -> str:
             break
     else:
         return f"coordinator replicatedJob {name} does not exist"
-    replicas = validation_jobs.replicas_of(job)
+    replicas = replicas_of(job)
     if not 0 <= job_index < replicas:
         return (
             f"coordinator job index {job_index} is invalid for replicatedJob {name} with "

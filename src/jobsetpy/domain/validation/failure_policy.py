@@ -11,7 +11,7 @@ from jobsetpy.domain.jobs.failure_policy import MAX_REPLICAS_OF_PARTIAL_RESTARTS
 from jobsetpy.domain.jobs.patterns import pattern_problem
 from jobsetpy.domain.jobs.rule_problems import reason_problem
 from jobsetpy.domain.json_tree import Json, child, items, objects, text
-from jobsetpy.domain.validation.jobs import replicas_of
+from jobsetpy.domain.replicated_jobs import replicas_of
 
 RULE_NAME_MAX = 128
 SINGLE_RESTARTS = frozenset({"RestartJob", "RestartJobAndIgnoreMaxRestarts"})

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from jobsetpy.api import keys
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid
 from jobsetpy.domain.json_tree import Json, child, items, objects, pod_spec, text, texts
+from jobsetpy.domain.replicated_jobs import dependencies
 from jobsetpy.domain.startup_groups.barrier import unholdable
 from jobsetpy.domain.startup_groups.spec import BARRIERS, INIT_CONTAINER, SUPERVISOR
 
@@ -110,18 +111,6 @@ def _order(spec: Json, targets: set[str]) -> list[FieldError]:
             path = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
             problems.append(invalid(path, name, f"a target of groupSchedulingConfig {problem}"))
     return problems
-
-
-def dependencies(spec: Json) -> dict[str, set[str]]:
-    """By name of a ReplicatedJob, all that come before it.
-
-    A dependency stands earlier in the list (another rule sees to that), so one pass finds them.
-    """
-    out: dict[str, set[str]] = {}
-    for _, job in objects(spec, "replicatedJobs"):
-        names = {text(dependency, "name") for _, dependency in objects(job, "dependsOn")}
-        out[text(job, "name")] = names.union(*(out.get(name, set()) for name in names))
-    return out
 
 
 def _taken_names(job: Json, path: str) -> list[FieldError]:

@@ -21,13 +21,8 @@ from jobsetpy.domain.json_tree import (
 )
 from jobsetpy.domain.membership import MAX_JOBS
 from jobsetpy.domain.names import POD_SUFFIX, job_name
+from jobsetpy.domain.replicated_jobs import replicas_of
 from jobsetpy.domain.validation.agents import agent_problems
-
-
-def replicas_of(replicated_job: Json) -> int:
-    """Its replicas; the definition's default is 1."""
-    replicas = number(replicated_job, "replicas")
-    return 1 if replicas is None else replicas
 
 
 def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldError]:
