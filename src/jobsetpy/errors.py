@@ -101,7 +101,8 @@ class ForbiddenError(ApiError):
 class RetryableApiError(ApiError):
     """429 or 5xx: the same request may succeed later.
 
-    ``retry_after`` is what the server's Retry-After header asks for, in seconds, or ``None``.
+    ``retry_after`` is what the server's Retry-After header asks for, in seconds and at most 30, or
+    ``None``.
     """
 
     retry_after: float | None = None

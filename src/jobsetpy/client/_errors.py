@@ -30,7 +30,10 @@ MAX_BODY = 4096
 """Bytes of an error answer that are kept in ``ApiError.body``."""
 
 _MAX_TEXT = 500
-_MAX_RETRY_AFTER_S = 3600.0
+MAX_RETRY_AFTER_S = 30.0
+"""Longest wait that a server may ask for. An API server asks for seconds. A proxy or load balancer
+in front of it may ask for an hour, and a manager or agent that obeyed would be blind for that hour,
+although the API server may be back within a moment."""
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     400: InvalidError,
@@ -63,13 +66,15 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 def parse_retry_after(value: str, now: Callable[[], datetime]) -> float | None:
     """Seconds that a Retry-After header asks to wait; ``None`` if it cannot be understood.
 
+    The result is at most :data:`MAX_RETRY_AFTER_S`.
+
     Args:
         value: whole seconds or an HTTP date (RFC 9110, 10.2.3); a date in the past means 0.
         now: the wall clock, only asked for dates.
     """
     text = value.strip()
     if text.isascii() and text.isdigit():
-        return min(float(text), _MAX_RETRY_AFTER_S)
+        return min(float(text), MAX_RETRY_AFTER_S)
     from email.utils import parsedate_to_datetime  # dates are rare and the module is heavy
 
     try:
@@ -78,7 +83,7 @@ def parse_retry_after(value: str, now: Callable[[], datetime]) -> float | None:
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return min(max(0.0, (moment - now()).total_seconds()), _MAX_RETRY_AFTER_S)
+    return min(max(0.0, (moment - now()).total_seconds()), MAX_RETRY_AFTER_S)
 
 
 def _class_for(code: int, reason: str) -> type[ApiError]:
@@ -97,7 +102,7 @@ def _make(status: _Status, code: int, verb: str, target: str, body: bytes) -> Ap
     if isinstance(error, RetryableApiError) and status.details is not None:
         seconds = status.details.retry_after_seconds
         if seconds:  # the field has no "unset" on the wire: 0 is left out or means nothing
-            error.retry_after = min(float(seconds), _MAX_RETRY_AFTER_S)
+            error.retry_after = min(float(seconds), MAX_RETRY_AFTER_S)
     return error
 
 

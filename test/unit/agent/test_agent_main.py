@@ -16,6 +16,7 @@ from jobsetpy.agent.model import Pod, PodAnnotations, PodMetadata
 from jobsetpy.agent.settings import Settings
 from jobsetpy.aio import supervise
 from jobsetpy.client import Page, WatchFrame
+from jobsetpy.client._errors import error_from_response
 from jobsetpy.errors import (
     ApiTimeoutError,
     ConnectFailedError,
@@ -517,6 +518,19 @@ async def test_retry_after_is_a_minimum() -> None:
     first, second = [at for at, _ in client.patches]
     assert second - first == pytest.approx(7.05, abs=0.01)
     assert log.fields("epoch not stored")["status"] == 429
+
+
+@pytest.mark.looptime
+async def test_an_agent_asks_again_after_30_s_when_a_proxy_asks_for_an_hour(rig: Rig) -> None:
+    """Watch and patch alike: a pod that obeyed would hold the barrier of its whole group."""
+    gone = error_from_response(503, {"retry-after": "3600"}, b"", verb="", target="")
+    rig.client.watch_results, rig.client.patch_results = [gone], [gone]
+    async with rig.running():
+        await asyncio.sleep(31)
+        await rig.sees(frame("ADDED", jobset(5, 0, 0)), list_end(6))
+        await asyncio.sleep(31)
+
+    assert rig.client.epochs == ["1", "1"]
 
 
 @pytest.mark.looptime

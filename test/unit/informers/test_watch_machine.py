@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from jobsetpy.client import WatchFrame
+from jobsetpy.client._errors import error_from_response
 from jobsetpy.errors import (
     ApiError,
     ApiTimeoutError,
@@ -181,6 +182,18 @@ class TestLists:
         made.on_error(busy, 0.0)
 
         assert Wait(7.05) == made.command
+
+    @pytest.mark.parametrize("opened", [False, True], ids=["list", "watch"])
+    def test_a_proxy_that_asks_for_half_an_hour_is_asked_again_after_30_s(self, opened):
+        """One 503 of a load balancer must not leave the cache stale for as long as it likes."""
+        made, _ = machine()
+        if opened:
+            made.on_page([], "10", "")
+        busy = error_from_response(503, {"retry-after": "1800"}, b"", verb="", target="")
+
+        made.on_error(busy, 0.0)
+
+        assert Wait(30.05) == made.command
 
     def test_list_backoff_grows_and_a_page_resets_it(self):
         """Failures in a row wait longer; a page that comes ends the row."""
