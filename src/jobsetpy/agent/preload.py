@@ -97,10 +97,36 @@ def _wait(channel: int) -> str:
     return line.decode().strip().partition("epoch=")[2]
 
 
-def _await_first_rank() -> None:
-    """Let rank 0 open its port first, as far as the environment says which.
+def _look_up(host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
+    """Socket families and addresses of a host; none if DNS does not answer in time.
 
-    Released processes are so quick that others may come to it before it listens, and torch tries
+    In a thread, because ``getaddrinfo`` has no timeout: where DNS is down it takes many seconds.
+    """
+    import _thread
+    import socket
+
+    found: list[tuple[int, tuple[object, ...]]] = []
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def ask() -> None:
+        try:
+            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.extend((kind, address) for kind, _, _, _, address in answers)
+        except (OSError, ValueError, OverflowError):
+            pass
+        finally:
+            done.release()
+
+    _thread.start_new_thread(ask, ())
+    done.acquire(timeout=MASTER_WAIT_S)
+    return list(found)
+
+
+def _await_first_rank() -> None:
+    """Let rank 0 open its port first, if the environment has its address.
+
+    Released processes are so quick that others may connect before it listens, and torch tries
     again only after a second.
     """
     host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
@@ -109,19 +135,19 @@ def _await_first_rank() -> None:
     import socket
 
     limit, pause = time.monotonic() + MASTER_WAIT_S, 0.005
-    try:
-        # Once: thousands of ranks must not ask the cluster's DNS at each try.
-        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-        while time.monotonic() < limit:
-            for kind, _, _, _, address in found:
+    # Once: thousands of ranks must not ask the cluster's DNS at each try.
+    found = _look_up(host, int(port))
+    while found and time.monotonic() < limit:
+        for kind, address in found:
+            try:
                 with socket.socket(kind) as attempt:
-                    attempt.settimeout(MASTER_WAIT_S)
+                    attempt.settimeout(max(0.001, limit - time.monotonic()))
                     if not attempt.connect_ex(address):
                         return
-            time.sleep(pause)
-            pause = min(pause * 1.3, 0.03)
-    except (OSError, ValueError, OverflowError):
-        return
+            except (OSError, ValueError, OverflowError):
+                return
+        time.sleep(pause)
+        pause = min(pause * 1.3, 0.03)
 
 
 def _prepare(modules: str) -> None:

@@ -35,6 +35,9 @@ READY: Final = b"ready\n"
 MAX_BACKOFF_S: Final = 600.0
 """Between two standbys of which the first has ended by itself."""
 
+LEAVE_S: Final = 1.0
+"""Time between a standby process closing its descriptor and SIGKILL."""
+
 DEFAULT_DELAY_S: Final = 30.0
 DEFAULT_READY_S: Final = 120.0
 LAUNCHER: Final = "preload.py"
@@ -106,6 +109,8 @@ class StandbyPhase(enum.Enum):
     NONE = "none"
     PREPARING = "preparing"
     READY = "ready"
+    LEAVING = "leaving"
+    """It has closed its descriptor and can be told nothing: it has to end."""
     OFF = "off"
     """There is none, and there will be none: the program does not keep the contract."""
 
@@ -152,9 +157,12 @@ class Standby:
         self._failures = 0
         return True
 
-    def lost(self) -> None:
-        """It could not be told to run: it has just ended, and :meth:`ended` follows."""
-        self.phase = StandbyPhase.READY
+    def closed(self) -> list[StandbyAction]:
+        """It has closed its descriptor, or could not be told to run: its end should follow."""
+        if self.phase is StandbyPhase.OFF:
+            return []
+        self.phase = StandbyPhase.LEAVING
+        return [Wait(LEAVE_S)]
 
     def worker_started(self) -> list[StandbyAction]:
         """A worker runs."""
@@ -169,6 +177,8 @@ class Standby:
         if self.phase is StandbyPhase.PREPARING:
             if not self._rules.preloaded:
                 self.phase = StandbyPhase.OFF
+            return [Kill()]
+        if self.phase is StandbyPhase.LEAVING:
             return [Kill()]
         if self.phase is not StandbyPhase.NONE or not needed:
             return []
@@ -317,8 +327,8 @@ class _Keeper:
             channel.send(f"run epoch={epoch}\n".encode())
             gone = not self._processes.adopt(pid)
         except OSError:
-            gone = True  # it has just ended, which its exit will tell
-            self._standby.lost()
+            gone = True
+            self._do(self._standby.closed())
         self._disconnect()
         if gone:
             return 0
@@ -354,6 +364,12 @@ class _Keeper:
                 process=self._number,
                 seconds=self._ready_s,
             )
+        elif self._standby.phase is StandbyPhase.LEAVING:
+            self._log(
+                "the standby has closed its descriptor and does not end: it is killed",
+                level="warning",
+                process=self._number,
+            )
         self._do(self._standby.due(needed=self._needed()))
 
     def _spawn(self) -> None:
@@ -375,13 +391,14 @@ class _Keeper:
         self._log("standby started", process=self._number, pid=self._pid)
 
     def _hear(self, channel: socket.socket) -> None:
-        """Read what it says; a closed connection says nothing, its end will."""
+        """Read what it says; after a closed connection its end is expected."""
         with suppress(BlockingIOError):
             said = b""
             with suppress(ConnectionError):
                 said = channel.recv(256)
             if not said:
                 asyncio.get_running_loop().remove_reader(channel)
+                self._do(self._standby.closed())
                 return
             self._said += said
         if self._said == READY and self._standby.phase is StandbyPhase.PREPARING:

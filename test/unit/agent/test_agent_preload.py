@@ -7,6 +7,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -187,6 +189,30 @@ def test_the_first_rank_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> No
     preload._await_first_rank()
 
     assert asked == [("127.0.0.1", port)]
+
+
+def test_the_wait_for_the_first_rank_ends_when_dns_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lookup has no timeout of its own: the whole wait has."""
+    silent, asked = threading.Event(), threading.Event()
+
+    def never(*_where: object, **_more: Any) -> Any:
+        asked.set()
+        silent.wait(patience.scaled(20))
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    for name, value in (("RANK", "1"), ("MASTER_ADDR", "rank0.invalid"), ("MASTER_PORT", "29500")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(preload, "MASTER_WAIT_S", 0.1)
+    began = time.monotonic()
+    preload._await_first_rank()
+    took = time.monotonic() - began
+    silent.set()
+
+    assert asked.is_set()
+    assert took < patience.scaled(10)
 
 
 @pytest.mark.parametrize(("host", "port"), [("a..b", "1"), ("127.0.0.1", "9" * 9)])

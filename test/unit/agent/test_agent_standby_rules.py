@@ -92,17 +92,29 @@ def test_pauses_have_an_end() -> None:
     assert pauses[-1] == Wait(600.0)
 
 
-def test_one_that_cannot_be_told_is_noticed_to_have_ended() -> None:
+def test_one_that_cannot_be_told_is_expected_to_end() -> None:
     """Between the lift and the end of its process another start is under way."""
     standby = Standby(RULES)
     standby.due(needed=True)
     standby.ready()
     assert standby.take()
-    standby.lost()
 
+    assert standby.closed() == [Wait(1.0)]
     assert standby.worker_started() == []
     assert standby.ended() == [Wait(60.0)]
     assert standby.phase is StandbyPhase.NONE
+
+
+def test_one_that_closes_its_descriptor_is_killed_when_it_does_not_end() -> None:
+    """It can be told nothing any more, and is replaced like one that has ended."""
+    standby = Standby(RULES)
+    standby.due(needed=True)
+    standby.ready()
+
+    assert standby.closed() == [Wait(1.0)]
+    assert standby.take() is False
+    assert standby.due(needed=True) == [Kill()]
+    assert standby.ended() == [Wait(60.0)]
 
 
 @pytest.mark.parametrize(

@@ -705,8 +705,9 @@ async def test_a_standby_outlives_the_killing_of_the_worker(pod: Pod, first: lis
         ("os.write(fd, b'hello\\n'); time.sleep(99)", "no standby any more"),
         ("time.sleep(99)", "no standby any more"),
         ("os.write(fd, b'ready\\n'); sys.exit(0)", "the standby has ended"),
+        ("os.write(fd, b'ready\\n'); os.close(fd); time.sleep(99)", "the standby has ended"),
     ],
-    ids=["dies", "says something else", "never ready", "ends while it waits"],
+    ids=["dies", "says something else", "never ready", "ends while it waits", "closes and lives"],
 )
 async def test_a_standby_that_is_no_good(pod: Pod, standby: str, said: str) -> None:
     """It is told of and never fails the pod: the next worker is started as without it."""
