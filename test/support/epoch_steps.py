@@ -22,7 +22,7 @@ from attrs import evolve
 from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
 from jobsetpy.agent.standby import Standby, StandbyPhase, StandbyRules
 from jobsetpy.agent.worker_rules import Phase, Rules, Worker
-from jobsetpy.aio import ManualClock
+from jobsetpy.aio import Clock, ManualClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
@@ -182,7 +182,7 @@ class _NoEvents:
         """Take one."""
 
 
-def caches_of(client: Any, clock: ManualClock, **stores: Any) -> Any:
+def caches_of(client: Any, clock: Clock, **stores: Any) -> Any:
     """What a reconciler is made of, without a manager; events are not kept."""
     informers = {name: SimpleNamespace(store=store) for name, store in stores.items()}
     manager = SimpleNamespace(client=client, clock=clock)

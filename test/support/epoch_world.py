@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from jobsetpy.agent.barrier import Barrier, Lift, PatchEpoch, Restart
@@ -33,6 +33,7 @@ from jobsetpy.domain.epochs.accounts import account
 from jobsetpy.domain.epochs.decision import expected_pods
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.backoff import RestartBackoff
+from jobsetpy.domain.pinned_time import PinnedTime
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers._caches import PODS_OF_JOBSET
 from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettings
@@ -137,6 +138,22 @@ class Pod:
         }
 
 
+class ManagersClock:
+    """A manager's clocks: wall clocks differ and are set, the monotonic one does neither."""
+
+    def __init__(self, clock: ManualClock, skew_s: float) -> None:
+        self._clock = clock
+        self.skew = timedelta(seconds=skew_s)
+
+    def monotonic(self) -> float:
+        """As in every manager."""
+        return self._clock.monotonic()
+
+    def now(self) -> datetime:
+        """Its own wall clock."""
+        return self._clock.now() + self.skew
+
+
 class World:
     """See the module.
 
@@ -170,12 +187,15 @@ class World:
         self.pods: dict[str, Pod] = {}
         self.history: list[tuple[int, int]] = []
         self.clock = ManualClock()
+        self.skewed = False
+        self.waited_s = 0.0
         self.managers: list[Manager] = []
         self.old: Manager | None = None
         self.made = 0
         self.failures = 0
         self.resizing = False
         self.not_before: datetime | None = None
+        self.paused_at = 0.0
         self.changes = 0
         self.hasty = False
         self.reached: dict[tuple[str, int], int] = {}
@@ -219,13 +239,17 @@ class World:
     def _check_pause(self, synced: int) -> None:
         """No barrier lifts before its time, unless somebody asked for another group meanwhile."""
         not_before, self.not_before = self.not_before, None
-        pacing = self.jobset.status.restart_pacing
+        pacing, now = self.jobset.status.restart_pacing, self.clock.monotonic()
         if pacing is not None:
             self.not_before = pacing.not_before
+            if self.not_before and self.not_before != not_before:
+                self.paused_at = now
         lifted = bool(self.history) and synced > self.history[-1][0]
         if lifted and not_before and not self.changes and not self.jobset.status.restarts:
-            left_s = (not_before - self.clock.now()).total_seconds()
-            assert left_s < 0.01, f"epoch {synced} lifts {left_s} s before its time"
+            assert pacing is not None
+            left_s = self.paused_at + RestartBackoff().pause_s(pacing.series) - now
+            # A manager that takes over can only compare its wall clock with another's.
+            assert left_s < 0.01 or self.skewed, f"epoch {synced} lifts {left_s} s before its time"
 
     async def get(self, _cls: type, _namespace: str, _name: str) -> JobSet:
         """The client's."""
@@ -346,6 +370,9 @@ class World:
         out: list[Move] = [
             ("OTHER WRITE", self.store_jobset),
             ("TAKEOVER", self._take_over),
+            ("TAKEOVER, BEHIND", lambda: self._take_over(-7200)),
+            ("CLOCK SET BACK", lambda: self._set_clock(-7200)),
+            ("CLOCK SET AHEAD", lambda: self._set_clock(7200)),
             ("SUSPEND/RESUME", self._suspend),
             ("SUSPEND/RESUME AT REST", lambda: self._at_rest(self._suspend)),
         ]
@@ -683,9 +710,16 @@ class World:
     def _is(self, name: str, uid: str) -> bool:
         return name in self.jobs and self.jobs[name]["metadata"]["uid"] == uid
 
-    def _take_over(self) -> None:
+    def _take_over(self, skew_s: float = 0.0) -> None:
         """Another manager starts; the one before does not know yet, unless it is the third."""
-        self.managers = [*self.managers[-1:], Manager(self)]
+        known_s = self.managers[-1].clock.skew.total_seconds()
+        self.skewed = self.skewed or known_s + skew_s != 0
+        self.managers = [*self.managers[-1:], Manager(self, known_s + skew_s)]
+
+    def _set_clock(self, by_s: float) -> None:
+        """The wall clock of the manager that works is set."""
+        self.skewed = True  # a time that it has written and not seen yet is by the clock of before
+        self.managers[-1].clock.skew += timedelta(seconds=by_s)
 
     # ---- the end -----------------------------------------------------------------------------------
 
@@ -702,6 +736,7 @@ class World:
         self._come_to_rest()
 
     def _come_to_rest(self, rounds: int = 400) -> None:
+        self.waited_s = 0.0
         for _ in range(rounds):
             moves = self.moves()
             if not moves and self._wake():
@@ -720,6 +755,8 @@ class World:
         if not waits or pauses is None or pauses.not_before is None:
             return False  # others only look again at what does not change
         assert min(waits) <= 300.01, f"nothing happens for {min(waits)} s"
+        self.waited_s += min(waits)
+        assert self.waited_s <= 1000, f"nothing but waits happens for {self.waited_s} s"
         self.clock.advance(min(waits))
         for manager in self.managers:
             manager.asked_epochs = manager.asked_jobs = True
@@ -752,8 +789,10 @@ class World:
 class Manager:
     """One manager: caches that lag behind, and what is to be done."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, skew_s: float = 0.0) -> None:
         self.world = world
+        self.clock = ManagersClock(world.clock, skew_s)
+        self.pause: PinnedTime | None = None
         self.asked_epochs = self.asked_jobs = True
         self.waits: dict[str, float] = {}
         self.jobset_events: deque[tuple[int, JobSet]] = deque()
@@ -765,7 +804,7 @@ class Manager:
         self.seen_jobset = self.seen_jobs = world.number
         self.wrote_jobset = self.wrote_jobs = 0
         jobs, pods = self.jobs.store, self.pods.store
-        caches = caches_of(world, world.clock, jobsets=self.jobsets.store, jobs=jobs, pods=pods)
+        caches = caches_of(world, self.clock, jobsets=self.jobsets.store, jobs=jobs, pods=pods)
         self.epochs = PodEpochsReconciler(caches, PodEpochsSettings())
         self.own = self.epochs.expectations.handler(enqueue_self)
         for name, data in world.jobs.items():
@@ -842,9 +881,10 @@ class Manager:
                 features=FEATURES,
                 backoff=RestartBackoff(),
             ),
-            p.JobsMemory(),
-            p.Moment(world.clock.now(), 0.0),
+            p.JobsMemory(uid=jobset.metadata.uid, pause=self.pause),
+            p.Moment(self.clock.now(), self.clock.monotonic()),
         )
+        self.pause = None if plan.memory is None else plan.memory.pause
         self.asked_jobs = False
         self._waits_for("jobs", plan.result)
         before = world.number

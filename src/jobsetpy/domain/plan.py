@@ -21,6 +21,7 @@ from jobsetpy.domain.history import Over
 
 if TYPE_CHECKING:  # it brings all of coscheduling's arithmetic, and commands have to start soon
     from jobsetpy.domain.coscheduling.queue_state import HandOut
+    from jobsetpy.domain.pinned_time import PinnedTime
 
 M = TypeVar("M")
 
@@ -225,6 +226,8 @@ class JobsMemory:
         recreations: how often such children were created anew, in a row.
         recreated_at: when that was last, on the monotonic clock.
         ready_since: the creation, restart or resume after which all Jobs have been ready.
+        pause: end of the stored back-off, on the monotonic clock as well.
+        deletion: when the finished JobSet is deleted, likewise.
     """
 
     uid: str = ""
@@ -237,6 +240,8 @@ class JobsMemory:
     recreations: int = 0
     recreated_at: float = float("-inf")
     ready_since: datetime | None = None
+    pause: PinnedTime | None = None
+    deletion: PinnedTime | None = None
 
 
 @attrs.frozen(kw_only=True)

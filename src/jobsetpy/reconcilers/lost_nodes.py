@@ -11,7 +11,7 @@ the kubelet has written meanwhile, they are refused, and the node is looked at a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -35,6 +35,7 @@ from jobsetpy.domain.lost_nodes.plan import (
     plan_lost_node,
 )
 from jobsetpy.domain.membership import is_ours
+from jobsetpy.domain.pinned_time import PinnedTime
 from jobsetpy.errors import JobSetPyError, NotFoundError
 from jobsetpy.reconcilers import metrics
 from jobsetpy.reconcilers._caches import SharedCaches, job_of
@@ -89,6 +90,7 @@ class LostNodesReconciler:
         self._nodes = caches.nodes.store
         self._events = caches.events
         self._settings = settings
+        self._due: dict[str, Mapping[str, PinnedTime]] = {}
 
     # -- events -------------------------------------------------------------------------------
 
@@ -137,6 +139,10 @@ class LostNodesReconciler:
         if plan.confirm:
             observed = await self._confirm(observed)
             plan = plan_lost_node(observed, moment(self._clock))
+        if plan.due:
+            self._due[request.name] = plan.due
+        else:
+            self._due.pop(request.name, None)
         await self._execute(plan)
         return plan.result
 
@@ -155,6 +161,7 @@ class LostNodesReconciler:
             unreachable_since=since,
             pods=tuple(pods),
             default_s=self._settings.deadline_s,
+            due=self._due.get(key.name, {}),
         )
 
     async def _confirm(self, observed: ObservedNode) -> ObservedNode:

@@ -133,7 +133,7 @@ class TestOfPlans:
         )
         of.reconcile()
         at = (of.now.wall + timedelta(seconds=4)).isoformat().replace("+00:00", "Z")
-        of.object["status"]["restartPacing"] = {"series": 3, "notBefore": at}
+        of.object["status"]["restartPacing"] = {"series": 4, "notBefore": at}
         plan = self.plan(of, backoff=RestartBackoff())
         assert ("backoff", timedelta(seconds=4)) == (plan.activity, plan.result.delay)
 

@@ -18,7 +18,8 @@ from jobsetpy.domain.lost_nodes.plan import LeavingPod, ObservedNode, plan_lost_
 from jobsetpy.domain.plan import Moment
 from jobsetpy.domain.validation.create import validate_create
 from jobsetpy.domain.validation.update import validate_update
-from jobsetpy.testing.jobsets import EPOCH_START, decoded, jobset_json
+from jobsetpy.domain.validation.warnings import warnings
+from jobsetpy.testing.jobsets import EPOCH_START, decoded, jobset_json, replicated_job
 
 NOW = Moment(EPOCH_START, 0.0)
 UNREACHABLE, NOT_READY = keys.NODE_UNREACHABLE_TAINT, keys.NODE_NOT_READY_TAINT
@@ -116,6 +117,8 @@ def added(taint, seconds):
     }
 
 
+ALL = {"operator": "Exists"}
+PLACED = {"key": keys.NO_SCHEDULE_TAINT, "operator": "Exists"}
 OWN = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 7}
 
 
@@ -128,7 +131,15 @@ OWN = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerat
         ({"terminationGracePeriodSeconds": 0}, 20, [added(NOT_READY, 20), added(UNREACHABLE, 20)]),
         ({"terminationGracePeriodSeconds": 600}, 30, [added(NOT_READY, 30), added(UNREACHABLE, 0)]),
         ({"tolerations": [OWN]}, 30, [OWN, added(NOT_READY, 30)]),
-        ({"tolerations": [{"operator": "Exists"}]}, 30, [{"operator": "Exists"}]),
+        # The first that matches decides: as usual on GPU nodes, and still evicted.
+        ({"tolerations": [ALL]}, 30, [added(NOT_READY, 30), added(UNREACHABLE, 0), ALL]),
+        ({"tolerations": [OWN, ALL]}, 30, [added(NOT_READY, 30), OWN, ALL]),
+        ({"tolerations": [{**ALL, "tolerationSeconds": 7}]}, 30, [{**ALL, "tolerationSeconds": 7}]),
+        (
+            {"tolerations": [{**ALL, "effect": "NoSchedule"}]},
+            30,
+            [{**ALL, "effect": "NoSchedule"}, added(NOT_READY, 30), added(UNREACHABLE, 0)],
+        ),
         (
             {"tolerations": [{**OWN, "effect": "NoSchedule"}]},
             30,
@@ -202,13 +213,13 @@ def leaving(name, *, told_ago, grace=30, deadline="30s", jobset="js", phase="Run
     return LeavingPod(pod, decoded(JobSet, data))
 
 
-def plan(*pods, since=60, confirmed=True, default_s=0.0):
+def plan(*pods, since=60, confirmed=True, default_s=0.0, now=NOW, **more):
     """The plan for a node that is unreachable since so many seconds."""
     at = None if since is None else EPOCH_START - timedelta(seconds=since)
     observed = ObservedNode(
-        name="n", unreachable_since=at, pods=pods, confirmed=confirmed, default_s=default_s
+        name="n", unreachable_since=at, pods=pods, confirmed=confirmed, default_s=default_s, **more
     )
-    return plan_lost_node(observed, NOW)
+    return plan_lost_node(observed, now)
 
 
 def names(made):
@@ -241,6 +252,50 @@ def test_who_is_given_up_when(pod, since, given_up, again):
     made = plan(pod, since=since)
     assert names(made) == given_up
     assert made.result.delay == (None if again is None else timedelta(seconds=again))
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_pod_is_given_up_in_time_when_the_wall_clock_is_set(hours):
+    """Neither hours later nor sooner: the wait is measured on the monotonic clock."""
+    pod = leaving("p", told_ago=20)
+    first = plan(pod, since=20)
+    assert first.result.delay == timedelta(seconds=10)
+    wall = NOW.wall + timedelta(hours=hours)
+    again = plan(pod, since=20, due=first.due, now=Moment(wall, 9.0))
+    last = plan(pod, since=20, due=again.due, now=Moment(wall, 10.0))
+
+    assert (names(again), again.result.delay) == ([], timedelta(seconds=1))
+    assert names(last) == ["p"]
+
+
+def test_a_pod_waits_for_its_deadline_at_most_when_a_managers_clock_is_behind():
+    """The node controller's clock is two hours ahead."""
+    pod = leaving("p", told_ago=-7200, deadline="90s")
+
+    assert plan(pod, since=-7200).result.delay == timedelta(seconds=90)
+
+
+ENDLESS = {"key": UNREACHABLE, "operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "deadline", "fields"),
+    [
+        (ENDLESS, "30s", ["spec.replicatedJobs[0].template.spec.template.spec.tolerations"]),
+        (ENDLESS, None, []),
+        (ENDLESS, "0", []),
+        ({**ENDLESS, "tolerationSeconds": 600}, "30s", []),
+        ({**ENDLESS, "effect": "NoSchedule"}, "30s", []),
+        (ALL, "30s", []),
+    ],
+)
+def test_a_warning_is_given_when_pods_stay_on_a_lost_node(toleration, deadline, fields):
+    """Who tolerates an unreachable node by name and for ever has no use for a deadline."""
+    data = jobset_json(replicated_job("w", 1, pod_spec={"tolerations": [toleration]}))
+    if deadline is not None:
+        data["metadata"]["annotations"] = {keys.LOST_NODE_DEADLINE_ANNOTATION: deadline}
+
+    assert [each.field for each in warnings(data, Features())] == fields
 
 
 def test_the_configuration_is_a_default():
@@ -292,7 +347,27 @@ def test_what_is_told():
 )
 def test_a_resumed_job_has_them(present, wanted):
     """A queue that takes a Job's directions over leaves those of the deadline, as they are now."""
-    replicated = decoded(JobSet, jobset_json()).spec.replicated_jobs[0]
+    check_resumed(jobset_json(), present, wanted)
+
+
+@pytest.mark.parametrize(
+    ("present", "wanted"),
+    [
+        ([ALL], [added(NOT_READY, 40), added(UNREACHABLE, 10), ALL]),
+        ([added(NOT_READY, 40), added(UNREACHABLE, 10), ALL], None),
+        ([PLACED, ALL], [PLACED, added(NOT_READY, 40), added(UNREACHABLE, 10), ALL]),
+    ],
+    ids=["before-the-deadline", "as-made", "with-another-of-ours"],
+)
+def test_a_resumed_job_has_them_first_when_its_pods_tolerate_all(present, wanted):
+    """After one for all taints they would have no effect."""
+    data = jobset_json(replicated_job("w", 1, pod_spec={"tolerations": [ALL]}))
+    check_resumed(data, present, wanted)
+
+
+def check_resumed(data, present, wanted):
+    """Resume a Job with some tolerations, and compare those that it gets."""
+    replicated = decoded(JobSet, data).spec.replicated_jobs[0]
     job = decoded(Job, {"metadata": {"name": "j", "uid": "u"}, "spec": {"suspend": True}})
     (action,) = resumptions(replicated, [job], lost_node_deadline_s=40.0)
     patch = resume_patch(action, {"spec": {"tolerations": present}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
+import attrs
 import pytest
 
 from jobsetpy.api import keys
@@ -36,6 +37,7 @@ class Group:
         self.backoff = backoff or RestartBackoff()
         self.memory = EpochMemory()
         self.at = 0.0
+        self.wall = START
         self.writes = 0
 
     @property
@@ -50,7 +52,7 @@ class Group:
         """One reconcile with the pods at some epochs, such as ``e2=4``."""
         counts = {int(name[1:]): count for name, count in epochs.items()}
         observed = ObservedEpochs(jobset=self.jobset, pods=Histogram(counts), backoff=self.backoff)
-        now = Moment(START + timedelta(seconds=self.at), self.at)
+        now = Moment(self.wall + timedelta(seconds=self.at), self.at)
         plan = plan_epochs(observed, self.memory, now)
         self.memory = plan.memory
         if plan.status is not None:
@@ -202,14 +204,62 @@ def test_a_resumed_group_does_not_wait():
     assert group.status.synced_epoch == 11
 
 
-def test_clocks_of_managers_may_differ():
-    """A time far ahead delays a start by the longest pause at most."""
+def test_a_start_is_delayed_by_its_own_pause_at_most_when_its_time_is_far_ahead():
+    """Managers' clocks differ; this is the second restart of the series."""
     group = running(notes={keys.RESTART_BACKOFF_MAX_ANNOTATION: "20s"})
     group.restart()
     group.plan(e2=3, e3=1)
     group.json["status"]["restartPacing"]["notBefore"] = "2026-06-01T00:00:00Z"
+    group.memory = EpochMemory()
 
-    assert group.plan(e3=4).result.delay == timedelta(seconds=20)
+    assert group.plan(e3=4).result.delay == timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("hours", [-2, -0.1, 0.0001, 0.1, 2])
+@pytest.mark.parametrize("new_manager", [False, True], ids=["same manager", "another manager"])
+def test_a_pause_keeps_its_length_when_the_wall_clock_is_set(hours, new_manager):
+    """Neither a clock that is set back nor one that jumps ahead changes when workers start."""
+    group = running()
+    for _ in range(4):
+        group.restart(lived=5)
+    group.plan(e5=3, e6=1)
+    assert round(group.plan(e6=4).result.delay.total_seconds(), 1) == 8
+    group.wall += timedelta(hours=hours)
+    if new_manager:
+        group.memory = EpochMemory()
+    waited = 0
+    while group.status.synced_epoch < 6:
+        group.plan(e6=4)
+        if group.status.synced_epoch < 6:
+            group.at += 0.5
+            waited += 0.5
+
+    # Another manager can only compare the clocks, once.
+    assert (0 if new_manager and hours > 0 else 8) <= waited <= 8
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_series_goes_on_and_ends_when_the_wall_clock_is_set(hours):
+    """The manager that let the workers run knows how long they did."""
+    group = running()
+    for _ in range(3):
+        group.restart(lived=5)
+    group.wall += timedelta(hours=hours)
+    assert round(group.restart(lived=5)) == 4
+    group.wall += timedelta(hours=hours)
+
+    assert round(group.restart(lived=301)) == 0
+
+
+def test_a_run_of_unknown_length_ends_the_series_when_another_manager_is_far_behind():
+    """A start that lies in the future says nothing of the run after it."""
+    group = running()
+    for _ in range(5):
+        group.restart(lived=5)
+    group.wall -= timedelta(hours=2)
+    group.memory = EpochMemory()
+
+    assert round(group.restart(lived=5)) == 0
 
 
 def test_the_stalled_condition_is_taken_back_while_all_wait():
@@ -245,6 +295,29 @@ def test_max_restarts_within_a_window():
     assert len(group.status.restart_pacing.counted_times) <= 3
 
 
+def test_restarts_of_a_window_are_forgotten_when_the_clock_was_set_back():
+    """Counted until the clock comes there again, they would end a JobSet hours after them."""
+    group = running(max_restarts=1, notes={WINDOW: "1h", PAUSE: "0"})
+    group.restart()
+    group.wall -= timedelta(hours=5)
+    group.restart(lived=2 * 3600)
+
+    assert [c.type for c in group.status.conditions if c.type == "Failed"] == []
+    assert len(group.status.restart_pacing.counted_times) == 1
+
+
+def test_restarts_of_a_window_count_when_another_managers_clock_is_a_little_behind():
+    """A difference between two clocks gives nothing back."""
+    group = running(max_restarts=1, notes={WINDOW: "1h", PAUSE: "0"})
+    group.restart()
+    group.wall -= timedelta(seconds=30)
+    group.plan(e2=3, e3=1)
+
+    assert [c.reason for c in group.status.conditions if c.type == "Failed"] == [
+        "ReachedMaxRestarts"
+    ]
+
+
 def test_what_is_remembered_is_bounded():
     """However often a group restarts, and whatever it may."""
     group = running(max_restarts=2000, notes={WINDOW: "24h", PAUSE: "0"})
@@ -277,6 +350,8 @@ class Jobs:
         self.json = jobset_json(replicated_job("w", 1), failurePolicy={"maxRestarts": 50, **more})
         self.json["metadata"]["annotations"] = notes
         self.at = 0.0
+        self.wall = START
+        self.memory = JobsMemory()
 
     def plan(self, *jobs):
         """One reconcile with these Jobs."""
@@ -284,8 +359,9 @@ class Jobs:
             key=ObjectKey("default", "test-js"), jobset=decoded(JobSet, self.json), jobs=jobs,
             services=frozenset({"test-js"}), backoff=RestartBackoff(),
         )  # fmt: skip
-        now = Moment(START + timedelta(seconds=self.at), self.at)
-        plan = plan_jobs(observed, JobsMemory(), now)
+        now = Moment(self.wall + timedelta(seconds=self.at), self.at)
+        plan = plan_jobs(observed, attrs.evolve(self.memory, children=frozenset()), now)
+        self.memory = plan.memory
         if plan.status is not None:
             self.json["status"] = merge(
                 self.json.get("status"), json.loads(json.dumps(plan.status.patch))
@@ -338,6 +414,52 @@ def test_recreations_in_quick_succession_wait():
     assert "; waits 16 s before the next start: 5 restarts in " in condition["message"]
     jobs.at += 301
     assert jobs.fails() == 0
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_recreation_waits_for_its_pause_when_the_wall_clock_is_set(hours):
+    """Measured on the monotonic clock from when the pause was first seen."""
+    jobs = Jobs()
+    for _ in range(4):
+        jobs.fails()
+    jobs.ends()
+    waits = [jobs.plan().result.delay.total_seconds()]
+    jobs.wall += timedelta(hours=hours)
+    for _ in range(7):
+        jobs.at += 1
+        waits.append(jobs.plan().result.delay.total_seconds())
+    jobs.at += 1
+
+    assert waits == [8, 7, 6, 5, 4, 3, 2, 1]
+    assert any(isinstance(action, CreateJob) for action in jobs.plan().actions)
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_finished_jobset_is_deleted_after_its_time_when_the_wall_clock_is_set(hours):
+    """Not hours later, and not hours too soon."""
+    jobs = Jobs()
+    jobs.json["spec"]["ttlSecondsAfterFinished"] = 60
+    end = {"type": "Completed", "status": "True", "reason": "r", "message": "m",
+           "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+    jobs.json["status"] = {"conditions": [end]}
+    assert jobs.plan().result.delay == timedelta(seconds=60)
+    jobs.wall += timedelta(hours=hours)
+    jobs.at += 59
+    assert jobs.plan().result.delay == timedelta(seconds=1)
+    jobs.at += 1
+
+    assert [type(action).__name__ for action in jobs.plan().actions] == ["DeleteJobSet"]
+
+
+def test_a_finished_jobset_is_kept_for_its_time_at_most_when_a_manager_is_behind():
+    """The successor's clock is two hours behind that of the manager that wrote the end."""
+    jobs = Jobs()
+    jobs.json["spec"]["ttlSecondsAfterFinished"] = 60
+    end = {"type": "Completed", "status": "True", "reason": "r", "message": "m",
+           "lastTransitionTime": "2026-01-01T02:00:00Z"}  # fmt: skip
+    jobs.json["status"] = {"conditions": [end]}
+
+    assert jobs.plan().result.delay == timedelta(seconds=60)
 
 
 def test_recreations_within_a_window():

@@ -66,7 +66,7 @@ from jobsetpy.domain.jobs.startup_policy import (
     waiting_notice,
 )
 from jobsetpy.domain.jobs.success_policy import is_out_of_reach, is_satisfied
-from jobsetpy.domain.jobs.ttl import remaining
+from jobsetpy.domain.jobs.ttl import deletion_time
 from jobsetpy.domain.lost_nodes.deadline import deadline_of
 from jobsetpy.domain.membership import (
     MAX_JOBS,
@@ -78,6 +78,7 @@ from jobsetpy.domain.membership import (
     replicated_job_of,
 )
 from jobsetpy.domain.names import job_name, subdomain
+from jobsetpy.domain.pinned_time import PinnedTime
 from jobsetpy.domain.plan import (
     CREATIONS,
     Action,
@@ -210,7 +211,9 @@ class _JobsPlanner:
         # All agents hear of a restart's beginning and end, as they would of counters.
         told = self.restarting != memory.restarting
         self.counters_at = now.monotonic if told else memory.counters_at
-        self.restart_pace = Pace.of(jobset, now.wall, observed.backoff)
+        pace = Pace.of(jobset, now.wall, observed.backoff)
+        self.restart_pace = pace.paused(jobset.status, memory.pause, now)
+        self.deletion: PinnedTime | None = None
         # Of a restart in place; that of all Jobs is looked at where they would be made.
         self.paused_s = self._wait_s() if self.restarting else 0.0
 
@@ -351,6 +354,8 @@ class _JobsPlanner:
             ready_since=ready_since,
             counters_at=self.now.monotonic if writes else self.counters_at,
             restarting=self.restarting,
+            pause=self.restart_pace.pause,
+            deletion=self.deletion,
         )
         return JobsPlan(
             actions=tuple(self.actions),
@@ -431,12 +436,15 @@ class _JobsPlanner:
         that has ended goes on.
         """
         self._delete([job for job in self.observed.jobs if job.status.finished is None])
-        left = remaining(self.jobset, self.now.wall)
-        if left is not None and left <= timedelta(0):
-            meta = self.jobset.metadata
-            self.actions.append(DeleteJobSet(meta.name, meta.uid))
-            left = None
-        return self._result(delay=left)
+        self.deletion = deletion_time(self.jobset, self.memory.deletion, self.now)
+        if self.deletion is None:
+            return self._result()
+        left_s = self.deletion.left_s(self.now)
+        if left_s > SOON_S:
+            return self._result(delay=timedelta(seconds=left_s))
+        meta = self.jobset.metadata
+        self.actions.append(DeleteJobSet(meta.name, meta.uid))
+        return self._result()
 
     def _delete(self, jobs: Sequence[Job]) -> None:
         self.actions += [

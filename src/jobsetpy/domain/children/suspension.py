@@ -85,6 +85,9 @@ def resume_patch(action: ResumeJob, present: Mapping[str, Any]) -> dict[str, Any
         wanted_items = list(_part(action.template, "spec").get(name) or ())
         kept = [item for item in before if item in wanted_items or _is_kept(item.get(known_by))]
         after = kept + [item for item in wanted_items if item not in kept]
+        if [item for item in after if item in wanted_items] != wanted_items:
+            # The first toleration that matches a taint decides.
+            after = [item for item in kept if item not in wanted_items] + wanted_items
         if before != after:
             template.setdefault("spec", {})[name] = after
     metadata: dict[str, Any] = {"uid": action.uid}

@@ -48,6 +48,7 @@ from jobsetpy.domain.epochs.laggards import absentees, laggards
 from jobsetpy.domain.epochs.ledger import Notes
 from jobsetpy.domain.jobs.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.domain.membership import is_ours
+from jobsetpy.domain.pinned_time import PinnedTime
 from jobsetpy.domain.plan import EmitEvent, Moment, Plan, StatusChange
 from jobsetpy.domain.status import StatusDraft
 
@@ -113,6 +114,7 @@ class EpochMemory:
         deprecated: its old epoch, 0 if no restart is measured.
         deprecated_at: since when that is deprecated.
         held_since: since when all pods are there and wait for the back-off, 0 if they do not.
+        pause: end of the stored back-off, on the monotonic clock as well.
         waiting_since: when the barrier was first seen closed.
         lacking_since: since when workers run without all of their group.
         look_at: when to see who holds the barrier, or is missing.
@@ -133,6 +135,7 @@ class EpochMemory:
     deprecated: int = 0
     deprecated_at: float = 0.0
     held_since: float = 0.0
+    pause: PinnedTime | None = None
     waiting_since: float | None = None
     lacking_since: float | None = None
     look_at: float = 0.0
@@ -239,7 +242,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
     if not part:
         return _leave(jobset, now)
     cause = _find_cause(jobset, observed, memory)
-    pace = Pace.of(jobset, now.wall, observed.backoff)
+    pace = _pace(jobset, observed, memory, now)
     decision = decide_epochs(jobset, observed.pods, cause or memory.cause, pace)
     if cause is not None and decision.empty:
         # No restarts are left: the failed pod's agent will tell, and end the JobSet.
@@ -251,6 +254,7 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
         cause=cause or memory.cause,
         told=frozenset(observed.invalid.values()),
         invalid=observed.notes.invalid,
+        pause=pace.pause,
     )
     if not lacks_members(jobset, observed.pods):
         memory = attrs.evolve(memory, lacking_since=None)
@@ -263,6 +267,13 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
     else:
         plan = _run(jobset, observed, memory, now)
     return attrs.evolve(plan, notices=notices, judged=True)
+
+
+def _pace(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> Pace:
+    """The JobSet's pace, with what this manager has measured itself."""
+    pace = Pace.of(jobset, now.wall, observed.backoff).paused(jobset.status, memory.pause, now)
+    ran_s = now.monotonic - memory.ran_from if memory.ran_from else None
+    return attrs.evolve(pace, ran_s=ran_s)
 
 
 def _find_cause(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory) -> Cause | None:
@@ -599,7 +610,7 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mom
         return EpochPlan(memory=memory, result=Result.requeue_after(timedelta(seconds=pause)))
     epoch = jobset.status.synced_epoch
     cause = Cause(epoch, Sign.PODS_MISSING, "", reason=found.message)
-    pace = Pace.of(jobset, now.wall, observed.backoff)
+    pace = _pace(jobset, observed, memory, now)
     decision = decide_epochs(jobset, observed.pods, cause, pace)
     if not decision.empty:
         memory = attrs.evolve(memory, cause=cause, lacking_since=None)

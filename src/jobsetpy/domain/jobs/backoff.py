@@ -5,9 +5,11 @@ belongs to the same series, and workers start again only after a pause, which is
 A longer run ends the series. With a window, ``maxRestarts`` bounds the restarts within any such
 time instead of all there ever were.
 
-What is needed to decide is in ``status.restartPacing``: a manager that takes over goes on with the
-same wait. Both reconcilers that restart something keep it: of restarts in place it is written with
-the epochs, of recreations with the restart that is counted.
+What is needed to decide is in ``status.restartPacing``: a manager that takes over continues the
+same wait. Wall clocks differ and are set, so a wait is measured on the monotonic clock from when a
+manager first sees it, and never exceeds its pause (``domain.pinned_time``). Both reconcilers that
+restart something keep it: of restarts in place it is written with the epochs, of recreations with
+the restart that is counted.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from jobsetpy.api._wire import evolve
 from jobsetpy.api.durations import in_words, parse_duration
 from jobsetpy.api.jobset import JobSet, JobSetStatus, RestartPacing
 from jobsetpy.domain.jobs import budget
+from jobsetpy.domain.pinned_time import CLOCK_SKEW_S, PinnedTime, pin
+from jobsetpy.domain.plan import Moment
 
 MAX_IN_WINDOW: Final = 100
 """``maxRestarts`` within a window is at most this: each restart that counts is remembered."""
@@ -64,11 +68,18 @@ class Pace:
         now: on the wall clock; other managers read what is made of it.
         backoff: of this JobSet.
         window_s: ``maxRestarts`` counts within so many seconds; 0: ever.
+        pause: end of the stored pause on the monotonic clock, if there is one.
+        pause_left_s: seconds until then.
+        ran_s: seconds since workers were last let run, on the monotonic clock; ``None`` if this
+            manager has not seen that.
     """
 
     now: datetime
     backoff: RestartBackoff = OFF
     window_s: float = 0.0
+    pause: PinnedTime | None = None
+    pause_left_s: float = 0.0
+    ran_s: float | None = None
 
     @classmethod
     def of(cls, jobset: JobSet, now: datetime, defaults: RestartBackoff) -> Pace:
@@ -85,6 +96,21 @@ class Pace:
         window_s = None if window is None else _seconds(window)
         return cls(now, attrs.evolve(defaults, **given), window_s or 0.0)
 
+    def paused(self, status: JobSetStatus, known: PinnedTime | None, now: Moment) -> Pace:
+        """Return the pace with the stored pause on the monotonic clock.
+
+        Args:
+            status: as it is stored.
+            known: ``pause`` at the plan before.
+            now: on both clocks.
+        """
+        pacing = status.restart_pacing
+        if pacing is None or pacing.not_before is None:
+            return self
+        longest_s = self.backoff.pause_s(pacing.series)
+        pause = pin(known, pacing.not_before, now, longest_s=longest_s)
+        return attrs.evolve(self, pause=pause, pause_left_s=pause.left_s(now))
+
     # ---- back-off --------------------------------------------------------------------------------
 
     def begin(self, status: JobSetStatus) -> RestartPacing | None:
@@ -96,10 +122,7 @@ class Pace:
         old = status.restart_pacing or NO_PACING
         if not self.backoff.first_s:
             return None if status.restart_pacing is None else self._clear(old)
-        ran_s = self.backoff.reset_after_s
-        if old.last_start_time is not None:
-            ran_s = (self.now - old.last_start_time).total_seconds()
-        goes_on = old.series > 0 and ran_s < self.backoff.reset_after_s
+        goes_on = old.series > 0 and self._ran_s(old) < self.backoff.reset_after_s
         series = old.series + 1 if goes_on else 1
         pause_s = self.backoff.pause_s(series)
         return evolve(
@@ -108,6 +131,15 @@ class Pace:
             series_start_time=old.series_start_time if goes_on else self.now,
             not_before=self.now + timedelta(seconds=pause_s) if pause_s else None,
         )
+
+    def _ran_s(self, old: RestartPacing) -> float:
+        """Seconds that the workers have run; a run of unknown length ends the series."""
+        if self.ran_s is not None:
+            return self.ran_s
+        if old.last_start_time is None:
+            return self.backoff.reset_after_s
+        ran_s = (self.now - old.last_start_time).total_seconds()
+        return ran_s if ran_s >= -CLOCK_SKEW_S else self.backoff.reset_after_s
 
     def started(self, status: JobSetStatus, at: datetime | None = None) -> RestartPacing | None:
         """Workers are let run, ``at`` some time or now: what to store, ``None`` for nothing."""
@@ -120,9 +152,12 @@ class Pace:
         """How long workers must not be let run yet, in seconds; 0 if they may."""
         if pacing is None or pacing.not_before is None or not self.backoff.first_s:
             return 0.0
-        left_s = (pacing.not_before - self.now).total_seconds()
-        # Managers' clocks differ, and clocks are set back.
-        return max(0.0, min(left_s, self.backoff.longest_s))
+        if self.pause is not None and self.pause.at == pacing.not_before:
+            left_s = self.pause_left_s
+        else:
+            left_s = (pacing.not_before - self.now).total_seconds()
+        # Shorter pauses may have been asked for since.
+        return max(0.0, min(left_s, self.backoff.pause_s(pacing.series)))
 
     def explain(self, pacing: RestartPacing | None) -> str:
         """Half a sentence about a wait that begins now; "" if there is none."""
@@ -192,8 +227,12 @@ UNPACED: Final = Pace(datetime.max.replace(tzinfo=UTC))
 
 
 def within(times: tuple[datetime, ...], now: datetime, window_s: float) -> tuple[datetime, ...]:
-    """Those of some times that are less than so many seconds ago."""
-    return tuple(at for at in times if (now - at).total_seconds() < window_s)
+    """Those of some times that are less than so many seconds ago.
+
+    A time in the future was written before the clock was set back. Its age is not known, and it is
+    left out: counted until the clock comes there, it could end a JobSet long after its window.
+    """
+    return tuple(at for at in times if -CLOCK_SKEW_S <= (now - at).total_seconds() < window_s)
 
 
 def recorded(status: JobSetStatus) -> int:

@@ -86,11 +86,13 @@ def job_fields(job_spec: Json, deadline_s: float) -> dict[str, Any]:
 
 
 def tolerations(pod_spec: Json, deadline_s: float) -> list[Any]:
-    """The tolerations of a template's pods, with those of the deadline after the user's own.
+    """The tolerations of a template's pods, with those of the deadline.
 
-    What is not tolerated by then for a time that the user chose: an unreachable node, until only
-    the grace period is left of the deadline; one that is not ready, whose kubelet may well end its
-    pods, for as long as the deadline.
+    Taints for which the user chose no time get one: an unreachable node is tolerated until only the
+    grace period is left of the deadline; one that is not ready, whose kubelet may well end its
+    pods, for as long as the deadline. Pods of GPU nodes usually tolerate all taints for ever, which
+    is no choice about lost nodes. The first toleration that matches a taint decides when its pods
+    are evicted, so those of the deadline come before such a one.
 
     Args:
         pod_spec: of a template; not changed.
@@ -109,19 +111,38 @@ def tolerations(pod_spec: Json, deadline_s: float) -> list[Any]:
         taint
         for taint in seconds
         for _, each in objects({"tolerations": own}, "tolerations")
-        if _tolerates(each, taint)
+        if _chosen(each, taint)
     }
-    return own + [
+    added = [
         {"key": taint, "operator": "Exists", "effect": _EVICTS, "tolerationSeconds": seconds[taint]}
         for taint in seconds
         if taint not in chosen
     ]
+    if any(_is_blanket(each) for _, each in objects({"tolerations": own}, "tolerations")):
+        return added + own
+    return own + added
 
 
-def _tolerates(toleration: Json, taint: str) -> bool:
-    """Whether a toleration is about a taint's evictions, as the API server's defaults see it."""
-    return toleration.get("key") in {None, "", taint} and toleration.get("effect") in {
-        None,
-        "",
-        _EVICTS,
-    }
+def tolerates_for_ever(pod_spec: Json) -> bool:
+    """Whether a template tolerates unreachable nodes by name and without an end."""
+    for _, each in objects(pod_spec, "tolerations"):
+        if _chosen(each, keys.NODE_UNREACHABLE_TAINT):
+            return each.get("tolerationSeconds") is None
+    return False
+
+
+def _chosen(toleration: Json, taint: str) -> bool:
+    """Whether a user has chosen by this toleration when a taint evicts pods."""
+    timed = not toleration.get("key") and toleration.get("tolerationSeconds") is not None
+    return _evicts(toleration) and (timed or toleration.get("key") == taint)
+
+
+def _is_blanket(toleration: Json) -> bool:
+    """Whether a toleration is for all taints, and for ever."""
+    endless = toleration.get("tolerationSeconds") is None
+    return _evicts(toleration) and endless and not toleration.get("key")
+
+
+def _evicts(toleration: Json) -> bool:
+    """Whether a toleration is about evictions, as the API server's defaults see it."""
+    return toleration.get("effect") in {None, "", _EVICTS}

@@ -5,14 +5,15 @@ never will; the pod keeps its place for ever, and with ``podReplacementPolicy: F
 made. So once its grace period and the JobSet's deadline are over, it is marked as failed and
 deleted by force.
 
-What this rests on is read off the API's objects alone, so that a new manager goes on where the last
-one was. Deleting by force cannot be taken back: the node is read again before, past the cache, and
+What this rests on is read off the API's objects alone, so that a new manager continues where the
+last one was. Each time is compared with the manager's wall clock once (``domain.pinned_time``).
+Deleting by force cannot be taken back: the node is read again before, past the cache, and
 the pod is named with the version that was looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -26,6 +27,7 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.domain.conditions import WARNING
 from jobsetpy.domain.lost_nodes.deadline import deadline_of
+from jobsetpy.domain.pinned_time import PinnedTime, pin
 from jobsetpy.domain.plan import EmitEvent, Moment, Plan
 
 LEAVING_S: Final = 10.0
@@ -64,6 +66,7 @@ class ObservedNode:
         pods: those that are being deleted on it.
         default_s: deadline of JobSets that say nothing; 0 for never.
         confirmed: whether the node was just read from the API server.
+        due: ``LostNodePlan.due`` of the plan before.
     """
 
     name: str
@@ -71,6 +74,7 @@ class ObservedNode:
     pods: Sequence[LeavingPod] = ()
     default_s: float = 0.0
     confirmed: bool = False
+    due: Mapping[str, PinnedTime] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -107,11 +111,13 @@ class LostNodePlan(Plan[None]):
             done.
         lost: which pods to give up.
         at: when that was decided.
+        due: when pods are given up, by UID.
     """
 
     at: datetime
     confirm: bool = False
     lost: tuple[LostPods, ...] = ()
+    due: Mapping[str, PinnedTime] = attrs.field(factory=dict)
 
 
 def plan_lost_node(observed: ObservedNode, now: Moment) -> LostNodePlan:
@@ -119,30 +125,34 @@ def plan_lost_node(observed: ObservedNode, now: Moment) -> LostNodePlan:
     since = observed.unreachable_since
     if since is None:
         return LostNodePlan(at=now.wall)
-    due: dict[ObjectKey, tuple[JobSet, list[ChildPod]]] = {}
-    later: list[datetime] = []
+    given_up: dict[ObjectKey, tuple[JobSet, list[ChildPod]]] = {}
+    due: dict[str, PinnedTime] = {}
+    waits: list[float] = []
     for each in observed.pods:
-        at = _due_at(each, since, observed.default_s)
+        uid = each.pod.metadata.uid
+        at = _due_at(each, since, observed.default_s, observed.due.get(uid), now)
         if at is None:
             continue
-        if at > now.wall:
-            later.append(at)
+        due[uid] = at
+        wait_s = at.left_s(now)
+        if wait_s:
+            waits.append(wait_s)
         else:
             jobset = each.jobset
-            due.setdefault(jobset.metadata.key, (jobset, []))[1].append(each.pod)
+            given_up.setdefault(jobset.metadata.key, (jobset, []))[1].append(each.pod)
     lost = tuple(
         LostPods(jobset, tuple(pods), since, _why(observed, since, jobset))
-        for jobset, pods in due.values()
+        for jobset, pods in given_up.values()
     )
     result = Result.done()
-    if later:
-        result = Result.requeue_after(min(later) - now.wall)
+    if waits:
+        result = Result.requeue_after(timedelta(seconds=min(waits)))
     if not observed.confirmed:
-        return LostNodePlan(at=now.wall, confirm=bool(lost), result=result)
+        return LostNodePlan(at=now.wall, confirm=bool(lost), result=result, due=due)
     if lost:
         count = sum(len(each.pods) for each in lost)
         result = attrs.evolve(result, summary=f"gave up {count} pods")
-    return LostNodePlan(at=now.wall, lost=lost, result=result)
+    return LostNodePlan(at=now.wall, lost=lost, result=result, due=due)
 
 
 def is_leaving(pod: ChildPod) -> bool:
@@ -157,7 +167,9 @@ def is_leaving(pod: ChildPod) -> bool:
     return meta.deletion_grace_period_seconds != 0 or pod.status.phase not in ENDED
 
 
-def _due_at(each: LeavingPod, since: datetime, default_s: float) -> datetime | None:
+def _due_at(
+    each: LeavingPod, since: datetime, default_s: float, known: PinnedTime | None, now: Moment
+) -> PinnedTime | None:
     """When a pod is given up; ``None`` if it never is."""
     deadline_s = deadline_of(each.jobset.metadata.annotations, default_s)
     meta = each.pod.metadata
@@ -165,8 +177,11 @@ def _due_at(each: LeavingPod, since: datetime, default_s: float) -> datetime | N
     end = meta.deletion_timestamp
     if not deadline_s or end is None or not is_leaving(each.pod):
         return None
-    told = end - timedelta(seconds=meta.deletion_grace_period_seconds or 0)
-    return max(since + timedelta(seconds=deadline_s), end, told + timedelta(seconds=LEAVING_S))
+    grace_s = meta.deletion_grace_period_seconds or 0
+    told = end - timedelta(seconds=grace_s)
+    at = max(since + timedelta(seconds=deadline_s), end, told + timedelta(seconds=LEAVING_S))
+    # Neither the node nor the pod can have been given less time when this manager sees both.
+    return pin(known, at, now, longest_s=max(deadline_s, grace_s, LEAVING_S))
 
 
 def _why(observed: ObservedNode, since: datetime, jobset: JobSet) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from jobsetpy.api import keys
-from jobsetpy.domain.field_errors import FieldError, invalid
+from jobsetpy.domain.field_errors import FieldError, FieldWarning, invalid
 from jobsetpy.domain.injection.notes import changed_notes, note_field
-from jobsetpy.domain.json_tree import Json, child
-from jobsetpy.domain.lost_nodes.deadline import read_deadline
+from jobsetpy.domain.json_tree import Json, child, objects
+from jobsetpy.domain.lost_nodes.deadline import deadline_of, read_deadline, tolerates_for_ever
 
 
 def lost_node_deadline(jobset: Json) -> list[FieldError]:
@@ -25,3 +25,22 @@ def lost_node_deadline_update(old: Json, new: Json) -> list[FieldError]:
     """What is wrong with a changed deadline; what is stored already is not judged again."""
     changed = changed_notes(old, new, [keys.LOST_NODE_DEADLINE_ANNOTATION])
     return lost_node_deadline(new) if changed else []
+
+
+def lost_node_warnings(jobset: Json) -> list[FieldWarning]:
+    """Warn of pods that stay on a lost node although their JobSet names a deadline."""
+    if not deadline_of(child(jobset, "metadata", "annotations")):
+        return []
+    found = []
+    for at, item in objects(child(jobset, "spec"), "replicatedJobs"):
+        if tolerates_for_ever(child(item, "template", "spec", "template", "spec")):
+            found.append(
+                FieldWarning(
+                    f"spec.replicatedJobs[{at}].template.spec.template.spec.tolerations",
+                    f"pods tolerate {keys.NODE_UNREACHABLE_TAINT} without tolerationSeconds, so "
+                    "Kubernetes does not delete them on an unreachable node and the annotation "
+                    f"{keys.LOST_NODE_DEADLINE_ANNOTATION} has no effect: set tolerationSeconds "
+                    "or remove the toleration",
+                )
+            )
+    return found

@@ -7,8 +7,13 @@ from jobsetpy.domain.field_errors import FieldWarning
 from jobsetpy.domain.json_tree import Json
 from jobsetpy.domain.validation import agents
 from jobsetpy.domain.validation.coscheduling import coscheduling_warnings
+from jobsetpy.domain.validation.lost_nodes import lost_node_warnings
 
 
 def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
     """All warnings, in the order of what they are about."""
-    return [*agents.warnings(jobset, features), *coscheduling_warnings(jobset)]
+    return [
+        *agents.warnings(jobset, features),
+        *coscheduling_warnings(jobset),
+        *lost_node_warnings(jobset),
+    ]
