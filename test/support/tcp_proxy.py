@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator
 
 
 class TcpProxy:
-    """Forwards bytes to ``(host, port)``; connections can be cut, stalled or refused.
+    """Forwards bytes to ``(host, port)``; connections can be cut, stalled, delayed or refused.
 
     TLS passes through untouched, so both ends see only what a bad network does to them.
+
+    Attributes:
+        delay_s: latency that is added in each direction, in seconds.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -19,6 +22,7 @@ class TcpProxy:
         self._stalled: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._end = asyncio.Event()
         self.refusing = False
+        self.delay_s = 0.0
         self.accepted = 0
         self.port = 0
 
@@ -88,6 +92,8 @@ class TcpProxy:
             while data := await source.read(65536):
                 if pair in self._stalled:
                     await self._end.wait()
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
                 sink.write(data)
                 await sink.drain()
         with contextlib.suppress(ConnectionError, OSError, RuntimeError):

@@ -139,11 +139,14 @@ class Barrier:
         return []
 
     def expel(self) -> list[Action]:
-        """The pod is known to be gone, whatever the JobSet's state: the run is over."""
+        """The pod is presumed gone, whatever the JobSet's state: the run is over.
+
+        That is not certain, so the worker gets its stop signal and its grace period.
+        """
         if not self._epoch or self._over:
             return []
         self._over = True
-        return [Restart(self._epoch, self._deprecated, replaced=True)]
+        return [Restart(self._epoch, self._deprecated)]
 
     def next_round(self) -> list[Action]:
         """Close the barrier and join the next epoch, for an agent that outlives its worker.

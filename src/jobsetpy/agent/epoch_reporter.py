@@ -12,8 +12,11 @@ keeps a lower epoch from replacing a higher one is this:
 
 The answer to a patch is also how an agent knows that it has a pod at all. A pod that was given up
 with its node is deleted by force while the agent may live on; the group would be complete without
-it, at the very epoch that it holds. So no worker starts before an answer has said that the pod is
-there and stays: where pods are given up, one that is a few seconds old at most.
+it, at the very epoch that it holds. So no worker starts before an answer has confirmed that the pod
+exists and stays. Where pods are given up, it has to be the answer to a patch that was sent a few
+seconds ago at most, or after the barrier lifted. The latter may take any time: a pod that existed
+after the lift was one of those that the controller counted for it, since the pod that replaces it
+is made later and joins a later epoch.
 """
 
 from __future__ import annotations
@@ -40,9 +43,13 @@ from jobsetpy.errors import (
 )
 
 FRESH_S: Final = 5.0
-"""So long what an answer says of a pod that may be given up is believed. The controller deletes
-none by force sooner than ten seconds after it was told to end
-(``domain.lost_nodes.plan.LEAVING_S``). A restart takes less, so it costs no second patch."""
+"""Maximum age of a patch from before the lift that still confirms a pod which may be given up,
+counted from when it was sent. The controller deletes none by force sooner than ten seconds after it
+was told to end (``domain.lost_nodes.plan.LEAVING_S``). A restart takes less, so it costs no second
+patch."""
+
+SLOW_S: Final = 5.0
+"""Duration of a patch above which the log has a warning."""
 
 _NOTHING: Final[Mapping[str, str | None]] = {}
 
@@ -82,9 +89,11 @@ class EpochReporter:
         self._about = _NOTHING
         self._stored = 0
         self._asked_at = -inf
+        self._took_s = 0.0
         self._leaving = False
         self._deadline = ""
         self._lift: Callable[[], None] | None = None
+        self._lift_at = inf
         self._wake = asyncio.Event()
 
     @property
@@ -114,23 +123,26 @@ class EpochReporter:
     def once_member(self, epoch: int, lift: Callable[[], None]) -> None:
         """Call ``lift`` when it is sure that the own pod is there, at ``epoch``, and stays.
 
-        Mostly that is at once: the controller has just seen the annotation, and its patch was
-        answered. An answer that was lost, or is too old, is asked for again; until there is one,
-        and for a pod that is being deleted for ever, ``lift`` is not called. Neither is it when
-        another epoch is reported meanwhile.
+        In most cases that is immediately: the controller has just seen the annotation, and its
+        patch was answered. If the answer was lost, or the patch is too old, one more is sent; until
+        it is answered, and for ever in a pod that is being deleted, ``lift`` is not called. Neither
+        is it when another epoch is reported meanwhile.
         """
         self.report(epoch)  # an earlier run of the pod may have reported it
         self._lift = lift
+        self._lift_at = asyncio.get_running_loop().time()
         self._try_lift()
         if self._lift is not None:
             self._wake.set()
 
     def _try_lift(self) -> None:
-        lift, age = self._lift, asyncio.get_running_loop().time() - self._asked_at
+        lift = self._lift
         if lift is None or self._leaving or self._stored < self._wanted:
             return
-        if self.may_be_given_up and age > FRESH_S:
-            return
+        if self.may_be_given_up and self._asked_at < self._lift_at:
+            age = asyncio.get_running_loop().time() - self._asked_at
+            if age > FRESH_S:
+                return
         self._lift = None
         lift()
 
@@ -146,6 +158,11 @@ class EpochReporter:
         soon = Backoff(base=0.1, cap=30.0, rand=self._rand)
         late = Backoff(base=2.0, cap=60.0, rand=self._rand)
         while self._stored < self._wanted or (self._lift is not None and not self._leaving):
+            if self._stored >= self._wanted:
+                # A confirmation. Where the server is slow, a whole group must not ask together.
+                wait = self._took_s * self._rand()
+                self._log("confirming that the pod exists", epoch=self._wanted, in_s=round(wait, 3))
+                await self._sleep(wait)
             epoch, asked_at = self._wanted, asyncio.get_running_loop().time()
             try:
                 pod = await self._patch(epoch)
@@ -162,8 +179,16 @@ class EpochReporter:
             else:
                 self._stored = max(self._stored, epoch)
                 self._asked_at = asked_at
+                self._took_s = asyncio.get_running_loop().time() - asked_at
                 self._deadline = pod.metadata.annotations.deadline
                 self._log("epoch patched", epoch=epoch)
+                if self._took_s > SLOW_S:
+                    self._log(
+                        "the API server is slow to patch the pod",
+                        level="warning",
+                        epoch=epoch,
+                        seconds=round(self._took_s, 3),
+                    )
                 if pod.metadata.deletion_timestamp is not None and not self._leaving:
                     self._leaving = True
                     self._log("the pod is being deleted: no worker starts in it", level="warning")

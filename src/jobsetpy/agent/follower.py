@@ -34,9 +34,11 @@ IDLE_TIMEOUT_S: Final = 120.0
 sign of life, so that thousands of waiting agents cost no requests; a peer that vanished is noticed
 sooner, by TCP keep-alive."""
 
-REFUSED_S: Final = 15.0
-"""So long the API server says of a token that it is not valid until its pod is taken for gone. An
-API server that has just started may say so for a moment."""
+REFUSED_S: Final = 180.0
+"""Time for which the API server must refuse the token before the pod is presumed gone. The token is
+bound to the pod, so that it stays refused once the pod is deleted. But API servers also refuse
+tokens while signing keys are rotated or an authenticator is down, for minutes, and those of all
+workers of the cluster."""
 
 
 def connect(settings: Settings) -> Client:
@@ -132,7 +134,11 @@ class Follower:
             return
         actions = self._barrier.expel()
         if actions:
-            self._log("the token is refused: the pod was given up", level="error")
+            self._log(
+                "the token is refused: the pod is presumed deleted, and its worker is stopped",
+                level="error",
+                seconds=REFUSED_S,
+            )
         for action in actions:
             self._act(action)
 
