@@ -59,6 +59,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/explanation/critiques",
     ),
     "Reference": (
+        "docs/reference/glossary",
         "docs/reference/jobset",
         "docs/reference/metrics",
         "docs/reference/clients",
