@@ -27,7 +27,11 @@ STAGE = ROOT / "build/site-src"
 SETTINGS = ROOT / "hack/site"
 
 SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Tutorial": ("docs/tutorial/custom-controller", "docs/tutorial/coming-from"),
+    "Tutorial": (
+        "docs/tutorial/first-jobset",
+        "docs/tutorial/custom-controller",
+        "docs/tutorial/coming-from",
+    ),
     "How-to": (
         "docs/how-to/install",
         "docs/how-to/restart-in-place",
@@ -56,7 +60,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/explanation/security",
         "docs/explanation/scale",
         "docs/explanation/figures",
-        "docs/explanation/critiques",
+        "docs/explanation/known-limitations",
     ),
     "Reference": (
         "docs/reference/glossary",

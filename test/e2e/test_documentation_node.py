@@ -4,11 +4,17 @@ The marks are explained in CONTRIBUTING.md. Names of images are those of the man
 what was built here under these names too.
 """
 
+import dataclasses
+
 import pytest
 
+from hack.images.basic import shell_image
 from support import docs_kit
 from support.docs_surroundings import Surroundings, pages
 from support.install import AGENT_IMAGE, MANAGER_IMAGE
+
+SHELL_IMAGE = "busybox:1.37"
+"""Named by the tutorial's manifests; the node gets this machine's busybox under that name."""
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -26,7 +32,9 @@ def surroundings(node_cluster, tmp_path_factory):
         archives.append(
             docs_kit.renamed(built / f"{name}.tar", f"{name}:latest", folder / f"{name}.tar")
         )
-    node_cluster.load_images(archives)
+    shell = folder / "shell.tar"
+    dataclasses.replace(shell_image(), reference=SHELL_IMAGE).write(shell)
+    node_cluster.load_images([*archives, shell])
     env = docs_kit.environment(node_cluster.kubeconfig, "kubectl")
     return Surroundings(env, "default", ready=True)
 

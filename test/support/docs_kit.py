@@ -24,7 +24,7 @@ from hack.cluster._progress import Progress
 from support import patience
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted((ROOT / "docs/how-to").glob("*.md"))
+PAGES = (*sorted((ROOT / "docs/how-to").glob("*.md")), ROOT / "docs/tutorial/first-jobset.md")
 PLACES = ("shell", "cluster", "node")
 COPIED = ("config", "examples", "charts", "docs", "pyproject.toml", "README.md")
 PAGE_TIMEOUT_S = 240.0
