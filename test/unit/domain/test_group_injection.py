@@ -164,6 +164,7 @@ def test_held_from_within():
     ]
     assert ["y"] == spec["containers"][0]["args"]
     (install,) = spec["initContainers"]
+    assert install["imagePullPolicy"] == "IfNotPresent"
     assert (keys.GROUP_AGENT, ["install", "/jobset-agent"]) == (install["name"], install["args"])
     assert [keys.GROUP_VOLUME, keys.GROUP_AGENT] == [each["name"] for each in spec["volumes"]]
     told = variables(spec["containers"][1])

@@ -156,6 +156,7 @@ def test_what_both_modes_set(mode):
     assert context["readOnlyRootFilesystem"] is True
     assert context["capabilities"] == {"drop": ["ALL"]}
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert agent["imagePullPolicy"] == "IfNotPresent"
 
 
 @pytest.mark.parametrize("mode", ["sidecar", "supervisor"])

@@ -122,6 +122,8 @@ def _container(pod: Json, image: str) -> dict[str, Any]:
     return {
         "name": keys.AGENT_NAME,
         "image": image,
+        # The default for the tag `latest` asks the registry at each start of each pod.
+        "imagePullPolicy": "IfNotPresent",
         **_resources(pod),
         "securityContext": dict(_SECURITY),
     }

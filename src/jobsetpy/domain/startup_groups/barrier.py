@@ -178,6 +178,7 @@ def _held_from_within(pod: Json, barrier: Barrier, volumes: list[dict[str, Any]]
         install = {
             "name": keys.GROUP_AGENT,
             "image": barrier.agent_image,
+            "imagePullPolicy": "IfNotPresent",
             "args": ["install", keys.AGENT_FOLDER],
             "volumeMounts": [{"name": keys.GROUP_AGENT, "mountPath": keys.AGENT_FOLDER}],
             "securityContext": _security(spec),
@@ -220,6 +221,8 @@ def _container(pod: Json, barrier: Barrier) -> dict[str, Any]:
         "name": keys.GROUP_INIT_CONTAINER,
         "env": _environment(pod),
         "volumeMounts": [{"name": keys.GROUP_VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}],
+        # The default for the tag `latest` asks the registry at each start of each pod.
+        "imagePullPolicy": "IfNotPresent",
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _security(spec),
     }
