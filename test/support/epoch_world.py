@@ -24,7 +24,7 @@ from jobsetpy.aio import ManualClock
 from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
 from jobsetpy.api.reconcile import Result
 from jobsetpy.domain import plan as p
 from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
@@ -32,7 +32,7 @@ from jobsetpy.domain.conditions import finished
 from jobsetpy.domain.epochs.accounts import account
 from jobsetpy.domain.epochs.decision import expected_pods
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.jobs.backoff import RestartBackoff
+from jobsetpy.domain.jobs.backoff import RestartBackoff, recorded
 from jobsetpy.domain.pinned_time import PinnedTime
 from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers._caches import PODS_OF_JOBSET
@@ -211,6 +211,7 @@ class World:
         """The JobSet has a new version."""
         self.number += 1
         self.object["metadata"]["resourceVersion"] = str(self.number)
+        before = self.jobset.status if self.history else None
         self.jobset = decoded(JobSet, self.object)
         status = self.jobset.status
         now = (status.synced_epoch, status.deprecated_epoch)
@@ -221,12 +222,13 @@ class World:
             )
             assert told == tuple(epoch - 1 if epoch else None for epoch in now), f"{told}, {now}"
         if self.history:
-            before = self.history[-1]
-            assert now[0] >= before[0], f"status goes back from {before} to {now}"
-            assert now[1] >= before[1], f"status goes back from {before} to {now}"
-            assert now[0] <= before[0] + 1, f"an epoch is left out from {before} to {now}"
+            last = self.history[-1]
+            assert now[0] >= last[0], f"status goes back from {last} to {now}"
+            assert now[1] >= last[1], f"status goes back from {last} to {now}"
+            assert now[0] <= last[0] + 1, f"an epoch is left out from {last} to {now}"
         assert now[1] <= now[0], f"an epoch is deprecated before it was synced: {now}"
         self._check_pause(now[0])
+        self._check_charges(before)
         end = finished(status.conditions)
         if end is not None and end.type == "Failed":
             paid = self.failures + (self.changes if self.hasty else 0)
@@ -250,6 +252,14 @@ class World:
             left_s = self.paused_at + RestartBackoff().pause_s(pacing.series) - now
             # A manager that takes over can only compare its wall clock with another's.
             assert left_s < 0.01 or self.skewed, f"epoch {synced} lifts {left_s} s before its time"
+
+    def _check_charges(self, before: JobSetStatus | None) -> None:
+        """What was charged stays charged; only a recreation takes a restart's place."""
+        record = None if before is None else before.in_place_restart
+        if before is None or record is None or before.restarts != record.all_jobs_restarts_at_sync:
+            return
+        was, now = recorded(before), recorded(self.jobset.status)
+        assert now >= was, f"{was - now} of {was} restarts are given back"
 
     async def get(self, _cls: type, _namespace: str, _name: str) -> JobSet:
         """The client's."""

@@ -157,6 +157,51 @@ def test_a_resize_that_is_taken_back_in_the_middle():
     assert 0 == account(whole, 2, 4).spent
 
 
+def cut_short(observed, at, pods=4):
+    """A failure, after which the JobSet is suspended and resumed, or resized, and goes on."""
+    epoch = observed.status.synced_epoch
+    half = stored(observed, decide_epochs(observed, Histogram({epoch: 3, epoch + 1: 1})))
+    assert half.status.deprecated_epoch == epoch
+    conditions = jobset(**resumed(at)).status.conditions if at else half.status.conditions
+    back = evolve(
+        half,
+        spec=jobset(pods=pods, max_restarts=1).spec,
+        status=evolve(half.status, conditions=conditions),
+    )
+    return stored(back, decide_epochs(back, Histogram({epoch + 1: pods})))
+
+
+@pytest.mark.parametrize(("at", "pods"), [(T1, 4), (None, 3), (None, 5), (T1, 5)])
+def test_a_failure_stays_charged_when_its_restart_is_cut_short(at, pods):
+    """With one restart allowed the second failure ends a JobSet that a queue suspends each time."""
+    once = cut_short(jobset(1, 0, max_restarts=1), at, pods)
+
+    assert (once.status.synced_epoch, once.status.in_place_restart.uncounted_epochs) == (2, 0)
+    assert once.status.in_place_restart.restarts == 1
+    end = decide_epochs(once, Histogram({2: pods - 1, 3: 1})).failed
+    assert end.reason == "ReachedMaxRestarts"
+
+
+def test_a_restart_that_is_cut_short_tells_of_no_completion():
+    """The suspension ended it; that its pods gather is the resumption's."""
+    half = stored(jobset(1, 0), decide_epochs(jobset(1, 0), Histogram({1: 3, 2: 1})))
+    conditions = jobset(**resumed(T1)).status.conditions
+    back = evolve(half, status=evolve(half.status, conditions=conditions))
+    decision = decide_epochs(back, Histogram({2: 4}))
+
+    assert (decision.synced, decision.restart, decision.events) == (2, False, ())
+
+
+def test_a_recreation_takes_the_place_of_a_restart_that_it_cuts_short():
+    """The two are one restart, which that of the Jobs counts, whatever was resumed meanwhile."""
+    half = stored(jobset(1, 0), decide_epochs(jobset(1, 0), Histogram({1: 3, 2: 1})))
+    conditions = jobset(**resumed(T1)).status.conditions
+    back = evolve(half, status=evolve(half.status, conditions=conditions, restarts=1))
+    whole = stored(back, decide_epochs(back, Histogram({2: 4})))
+
+    assert whole.status.in_place_restart.restarts == 0
+
+
 def test_a_smaller_group_goes_on():
     """Pods that go because there are too many of them restart nobody."""
     observed = jobset(1, 0, pods=3)

@@ -9,6 +9,10 @@ that come anew join at ``syncedEpoch + 1`` like those that restart, so the epoch
 * the JobSet was resumed;
 * it was resized.
 
+A restart that was charged for a failure stays charged when a suspension or a resize cuts it short:
+otherwise a queue that suspends and resumes would make failures free. Only a recreation of Jobs
+takes its place, as the two are one restart then.
+
 Whether one of these has happened since the latest synced epoch is told by comparing the JobSet with
 what ``status.inPlaceRestart`` holds of it as of then. Both are written together with the epochs, so
 each epoch is charged once, whatever crashes in between.
@@ -54,12 +58,19 @@ class Account:
         epoch: the newest.
         renewed: why it does not count: "recreated", "resumed", "resized" or "remade" (as soon as
             its cause is none that counts); "" if it is a restart, or no new epoch at all.
+        kept: whether it counts all the same: it was charged for a failure before.
         spent: how many restarts of all kinds count by now, this one included.
     """
 
     epoch: int
     renewed: str
     spent: int
+    kept: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether the epoch stands for a restart that counts."""
+        return self.epoch > 1 and (not self.renewed or self.kept)
 
 
 def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False) -> Account:
@@ -81,10 +92,13 @@ def account(jobset: JobSet, newest: int, expected: int, *, remade: bool = False)
         if not cause and record.last_uncounted_epoch == newest:
             cause = "remade"  # decided earlier; what decided it may be over
     uncounted = record.uncounted_epochs
-    if cause and record.last_uncounted_epoch != newest:
+    # An epoch above the synced one that is among the restarts so far.
+    charged = record.restarts > budget.in_place(status.synced_epoch, uncounted)
+    kept = charged and cause in {"resumed", "resized"}
+    if cause and not kept and record.last_uncounted_epoch != newest:
         uncounted += 1
     spent = budget.in_place(newest, uncounted) + budget.recreations(status)
-    return Account(newest, cause, spent)
+    return Account(newest, cause, spent, kept)
 
 
 def renewed(jobset: JobSet, expected: int) -> str:
@@ -196,7 +210,8 @@ def requested(jobset: JobSet) -> str:
 
 def _charge(jobset: JobSet, charged: Account) -> InPlaceRestartStatus:
     record = record_of(jobset)
-    if charged.renewed and record.last_uncounted_epoch != charged.epoch:
+    uncounted = charged.renewed and not charged.kept
+    if uncounted and record.last_uncounted_epoch != charged.epoch:
         record = evolve(
             record,
             uncounted_epochs=record.uncounted_epochs + 1,

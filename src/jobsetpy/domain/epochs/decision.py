@@ -272,7 +272,7 @@ def _stuck(jobset: JobSet, charged: Account, pods: Histogram) -> EpochDecision |
     allowed = max_without_progress(jobset)
     record = with_progress(jobset, record_of(jobset), charged, pods)
     without = record.restarts_without_progress
-    if not allowed or without < allowed or not _restarts(charged):
+    if not allowed or without < allowed or not charged.counts:
         return None
     highest = record.highest_step
     reached = "no step was ever reached" if highest is None else f"step {highest} was the highest"
@@ -295,15 +295,10 @@ def with_progress(
     if new:
         known = best if step < 0 else step
         return evolve(record, highest_step=known, restarts_without_progress=0)
-    if not _restarts(charged) or not (max_without_progress(jobset) or best is not None):
+    if not charged.counts or not (max_without_progress(jobset) or best is not None):
         return record
     without = min(record.restarts_without_progress + 1, keys.INT32_MAX)
     return evolve(record, restarts_without_progress=without)
-
-
-def _restarts(charged: Account) -> bool:
-    """Whether the epoch stands for a restart that counts."""
-    return charged.epoch > 1 and not charged.renewed
 
 
 def max_without_progress(jobset: JobSet) -> int:
@@ -524,7 +519,7 @@ def _sync(
     count = pods.epochs[epoch]
     record = with_progress(jobset, on_sync(jobset, charged, expected), charged, pods)
     started = pace.started(evolve(jobset.status, restart_pacing=begun))
-    restart = _restarts(charged)
+    restart = charged.counts and not charged.renewed
     who = "pod is" if count == 1 else "pods are"
     message = f"{count} {who} at epoch {epoch}: workers may run"
     events: tuple[EmitEvent, ...] = ()
