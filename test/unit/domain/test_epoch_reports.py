@@ -77,7 +77,8 @@ def pod(
 ):
     """A pod of the Job, as its agent reports it."""
     owner = {"kind": "Job", "name": "j", "uid": "j", "controller": True}
-    annotations = {keys.EPOCH_ANNOTATION: str(epoch), CAUSE: cause, PROGRESS: progress}
+    text = None if epoch is None else str(epoch)
+    annotations = {keys.EPOCH_ANNOTATION: text, CAUSE: cause, PROGRESS: progress}
     annotations[keys.FIRST_PROGRESS_ANNOTATION] = first
     metadata = {
         "name": name,
@@ -91,11 +92,11 @@ def pod(
     return decoded(ChildPod, {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status})
 
 
-def plan(of, epochs, *, memory=None, notes=None, progress=(0, -1), seconds=100.0):
+def plan(of, epochs, *, memory=None, notes=None, seconds=100.0, **counts):
     """What one reconcile does."""
     seen = ObservedEpochs(
         jobset=of,
-        pods=Histogram(epochs, progress=progress),
+        pods=Histogram(epochs, **counts),
         notes=notes or Notes(),
         job_of=lambda _pod: job(),
     )
@@ -280,14 +281,24 @@ def test_all_come_at_once():
 
 
 def run(of, *steps):
-    """Restart after restart, each with the step that was reported for the run before it."""
+    """Restart after restart, each with the step that was reported for the run before it.
+
+    ``None``: a worker has failed without one. ``LOST``: the pod that reports steps was replaced, and
+    the workers of others have failed. ``SILENT``: it was, and another manager sees nothing of it.
+    """
     for step in steps:
         epoch = of.status.synced_epoch + 1
-        progress = (0, -1) if step is None else (epoch, step)
-        of = stored(of, plan(of, {epoch - 1: 3, epoch: 1}, progress=progress))
-        done = plan(of, {epoch: 4}, progress=progress, seconds=1000.0 * epoch)
+        counts = {"progress": (epoch, step)}
+        if step in {None, LOST, SILENT}:
+            counts = {"ended": 0 if step == SILENT else epoch}
+            counts["joined"] = epoch - 1 if step == LOST else epoch - 2
+        of = stored(of, plan(of, {epoch - 1: 3, epoch: 1}, **counts))
+        done = plan(of, {epoch: 4}, seconds=1000.0 * epoch, **counts)
         of = stored(of, done)
     return of, done
+
+
+LOST, SILENT = "lost", "silent"
 
 
 @pytest.mark.parametrize(
@@ -301,6 +312,9 @@ def run(of, *steps):
         pytest.param([-1, -1, -1, -1], 0, None, False, id="only touches"),
         pytest.param([4, -1, -1, -1], 3, 4, True, id="touches after steps"),
         pytest.param([0, 0, 0, 0], 3, 0, True, id="the first step is one"),
+        pytest.param([LOST, LOST, LOST], 0, None, False, id="its pod is lost each time"),
+        pytest.param([SILENT, SILENT, SILENT], 0, None, False, id="no pod reports anything"),
+        pytest.param([10, 10, LOST, SILENT, 10, 10], 3, 10, True, id="lost in between"),
     ],
 )
 def test_restarts_without_progress(steps, without, highest, fails):
@@ -327,6 +341,21 @@ def test_without_the_annotation_nothing_fails():
 
     assert [] == [c for c in of.status.conditions if c.type == "Failed"]
     assert (None, 0) == (record.highest_step, record.restarts_without_progress)
+
+
+def test_a_pod_that_comes_later_is_known_as_new():
+    """Whoever comes while a group runs has not run with it, and those of before have."""
+    book = ledger((None, pod("a", None)), (None, pod("b", 1)))
+    book.note_status(GROUP, jobset(1, 0).status, 0, 5.0)
+    assert book.histogram(GROUP).joined == 0
+    book.pod_changed(pod("b", 1), pod("b", 2, cause="exit-code=1"), 6.0)
+    assert (book.histogram(GROUP).ended, book.histogram(GROUP).joined) == (2, 0)
+    book.pod_changed(pod("a", 1), None, 7.0)
+    book.pod_changed(None, pod("c", None), 8.0)
+    assert book.histogram(GROUP).joined == 0
+    book.pod_changed(pod("c", None), pod("c", 2), 9.0)
+
+    assert book.histogram(GROUP).joined == 1
 
 
 def test_another_manager_goes_on_counting():

@@ -91,6 +91,9 @@ class Histogram:
         attempts: how many live pods have an agent of the Go project, which reports attempts.
         progress: the newest epoch with which a pod has reported progress before it, and the
             highest step; -1 if it has told of no number.
+        ended: the newest epoch with which a pod has reported the end of its worker.
+        joined: the epoch that was synced when the latest pod came that had reported none; 0 if that
+            is not known.
     """
 
     epochs: Mapping[int, int] = attrs.field(factory=dict)
@@ -102,6 +105,8 @@ class Histogram:
     crashes: Mapping[tuple[str, str], Crash] = attrs.field(factory=dict)
     attempts: int = 0
     progress: tuple[int, int] = (0, -1)
+    ended: int = 0
+    joined: int = 0
 
 
 @attrs.frozen
@@ -287,15 +292,19 @@ def with_progress(
     """The record to store with an epoch that is about to be synced, with its pods' progress.
 
     Touches count as progress until there has been a step: a program either tells of steps or not.
+    A run counts as one without progress only if some pod has reported on it; where no step was
+    reported, only if no pod is new, as the one that reports steps may have been lost.
     """
     epoch, step = pods.progress
     shown = epoch == charged.epoch
+    complete = pods.joined < jobset.status.synced_epoch
+    known = shown or (pods.ended == charged.epoch and complete)
     best = record.highest_step
     new = shown and (best is None or step > best)
     if new:
-        known = best if step < 0 else step
-        return evolve(record, highest_step=known, restarts_without_progress=0)
-    if not charged.counts or not (max_without_progress(jobset) or best is not None):
+        highest = best if step < 0 else step
+        return evolve(record, highest_step=highest, restarts_without_progress=0)
+    if not known or not charged.counts or not (max_without_progress(jobset) or best is not None):
         return record
     without = min(record.restarts_without_progress + 1, keys.INT32_MAX)
     return evolve(record, restarts_without_progress=without)

@@ -163,7 +163,7 @@ class _Attempt(_Counts):
     __slots__ = (
         *("crashed", "crashed_at", "crashes", "deprecated", "excused", "failures", "from_start"),
         *("invalid_seen", "jobs", "latest", "lost", "mark", "noted", "opened", "opener", "remade"),
-        *("reported", "single", "succeeded_by_jobs", "window_s"),
+        *("joined", "reported", "single", "succeeded_by_jobs", "window_s"),
     )
 
     def __init__(self) -> None:
@@ -186,6 +186,7 @@ class _Attempt(_Counts):
         self.opener = self.latest = (0, "", "")
         self.reported: ReportedEnd | None = None
         self.from_start: tuple[int, FirstProgress] | None = None
+        self.joined = 0
 
     def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
         """Number those that appear."""
@@ -345,6 +346,8 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         attempt = None if changed is None else self._attempts.get(changed)
         if attempt is not None:
             attempt.note_epochs(now, new)
+            if attempt.noted and _first_report(old, new):
+                attempt.joined = attempt.mark.epoch
         if old is None or new is None or new.status.restarts is old.status.restarts:
             crashed = None
         else:
@@ -483,6 +486,8 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             counts.crashes,
             counts.attempts,
             counts.progress,
+            0 if counts.reported is None else counts.reported.epoch,
+            counts.joined,
         )
 
     def invalid(self, group: AttemptKey) -> Mapping[str, InvalidEpoch]:
@@ -534,6 +539,13 @@ def _failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:
     return [
         one for one in new.status.restarts if one.failed and one.times > before.get(one.name, 0)
     ]
+
+
+def _first_report(old: ChildPod | None, new: ChildPod | None) -> bool:
+    """Whether a pod reports an epoch that has reported none before."""
+    if new is None or new.metadata.annotations.report is None:
+        return False
+    return old is None or old.metadata.annotations.report is None
 
 
 def _goes_to_be_remade(old: Job, new: Job | None) -> bool:
