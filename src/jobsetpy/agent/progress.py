@@ -14,6 +14,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -30,9 +31,6 @@ TOUCHED: Final = "touched"
 
 MAX_STEP: Final = 2**63 - 1
 MAX_HANG_S: Final = 604800
-FIRST_FACTOR: Final = 10
-"""So many times as long the first progress may take, unless something else is asked for."""
-
 POLL_S: Final = 0.25
 """Between two looks. A longer pause means that the agent did not run either (it was frozen with its
 container, or starved), so no more than this counts of it, twice."""
@@ -45,8 +43,9 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         file: that it writes its step into, or touches.
-        after_s: so long after its last progress; 0 for never.
-        first_s: so long after its start without any; 0 for never.
+        after_s: maximum time after its last progress; 0 for no limit.
+        first_s: maximum time from its start to its first progress; 0 for no limit, so that a worker
+            that never reports progress, as most ranks of a group may, is never hung.
     """
 
     file: str
@@ -55,7 +54,7 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
-    """Read ``HANG_SECONDS`` and ``HANG_FIRST_SECONDS``.
+    """Read ``HANG_SECONDS`` and ``HANG_FIRST_SECONDS``; the latter has no default.
 
     Raises:
         ConfigurationError: a value cannot be used; the message names the variable.
@@ -63,8 +62,7 @@ def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
     after = number_of(environ, "HANG_SECONDS", 0, 1, MAX_HANG_S)
     if not after and environ.get("HANG_FIRST_SECONDS"):
         raise ConfigurationError("HANG_FIRST_SECONDS has no effect without HANG_SECONDS")
-    longer = min(after * FIRST_FACTOR, MAX_HANG_S)
-    first = number_of(environ, "HANG_FIRST_SECONDS", longer, 1, MAX_HANG_S)
+    first = number_of(environ, "HANG_FIRST_SECONDS", 0, 1, MAX_HANG_S)
     return ProgressRules(file=file, after_s=after, first_s=first)
 
 
@@ -199,9 +197,7 @@ class Progress:
         self._steps = Steps(self._log)
         self._first = None
         try:
-            # Whatever is there instead of a file must not stop the agent.
-            flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
-            os.close(os.open(self._path, flags | _CAREFUL, 0o666))
+            _make_empty(self._path)
             self._seen = _state(self._path)
         except OSError as error:
             if self._usable:
@@ -267,6 +263,29 @@ class Progress:
 
 _CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """A pipe without a reader, or a link to anywhere, is an error rather than something to wait for."""
+
+
+def _make_empty(path: str) -> None:
+    """Have an empty file there that any user may write to.
+
+    Programs give up their rights before they start to work (gosu, setpriv, su-exec), and the file
+    of an agent that runs as root would make them crash at their first step.
+    """
+    # Whatever is there instead of a file must not stop the agent.
+    flags = os.O_TRUNC | os.O_WRONLY | _CAREFUL
+    try:
+        # Not with O_CREAT: in a sticky folder (/dev/shm) the kernel refuses that, even to root, for
+        # a file that the worker has replaced as another user (fs.protected_regular).
+        number = os.open(path, flags)
+    except FileNotFoundError:
+        number = os.open(path, flags | os.O_CREAT, 0o666)
+    try:
+        mode = os.fstat(number).st_mode
+        if stat.S_ISREG(mode) and mode & 0o666 != 0o666:
+            with suppress(OSError):  # another user's file, which has the mode that it was given
+                os.fchmod(number, 0o666)  # whatever the umask says
+    finally:
+        os.close(number)
 
 
 def _state(path: str) -> tuple[int, int, int]:

@@ -16,6 +16,7 @@ from jobsetpy.agent.progress import (
     Progress,
     ProgressRules,
     Steps,
+    _make_empty,
     load_progress_rules,
     progress_file,
 )
@@ -118,6 +119,40 @@ async def test_the_first_progress_may_take_longer(tmp_path: Path) -> None:
 
     assert [300] == [limit for limit, _ in run.hung]
     assert None is run.progress.report
+
+
+@pytest.mark.looptime
+async def test_a_rank_that_never_writes_is_not_hung_when_no_time_for_the_first_is_given(
+    tmp_path: Path,
+) -> None:
+    """One rank is enough to report the step; the limit counts from the first progress on."""
+    given = load_progress_rules({"HANG_SECONDS": "30"}, str(tmp_path / "f"))
+    run = Run(tmp_path / "f", after_s=given.after_s, first_s=given.first_s)
+    await asyncio.sleep(3600)
+    assert run.hung == []
+    run.write("1")
+    await asyncio.sleep(60)
+
+    ((limit, found),) = run.hung
+    assert limit == 30
+    assert 3630 <= found <= 3631
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_any_user_may_write_to_the_file_whatever_the_umask_is(tmp_path: Path, umask: int) -> None:
+    """Programs that gosu or setpriv starts are another user; a file that is there is emptied."""
+    path = tmp_path / "f"
+    before = os.umask(umask)
+    try:
+        _make_empty(str(path))
+        assert path.stat().st_mode & 0o777 == 0o666
+        path.write_text("7")
+        path.chmod(0o600)
+        _make_empty(str(path))
+    finally:
+        os.umask(before)
+
+    assert (path.stat().st_mode & 0o777, path.read_text()) == (0o666, "")
 
 
 @pytest.mark.looptime
@@ -234,9 +269,9 @@ def test_settings_that_cannot_be_used(environ: dict[str, str], message: str) -> 
 
 
 def test_settings() -> None:
-    """The first progress may take ten times as long, unless it is said how long."""
+    """The first progress may take any time, unless a limit is given."""
     assert ProgressRules(file="/f") == load_progress_rules({}, "/f")
-    assert ProgressRules(file="/f", after_s=30, first_s=300) == load_progress_rules(
+    assert ProgressRules(file="/f", after_s=30, first_s=0) == load_progress_rules(
         {"HANG_SECONDS": "30"}, "/f"
     )
     both = {"HANG_SECONDS": "30", "HANG_FIRST_SECONDS": "40"}

@@ -450,6 +450,31 @@ async def test_a_worker_that_hangs(pod: Pod, how: str) -> None:
         await agent.printed("started", 2)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+async def test_a_program_that_becomes_another_user_reports_its_steps(pod: Pod) -> None:
+    """As under gosu: in a sticky folder, under any umask, and when it replaces the file."""
+    file = Path("/dev/shm", f"jobset-test-{os.getpid()}")
+    drop = "setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec"
+    script = f"""if [ $JOBSET_EPOCH = 1 ]; then {drop} 'echo 5 >$JOBSET_PROGRESS_FILE'; exit 7; fi
+    rm $JOBSET_PROGRESS_FILE; {drop} 'umask 077; echo 6 >$JOBSET_PROGRESS_FILE'; exit 7"""
+    umask = ["sh", "-c", 'umask 077; exec "$@"', "sh"]
+    given = {"JOBSET_PROGRESS_FILE": str(file), "HANG_SECONDS": "60"}
+    try:
+        async with pod.run("sh", "-c", script, first=umask, **given) as agent:
+            await pod.lift(1)
+            await pod.at(2)
+            assert reported(pod) == ("exit-code=7", "5")
+            for epoch in (2, 3):
+                await pod.lift(epoch)
+                await pod.at(epoch + 1)
+                assert reported(pod) == ("exit-code=7", "6")
+            assert agent.logs("there is no progress file: steps and hangs of the worker") == 0
+            assert not any("progress file" in line["event"] for line in agent.lines)
+            agent.process.kill()
+    finally:
+        file.unlink(missing_ok=True)
+
+
 async def test_a_worker_that_writes_nonsense_goes_on(pod: Pod) -> None:
     """Whatever is in the file, it was written to: the worker is alive, and is told of it once."""
     script = "echo started; for n in 1 2 3 4 5 6 7 8 9; do "
