@@ -108,9 +108,9 @@ def install(folder: str) -> tuple[int, int]:
     tree.copy(os.path.realpath("/proc/self/exe"), "bin/python3", mode=0o755)
     tree.write(PROGRAM.encode(), "app/__main__.py")
     package = sys.modules["jobsetpy"].__path__[0]
-    # Not a module of this Python: the worker image's own runs it.
-    preload = sys.modules["jobsetpy.agent.standby"].LAUNCHER
-    tree.copy(f"{package}/agent/{preload}", f"app/jobsetpy/agent/{preload}")
+    # No modules of this Python: the worker image's own runs them.
+    for file in sys.modules["jobsetpy.agent.standby"].LAUNCHED:
+        tree.copy(f"{package}/{file}", f"app/jobsetpy/{file}")
     launcher = os.path.join(os.path.dirname(package), LAUNCHER)
     if os.path.exists(launcher):
         tree.copy(launcher, LAUNCHER, mode=0o755)

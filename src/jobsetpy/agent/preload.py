@@ -3,7 +3,8 @@
 ``python [options] preload.py MODULES FILE [ARGUMENT...]``, or ``-m MODULE [ARGUMENT...]`` in place
 of the file. Without ``JOBSET_STANDBY_FD`` that is the program and nothing else. With it, this
 imports the modules (names with commas), says that it is ready, and runs the program once it is told
-to; see ``standby``.
+to; see ``standby``. ``MODULES`` may end with ``@PATH``: then what the program imports is noted
+there, and a standby process imports that as well; see ``learned``.
 
 It is run by the worker image's own Python, 3.8 or newer, and needs nothing but its standard
 library. What the program sees is what it would see without it.
@@ -21,7 +22,14 @@ from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from types import ModuleType, TracebackType
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the module itself is one that the program may do without
+    from typing import Any
+
 MASTER_WAIT_S = 0.5
+_PREPARE_S = 60.0
+"""Time for learned imports before the process says that it is ready; the rest follow then."""
+
 PREFIX = b"jobset standby: "
 _HERE = __file__
 _LAUNCHER = sys.modules[__name__]
@@ -74,18 +82,54 @@ def _say(text: str) -> None:
 
 
 def _import(names: str, held: _HeldOutput) -> None:
-    for name in filter(None, names.split(",")):
+    wanted = [name for name in names.split(",") if name]
+    for name in wanted:
         try:
-            import_module(name)
+            (_learned().load if name.startswith("jobsetpy.warm.") else import_module)(name)
         except BaseException as error:  # noqa: BLE001 - the program may do without it
             held.say(f"cannot preload {name!r}: {type(error).__name__}: {error}")
+    if "torch" in wanted and _major_version("torch") >= 2:
+        # Its first DistributedDataParallel imports this, for more than a second.
+        _import("torch._dynamo", held)
 
 
-def _wait(channel: int) -> str:
+def _major_version(name: str) -> int:
+    version = str(getattr(sys.modules.get(name), "__version__", "")).partition(".")[0]
+    return int(version) if version.isdigit() else 0
+
+
+def _learned() -> Any:
+    """The module beside this one, under a name of its own."""
+    name = "_jobset_learned"
+    if name not in sys.modules:
+        module = sys.modules[name] = ModuleType(name)
+        path = module.__file__ = os.path.join(os.path.dirname(_HERE), "learned.py")
+        SourceFileLoader(name, path).exec_module(module)
+    return sys.modules[name]
+
+
+def _follow(channel: int, replay: Any) -> None:
+    """Import what is added to the list, until there is something to read."""
+    import select
+
+    def is_released() -> bool:
+        return bool(select.select([channel], [], [], 0)[0])
+
+    pause = 1.0
+    while not select.select([channel], [], [], pause)[0]:
+        if replay.read():
+            replay.run(is_released)
+            pause = 1.0
+        pause = min(pause * 1.5, 30.0)
+
+
+def _wait(channel: int, replay: Any = None) -> str:
     """Say that we are ready, and wait; the epoch. The process ends if the supervisor has."""
     line = b""
     try:
         os.write(channel, b"ready\n")
+        if replay is not None:
+            _follow(channel, replay)
         while not line.endswith(b"\n"):
             more = os.read(channel, 64)
             if not more:
@@ -150,13 +194,26 @@ def _await_first_rank() -> None:
         pause = min(pause * 1.3, 0.03)
 
 
-def _prepare(modules: str) -> None:
+def _prepare(modules: str, learned: str, program: list[str], words: list[bytes]) -> None:
     """Be a standby until there is something to do."""
+    environ = dict(os.environb)
     channel = int(os.environ.pop("JOBSET_STANDBY_FD"))
     held = _HeldOutput()
+
+    def start_over() -> None:
+        held.let_go()
+        os.set_inheritable(channel, True)
+        os.execve(sys.executable, words, environ)  # noqa: S606 - ourselves
+
     try:
+        limit = time.monotonic() + _PREPARE_S
         _import(modules, held)
-        epoch = _wait(channel)
+        replay = None
+        if learned:
+            replay = _learned().Replay(learned, program, held.say, start_over)
+            if replay.read():
+                replay.run(lambda: time.monotonic() > limit)
+        epoch = _wait(channel, replay)
     finally:
         held.let_go()
     os.environ["JOBSET_EPOCH"] = epoch
@@ -229,13 +286,24 @@ def _become(program: list[str]) -> None:
         del whole[-len(program) - 2 : len(whole) - len(program)]
 
 
+def _command_line() -> list[bytes]:
+    with open("/proc/self/cmdline", "rb") as file:
+        return file.read().split(b"\0")[:-1]
+
+
 def main() -> None:
     """Prepare, if that is asked for; then run the program."""
-    modules, program = sys.argv[1], sys.argv[2:]
+    program = sys.argv[2:]
+    modules, _, learned = sys.argv[1].partition("@")
+    words = _command_line()
     _become(program)
     sys.excepthook = _show
+    if learned:
+        learned = _learned().own_path(learned)
     if "JOBSET_STANDBY_FD" in os.environ:
-        _prepare(modules)
+        _prepare(modules, learned, program, words)
+    if learned:
+        _learned().record(learned, program)
     sys.modules["_jobset_preload"] = _LAUNCHER
     if program[0] == "-m":
         _run_module(program[1])

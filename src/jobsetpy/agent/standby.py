@@ -41,6 +41,13 @@ LEAVE_S: Final = 1.0
 DEFAULT_DELAY_S: Final = 30.0
 DEFAULT_READY_S: Final = 120.0
 LAUNCHER: Final = "preload.py"
+LAUNCHED: Final = ("agent/preload.py", "agent/learned.py", "warm/torch.py", "warm/jax.py")
+"""Files of this package that the worker image's own Python runs."""
+
+AUTO: Final = "auto"
+"""In a list of modules: those that the program was seen to import."""
+
+MEMORY: Final = "/dev/shm"  # noqa: S108 - in memory, and the container's own, mostly
 
 CGROUPS: Final = "/sys/fs/cgroup"
 _V2: Final = ("memory.max", "memory.current", "memory.stat", "inactive_file")
@@ -58,14 +65,17 @@ class StandbyRules(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         delay_s: so long after a start of the worker its standby is started, so as not to compete.
         ready_s: so long it may prepare. One that takes longer is killed.
-        modules: what ``preload.py`` is to import, with commas; it keeps the contract then.
-            Otherwise one that is not ready in time is taken for a program that does not know the
-            contract and trains: there is no other one.
+        modules: names that ``preload.py`` is to import, with commas; it keeps the contract then.
+            ``auto`` among them stands for those that the program imports. Without modules, one
+            that is not ready in time is taken for a program that does not know the contract and
+            trains: there is no other one.
+        optional: whether the program keeps the contract if nothing can be preloaded for it.
     """
 
     delay_s: float = DEFAULT_DELAY_S
     ready_s: float = DEFAULT_READY_S
     modules: str = ""
+    optional: bool = False
 
     @property
     def preloaded(self) -> bool:
@@ -80,27 +90,49 @@ def load(environ: Mapping[str, str]) -> StandbyRules | None:
         ConfigurationError: a value cannot be used; the message names the variable.
     """
     choice, given = environ.get("WORKER_STANDBY", ""), environ.get("WORKER_PRELOAD", "")
-    if choice not in {"", "on", "off"}:
-        raise ConfigurationError(f'WORKER_STANDBY must be "on" or "off": {choice!r}')
+    if choice not in {"", "on", "off", "program"}:
+        raise ConfigurationError(f'WORKER_STANDBY must be "on", "off" or "program": {choice!r}')
     modules = module_names(given) if given else []
     if modules is None:
         raise ConfigurationError(f"WORKER_PRELOAD must be modules, with commas: {given!r}")
     if choice == "off":
         return None
+    if choice == "program":
+        modules = []
     return StandbyRules(
         delay_s=seconds_of(environ, "WORKER_STANDBY_DELAY_SECONDS", DEFAULT_DELAY_S),
         ready_s=seconds_of(environ, "WORKER_STANDBY_READY_SECONDS", DEFAULT_READY_S),
-        modules=",".join(modules),
+        modules=",".join(modules) if modules or choice == "program" else AUTO,
+        optional=not modules and choice != "program",
     )
 
 
-def with_launcher(command: Sequence[str], modules: str) -> list[str] | str:
-    """The command with ``preload.py`` before the program; as a text, why that cannot be."""
+def with_launcher(command: Sequence[str], modules: str, learned: str = "") -> list[str] | str:
+    """The command with ``preload.py`` before the program; as a text, why that cannot be.
+
+    Args:
+        command: the worker's.
+        modules: names with commas; see :class:`StandbyRules`.
+        learned: file in memory for the names that the program imports.
+    """
     parts = split_python(command)
     if isinstance(parts, str):
         return parts
     launcher = f"{__file__.rpartition('/')[0]}/{LAUNCHER}"
-    return [*parts.interpreter, launcher, modules, *parts.program]
+    names = modules.split(",")
+    given = ",".join(name for name in names if name != AUTO)
+    if AUTO in names:
+        given += f"@{learned}"
+    return [*parts.interpreter, launcher, given, *parts.program]
+
+
+def learned_file(environ: Mapping[str, str]) -> str:
+    """Path of the file of learned imports, by the supervisor's own environment.
+
+    The pod is in its name because pods with ``hostIPC`` share the folder.
+    """
+    pod = f"{environ.get('NAMESPACE', '')}.{environ.get('POD_NAME', '')}"
+    return environ.get("WORKER_IMPORTS_FILE") or f"{MEMORY}/jobset-imports.{pod[-200:]}"
 
 
 class StandbyPhase(enum.Enum):

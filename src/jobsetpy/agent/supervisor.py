@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
+import msgspec
+
 from jobsetpy.agent.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
 from jobsetpy.agent.epoch_reporter import EpochReporter
 from jobsetpy.agent.follower import Follower, connect
@@ -338,7 +340,9 @@ def _command_of(
         return command, rules
     from jobsetpy.agent import standby
 
-    launched = standby.with_launcher(command, rules.modules)
+    launched = standby.with_launcher(command, rules.modules, standby.learned_file(environ))
+    if isinstance(launched, str) and rules.optional:
+        return command, msgspec.structs.replace(rules, modules="")
     if isinstance(launched, str):
         log("nothing can be preloaded, and there is no standby", level="warning", why=launched)
         return command, None

@@ -67,7 +67,7 @@ def test_preloading_from_it(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import sys; print('json' in sys.modules, sys.argv)")
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from jobsetpy.agent import standby;"
-        "print(*standby.with_launcher(sys.argv[2:], 'json'), sep='\\n')"
+        "print(*standby.with_launcher(sys.argv[2:], 'auto,json', '/none'), sep='\\n')"
     )
     command = [*by_hand(tree)[:-1], "-c", program, f"{tree}/app"]
     words = subprocess.run(
@@ -77,6 +77,7 @@ def test_preloading_from_it(tree: Path, tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=True)
 
     assert any(word.startswith(str(tree)) for word in words)
+    assert {path.name for path in (tree / "app/jobsetpy/warm").iterdir()} == {"torch.py", "jax.py"}
     assert done.stdout == f"False {[str(tmp_path / 'train.py'), '1']}\n"
 
 

@@ -20,6 +20,7 @@ from jobsetpy.api.python_command import split_python
 from support import patience
 
 LAUNCHER = Path(standby.__file__).with_name("preload.py")
+PACKAGE = LAUNCHER.parents[1]
 SHOW = """
 import os, sys
 print(__name__, __file__, __package__, __spec__ and __spec__.name, __doc__, __builtins__ is not None)
@@ -79,15 +80,16 @@ def run(folder: Path, *command: str, **environ: str) -> tuple[int, str, str]:
 def test_nothing_differs(folder: Path, words: str) -> None:
     """Started cold, a program has the same globals, arguments, paths, tracebacks and exit code."""
     plain = [sys.executable, *words.split()]
-    launched = standby.with_launcher(plain, "json")
+    launched = standby.with_launcher(plain, "auto,json", str(folder / "list"))
     assert not isinstance(launched, str)
 
     assert run(folder, *launched) == run(folder, *plain)
 
 
-def test_it_runs_on_old_versions() -> None:
+@pytest.mark.parametrize("file", standby.LAUNCHED)
+def test_it_runs_on_old_versions(file: str) -> None:
     """The worker image's Python may be 3.8: no syntax of later ones, no module of ours."""
-    tree = ast.parse(LAUNCHER.read_text(), feature_version=(3, 8))
+    tree = ast.parse((PACKAGE / file).read_text(), feature_version=(3, 8))
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {
         alias.name if isinstance(node, ast.Import) else str(node.module)
@@ -95,7 +97,10 @@ def test_it_runs_on_old_versions() -> None:
         for alias in node.names
     }
 
-    assert {name.partition(".")[0] for name in names} <= set(sys.stdlib_module_names)
+    allowed = set(sys.stdlib_module_names)
+    if file.startswith("warm/"):
+        allowed |= {"torch", "jax", "numpy"}
+    assert {name.partition(".")[0] for name in names} <= allowed
 
 
 def stand_by(
@@ -103,7 +108,8 @@ def stand_by(
 ) -> tuple[subprocess.Popen[str], socket.socket]:
     """A launcher that is ready."""
     ours, theirs = socket.socketpair()
-    words = standby.with_launcher([sys.executable, *program.split()], modules)
+    modules, _, learned = modules.partition("@")
+    words = standby.with_launcher([sys.executable, *program.split()], modules, learned)
     with theirs:
         process = subprocess.Popen(
             words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -232,3 +238,190 @@ def test_the_parts_are_put_together() -> None:
 
     assert words == ["python3", "-u", str(LAUNCHER), "torch", "-m", "pkg", "-u"]
     assert not isinstance(split_python(words), str)
+
+
+# ---- learned imports
+
+TRAIN = """
+import importlib.util, os, sys
+os.environ["HEAVY_MODE"] = "fast"
+import heavy, mine
+importlib.util.find_spec("searched")
+del os.environ["HEAVY_MODE"]
+from heavy import lazy
+import json.tool
+print(sorted({"heavy", "heavy.lazy", "mine", "searched"} & BEFORE), heavy.MODE,
+      os.environ.get("HEAVY_MODE"), os.environ.get("SET_BY_HEAVY"), flush=True)
+"""
+TRAIN = "import sys; BEFORE = set(sys.modules)\n" + TRAIN
+
+
+@pytest.fixture
+def installed(folder: Path) -> Path:
+    """A folder of installed packages, and a program that uses them."""
+    packages = folder / "site-packages"
+    (packages / "heavy").mkdir(parents=True)
+    (packages / "heavy" / "__init__.py").write_text(
+        "import os; MODE = os.environ.get('HEAVY_MODE'); os.environ['SET_BY_HEAVY'] = 'yes'\n"
+        "from heavy import part\n"
+    )
+    (packages / "heavy" / "part.py").write_text("")
+    (packages / "heavy" / "lazy.py").write_text("")
+    (packages / "searched.py").write_text("")
+    (folder / "mine.py").write_text("")
+    (folder / "train.py").write_text(TRAIN)
+    return packages
+
+
+def launch(installed: Path, program: str) -> tuple[int, str, str]:
+    """One cold run of the program, which notes its imports in ``list``."""
+    words = standby.with_launcher(
+        [sys.executable, *program.split()], "auto", str(installed.parent / "list")
+    )
+    return run(installed.parent, *words, PYTHONPATH=str(installed))
+
+
+def stand_by_learned(installed: Path, program: str) -> tuple[subprocess.Popen[str], socket.socket]:
+    """A launcher that imports what was noted, and is ready."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(installed))
+        return stand_by(installed.parent, f"auto@{installed.parent / 'list'}", program)
+
+
+def release(process: subprocess.Popen[str], channel: socket.socket) -> tuple[str, str]:
+    """Let it run; its output and errors."""
+    with channel:
+        channel.send(b"run epoch=2\n")
+        return process.communicate(timeout=patience.scaled(60))
+
+
+def test_a_standby_imports_what_the_program_was_seen_to_import(installed: Path) -> None:
+    """Installed modules only, in the environment that the program had made for them."""
+    assert launch(installed, "train.py") == (0, "[] fast None yes\n", "")
+    process, channel = stand_by_learned(installed, "train.py")
+    out, err = release(process, channel)
+
+    assert (out, err) == ("['heavy', 'heavy.lazy'] fast None yes\n", "")
+
+
+def test_a_second_run_adds_nothing_to_the_list(installed: Path) -> None:
+    """Neither modules that it has nor the environment of imports that need no noting."""
+    launch(installed, "train.py")
+    before = (installed.parent / "list").read_text()
+    launch(installed, "train.py")
+
+    assert (installed.parent / "list").read_text() == before
+    names = [line.partition("\t")[0] for line in before.splitlines()]
+    assert [name for name in names if "heavy" in name.lower()] == [
+        "=HEAVY_MODE", "heavy", "=SET_BY_HEAVY", "heavy.part", "=HEAVY_MODE", "heavy.lazy",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("raise ValueError('not today')", "ValueError: not today"),
+        ("import threading as t; t.Timer(99, print).start()", "leaves behind thread"),
+        ("import socket; S = socket.create_server(('127.0.0.1', 0))", "leaves behind port"),
+        ("F = open(__file__ + '.log', 'w')", "bad.py.log"),
+        ("import subprocess; P = subprocess.Popen(['sleep', '1'])", "leaves behind process"),
+        ("F = open('/dev/loop-control')", "/dev/loop-control"),
+    ],
+    ids=["raises", "thread", "port", "file", "process", "device"],
+)  # fmt: skip
+def test_an_unfit_module_is_named_and_left_out(installed: Path, text: str, why: str) -> None:
+    """The process starts over without it, so that nothing of it stays; the others are imported."""
+    if "loop-control" in text and not os.access("/dev/loop-control", os.R_OK):
+        pytest.skip("no such device here")
+    (installed / "bad.py").write_text(
+        f"import os\nif 'JOBSET_STANDBY_FD' in open('/proc/self/environ').read():\n    {text}\n"
+    )
+    program = installed.parent / "train.py"
+    program.write_text("import sys; print('bad' in sys.modules)\nimport bad\n" + TRAIN)
+    launch(installed, "train.py")
+    process, channel = stand_by_learned(installed, "train.py")
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    program.write_text("import sys; print(sorted({'bad', 'heavy'} & set(sys.modules)))")
+    out, _ = release(process, channel)
+
+    assert "cannot preload 'bad'" in line
+    assert why in line
+    assert out == "['heavy']\n"
+
+
+def test_a_module_that_ends_the_process_is_left_out_the_third_time(installed: Path) -> None:
+    """One that hangs is found likewise: the supervisor kills it."""
+    (installed / "bad.py").write_text(
+        "import os\nif 'JOBSET_STANDBY_FD' in open('/proc/self/environ').read(): os._exit(5)\n"
+    )
+    (installed.parent / "train.py").write_text("import bad\nimport json.tool\n")
+    launch(installed, "train.py")
+    learned = str(installed.parent / "list")
+    words = standby.with_launcher([sys.executable, "train.py"], "auto", learned)
+    given = {"PYTHONPATH": str(installed), "JOBSET_STANDBY_FD": "99"}
+    assert [run(installed.parent, *words, **given)[0] for _ in range(2)] == [5, 5]
+    process, channel = stand_by_learned(installed, "train.py")
+    _, err = release(process, channel)
+
+    assert "found unfit before, and not preloaded: bad" in err
+
+
+def test_a_standby_follows_the_list(installed: Path) -> None:
+    """A program may import for minutes, and more after its first checkpoint."""
+    mark = installed / "heavy" / "lazy.mark"
+    (installed / "heavy" / "lazy.py").write_text(f"open({str(mark)!r}, 'w').close()")
+    process, channel = stand_by_learned(installed, "train.py")
+    launch(installed, "train.py")
+    mark.unlink()
+    patience.wait_for(mark.exists, seconds=30)
+    out, err = release(process, channel)
+
+    assert (process.returncode, err) == (0, "")
+    assert "heavy" in out.partition("]")[0]
+
+
+def test_another_users_list_is_not_read(installed: Path) -> None:
+    """Nor one that is a link: the folder may be shared."""
+    launch(installed, "train.py")
+    real = (installed.parent / "list").rename(installed.parent / "elsewhere")
+    (installed.parent / "list").symlink_to(real)
+    process, channel = stand_by_learned(installed, "train.py")
+    out, _ = release(process, channel)
+
+    assert out.startswith("[] ")
+
+
+def test_torch_2_brings_dynamo(installed: Path) -> None:
+    """Its first DistributedDataParallel imports that, for more than a second."""
+    (installed / "torch").mkdir()
+    (installed / "torch" / "__init__.py").write_text("__version__ = '2.8.0+cpu'")
+    (installed / "torch" / "_dynamo.py").write_text("")
+    (installed.parent / "train.py").write_text("import sys; print('torch._dynamo' in sys.modules)")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(installed))
+        process, channel = stand_by(installed.parent, "torch", "train.py")
+    out, err = release(process, channel)
+
+    assert (out, err) == ("True\n", "")
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_warm_up_runs_in_the_standby(installed: Path, by_hand: bool) -> None:
+    """By its name in a list, or because the program was seen to import the framework."""
+    (installed / "torch").mkdir()
+    (installed / "torch" / "__init__.py").write_text(
+        "__version__ = '1.13'\ndef get_rng_state():\n    print('warm')\n    raise SystemExit\n"
+    )
+    (installed.parent / "train.py").write_text("import torch\nimport json.tool\n")
+    modules = "jobsetpy.warm.torch"
+    if not by_hand:
+        modules = f"auto@{installed.parent / 'list'}"
+        launch(installed, "train.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(installed))
+        process, channel = stand_by(installed.parent, modules, "train.py")
+    _, err = release(process, channel)
+
+    assert "jobset standby: warm\n" in err
+    assert "cannot preload 'jobsetpy.warm.torch': SystemExit" in err

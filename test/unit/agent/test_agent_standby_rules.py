@@ -15,6 +15,7 @@ from jobsetpy.agent.standby import (
     StandbyPhase,
     StandbyRules,
     Wait,
+    learned_file,
     load,
     memory,
     with_launcher,
@@ -198,6 +199,15 @@ def test_what_cannot_be_preloaded(words: str, reason: str) -> None:
     assert with_launcher(words.split(), "torch") == parts
 
 
+def test_the_list_of_learned_imports_is_in_memory() -> None:
+    """One for each pod; and where a command has it, only if it is asked for."""
+    pod = {"NAMESPACE": "team", "POD_NAME": "p-0"}
+    words = with_launcher(["python3", "t.py"], "auto,torch", learned_file(pod))
+
+    assert words[2:] == ["torch@/dev/shm/jobset-imports.team.p-0", "t.py"]
+    assert with_launcher(["python3", "t.py"], "torch", learned_file(pod))[2] == "torch"
+
+
 def test_lists_of_modules() -> None:
     """Names with commas, and nothing that is no name."""
     assert module_names("torch, transformers.models") == ["torch", "transformers.models"]
@@ -211,6 +221,8 @@ def test_settings() -> None:
     assert load({"WORKER_STANDBY": "off", "WORKER_PRELOAD": "a"}) is None
     found = load({"WORKER_PRELOAD": "a, b", "WORKER_STANDBY_DELAY_SECONDS": "0.5"})
     assert found == StandbyRules(delay_s=0.5, modules="a,b")
+    assert load({"WORKER_STANDBY": "on"}) == StandbyRules(modules="auto", optional=True)
+    assert load({"WORKER_STANDBY": "program"}) == StandbyRules()
     for name in ("WORKER_STANDBY", "WORKER_PRELOAD", "WORKER_STANDBY_READY_SECONDS"):
         with pytest.raises(ConfigurationError, match=name):
             load({"WORKER_STANDBY": "on", name: "1 2"})

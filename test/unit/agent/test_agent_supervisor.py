@@ -101,6 +101,7 @@ class Pod:
         self.environ = {
             "ARRIVAL_FILE": str(arrival),
             "JOBSET_PROGRESS_FILE": str(arrival.with_name("progress")),
+            "WORKER_IMPORTS_FILE": str(arrival.with_name("imports")),
             "NAMESPACE": "default",
             "POD_NAME": "p-0",
             "JOBSET_NAME": "js",
@@ -768,6 +769,29 @@ async def test_a_program_is_preloaded(pod: Pod, tmp_path: Path) -> None:
         await agent.printed("started 2")
 
     assert f"started 2 {ready['pid']} True {[str(program), '--lr', '1']}" in agent.out
+
+
+async def test_what_a_program_imports_is_learned(pod: Pod, tmp_path: Path) -> None:
+    """Without a list: the standby has imported what the worker was seen to import."""
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    (packages / "heavy.py").write_text("import json.tool\n")
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import os, sys, time; before = 'heavy' in sys.modules; import heavy; "
+        "print('started', os.environ['JOBSET_EPOCH'], os.getpid(), before, flush=True); "
+        "time.sleep(99)"
+    )
+    given = STANDBY | {"WORKER_STANDBY_DELAY_SECONDS": "1", "PYTHONPATH": str(packages)}
+    async with pod.run(sys.executable, str(program), **given) as agent:
+        await pod.lift(1)
+        await agent.printed("started 1")
+        ready = await agent.logged("standby ready")
+        pod.status(deprecatedEpoch=1)
+        await pod.lift(2)
+        await agent.printed("started 2")
+
+    assert f"started 2 {ready['pid']} True" in agent.out
 
 
 async def test_what_cannot_be_preloaded_runs_all_the_same(pod: Pod) -> None:

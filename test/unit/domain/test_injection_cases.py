@@ -630,6 +630,8 @@ def own_variables(obj: dict, at: int = 0) -> dict:
     [
         ({PRELOAD: "torch, transformers"}, {"STANDBY": "on", "PRELOAD": "torch,transformers"}),
         ({STANDBY: "on"}, {"STANDBY": "on"}),
+        ({STANDBY: "program"}, {"STANDBY": "program"}),
+        ({PRELOAD: "auto"}, {"STANDBY": "on", "PRELOAD": "auto"}),
         (
             {PRELOAD: "torch", STANDBY: "off"},
             {"STANDBY": "off", "PRELOAD": "torch"},
@@ -695,7 +697,7 @@ def container(**fields) -> list[dict]:
     ("obj", "field", "said"),
     [
         (jobset(notes={PRELOAD: "torch"}), PRELOAD, "sidecar"),
-        (jobset(mode="supervisor", notes={PRELOAD: "torch;"}), PRELOAD, "names of Python modules"),
+        (jobset(mode="supervisor", notes={PRELOAD: "torch;"}), PRELOAD, '"auto", names of Python'),
         (
             jobset(
                 job(containers=container(command=["torchrun"], args=["train.py"])),
@@ -712,7 +714,12 @@ def container(**fields) -> list[dict]:
             PRELOAD,
             "a text (-c)",
         ),
-        (jobset(mode="supervisor", notes={STANDBY: "yes"}), STANDBY, '"on" or "off"'),
+        (jobset(mode="supervisor", notes={STANDBY: "yes"}), STANDBY, '"on", "off"'),
+        (
+            jobset(mode="supervisor", notes={STANDBY: "program", PRELOAD: "auto"}),
+            PRELOAD,
+            "no effect",
+        ),
         (
             jobset(mode="supervisor", notes={keys.IN_PLACE_STANDBY_DELAY_ANNOTATION: "5"}),
             keys.IN_PLACE_STANDBY_DELAY_ANNOTATION,

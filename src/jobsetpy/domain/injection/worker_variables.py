@@ -66,9 +66,13 @@ def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[F
     """
     standby, preload, delay = map(note, STANDBY_SETTINGS)
     problems = []
-    if standby.value not in (None, "on", "off"):
-        problems.append(invalid(standby.field, standby.value, 'must be "on" or "off"'))
-    wanted = standby.value == "on" or preload.value is not None
+    if standby.value not in (None, "on", "off", "program"):
+        why = 'must be "on", "off", or "program" for a program that keeps the contract itself'
+        problems.append(invalid(standby.field, standby.value, why))
+    elif standby.value == "program" and preload.value is not None:
+        why = f'has no effect where {keys.IN_PLACE_STANDBY_ANNOTATION} is "program": remove it'
+        problems.append(invalid(preload.field, preload.value, why))
+    wanted = standby.value in ("on", "program") or preload.value is not None
     if delay.value is not None:
         if not wanted:
             why = f"has no effect without {keys.IN_PLACE_PRELOAD_ANNOTATION}: remove it"
@@ -81,7 +85,10 @@ def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[F
         words = [*texts(worker, "command"), *texts(worker, "args")]
         parts = split_python(words) if words else None
         if modules is None:
-            why = 'must be names of Python modules, with commas, such as "torch,transformers"'
+            why = (
+                'must be "auto", names of Python modules, such as "torch,transformers", or both, '
+                "with commas"
+            )
             problems.append(invalid(preload.field, preload.value, why))
         elif isinstance(parts, str):
             why = (

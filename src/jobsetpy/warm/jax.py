@@ -1,0 +1,39 @@
+"""Warm-up of JAX: a function compiled and run on the CPU, with a backend that is thrown away."""
+
+from __future__ import annotations
+
+import os
+
+
+def has_accelerator() -> bool:
+    """Return whether the machine shows an accelerator; touches none."""
+    names = os.listdir("/dev")  # noqa: PTH208 - runs on Python 3.8, before the program
+    return any(name.startswith(("nvidia", "kfd", "accel", "vfio", "neuron")) for name in names)
+
+
+def warm() -> None:
+    """Load what tracing, lowering, compiling and serialising load at their first use.
+
+    ``jax.distributed.initialize`` is refused once there is a backend, so it is removed again. Where
+    there is an accelerator nothing is done: its plugin would be asked as well.
+    """
+    if has_accelerator():
+        return
+    import jax
+    import jax.extend.backend
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.experimental import serialize_executable
+
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", "cpu")
+    try:
+        step = jax.jit(jax.value_and_grad(lambda weight, x: jnp.square(x @ weight).mean()))
+        weight, x = np.zeros((2, 1), "float32"), np.zeros((2, 2), "float32")
+        compiled = step.lower(weight, x).compile()
+        serialize_executable.serialize(compiled)
+        jax.block_until_ready(step(jax.device_put(weight), x))
+    finally:
+        jax.extend.backend.clear_backends()
+        jax.clear_caches()
+        jax.config.update("jax_platforms", before)

@@ -1,0 +1,38 @@
+"""Warm-up of PyTorch: a step of a tiny model, a save and a load, on the CPU."""
+
+from __future__ import annotations
+
+import io
+import os
+
+
+def has_accelerator() -> bool:
+    """Return whether the machine shows an accelerator; touches none."""
+    names = os.listdir("/dev")  # noqa: PTH208 - runs on Python 3.8, before the program
+    return any(name.startswith(("nvidia", "kfd", "accel", "vfio", "neuron")) for name in names)
+
+
+def warm() -> None:
+    """Do what the first step does first.
+
+    Where there is an accelerator, nothing is differentiated and no optimizer steps: both ask its
+    driver how many devices there are, which a process that waits must not.
+    """
+    import torch
+
+    if int(torch.__version__.partition(".")[0]) >= 2:
+        import torch._dynamo
+    state = torch.get_rng_state()
+    try:
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1))
+        loss = model(torch.zeros(2, 2)).square().mean()
+        if not has_accelerator():
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+            loss.backward()
+            optimizer.step()
+        file = io.BytesIO()
+        torch.save({"model": model.state_dict(), "step": 0}, file)
+        file.seek(0)
+        model.load_state_dict(torch.load(file)["model"])
+    finally:
+        torch.set_rng_state(state)
