@@ -24,23 +24,27 @@ GROUPS = [
 ]
 
 
-def make_pod(name, owner, epoch, phase, restarts=0, *, deleting=False):
+def make_pod(name, owner, epoch, phase, restarts=0, *, deleting=False, tracked=True, index=None):
     """A pod slice."""
-    meta = {"name": name, "uid": name}
+    meta = {"name": name, "uid": name, "annotations": {}}
+    if tracked:
+        meta["finalizers"] = [keys.JOB_TRACKING_FINALIZER]
+    if index is not None:
+        meta["annotations"][keys.COMPLETION_INDEX_ANNOTATION] = str(index)
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     if owner:
         meta["ownerReferences"] = [{"kind": "Job", "uid": owner, "controller": True}]
     if epoch is not None:
-        meta["annotations"] = {keys.EPOCH_ANNOTATION: epoch}
+        meta["annotations"][keys.EPOCH_ANNOTATION] = epoch
     one = {"restartCount": restarts, "lastState": {"terminated": {"exitCode": 1}}}
     return decoded(
         ChildPod, {"metadata": meta, "status": {"phase": phase, "containerStatuses": [one]}}
     )
 
 
-def make_job(uid, group, succeeded):
-    """A Job slice."""
+def make_job(uid, group, completed, noted=()):
+    """A Job slice; of pods that it has yet to count, the UIDs may be noted."""
     reference = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -54,7 +58,12 @@ def make_job(uid, group, succeeded):
         "labels": {keys.RESTART_ATTEMPT: str(group.attempt)},
         "ownerReferences": [reference],
     }
-    return decoded(Job, {"metadata": meta, "status": {"succeeded": succeeded}})
+    status = {
+        "succeeded": len(completed),
+        "completedIndexes": ",".join(map(str, sorted(completed))),
+        "uncountedTerminatedPods": {"succeeded": sorted(noted)},
+    }
+    return decoded(Job, {"metadata": meta, "status": status})
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -73,10 +82,13 @@ class LedgerMachine(RuleBasedStateMachine):
         phase=st.sampled_from(["Pending", "Running", "Running", "Succeeded", "Failed"]),
         restarts=st.integers(0, 2),
         deleting=st.booleans(),
+        tracked=st.booleans(),
+        index=st.sampled_from([None, 0, 1, 2]),
     )
-    def put_pod(self, name, owner, epoch, phase, restarts, deleting):
+    def put_pod(self, name, owner, epoch, phase, restarts, deleting, tracked, index):
         """A pod appears or changes in any way."""
-        pod = make_pod(name, owner, epoch, phase, restarts, deleting=deleting)
+        more = {"deleting": deleting, "tracked": tracked, "index": index}
+        pod = make_pod(name, owner, epoch, phase, restarts, **more)
         self.ledger.pod_changed(self.pods.get(name), pod)
         self.pods[name] = pod
 
@@ -86,10 +98,15 @@ class LedgerMachine(RuleBasedStateMachine):
         if name in self.pods:
             self.ledger.pod_changed(self.pods.pop(name), None)
 
-    @rule(uid=st.sampled_from(JOBS), group=st.sampled_from(GROUPS), succeeded=st.integers(0, 3))
-    def put_job(self, uid, group, succeeded):
+    @rule(
+        uid=st.sampled_from(JOBS),
+        group=st.sampled_from(GROUPS),
+        completed=st.sets(st.integers(0, 3)),
+        noted=st.sets(st.sampled_from([f"p{i}" for i in range(6)])),
+    )
+    def put_job(self, uid, group, completed, noted):
         """A Job appears or changes in any way."""
-        job = make_job(uid, group, succeeded)
+        job = make_job(uid, group, completed, noted)
         self.ledger.job_changed(self.jobs.get(uid), job)
         self.jobs[uid] = job
 
@@ -109,13 +126,16 @@ class LedgerMachine(RuleBasedStateMachine):
                 if (job.metadata.controller.uid, job.metadata.labels[keys.RESTART_ATTEMPT])
                 == (group.uid, str(group.attempt))
             }
-            epochs, succeeded, invalid, restarts = {}, 0, set(), {}
+            epochs, done, invalid, restarts = {}, set(), set(), {}
             leaving = 0
             for pod in self.pods.values():
                 if pod.metadata.controller_uid not in members or pod.status.phase == "Failed":
                     continue
                 if pod.status.phase == "Succeeded":
-                    succeeded += 1
+                    if pod.metadata.tracked and pod.metadata.deletion_timestamp is None:
+                        index = pod.metadata.annotations.completion_index
+                        name = pod.metadata.uid if index is None else index
+                        done.add((pod.metadata.controller_uid, name))
                     continue
                 for one in pod.status.restarts:
                     restarts[one.times] = restarts.get(one.times, 0) + 1
@@ -125,13 +145,16 @@ class LedgerMachine(RuleBasedStateMachine):
                     leaving += pod.metadata.deletion_timestamp is not None
                 elif epoch < 0:
                     invalid.add(pod.metadata.uid)
-            by_jobs = sum(self.jobs[uid].status.succeeded for uid in members)
+            for uid in members:
+                status = self.jobs[uid].status
+                done |= {(uid, index) for index in status.completed_indexes.split(",") if index}
+                done |= {(uid, pod) for pod in status.uncounted_terminated_pods.succeeded}
             histogram = self.ledger.histogram(group)
 
             assert epochs == histogram.epochs
             assert restarts == histogram.restarts
             assert histogram.first.keys() <= epochs.keys()
-            assert max(succeeded, by_jobs) == histogram.succeeded
+            assert histogram.succeeded == len(done)
             assert leaving == histogram.leaving
             assert invalid == self.ledger.invalid(group).keys()
 

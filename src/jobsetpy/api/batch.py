@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import datetime
+from functools import lru_cache
 from typing import ClassVar
 
 from jobsetpy.api._wire import wire
@@ -19,6 +21,26 @@ class JobSpec:
     suspend: bool | None = None
 
 
+@lru_cache(maxsize=64)  # asked for each pod that succeeds, of thousands at the same time
+def _intervals(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """First and last numbers of the ranges of a text such as ``0,3-5,7``, in ascending order."""
+    ranges = [(first, last or first) for first, _, last in _parts(text)]
+    known = [(int(a), int(b)) for a, b in ranges if a.isdecimal() and b.isdecimal()]
+    return tuple([first for first, _ in known]), tuple([last for _, last in known])
+
+
+def _parts(text: str) -> list[tuple[str, str, str]]:
+    return [part.partition("-") for part in text.split(",")]
+
+
+@wire
+class UncountedPods:
+    """UIDs of pods that have ended and are not in the Job's counters yet."""
+
+    succeeded: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
 @wire
 class JobStatus:
     """Slice of batch/v1 JobStatus."""
@@ -32,6 +54,13 @@ class JobStatus:
     conditions: tuple[Condition, ...] = ()
     completed_indexes: str = ""
     failed_indexes: str | None = None
+    uncounted_terminated_pods: UncountedPods = UncountedPods()
+
+    def has_completed(self, index: int) -> bool:
+        """Whether the Job counts a completion index as succeeded; O(log ranges)."""
+        first, last = _intervals(self.completed_indexes)
+        at = bisect_right(first, index) - 1
+        return at >= 0 and index <= last[at]
 
     @property
     def first_index_is_over(self) -> bool:

@@ -47,6 +47,11 @@ def _intern(obj: Any, *names: str) -> None:
             object.__setattr__(obj, name, sys.intern(value))
 
 
+@lru_cache(maxsize=256)
+def _shared_finalizers(finalizers: tuple[str, ...]) -> tuple[str, ...]:
+    return finalizers
+
+
 @lru_cache(maxsize=1024)
 def _shared_selector(key: str, value: str) -> Mapping[str, str]:
     return MappingProxyType({key: value})
@@ -127,10 +132,22 @@ class ChildPodMeta:
     labels: ChildPodLabels = ChildPodLabels()
     annotations: ChildPodAnnotations = ChildPodAnnotations()
     owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        """Share the namespace's text."""
+        """Share the namespace's text, and the finalizers between the pods of Jobs."""
         _intern(self, "namespace")
+        if self.finalizers:
+            object.__setattr__(self, "finalizers", _shared_finalizers(self.finalizers))
+
+    @property
+    def tracked(self) -> bool:
+        """Whether the Job controller has yet to count how the pod ends.
+
+        A Job counts a pod as succeeded or failed only while the pod has this finalizer
+        (https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-tracking-with-finalizers).
+        """
+        return keys.JOB_TRACKING_FINALIZER in self.finalizers
 
     @property
     def controller_uid(self) -> str:

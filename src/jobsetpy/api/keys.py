@@ -134,6 +134,8 @@ PRIORITY_LABEL: Final = "jobset.sigs.k8s.io/priority"
 # Pods under exclusive placement.
 PLACEMENT_GATE: Final = "jobset.sigs.k8s.io/exclusive-placement"
 """Scheduling gate of a pod whose leader has no node yet."""
+JOB_TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
+"""On pods whose end the Job controller has not counted yet."""
 DISRUPTION_TARGET_CONDITION: Final = "DisruptionTarget"
 LEAVING_REASONS: Final = frozenset(
     {"EvictionByEvictionAPI", "DeletionByTaintManager", "PreemptionByScheduler"}

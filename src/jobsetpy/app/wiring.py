@@ -128,6 +128,7 @@ def add_jobset_controllers(
         coscheduling,
         jobs,
         leader_pods,
+        leaving_pods,
         lost_nodes,
         metrics,
         pod_epochs,
@@ -166,6 +167,7 @@ def add_jobset_controllers(
         )
     if features.in_place_restart:
         pod_epochs.setup(manager, make(pod_epochs.PodEpochsSettings, backoff=backoff))
+        leaving_pods.setup(manager)
     lost_nodes.setup(manager, lost)
     # Only where the pod webhook is served is a misplaced pod an accident.
     repair = configuration["--webhooks"]

@@ -33,6 +33,8 @@ def pod(name, epoch=2, *, owner=0, node="n1", waiting="", deleting=False, phase=
     """One of its pods."""
     meta = {
         "name": name,
+        "uid": f"uid-{name}",
+        "finalizers": [keys.JOB_TRACKING_FINALIZER],
         "ownerReferences": [{"kind": "Job", "uid": f"j{owner}", "controller": True}],
     }
     if epoch is not None:
@@ -106,6 +108,15 @@ def test_succeeded_and_failed_pods():
     assert found.message == (
         "1 of 6 pods has not come to epoch 2 for more than 60 s: job 'js-w-0' lacks 1 pod"
     )
+
+
+def test_pod_that_was_told_to_leave_is_waited_for_when_it_has_ended_with_0():
+    """Its Job replaces it."""
+    pods = group(pod("s", phase="Succeeded", deleting=True), first=3)
+    found = laggards(jobset(), [job(), job(1)], pods, 2, 60.0)
+
+    assert found.missing == 1
+    assert found.message.endswith("job 'js-w-0' lacks 1 pod")
 
 
 @pytest.mark.parametrize("stays", [True, False])

@@ -16,24 +16,30 @@ from jobsetpy.testing.jobsets import decoded
 GROUP = AttemptKey("ns", "js-name", "js", 0)
 
 
-def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False, restarts=0, code=1):
+def pod(name="p", epoch=None, *, owner="job", phase="Running", deleting=False, restarts=0, **more):
     """A pod of a Job."""
     meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": {}}
+    if more.get("tracked", True):
+        meta["finalizers"] = [keys.JOB_TRACKING_FINALIZER]
+    if "index" in more:
+        meta["annotations"][keys.COMPLETION_INDEX_ANNOTATION] = str(more["index"])
     if epoch is not None:
-        meta["annotations"] = {keys.EPOCH_ANNOTATION: str(epoch)}
+        meta["annotations"][keys.EPOCH_ANNOTATION] = str(epoch)
     if owner is not None:
         meta["ownerReferences"] = [{"kind": "Job", "uid": owner, "controller": True}]
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     status = {"phase": phase}
     if restarts:
-        ended = {"terminated": {"exitCode": code}}
+        ended = {"terminated": {"exitCode": more.get("code", 1)}}
         one = {"name": "c", "restartCount": restarts, "lastState": ended}
         status["containerStatuses"] = [one]
     return decoded(ChildPod, {"metadata": meta, "status": status})
 
 
-def job(uid="job", *, owner="js", attempt="0", succeeded=0, kind="JobSet", group=keys.GROUP):
+def job(
+    uid="job", *, owner="js", attempt="0", succeeded=0, kind="JobSet", group=keys.GROUP, **status
+):
     """A Job of a JobSet."""
     reference = {"apiVersion": f"{group}/v1alpha2", "kind": kind, "uid": owner, "controller": True,
                  "name": "js-name"}  # fmt: skip
@@ -47,7 +53,7 @@ def job(uid="job", *, owner="js", attempt="0", succeeded=0, kind="JobSet", group
                 "labels": {keys.RESTART_ATTEMPT: attempt},
                 "ownerReferences": [reference],
             },
-            "status": {"succeeded": succeeded},
+            "status": {"succeeded": succeeded, **status},
         },
     )
 
@@ -125,6 +131,56 @@ def test_succeeded_pods_that_are_gone_are_known_from_their_job():
     book.pod_changed(done, None)
 
     assert ({}, 1) == counts(book)
+
+
+def test_pod_that_was_told_to_leave_completes_nothing_when_it_ends_with_0():
+    """Its Job alone can tell; a pod whose finalizer was taken off is replaced."""
+    book = ledger()
+    for name, tracked, deleting in (("p", True, True), ("q", False, True), ("r", False, False)):
+        before = pod(name, 1, deleting=deleting)
+        book.pod_changed(None, before)
+        after = pod(name, 1, phase="Succeeded", deleting=deleting, tracked=tracked)
+        book.pod_changed(before, after)
+
+    assert counts(book) == ({}, 0)
+
+
+def test_succeeded_pod_counts_once_while_its_job_counts_it():
+    """Its index is in the Job's status before the finalizer goes, and stays there."""
+    book = ledger()
+    done = [pod(f"p{index}", 1, phase="Succeeded", index=index) for index in range(3)]
+    for each in done:
+        book.pod_changed(None, each)
+    seen = [counts(book)]
+    first = job(succeeded=2, completedIndexes="0,1")
+    book.job_changed(job(), first)
+    seen.append(counts(book))
+    for index in (0, 1):
+        untracked = pod(f"p{index}", 1, phase="Succeeded", index=index, tracked=False)
+        book.pod_changed(done[index], untracked)
+        book.pod_changed(untracked, None)
+    seen.append(counts(book))
+    book.job_changed(first, job(succeeded=3, completedIndexes="0-2"))
+
+    assert [*seen, counts(book)] == [({}, 3)] * 4
+
+
+def test_succeeded_pod_of_a_job_without_indexes_counts_once():
+    """Such a Job notes UIDs before it takes the finalizers off, and counts the pods after it."""
+    book = ledger()
+    done = pod("p", 1, phase="Succeeded")
+    book.pod_changed(None, done)
+    noted = job(uncountedTerminatedPods={"succeeded": ["uid-p"]})
+    book.job_changed(job(), noted)
+    seen = [counts(book)]
+    untracked = pod("p", 1, phase="Succeeded", tracked=False)
+    book.pod_changed(done, untracked)
+    seen.append(counts(book))
+    book.job_changed(noted, job(succeeded=1))
+    seen.append(counts(book))
+    book.pod_changed(untracked, None)
+
+    assert [*seen, counts(book)] == [({}, 1)] * 4
 
 
 def test_a_pod_without_a_controller_does_not_count():

@@ -660,7 +660,9 @@ async def test_a_group_that_is_done_waits_for_nobody(rig):
     """Neither one of which all pods have succeeded, nor one without pods, has a barrier."""
     async with rig.manager():
         names = await started(rig)
+        tracked = {"metadata": {"finalizers": [keys.JOB_TRACKING_FINALIZER]}}
         for name in names:
+            rig.world.patch("pods", name, tracked)  # as the Job controller creates them
             rig.world.set_status("pods", name, phase="Succeeded")
         rig.create(item(jobs=0), failurePolicy=policy(), name="empty")
         await rig.settle(200)

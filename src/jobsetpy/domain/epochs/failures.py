@@ -221,7 +221,7 @@ def judge(jobset: JobSet, job: Job, failure: Failure) -> Cause | None:
         failure: what was seen.
     """
     sign, epoch, old, new = failure.sign, failure.epoch, failure.old, failure.new
-    template = _template(jobset, job, old)
+    template = template_of(jobset, job, old)
     if template is None or is_ending(job):
         return None
     pod = child(child(template, "template"), "spec")
@@ -231,11 +231,11 @@ def judge(jobset: JobSet, job: Job, failure: Failure) -> Cause | None:
         failed = _newly_failed(old, new)
         if failed is None or not _ends_the_epoch(pod, failed):
             return None
-        if _fails_the_job(template, (failed,)):
+        if fails_the_job(template, (failed,)):
             return None
         return Cause(epoch, sign, name, failed, node=node)
     known = new.status.failed if new is not None else ()
-    if _fails_the_job(template, known) or _may_fail_by_condition(template):
+    if fails_the_job(template, known) or may_fail_by_condition(template):
         return None
     if sign is Sign.POD_LEAVING:
         assert new is not None
@@ -258,15 +258,19 @@ def _newly_failed(old: ChildPod, new: ChildPod) -> FailedContainer | None:
 
 def is_ending(job: Job) -> bool:
     """Whether the Job is about to lose its pods anyway."""
+    return job.spec.suspend is True or is_over(job)
+
+
+def is_over(job: Job) -> bool:
+    """Tell if the Job replaces none of its pods any longer, not even once it is resumed."""
     return (
         job.metadata.deletion_timestamp is not None
-        or job.spec.suspend is True
         or job.status.finished is not None
         or any(c.type in _ENDING and c.status == "True" for c in job.status.conditions)
     )
 
 
-def _template(jobset: JobSet, job: Job, pod: ChildPod) -> Json | None:
+def template_of(jobset: JobSet, job: Job, pod: ChildPod) -> Json | None:
     """The spec of the Job's template, if the JobSet still wants this Job and this pod."""
     name = replicated_job_of(job)
     job_index = parse_count(job.metadata.labels.get(keys.JOB_INDEX))
@@ -310,7 +314,7 @@ def _command(container: Json) -> Iterator[str]:
         yield from (word for word in items(container, field) if isinstance(word, str))
 
 
-def _fails_the_job(template: Json, failed: tuple[FailedContainer, ...]) -> bool:
+def fails_the_job(template: Json, failed: tuple[FailedContainer, ...]) -> bool:
     """Whether the Job's pod failure policy makes the Job fail: the JobSet's policy decides then.
 
     The first rule that matches decides, as in the Job controller.
@@ -323,7 +327,7 @@ def _fails_the_job(template: Json, failed: tuple[FailedContainer, ...]) -> bool:
     return False
 
 
-def _may_fail_by_condition(template: Json) -> bool:
+def may_fail_by_condition(template: Json) -> bool:
     """Whether some rule fails the Job for a condition of the pod; conditions are not cached."""
     return any(
         rule.get("action") in {"FailJob", "FailIndex"} and items(rule, "onPodConditions")

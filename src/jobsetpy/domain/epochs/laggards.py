@@ -12,6 +12,7 @@ from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.epochs.decision import expected_pods, leaves_jobs_failed, parse_report
 from jobsetpy.domain.epochs.failures import is_ending
+from jobsetpy.domain.epochs.succeeded import succeeded
 from jobsetpy.domain.membership import replicated_job_of
 
 MAX_NAMED: Final = 10
@@ -89,13 +90,13 @@ def _lacking(
     behind: list[str] = []
     late = arrived = 0
     present: dict[str, int] = {}
-    succeeded: dict[str, int] = {}
+    ended: dict[str, list[ChildPod]] = {}
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         owner = pod.metadata.controller_uid
         if pod.status.phase == "Failed" or owner in away:
             continue
         if pod.status.phase == "Succeeded":
-            succeeded[owner] = succeeded.get(owner, 0) + 1
+            ended.setdefault(owner, []).append(pod)
             continue
         present[owner] = present.get(owner, 0) + 1
         reported = pod.metadata.annotations
@@ -115,7 +116,7 @@ def _lacking(
         if uid in away:
             expected -= 1 if job.spec.parallelism is None else job.spec.parallelism
             continue
-        left = max(job.status.succeeded, succeeded.get(uid, 0))
+        left = succeeded(job, ended.get(uid, ()))
         expected -= left
         lack = (job.spec.parallelism or 0) - left - present.get(uid, 0)
         if lack > 0:

@@ -8,14 +8,14 @@ up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.api.batch import Job
+from jobsetpy.api.batch import Job, JobStatus
 from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
 from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.meta import version_number
@@ -30,6 +30,7 @@ from jobsetpy.domain.epochs.reports import (
     parse_first,
     parse_progress,
 )
+from jobsetpy.domain.epochs.succeeded import completion_of, counted, is_counted
 from jobsetpy.domain.jobs.backoff import MAX_IN_WINDOW, within
 from jobsetpy.domain.membership import AttemptKey, attempt_of, replicated_job_of
 from jobsetpy.domain.membership_ledger import MembershipLedger
@@ -69,31 +70,35 @@ class Notes:
 
 # What is counted of a pod: what its agent reports (it is parsed only when something has changed)
 # and whether that is an attempt, restarts, whether it is being deleted, name and UID, and its
-# progress; nothing but the fact if it has succeeded.
-_Pod: TypeAlias = tuple[str | None, bool, int, bool, str, str, str | None] | tuple[()]
+# progress; of one that has succeeded, nothing but what it completes.
+_Pod: TypeAlias = tuple[str | None, bool, int, bool, str, str, str | None] | tuple[str]
 
 
 class _Job(NamedTuple):
     """What is counted of a Job besides its pods."""
 
-    succeeded: int = 0
+    status: JobStatus = JobStatus()
     lost: int = 0
     replicated_job: str = ""
+
+    def uncounted(self, completions: Iterable[str]) -> int:
+        """Return how many completions the Job's status does not include yet."""
+        return sum(not is_counted(self.status, completion) for completion in completions)
 
 
 class _Counts:
     """Pods of one Job, or of all Jobs of an attempt."""
 
     __slots__ = (
-        *("attempts", "epochs", "first", "invalid", "leaving", "progress", "restarts"),
-        "succeeded",
+        *("attempts", "completions", "epochs", "first", "invalid", "leaving", "progress"),
+        "restarts",
     )
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
         self.first: dict[int, str] = {}
         self.restarts: dict[int, int] = {}
-        self.succeeded = 0
+        self.completions: dict[str, int] = {}
         self.leaving = 0
         self.attempts = 0
         self.progress: tuple[int, int] = (0, -1)
@@ -101,8 +106,8 @@ class _Counts:
 
     def count(self, pod: _Pod, number: int) -> None:
         """Count one more pod, or one less."""
-        if not pod:
-            self.succeeded += number
+        if len(pod) == 1:
+            _add(self.completions, pod[0], number)
             return
         text, is_attempt, restarts, leaving, name, uid, progress = pod
         epoch = parse_report(text, is_attempt)
@@ -123,7 +128,6 @@ class _Counts:
             self.add(epoch, sign * count, other.first.get(epoch, ""))
         for restarts, count in other.restarts.items():
             _add(self.restarts, restarts, sign * count)
-        self.succeeded += sign * other.succeeded
         self.leaving += sign * other.leaving
         self.attempts += sign * other.attempts
         self.note(other.invalid, sign)
@@ -154,7 +158,7 @@ class _Counts:
     @property
     def empty(self) -> bool:
         """Whether nothing is counted."""
-        return not (self.epochs or self.succeeded or self.invalid or self.restarts)
+        return not (self.epochs or self.completions or self.invalid or self.restarts)
 
 
 class _Attempt(_Counts):
@@ -163,13 +167,13 @@ class _Attempt(_Counts):
     __slots__ = (
         *("crashed", "crashed_at", "crashes", "deprecated", "excused", "failures", "from_start"),
         *("invalid_seen", "jobs", "latest", "lost", "mark", "noted", "opened", "opener", "remade"),
-        *("joined", "reported", "single", "succeeded_by_jobs", "window_s"),
+        *("joined", "reported", "single", "succeeded", "window_s"),
     )
 
     def __init__(self) -> None:
         super().__init__()
         self.jobs = 0
-        self.succeeded_by_jobs = 0
+        self.succeeded = 0
         self.lost = 0
         self.noted = False
         self.mark = SyncedMark()
@@ -290,17 +294,28 @@ class _Attempt(_Counts):
             where = (pod.metadata.name, pod.spec.node_name)
             self.reported = ReportedEnd(newest, *where, end, -1 if last is None else last)
 
-    def pod_counted(self, job: _Job, counts: _Counts, pod: _Pod, number: int) -> bool:  # noqa: ARG002 - the ledger's protocol
+    def pod_counted(self, job: _Job, counts: _Counts, pod: _Pod, number: int) -> bool:
         """A pod counts for the attempt as it does for its Job."""
-        self.count(pod, number)
+        if len(pod) > 1:
+            self.count(pod, number)
+            return True
+        # Only the first pod of an index counts, and only until the Job counts it.
+        if counts.completions.get(pod[0], 0) != max(number, 0) or is_counted(job.status, pod[0]):
+            return False
+        self.succeeded += number
         return True
 
     def job_changed(self, before: _Job | None, after: _Job | None, counts: _Counts) -> bool:
         """A Job brings its pods, and takes them along."""
         was, now = before or _Job(), after or _Job()
-        self.succeeded_by_jobs += now.succeeded - was.succeeded
-        self.lost += now.lost - was.lost
-        changed = (was.succeeded, was.lost) != (now.succeeded, now.lost)
+        more = now.lost - was.lost
+        self.lost += more
+        known = counts.completions
+        change = counted(now.status) - counted(was.status)
+        change += now.uncounted(known) if after is not None else 0
+        change -= was.uncounted(known) if before is not None else 0
+        self.succeeded += change
+        changed = bool(change or more)
         if counts.empty or (before is not None and after is not None):
             return changed
         self.merge(counts, 1 if before is None else -1)
@@ -470,15 +485,15 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
     def histogram(self, group: AttemptKey) -> Histogram:
         """The pods of the Jobs of one attempt; a live view, to be used at once.
 
-        Pods that succeeded and were deleted since are still known from their Job's status.
+        Succeeded pods are known from their Job's status, and before that by themselves; see
+        :mod:`domain.epochs.succeeded`.
         """
         counts = self._attempts.get(group)
         if counts is None:
             return Histogram()
-        succeeded = max(counts.succeeded, counts.succeeded_by_jobs)
         return Histogram(
             counts.epochs,
-            succeeded,
+            counts.succeeded,
             counts.first,
             counts.restarts,
             counts.lost,
@@ -507,13 +522,17 @@ def _add(numbers: dict[int, int], value: int, number: int) -> int:
 
 
 def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
-    """Pods that failed, and those that have neither an epoch nor restarts, are not counted."""
+    """Pods that failed, and those that have neither an epoch nor restarts, are not counted.
+
+    Succeeded ones are until their Job counts them.
+    """
     meta, status = pod.metadata, pod.status
     owner, phase = meta.controller_uid, status.phase
     if phase == "Failed" or not owner:
         return None
     if phase == "Succeeded":
-        return owner, ()
+        completion = completion_of(pod)
+        return (owner, (completion,)) if completion else None
     annotations = meta.annotations
     text = annotations.report
     restarts = max([one.times for one in status.restarts]) if status.restarts else 0
@@ -526,11 +545,7 @@ def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
 
 def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:
     key = attempt_of(job)
-    return (
-        None
-        if key is None
-        else (key, _Job(job.status.succeeded, _lost(job), replicated_job_of(job)))
-    )
+    return None if key is None else (key, _Job(job.status, _lost(job), replicated_job_of(job)))
 
 
 def _failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:

@@ -1,0 +1,160 @@
+"""Pods that are told to leave, against a real API server and Job controller.
+
+The manager is a process of its own with its own rights; kubelets and agents are played.
+"""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from support import patience
+from support.account import manager_kubeconfig
+from support.manager_process import ManagerProcess
+from support.played_group import PlayedGroup
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
+
+NAME = "leaving"
+
+
+@contextlib.asynccontextmanager
+async def group(cluster, client, namespace, tmp_path, **settings):
+    """A group of four pods of one Job whose workers run at epoch 1."""
+    own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
+    manager = ManagerProcess(own, tmp_path / "manager.log")
+    await manager.start()
+    one = PlayedGroup(client, namespace, NAME)
+    try:
+        async with one.playing():
+            await one.create(**{"jobs": 1, "pods": 4, **settings})
+            await one.at(1, 4)
+            yield one, manager
+    finally:
+        await manager.stop()
+        with contextlib.suppress(Exception):
+            await client.delete(JobSet, namespace, NAME, propagation="Background")
+
+
+def counts(job):
+    """Pods that a Job counts as succeeded or failed."""
+    return job.status.succeeded, job.status.completed_indexes, job.status.failed
+
+
+@pytest.mark.parametrize("code", [0, 143])
+async def test_pod_that_leaves_is_replaced_immediately_each_time(
+    cluster, client, namespace, tmp_path, code
+):
+    """The Job controller counts it neither as succeeded nor as failed, so it does not wait."""
+    async with group(cluster, client, namespace, tmp_path) as (one, _):
+        one.code = code
+        seconds = []
+        for epoch in range(2, 6):
+            known = set(one.ready_at)
+            at = await one.delete(one.there(epoch - 1)[0])
+            seconds.append(await one.replacement(known, at))
+            await one.at(epoch, 4)
+
+        assert counts(await one.job()) == (0, "", 0)
+        assert max(one.most.values()) == 1
+        print(f"deletion to a running replacement, exit code {code}: {seconds}")
+        assert max(seconds) < patience.scaled(8), seconds
+
+
+async def test_suspension_completes_no_index_when_workers_exit_with_0(
+    cluster, client, namespace, tmp_path
+):
+    """After a quick suspension the barrier opens for all pods, however their workers ended."""
+    async with group(cluster, client, namespace, tmp_path) as (one, _):
+        for suspend in (True, False):
+            body = {"spec": {"suspend": suspend}}
+            await client.merge_patch(JobSet, namespace, NAME, body)
+            await asyncio.sleep(0.8)
+        await one.at(2, 4)
+
+        assert counts(await one.job()) == (0, "", 0)
+
+
+async def test_restarted_manager_takes_care_of_pods_that_leave_already(
+    cluster, client, namespace, tmp_path
+):
+    """Nothing has to be remembered: the pod that leaves is in the cache of the next manager."""
+    async with group(cluster, client, namespace, tmp_path) as (one, manager):
+        one.leave_s = patience.scaled(15)
+        await manager.kill()
+        await one.delete(one.there(1)[0])
+        await manager.start()
+        await one.at(2, 4, timeout_s=90)
+
+        assert counts(await one.job()) == (0, "", 0)
+
+
+async def test_pod_deleted_by_force_is_kept_until_its_kubelet_has_ended_it(
+    cluster, client, namespace, tmp_path
+):
+    """Without the finalizer a second pod of the index would run beside it."""
+    async with group(cluster, client, namespace, tmp_path) as (one, _):
+        one.code, one.leave_s = 143, 3.0
+        name = one.there(1)[0]
+        await one.delete(name, grace_s=0)
+        await asyncio.sleep(1.5)
+
+        assert (
+            keys.JOB_TRACKING_FINALIZER
+            in (await client.get(Pod, namespace, name)).metadata.finalizers
+        )
+        await one.at(2, 4)
+        assert max(one.most.values()) == 1
+
+
+async def test_pod_failure_policy_still_decides_about_pods_that_leave(
+    cluster, client, namespace, tmp_path
+):
+    """A rule that fails the Job for a pod that was told to leave fails it."""
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}}
+    job = {"podFailurePolicy": {"rules": [rule]}}
+    async with group(cluster, client, namespace, tmp_path, job=job, max_restarts=0) as (one, _):
+        one.code = 143
+        await one.delete(one.there(1)[0])
+
+        async def failed():
+            conditions = (await one.jobset()).status.conditions
+            return any(c.type == "Failed" and c.status == "True" for c in conditions)
+
+        assert await patience.eventually(failed, 30)
+
+
+async def test_pods_of_other_strategies_are_counted_as_before(cluster, client, namespace, tmp_path):
+    """The Job controller alone decides about pods of a JobSet that is recreated."""
+    async with group(cluster, client, namespace, tmp_path) as (one, _):
+        body = {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+            "metadata": {"name": "plain"},
+            "spec": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {
+                "parallelism": 2, "completions": 2, "completionMode": "Indexed",
+                "template": {"spec": {"restartPolicy": "Never", "nodeName": "played-group",
+                    "containers": [{"name": "worker", "image": "test.invalid/worker:1"}]}},
+            }}}]},
+        }  # fmt: skip
+        plain = PlayedGroup(client, namespace, "plain")
+        async with plain.playing():
+            await client.create(JobSet, namespace, body)
+            await patience.eventually(lambda: _ready(plain, 2), 30)
+            await plain.delete(min(plain.pods))
+
+            async def counted():
+                jobs = (await client.list_page(Job, namespace)).items
+                return any(
+                    job.status.succeeded for job in jobs if job.metadata.name.startswith("plain")
+                )
+
+            assert await patience.eventually(counted, 30)
+        await one.at(1, 4)
+
+
+async def _ready(played, count):
+    return len(played.ready_at) == count
