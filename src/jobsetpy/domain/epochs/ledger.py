@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
@@ -34,6 +34,8 @@ from jobsetpy.domain.epochs.succeeded import completion_of, counted, is_counted
 from jobsetpy.domain.jobs.backoff import MAX_IN_WINDOW, within
 from jobsetpy.domain.membership import AttemptKey, attempt_of, replicated_job_of
 from jobsetpy.domain.membership_ledger import MembershipLedger
+
+K = TypeVar("K")
 
 MAX_FAILURES: Final = 16
 """So many unjudged failures of an attempt are kept; one that counts is enough."""
@@ -511,7 +513,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         return {} if counts is None else counts.invalid
 
 
-def _add(numbers: dict[int, int], value: int, number: int) -> int:
+def _add(numbers: dict[K, int], value: K, number: int) -> int:
     """Add to one of some numbers, of which none is 0; returns what it is now."""
     count = numbers.get(value, 0) + number
     if count:
