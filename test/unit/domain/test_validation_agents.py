@@ -311,3 +311,28 @@ def test_shipped_manifests(path):
 
     assert validate_create(obj) == []
     assert [field for field, _ in warned(obj)] == ([RULES] if path in STORIES else [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "warned"),
+    [
+        ({}, False),
+        ({"livenessProbe": {"exec": {}}, "restartPolicy": "Never"}, True),
+        ({"livenessProbe": {"exec": {}}}, False),
+        (
+            {"livenessProbe": {"exec": {}}, "restartPolicy": "Never",
+             "restartPolicyRules": [rule("In", 0)]},
+            False,
+        ),
+    ],
+)  # fmt: skip
+def test_liveness_probe_beside_a_sidecar_is_warned_of_when_exit_code_0_ends_the_worker(
+    fields, warned
+):
+    """The kubelet ends the worker with SIGTERM; a 0 after that completes its index."""
+    pod = sidecar()
+    pod["containers"] = [{**WORKER, **fields}]
+
+    found = [one for one in warnings(jobset(pod), Features()) if "livenessProbe" in str(one)]
+
+    assert len(found) == warned

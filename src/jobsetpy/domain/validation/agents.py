@@ -15,6 +15,7 @@ from jobsetpy.domain.agent_containers import (
     Container,
     is_go_sidecar,
     named_like_supervised,
+    restart_action,
     restarting_sidecars,
     restarts_in_place,
     runs_agent,
@@ -166,6 +167,20 @@ def _warnings(job: Json, where: str) -> Iterator[FieldWarning]:
             why = f"a killed agent ({KILLED}) comes back alone beside its old worker: use {ADVICE}"
             yield FieldWarning(rules, why)
         yield from _policies_that_see_the_agent(job_spec(job), where, agent)
+        yield from _liveness_probes(pod, path)
+
+
+def _liveness_probes(pod: Json, path: str) -> Iterator[FieldWarning]:
+    """Probes that may have a worker counted as complete: its first process gets SIGTERM."""
+    for at, container in objects(pod, "containers"):
+        ends = text(container, "restartPolicy") or text(pod, "restartPolicy") or "Always"
+        restarts = ends == "Always" or restart_action(container, 0) in RESTART_ALL_ACTIONS
+        if container.get("livenessProbe") is not None and not restarts:
+            yield FieldWarning(
+                f"{path}.containers[{at}].livenessProbe",
+                "a worker that exits with 0 because this probe failed counts as complete: have it "
+                "exit with another code after SIGTERM, such as 143, or use the mode supervisor",
+            )
 
 
 def _unknown_agent(pod: Json, path: str) -> Iterator[FieldWarning]:
