@@ -57,7 +57,7 @@ class JobStatus:
     uncounted_terminated_pods: UncountedPods = UncountedPods()
 
     def has_completed(self, index: int) -> bool:
-        """Whether the Job counts a completion index as succeeded; O(log ranges)."""
+        """Tell if the Job counts a completion index as succeeded; O(log ranges)."""
         first, last = _intervals(self.completed_indexes)
         at = bisect_right(first, index) - 1
         return at >= 0 and index <= last[at]

@@ -142,7 +142,7 @@ class ChildPodMeta:
 
     @property
     def tracked(self) -> bool:
-        """Whether the Job controller has yet to count how the pod ends.
+        """Tell if the Job controller has yet to count how the pod ends.
 
         A Job counts a pod as succeeded or failed only while the pod has this finalizer
         (https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-tracking-with-finalizers).
