@@ -117,7 +117,7 @@ class LostNodesReconciler:
         return {rt.ObjectKey("", pod.spec.node_name) for pod in pods}
 
     def deadline_changes(self, event: rt.Event[JobSet]) -> bool:
-        """Whether a JobSet that was there gets another deadline."""
+        """Tell if a JobSet that was there gets another deadline."""
         old, new = event.old, event.new
         if old is None or new is None:
             return False
@@ -264,7 +264,7 @@ def _jobset_key(pod: ChildPod) -> rt.ObjectKey:
 
 
 def _becomes_unreachable(event: rt.Event[LabelledNode]) -> bool:
-    """Whether a node is unreachable that was not, or since another time."""
+    """Tell if a node is unreachable that was not, or since another time."""
     old, new = event.old, event.new
     if new is None or new.unreachable_since is None:
         return False
@@ -272,7 +272,7 @@ def _becomes_unreachable(event: rt.Event[LabelledNode]) -> bool:
 
 
 def lookup(manager: rt.Manager) -> Callable[[rt.ObjectKey], bool]:
-    """Whether pods of the JobSet of a key are being deleted on a node that does not answer.
+    """Return a function that tells if pods of the JobSet of a key are being deleted on a node that does not answer.
 
     Args:
         manager: not started yet.

@@ -1,4 +1,4 @@
-"""Who holds a barrier, or is missing of a group that runs, and why, as far as can be seen."""
+"""Explains which pods block a barrier or are missing from a running group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_NAMED: Final = 10
 
 @attrs.frozen
 class Laggards:
-    """What a group waits for, or lacks.
+    """Pods that a group waits for, or is missing.
 
     Args:
         missing: how many pods, those that do not exist included.

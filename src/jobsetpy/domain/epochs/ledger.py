@@ -43,7 +43,7 @@ MAX_FAILURES: Final = 16
 
 @attrs.frozen
 class Notes:
-    """What happened to an attempt's pods since its epochs were last decided on.
+    """Events of an attempt's pods since its epochs were last decided on.
 
     Args:
         failures: the first few changes of pods that may mean a failure, all of one epoch.
@@ -77,7 +77,7 @@ _Pod: TypeAlias = tuple[str | None, bool, int, bool, str, str, str | None] | tup
 
 
 class _Job(NamedTuple):
-    """What is counted of a Job besides its pods."""
+    """Counts of a Job besides those of its pods."""
 
     status: JobStatus = JobStatus()
     lost: int = 0
@@ -159,7 +159,7 @@ class _Counts:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is counted."""
+        """Tell if nothing is counted."""
         return not (self.epochs or self.completions or self.invalid or self.restarts)
 
 
@@ -433,7 +433,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         return changed or remade
 
     def notes(self, group: AttemptKey) -> Notes:
-        """What was noted of an attempt, as it is now."""
+        """Return the notes of an attempt, as they are now."""
         known = self._attempts.get(group)
         if known is None:
             return Notes()
@@ -451,7 +451,7 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         )
 
     def forget_notes(self, group: AttemptKey, notes: Notes) -> None:
-        """What was noted so far has been judged, but for what is newer than the synced epoch."""
+        """Drop notes that have been judged, but for those newer than the synced epoch."""
         known = self._attempts.get(group)
         if known is None:
             return
@@ -559,14 +559,14 @@ def _failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:
 
 
 def _first_report(old: ChildPod | None, new: ChildPod | None) -> bool:
-    """Whether a pod reports an epoch that has reported none before."""
+    """Tell if a pod reports an epoch that has reported none before."""
     if new is None or new.metadata.annotations.report is None:
         return False
     return old is None or old.metadata.annotations.report is None
 
 
 def _goes_to_be_remade(old: Job, new: Job | None) -> bool:
-    """Whether a Job begins to go that carries the annotation for being made anew."""
+    """Tell if a Job begins to go that carries the annotation for being made anew."""
     if old.metadata.deletion_timestamp is not None:
         return False
     gone = new is None or new.metadata.deletion_timestamp is not None

@@ -94,7 +94,7 @@ class LostPods:
     why: str
 
     def event(self, names: Sequence[str]) -> EmitEvent:
-        """What is told when the pods of these names were deleted."""
+        """Return the event for when the pods of these names were deleted."""
         shown = ", ".join(repr(name) for name in names[:MAX_NAMED])
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         what = "pod was" if len(names) == 1 else f"{len(names)} pods were"
@@ -104,7 +104,7 @@ class LostPods:
 
 @attrs.frozen(kw_only=True)
 class LostNodePlan(Plan[None]):
-    """What to do about a node.
+    """Actions for a node.
 
     Args:
         confirm: whether to read the node from the API server and plan again, before anything is
@@ -156,7 +156,7 @@ def plan_lost_node(observed: ObservedNode, now: Moment) -> LostNodePlan:
 
 
 def is_leaving(pod: ChildPod) -> bool:
-    """Whether a pod waits for the kubelet of its node to end it.
+    """Tell if a pod waits for the kubelet of its node to end it.
 
     One that was deleted by force still does while it is not marked as failed: the Job controller's
     finalizer keeps it. One that is marked as well waits for others.
