@@ -272,7 +272,7 @@ def _becomes_unreachable(event: rt.Event[LabelledNode]) -> bool:
 
 
 def lookup(manager: rt.Manager) -> Callable[[rt.ObjectKey], bool]:
-    """Return a function that tells if pods of the JobSet of a key are being deleted on a node that does not answer.
+    """Return a function that tells if a JobSet has pods that leave a node that does not answer.
 
     Args:
         manager: not started yet.
