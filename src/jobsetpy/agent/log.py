@@ -2,17 +2,26 @@
 
 ``logging`` with a formatter would do the same with more imports and more work before the first
 line. Values are the caller's: never a token, never a header.
+
+A log that nobody reads must not stop the agent: with a slow disk or a container runtime that is
+down, the pipe that is standard error fills up, and a write to it would block for as long. So a line
+that does not fit is dropped, and the next one that fits says how many were.
 """
 
 from __future__ import annotations
 
 import os
+import select
+import stat
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from jobsetpy.aio import Clock
+
+MAX_LINE: Final = select.PIPE_BUF
+"""Length of a line above which it is cut off. A pipe that polls as writable takes as much."""
 
 
 class Log(Protocol):
@@ -26,21 +35,30 @@ class Log(Protocol):
 class JsonLog:
     """Writes lines such as ``{"ts":…,"level":"info","event":"started","ms":51,…}``.
 
+    The field ``dropped_lines`` counts lines before this one that could not be written.
+
     Args:
         clock: for the time stamp, and for ``ms``: whole milliseconds since ``start``.
         start: the process's start on ``time.monotonic()``.
         fd: where to write.
     """
 
-    __slots__ = ("_clock", "_fd", "_start")
+    __slots__ = ("_clock", "_dropped", "_fd", "_is_pipe", "_ready", "_start")
 
     def __init__(self, clock: Clock, *, start: float, fd: int = 2) -> None:
         self._clock = clock
         self._start = start
         self._fd = fd
+        self._dropped = 0
+        self._ready = select.poll()
+        self._ready.register(fd, select.POLLOUT)
+        try:
+            self._is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode)
+        except OSError:
+            self._is_pipe = False
 
     def __call__(self, event: str, /, *, level: str = "info", **fields: object) -> None:
-        """Write one line; a closed or full standard error loses it, and must not stop a worker."""
+        """Write one line; a closed or full standard error drops it and must not stop a worker."""
         line = {
             "ts": self._clock.now().isoformat(timespec="milliseconds"),
             "level": level,
@@ -48,7 +66,30 @@ class JsonLog:
             "ms": round((time.monotonic() - self._start) * 1000),
             **fields,
         }
+        if self._dropped:
+            line["dropped_lines"] = self._dropped
+        data = msgspec.json.encode(line, enc_hook=str)[: MAX_LINE - 1] + b"\n"
+        self._dropped = 0 if self._write(data) else self._dropped + 1
+
+    def _write(self, data: bytes) -> bool:
+        """Write without blocking; return whether it was written.
+
+        Standard error cannot be made non-blocking: it is the worker's as well.
+        """
         try:
-            os.write(self._fd, msgspec.json.encode(line, enc_hook=str) + b"\n")
+            if not self._ready.poll(0):
+                return False
+            if self._is_pipe:
+                # The worker may have filled it since the poll. Kernels before 6.4 cannot do this.
+                try:
+                    os.pwritev(self._fd, [data], -1, os.RWF_NOWAIT)
+                except BlockingIOError:
+                    return False
+                except OSError:
+                    pass
+                else:
+                    return True
+            os.write(self._fd, data)
         except OSError:
-            return
+            return False
+        return True

@@ -109,9 +109,8 @@ async def synced(client, namespace, epoch):
 async def test_a_worker_starts_when_each_patch_takes_longer_than_5_s(client, namespace, pod):
     """3 s in each direction: two patches for the start, none after it, and a line in the log."""
     proxy, environ = pod
+    proxy.delay_s = 3.0  # a connection takes 6 s then, and each request on it as long
     async with supervised(environ) as agent:
-        await eventually(lambda: agent.events("joining"), 30)
-        proxy.delay_s = 3.0
         await synced(client, namespace, 1)
         await eventually(lambda: "started" in agent.out, 60)
         await asyncio.sleep(15)  # a closed loop would patch twice

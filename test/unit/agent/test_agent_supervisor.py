@@ -139,7 +139,7 @@ class Pod:
             with suppress(ProcessLookupError):
                 process.kill()
             if not first:  # otherwise they have ended with the namespace
-                while left := self._left():
+                while left := self.left():
                     for pid in left:
                         with suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)
@@ -148,7 +148,7 @@ class Pod:
                 await process.wait()  # for the streams' ends, too
                 await reading
 
-    def _left(self) -> list[int]:
+    def left(self) -> list[int]:
         """What the agent has started and left, by the environment that they all have of it."""
         mark, found = f"ARRIVAL_FILE={self.environ['ARRIVAL_FILE']}".encode(), []
         for environ in Path("/proc").glob("[0-9]*/environ"):
@@ -486,6 +486,39 @@ async def test_a_worker_that_writes_nonsense_goes_on(pod: Pod) -> None:
 
     assert agent.logs("the progress file is no step") == 1
     assert agent.logs("no progress: the worker hangs") == 0
+
+
+async def test_a_hung_worker_is_killed_when_nobody_reads_its_log(pod: Pod) -> None:
+    """With a full standard error, as of a container runtime that is down, the agent still acts."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    script = "echo 7 >$JOBSET_PROGRESS_FILE; while :; do sleep 0.1; done"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-m", "jobsetpy.agent", "supervise", "--", "sh", "-c", script),
+        env={**pod.environ, "HANG_SECONDS": "1"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=writer,
+    )
+    try:
+        await pod.lift(1)
+        await pod.at(2)
+        assert reported(pod) == ("no-progress=1", "7")
+        process.send_signal(signal.SIGTERM)
+        async with patience.timeout(10):
+            assert await process.wait() == 143
+    finally:
+        os.close(reader)  # whoever still writes ends
+        os.close(writer)
+        with suppress(ProcessLookupError):
+            process.kill()
+        for pid in pod.left():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await process.wait()
 
 
 async def test_a_silent_agent(pod: Pod) -> None:
