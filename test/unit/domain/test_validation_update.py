@@ -108,6 +108,7 @@ def test_allowed(old, new):
 
 
 RESERVED = jobset(rjob(pod={"initContainers": [{"name": "group-scheduling-init"}]}), rjob("v"))
+VOLUME = jobset(rjob(pod={"volumes": [{"name": "group-scheduling", "emptyDir": {}}]}), rjob("v"))
 ORDERED = jobset(rjob(), rjob("v"), startupPolicy={"startupPolicyOrder": "InOrder"})
 GROUP, POLICY = ("spec", "groupSchedulingConfig"), ("spec", "failurePolicy")
 IN_PLACE = {"restartStrategy": "InPlaceRestart"}
@@ -118,7 +119,7 @@ RULE = {"name": "r", "action": "RestartJob", "targetReplicatedJobs": ["x"]}
     ("old", "path", "value"),
     [
         (RUNNING, GROUP, {"targetReplicatedJobs": ["x"]}),
-        (RESERVED, GROUP, {}),
+        (VOLUME, GROUP, {}),
         (ORDERED, GROUP, {"timeoutAfterSeconds": 5}),
         (RUNNING, POLICY, {"rules": [RULE]}),
         (ORDERED, POLICY, IN_PLACE),
@@ -132,6 +133,13 @@ def test_what_is_added_is_judged_as_at_creation(old, path, value):
     assert problems == [each for each in validate_create(new) if each not in validate_create(old)]
     # What is stored stays changeable: nothing is judged twice.
     assert validate_update(new, put(new, 5, "spec", "ttlSecondsAfterFinished")) == []
+
+
+def test_a_jobset_with_the_reserved_name_stays_changeable_until_it_has_a_group():
+    """It was stored before the name was reserved everywhere; with a group its pods would clash."""
+    assert validate_update(RESERVED, put(RESERVED, 5, "spec", "ttlSecondsAfterFinished")) == []
+    (problem,) = validate_update(RESERVED, put(RESERVED, {}, *GROUP))
+    assert problem in validate_create(RESERVED)
 
 
 @pytest.mark.parametrize(

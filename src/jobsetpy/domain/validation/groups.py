@@ -31,7 +31,7 @@ def group_scheduling(jobset: Json) -> list[FieldError]:
     problems = barrier(wanted)
     config = spec.get("groupSchedulingConfig")
     if not isinstance(config, Mapping):
-        return problems
+        return problems + _reserved_name(spec, set())
     problems += [
         invalid(
             f"{_PATH}.targetReplicatedJobs[{at}]",
@@ -50,6 +50,7 @@ def group_scheduling(jobset: Json) -> list[FieldError]:
             problems += _taken_names(job, path)
             if wanted == SUPERVISOR:
                 problems += _unholdable(pod_spec(job), path)
+    problems += _reserved_name(spec, targets)
     for at, policy in objects(spec, "volumeClaimPolicies"):
         for nth, template in objects(policy, "templates"):
             if text(child(template, "metadata"), "name") == keys.GROUP_VOLUME:
@@ -113,13 +114,37 @@ def _order(spec: Json, targets: set[str]) -> list[FieldError]:
     return problems
 
 
+def _reserved_name(spec: Json, targets: set[str]) -> list[FieldError]:
+    """Uses of the barrier's container name in ReplicatedJobs that are no targets.
+
+    KEP-498 reserves the name in every JobSet: ``groupSchedulingConfig`` may be added later, and
+    tools read the name as the barrier's.
+    """
+    return [
+        invalid(f"{path}.name", keys.GROUP_INIT_CONTAINER, _RESERVED)
+        for at, job in objects(spec, "replicatedJobs")
+        if text(job, "name") not in targets
+        for path, name in _containers(
+            pod_spec(job), f"spec.replicatedJobs[{at}].template.spec.template.spec"
+        )
+        if name == keys.GROUP_INIT_CONTAINER
+    ]
+
+
+def _containers(spec: Json, path: str) -> list[tuple[str, str]]:
+    return [
+        (f"{path}.{kind}[{at}]", text(container, "name"))
+        for kind in ("initContainers", "containers")
+        for at, container in objects(spec, kind)
+    ]
+
+
 def _taken_names(job: Json, path: str) -> list[FieldError]:
     spec = pod_spec(job)
     taken = [
-        (f"{path}.{kind}[{at}].name", name)
-        for kind in ("initContainers", "containers")
-        for at, container in objects(spec, kind)
-        if (name := text(container, "name")) in {keys.GROUP_INIT_CONTAINER, keys.GROUP_AGENT}
+        (f"{container}.name", name)
+        for container, name in _containers(spec, path)
+        if name in {keys.GROUP_INIT_CONTAINER, keys.GROUP_AGENT}
     ]
     taken += [
         (f"{path}.volumes[{at}].name", name)

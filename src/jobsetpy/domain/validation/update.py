@@ -25,7 +25,7 @@ from jobsetpy.domain.names import effective_name
 from jobsetpy.domain.validation.coscheduling import coscheduling_update
 from jobsetpy.domain.validation.create import coordinator, in_place_restart
 from jobsetpy.domain.validation.failure_policy import failure_policy
-from jobsetpy.domain.validation.groups import group_scheduling
+from jobsetpy.domain.validation.groups import barrier, group_scheduling
 from jobsetpy.domain.validation.jobs import in_place_jobs
 from jobsetpy.domain.validation.lost_nodes import lost_node_deadline_update
 from jobsetpy.domain.validation.progress import progress_update
@@ -100,6 +100,9 @@ def _added(old: Json, new: Json, features: Features) -> list[FieldError]:
 def _group_added(old: Json, new: Json) -> list[FieldError]:
     """What is wrong with a group, or with the way to hold it, that was not there before."""
     changed = changed_notes(old, new, [keys.GROUP_BARRIER_ANNOTATION])
+    if child(new, "spec").get("groupSchedulingConfig") is None:
+        wanted = child(new, "metadata", "annotations").get(keys.GROUP_BARRIER_ANNOTATION)
+        return barrier(wanted) if changed else []
     added = child(old, "spec").get("groupSchedulingConfig") is None
     return group_scheduling(new) if added or changed else []
 
