@@ -25,6 +25,7 @@ from jobsetpy.agent.worker_rules import Phase, Rules, Worker
 from jobsetpy.aio import Clock, ManualClock
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
+from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.domain.epochs.failures import Cause, Failure, Sign, SyncedMark, sign_of
 from jobsetpy.domain.epochs.plan import EpochMemory
@@ -33,7 +34,7 @@ from jobsetpy.errors import ConflictError
 from jobsetpy.reconcilers._caches import PODS_OF_JOBSET
 from jobsetpy.reconcilers.pod_epochs import PodEpochsReconciler, PodEpochsSettings
 from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request
-from jobsetpy.testing import store_of
+from jobsetpy.testing import store_of, store_writer_of
 from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
 
 KEY = ObjectKey("default", "test-js")
@@ -184,6 +185,7 @@ class _NoEvents:
 
 def caches_of(client: Any, clock: Clock, **stores: Any) -> Any:
     """What a reconciler is made of, without a manager; events are not kept."""
+    stores.setdefault("nodes", store_writer_of(LabelledNode).store)
     informers = {name: SimpleNamespace(store=store) for name, store in stores.items()}
     manager = SimpleNamespace(client=client, clock=clock)
     return SimpleNamespace(manager=manager, events=_NoEvents(), **informers)

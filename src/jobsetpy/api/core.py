@@ -154,6 +154,8 @@ class LabelledNode:
             be it that it is not ready. Both the condition ``Ready`` and the taint by which pods are
             evicted have to say so, and the later time counts: the node controller takes the taint
             off when it hears of no node of a zone any more, since it is itself cut off then.
+        ready: ``False`` while its condition ``Ready`` is false or unknown: pods that its taints
+            evict then were lost with it.
         restarts_all: whether its kubelet declares that it knows the rule ``RestartAllContainers``.
         spec: empty once decoded, as is ``status``.
     """
@@ -161,6 +163,7 @@ class LabelledNode:
     RESOURCE: ClassVar[ResourceInfo]
     metadata: LabelledMeta = LabelledMeta()
     unreachable_since: datetime | None = None
+    ready: bool = True
     restarts_all: bool = False
     spec: _NodeSpec = _NO_SPEC
     status: _NodeStatus = _NO_STATUS
@@ -169,6 +172,10 @@ class LabelledNode:
         """Keep a digest of conditions and taints, and drop what it was made of."""
         if self.status.conditions or self.spec.taints:
             object.__setattr__(self, "unreachable_since", self._unreachable_since())
+            if any(
+                each.type == "Ready" and each.status != "True" for each in self.status.conditions
+            ):
+                object.__setattr__(self, "ready", False)
         if keys.RESTART_ALL_FEATURE in self.status.declared_features:
             object.__setattr__(self, "restarts_all", True)
         object.__setattr__(self, "spec", _NO_SPEC)

@@ -474,9 +474,10 @@ class RestartCause:
     reason: str = field(
         default="",
         description=(
-            "ContainerFailed, PodFailed, PodDeleted, PodsMissing, WorkerFailed or WorkerHung (as "
-            "its supervisor says), PodRestarted (a pod has come to the next epoch), JobRemade, "
-            "RestartRequested, PodLeaving, InPlaceGroupResized, or the reason of a Job's failure."
+            "ContainerFailed, PodFailed, PodDeleted, PodsMissing, NodeLost, WorkerFailed or "
+            "WorkerHung (as its supervisor says), PodRestarted (a pod has come to the next "
+            "epoch), JobRemade, RestartRequested, PodLeaving, InPlaceGroupResized, or the reason "
+            "of a Job's failure."
         ),
     )
     job: str = field(default="", description="The Job that failed, or was made anew on request.")

@@ -137,8 +137,9 @@ PLACEMENT_GATE: Final = "jobset.sigs.k8s.io/exclusive-placement"
 JOB_TRACKING_FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 """On pods whose end the Job controller has not counted yet."""
 DISRUPTION_TARGET_CONDITION: Final = "DisruptionTarget"
+TAINT_EVICTION_REASON: Final = "DeletionByTaintManager"
 LEAVING_REASONS: Final = frozenset(
-    {"EvictionByEvictionAPI", "DeletionByTaintManager", "PreemptionByScheduler"}
+    {"EvictionByEvictionAPI", TAINT_EVICTION_REASON, "PreemptionByScheduler"}
 )
 """Reasons of that condition with which a pod that works is asked to leave its node."""
 PLACEMENT_VIOLATION_REASON: Final = "ExclusivePlacementViolation"
@@ -152,7 +153,7 @@ RESTART_ALL_FEATURE: Final = "RestartAllContainersOnContainerExits"
 NODE_UNREACHABLE_TAINT: Final = "node.kubernetes.io/unreachable"
 NODE_NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
 NODE_LOST_REASON: Final = "NodeLost"
-"""Of the pods' condition ``DisruptionTarget``, and of the event about their JobSet."""
+"""Of the pods' condition ``DisruptionTarget``, of the event about their JobSet, and of restarts."""
 
 # Condition types of a JobSet.
 COMPLETED_CONDITION: Final = "Completed"
@@ -209,6 +210,7 @@ POD_RESTARTED_REASON: Final = "PodRestarted"
 WORKER_FAILED_REASON: Final = "WorkerFailed"
 WORKER_HUNG_REASON: Final = "WorkerHung"
 POD_LEAVING_REASON: Final = "PodLeaving"
+PODS_LEAVE_OFTEN_REASON: Final = "PodsLeaveOften"
 NO_PROGRESS_REASON: Final = "NoProgress"
 JOB_REMADE_REASON: Final = "JobRemade"
 BARRIER_LIFTED_REASON: Final = "BarrierLifted"

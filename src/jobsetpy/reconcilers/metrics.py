@@ -28,6 +28,7 @@ RestartCause = Literal[
     "pod_failed",
     "pod_deleted",
     "pods_missing",
+    "node_lost",
     "worker_failed",
     "worker_hung",
     "pod_restarted",

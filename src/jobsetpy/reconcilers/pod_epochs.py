@@ -79,6 +79,7 @@ class PodEpochsReconciler:
         self._jobsets = caches.jobsets.store
         self._jobs = caches.jobs.store
         self._pods = caches.pods.store
+        self._nodes = caches.nodes.store
         self._settings = settings
         self.expectations = rt.Expectations(
             "pod-epochs/status", ttl_s=settings.own_writes_ttl_s, clock=self._clock
@@ -147,6 +148,7 @@ class PodEpochsReconciler:
             invalid=self.ledger.invalid(group),
             notes=self.ledger.notes(group),
             job_of=partial(job_of, self._jobs),
+            node_ready=self._node_ready,
             members=lambda: self._members(jobset),
             wait_s=0.0 if own.is_satisfied(key) else own.seconds_left(key),
             stalled_after_s=self._settings.stalled_after_s,
@@ -188,6 +190,10 @@ class PodEpochsReconciler:
             self._stalled += new.stalled - old.stalled
             metrics.in_place_missing_pods(self._missing)
             metrics.in_place_stalled(self._stalled)
+
+    def _node_ready(self, name: str) -> bool:
+        node = self._nodes.get(rt.ObjectKey("", name))
+        return node is None or node.ready
 
     def _members(self, jobset: JobSet) -> tuple[list[Job], list[ChildPod]]:
         """Jobs of the present attempt and their pods; O(pods of the JobSet)."""

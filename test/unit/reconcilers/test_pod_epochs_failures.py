@@ -729,3 +729,50 @@ async def test_two_managers_make_one_restart(rig):
         assert 0 == rig.status()["inPlaceRestart"]["uncountedEpochs"]
         assert 1 == len(rig.events(keys.IN_PLACE_RESTART_STARTED_REASON))
         assert 1 == len(rig.events(keys.IN_PLACE_RESTART_COMPLETED_REASON))
+
+
+@pytest.mark.parametrize(
+    ("ready", "reason", "expected"),
+    [
+        ("Unknown", "DeletionByTaintManager", ("NodeLost", 1)),
+        ("False", "DeletionByTaintManager", ("NodeLost", 1)),
+        ("True", "DeletionByTaintManager", ("PodLeaving", 0)),
+        ("Unknown", "EvictionByEvictionAPI", ("PodLeaving", 0)),
+    ],
+    ids=["lost", "not ready", "maintenance", "drain"],
+)
+async def test_an_eviction_counts_when_its_node_is_lost(rig, ready, reason, expected):
+    """What the taints of a failed node evict has failed; who is asked to leave has not."""
+    async with rig.manager():
+        rig.world.create("nodes", {"metadata": {"name": "n1"}})
+        names = await started(rig)
+        rig.world.patch("pods", names[0], {"spec": {"nodeName": "n1"}})
+        await rig.settle()
+        rig.world.set_status("nodes", "n1", conditions=[{"type": "Ready", "status": ready}])
+        await rig.settle()
+        notice = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+        rig.world.set_status("pods", names[0], conditions=[notice])
+        await rig.settle()
+
+        (record,) = rig.status()["restartHistory"]
+        assert (record["cause"]["reason"], rig.status()["inPlaceRestart"]["restarts"]) == expected
+        assert rig.condition("RestartingInPlace") == ("True", expected[0])
+
+
+async def test_a_warning_is_given_when_pods_are_asked_to_leave_again_and_again(rig):
+    """A descheduler may evict pods for ever, which no budget ends."""
+    async with rig.manager():
+        names = await started(rig)
+        notice = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        warned = []
+        for epoch in (2, 3, 4, 5):
+            rig.world.set_status("pods", names[0], conditions=[notice])
+            await rig.settle()
+            rig.world.set_status("pods", names[0], conditions=[])
+            await come(rig, names, epoch)
+            warned.append([text for reason, text, _ in rig.events() if reason == "PodsLeaveOften"])
+            await rig.settle(60)
+
+        assert [len(texts) for texts in warned] == [0, 0, 1, 2]
+        assert warned[2][0].startswith("3 restarts within 1 h because pods were asked to leave")
+        assert rig.status()["inPlaceRestart"]["restarts"] == 0

@@ -35,11 +35,17 @@ from jobsetpy.domain.epochs.accounts import (
 from jobsetpy.domain.epochs.containers import charged_containers
 from jobsetpy.domain.epochs.counts import INVALID, is_waiting, next_epoch, parse_epoch
 from jobsetpy.domain.epochs.failures import Cause, Sign
+from jobsetpy.domain.history import History
 from jobsetpy.domain.jobs import budget
 from jobsetpy.domain.jobs.actions import FAIL_JOB
-from jobsetpy.domain.jobs.backoff import UNPACED, Pace, restarts_in_place
+from jobsetpy.domain.jobs.backoff import UNPACED, Pace, restarts_in_place, within
 from jobsetpy.domain.membership import is_ours, parse_count
 from jobsetpy.domain.plan import EmitEvent
+
+LEAVE_OFTEN: Final = 3
+"""Minimum number of restarts for leaving pods within :data:`LEAVE_OFTEN_S` that is reported."""
+
+LEAVE_OFTEN_S: Final = 3600.0
 
 
 @lru_cache(maxsize=256)  # asked several times for each event of a pod; a group is at two or three
@@ -464,6 +470,8 @@ def _deprecate(
         elif charged.renewed == "remade" and cause is not None:
             message = f"{cause}: restarting in place from epoch {deprecated} to {new}, not counted"
             events = (EmitEvent(cond.NORMAL, keys.IN_PLACE_RESTART_STARTED_REASON, message),)
+            if cause.sign is Sign.POD_LEAVING:
+                events += _leave_often(jobset.status.restart_history, pace)
         renewed = charged.renewed if events else ""
         return EpochDecision(
             deprecated=deprecated,
@@ -503,8 +511,34 @@ def _asked(cause: Cause | None, events: tuple[EmitEvent, ...]) -> tuple[cond.Des
         return ()
     kind = keys.RESTARTING_IN_PLACE_CONDITION
     return tuple(
-        cond.DesiredCondition(kind, True, cause.condition_reason, event.message) for event in events
+        cond.DesiredCondition(kind, True, cause.condition_reason, event.message)
+        for event in events
+        if event.reason == keys.IN_PLACE_RESTART_STARTED_REASON
     )
+
+
+def _leave_often(history: History, pace: Pace) -> tuple[EmitEvent, ...]:
+    """A warning if a group restarts again and again for pods that are asked to leave.
+
+    Such restarts are not counted, so ``maxRestarts`` does not end a JobSet whose pods a descheduler
+    or a node that is tainted repeatedly evicts for ever.
+    """
+    times = tuple(
+        each.began_at
+        for each in history
+        if each.began_at is not None
+        and each.cause is not None
+        and each.cause.reason == keys.POD_LEAVING_REASON
+    )
+    count = len(within(times, pace.now, LEAVE_OFTEN_S)) + 1
+    if count < LEAVE_OFTEN:
+        return ()
+    message = (
+        f"{count} restarts within {in_words(LEAVE_OFTEN_S)} because pods were asked to leave their "
+        "nodes; these do not count towards maxRestarts: check what evicts the pods (drains, a "
+        "descheduler, taints, preemption)"
+    )
+    return (EmitEvent(cond.WARNING, keys.PODS_LEAVE_OFTEN_REASON, message),)
 
 
 def _remembered(

@@ -14,7 +14,7 @@ that fails the whole Job, and pods that go because they are no longer wanted are
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -43,6 +43,7 @@ class Sign(enum.Enum):
     POD_DELETED = "pod_deleted"
     PODS_MISSING = "pods_missing"
     POD_LEAVING = "pod_leaving"
+    NODE_LOST = "node_lost"
     REQUESTED = "requested"
     WORKER_FAILED = "worker_failed"
     WORKER_HUNG = "worker_hung"
@@ -54,6 +55,7 @@ _REASONS: Final[Mapping[Sign | None, str]] = {
     Sign.POD_DELETED: keys.POD_DELETED_REASON,
     Sign.PODS_MISSING: keys.PODS_MISSING_REASON,
     Sign.POD_LEAVING: keys.POD_LEAVING_REASON,
+    Sign.NODE_LOST: keys.NODE_LOST_REASON,
     Sign.REQUESTED: keys.RESTART_REQUESTED_REASON,
     Sign.WORKER_FAILED: keys.WORKER_FAILED_REASON,
     Sign.WORKER_HUNG: keys.WORKER_HUNG_REASON,
@@ -101,6 +103,8 @@ class Cause:
             return "a restart is asked for"
         if self.sign is Sign.POD_LEAVING:
             return f"pod {self.name!r} is asked to leave its node ({self.reason})"
+        if self.sign is Sign.NODE_LOST:
+            return f"pod {self.name!r} is evicted from node {self.node!r}, which is not ready"
         if self.sign is Sign.WORKER_HUNG:
             return f"pod {self.name!r}: {self.reason}"
         if self.sign is Sign.WORKER_FAILED:
@@ -212,13 +216,16 @@ def sign_of(old: ChildPod, new: ChildPod | None) -> Sign | None:
     return None
 
 
-def judge(jobset: JobSet, job: Job, failure: Failure) -> Cause | None:
+def judge(
+    jobset: JobSet, job: Job, failure: Failure, node_ready: Callable[[str], bool] = lambda _: True
+) -> Cause | None:
     """Whether what was seen of a pod means that its epoch is over.
 
     Args:
         jobset: alive, whose group was complete at the pod's epoch.
         job: the pod's controller.
         failure: what was seen.
+        node_ready: whether the node of a name is ready.
     """
     sign, epoch, old, new = failure.sign, failure.epoch, failure.old, failure.new
     template = template_of(jobset, job, old)
@@ -239,7 +246,11 @@ def judge(jobset: JobSet, job: Job, failure: Failure) -> Cause | None:
         return None
     if sign is Sign.POD_LEAVING:
         assert new is not None
-        return Cause(epoch, sign, name, reason=new.status.leaving, counted=False, node=node)
+        reason = new.status.leaving
+        if reason == keys.TAINT_EVICTION_REASON and not node_ready(node):
+            # Its taints are those of a failure, not of maintenance.
+            return Cause(epoch, Sign.NODE_LOST, name, reason=reason, node=node)
+        return Cause(epoch, sign, name, reason=reason, counted=False, node=node)
     return Cause(
         epoch,
         sign,

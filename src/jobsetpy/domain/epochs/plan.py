@@ -77,6 +77,7 @@ class ObservedEpochs:
         invalid: pods with an unusable annotation, by UID.
         notes: what happened since the last plan.
         job_of: finds the Job of a pod.
+        node_ready: whether the node of a name is ready, as far as it is known.
         members: lists the Jobs of the present attempt and their pods; O(pods), so it is called only
             to name some of them.
         wait_s: until when the cache may not show own writes, in seconds from now; 0 if it does.
@@ -90,6 +91,7 @@ class ObservedEpochs:
     invalid: Mapping[str, InvalidEpoch] = attrs.field(factory=dict)
     notes: Notes = attrs.field(factory=Notes)
     job_of: Callable[[ChildPod], Job | None] = lambda _pod: None
+    node_ready: Callable[[str], bool] = lambda _name: True
     members: Callable[[], tuple[list[Job], list[ChildPod]]] = lambda: ([], [])
     wait_s: float = 0.0
     stalled_after_s: float = 60.0
@@ -307,7 +309,7 @@ def _judged(jobset: JobSet, observed: ObservedEpochs, failure: Failure) -> Cause
     if failure.epoch != jobset.status.synced_epoch:
         return None
     job = observed.job_of(failure.old)
-    return None if job is None else judge(jobset, job, failure)
+    return None if job is None else judge(jobset, job, failure, observed.node_ready)
 
 
 def _leave(jobset: JobSet, now: Moment) -> EpochPlan:
