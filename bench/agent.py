@@ -35,6 +35,7 @@ import yaml
 
 from bench.common import ROOT, create_namespace, install_crd, say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
+from hack.cluster._cgroups import hierarchies  # type: ignore[import-not-found]
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
@@ -208,6 +209,29 @@ async def probe(port: int) -> int:
         writer.close()
 
 
+@contextlib.contextmanager
+def cpu_limited(way: Way, millicores: int) -> Iterator[Way]:
+    """``way`` in a cgroup of its own with the CPU limit of a container; needs root."""
+    old, new = hierarchies()
+    roots = [root for root in old if (root / "cpu.shares").exists()]
+    root = roots[0] if roots else new
+    if root is None:
+        raise SystemExit("no cgroup file system is mounted")
+    folder = root / f"bench-agent-{os.getpid()}-{millicores}"
+    folder.mkdir()
+    try:
+        if roots:
+            (folder / "cpu.cfs_period_us").write_text("100000")
+            (folder / "cpu.cfs_quota_us").write_text(str(millicores * 100))
+        else:
+            (folder / "cpu.max").write_text(f"{millicores * 100} 100000")
+        enter = f'echo $$ > {folder}/cgroup.procs; exec "$@"'
+        command = ["/bin/sh", "-c", enter, "sh", *way.command]
+        yield attrs.evolve(way, name=f"{way.name}, limit {millicores}m", command=command)
+    finally:
+        folder.rmdir()
+
+
 def bare_python(flags: list[str], count: int) -> list[float]:
     """Milliseconds to start and end an interpreter that imports nothing."""
     times = []
@@ -338,8 +362,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lives", type=int, default=20, help="starts of each kind (default 20)")
     parser.add_argument("--existing", help="kubeconfig of a cluster to use (no audit log then)")
+    parser.add_argument(
+        "--cpu-limits", default="", help="also with these limits, in millicores: 250,100"
+    )
     options = parser.parse_args()
-    with image_root() as environ, TemporaryDirectory() as folder:
+    with (
+        image_root() as environ,
+        TemporaryDirectory() as folder,
+        contextlib.ExitStack() as limited,
+    ):
         ways = [
             Way("image", [sys.executable, *FLAGS, "-m", "jobsetpy.agent"], environ),
             Way("python -m", [sys.executable, "-m", "jobsetpy.agent"], {}),
@@ -350,6 +381,8 @@ def main() -> None:
                 supervised=True,
             ),
         ]
+        for limit in filter(None, options.cpu_limits.split(",")):
+            ways.append(limited.enter_context(cpu_limited(ways[0], int(limit))))
         listed = subprocess.run(
             [*ways[0].command[:-2], "-c", MODULES], env=environ, capture_output=True, check=True
         )

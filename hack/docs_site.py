@@ -43,6 +43,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/how-to/group-scheduling",
         "docs/how-to/coscheduling",
         "docs/how-to/kueue-and-trainer",
+        "docs/how-to/platform-rules",
         "docs/how-to/configure",
         "docs/how-to/operate",
         "docs/how-to/alerts",

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from jobsetpy.admission import _refusals as refusals
-from jobsetpy.admission._kinds import StoredClaim
+from jobsetpy.admission._kinds import LimitRange, StoredClaim
 from jobsetpy.api import shapes
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
@@ -25,6 +25,7 @@ from jobsetpy.domain.coscheduling.backends import CoschedulerSight, PodMarkers
 from jobsetpy.domain.coscheduling.queue_state import closed_queue
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldError, FieldWarning
+from jobsetpy.domain.injected_containers import ContainerDefaults
 from jobsetpy.domain.injection.agent import inject
 from jobsetpy.domain.injection.update import restore
 from jobsetpy.domain.json_tree import Json, child, text
@@ -83,6 +84,8 @@ class JobSetHandlers:
         client: looks up volume claims.
         features: which gates are on.
         agent_image: of the in-place restart agent, for JobSets that ask for one.
+        injected: settings of containers that are added.
+        limit_ranges: all LimitRanges, if known.
         nodes: all nodes, if known.
         lookup_timeout_s: deadline of each lookup.
     """
@@ -94,11 +97,15 @@ class JobSetHandlers:
         nodes: Store[LabelledNode] | None = None,
         features: Features | None = None,
         agent_image: str = "",
+        injected: ContainerDefaults | None = None,
+        limit_ranges: Store[LimitRange] | None = None,
         lookup_timeout_s: float = 4.0,
     ) -> None:
         self._client = client
         self._nodes = nodes
         self._agent_image = agent_image
+        self._injected = injected or ContainerDefaults()
+        self._limit_ranges = limit_ranges
         self._features = features or Features()
         self._lookup_timeout_s = lookup_timeout_s
         shapes.jobset_spec()  # takes 50 ms, so before the first request
@@ -121,7 +128,12 @@ class JobSetHandlers:
             return Answer(patch=patch) if patch else ALLOWED
         jobset, patch = rewrite_jobset(request.object)
         if self._features.in_place_restart:  # otherwise validation refuses the strategy
-            injected = inject(jobset, image=self._agent_image)
+            injected = inject(
+                jobset,
+                image=self._agent_image,
+                settings=self._injected,
+                limit_ranges=_limit_ranges(self._limit_ranges, request.namespace),
+            )
             if injected.problems:
                 name = text(child(request.object, "metadata"), "name")
                 return refusals.invalid_jobset(name, injected.problems)
@@ -145,7 +157,7 @@ class JobSetHandlers:
             problems = validate_create(jobset, features=self._features, claims=claims)
         told: list[FieldWarning] = []
         if not problems and not changing:
-            told = warnings(jobset, self._features)
+            told = warnings(jobset, self._features, pull_secret=self._injected.pull_secret)
             of_release = await self._of_release(jobset)
             if isinstance(of_release, FieldError):
                 problems = [of_release]
@@ -212,6 +224,7 @@ class PodHandlers:
         jobs: child Jobs; ``None`` if followers are refused, not held, until their leader has a
             node.
         barrier: what pods wait by that start as a group.
+        limit_ranges: all LimitRanges, if known.
         marks: what pods of coscheduling's groups are given.
         coscheduler: what is seen of one, if one is looked for.
     """
@@ -223,10 +236,12 @@ class PodHandlers:
         nodes: Store[LabelledNode],
         jobs: Store[Job] | None = None,
         barrier: Barrier | None = None,
+        limit_ranges: Store[LimitRange] | None = None,
         marks: PodMarkers | None = None,
         coscheduler: CoschedulerSight | None = None,
     ) -> None:
         self._barrier = barrier or Barrier()
+        self._limit_ranges = limit_ranges
         self._asked = marks or PodMarkers()
         self._coscheduler = coscheduler
         self._pods = pods
@@ -250,7 +265,9 @@ class PodHandlers:
             return refusals.node_not_found(mutation.missing_node)
         if mutation.denied:
             return review.forbidden(mutation.denied)
-        patch = [*mutation.patch, *add_barrier(request.object, self._barrier)]
+        limit_ranges = _limit_ranges(self._limit_ranges, request.namespace)
+        barrier = add_barrier(request.object, self._barrier, limit_ranges)
+        patch = [*mutation.patch, *barrier]
         openings = closed_queue() if self._coscheduler is None else self._coscheduler.openings()
         marks = add_marks(request.object, self._marks, before=patch, openings=openings)
         return Answer(patch=[*patch, *marks])
@@ -307,6 +324,13 @@ def routes(jobsets: JobSetHandlers, pods: PodHandlers) -> dict[str, Handler]:
         MUTATE_POD: pods.mutate,
         VALIDATE_POD: pods.validate,
     }
+
+
+def _limit_ranges(store: Store[LimitRange] | None, namespace: str) -> list[Json]:
+    """Specs of a namespace's LimitRanges; none while they are not known."""
+    if store is None or not store.has_synced:
+        return []
+    return [each.spec for each in store.list(namespace)]
 
 
 def _decode_problem(obj: Any) -> str:

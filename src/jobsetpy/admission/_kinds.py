@@ -17,3 +17,13 @@ class StoredClaim:
     RESOURCE: ClassVar[ResourceInfo]
     metadata: ObjectMeta = ObjectMeta()
     spec: Mapping[str, Any] = field(factory=dict)
+
+
+@resource("", "v1", "LimitRange", "limitranges")
+@wire
+class LimitRange:
+    """Bounds of the resources of a namespace's containers, as the JSON it is."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Mapping[str, Any] = field(factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import attrs
@@ -9,6 +10,7 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.backends import CoschedulerSight, PodMarkers
 from jobsetpy.domain.features import Features
+from jobsetpy.domain.injected_containers import ContainerDefaults
 from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
 
@@ -25,6 +27,9 @@ class WebhookSettings(WebhookServerSettings):
             them refused.
         group_image: with a shell, in which pods of a group wait for each other (KEP-498).
         group_agent_image: the agent, by which they wait in its place; "" for the shell.
+        injected_requests: resources that added containers request, where the pod requests any.
+        injected_limits: their limits, where all containers of the pod have limits.
+        pull_secret: name of a Secret, in each namespace, for the images of added containers.
         marks: what new pods of coscheduling's groups are given; others may have made them.
         coscheduler: what is seen of one, if one is looked for.
     """
@@ -40,5 +45,17 @@ class WebhookSettings(WebhookServerSettings):
     agent_image: str = ""
     group_image: str = keys.GROUP_IMAGE
     group_agent_image: str = ""
+    injected_requests: Mapping[str, str] = attrs.field(factory=dict)
+    injected_limits: Mapping[str, str] = attrs.field(factory=dict)
+    pull_secret: str = ""
     marks: PodMarkers = attrs.field(factory=PodMarkers)
     coscheduler: CoschedulerSight | None = None
+
+    @property
+    def injected(self) -> ContainerDefaults:
+        """Settings of all containers that admission adds."""
+        return ContainerDefaults(
+            requests=self.injected_requests,
+            limits=self.injected_limits,
+            pull_secret=self.pull_secret,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobsetpy import runtime
 from jobsetpy.admission._handlers import LEADERS, JobSetHandlers, PodHandlers, routes
+from jobsetpy.admission._kinds import LimitRange
 from jobsetpy.admission._settings import WebhookSettings
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
@@ -29,6 +30,7 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
         leaders = f"{leaders},{keys.COMPLETION_INDEX_LABEL}={LEADER_INDEX}"
     pods = manager.informer(ChildPod, label_selector=leaders, whole=True, indexes=[LEADERS])
     nodes = manager.informer(LabelledNode)
+    limit_ranges = manager.informer(LimitRange)
     jobs = manager.informer(Job, label_selector=keys.JOBSET_NAME, whole=True)
     handlers = routes(
         JobSetHandlers(
@@ -36,14 +38,19 @@ def setup(manager: runtime.Manager, settings: WebhookSettings | None = None) -> 
             nodes=nodes.store,
             features=settings.features,
             agent_image=settings.agent_image,
+            injected=settings.injected,
+            limit_ranges=limit_ranges.store,
         ),
         PodHandlers(
             pods=pods.store,
             nodes=nodes.store,
             jobs=jobs.store if settings.gate_followers else None,
             barrier=Barrier(
-                shell_image=settings.group_image, agent_image=settings.group_agent_image
+                shell_image=settings.group_image,
+                agent_image=settings.group_agent_image,
+                settings=settings.injected,
             ),
+            limit_ranges=limit_ranges.store,
             marks=settings.marks if settings.features.coscheduling else None,
             coscheduler=settings.coscheduler,
         ),

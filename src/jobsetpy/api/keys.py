@@ -68,6 +68,11 @@ IN_PLACE_STANDBY_DELAY_ANNOTATION: Final = (
 )
 IN_PLACE_PROCESSES_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-processes"
 """Likewise: a supervisor's standbys, what they import, and how many processes its worker is."""
+INJECTED_REQUESTS_ANNOTATION: Final = "jobset.sigs.k8s.io/injected-requests"
+INJECTED_LIMITS_ANNOTATION: Final = "jobset.sigs.k8s.io/injected-limits"
+INJECTED_ANNOTATIONS: Final = (INJECTED_REQUESTS_ANNOTATION, INJECTED_LIMITS_ANNOTATION)
+"""On a JobSet or a pod template, ``cpu=100m,memory=64Mi``: resources of containers that admission
+adds."""
 MAX_WITHOUT_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-max-without-progress"
 """On a JobSet: so many restarts in a row without a new step fail it."""
 RESTART_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/restart-in-place"

@@ -280,7 +280,7 @@ def without_effect(configuration: Configuration) -> list[str]:
     idle = []
     if not configuration["--webhooks"]:
         idle += ["webhook", "internalCertManagement", "inPlaceRestart.agentImage"]
-        idle += ["groupScheduling.image", "groupScheduling.agentImage"]
+        idle += ["groupScheduling.image", "groupScheduling.agentImage", "injectedContainers"]
     elif configuration["internalCertManagement.enable"]:
         idle.append("webhook.certDir")  # own certificates are kept in memory
     if not configuration.features.coscheduling:

@@ -108,6 +108,27 @@ def _names(path: str, value: Any) -> tuple[str, ...]:
     return tuple(TEXT.decode(f"{path}[{index}]", item) for index, item in enumerate(value))
 
 
+def _amounts(path: str, value: Any) -> dict[str, str]:
+    from jobsetpy.domain.injected_containers import amount_problem
+
+    if not isinstance(value, dict):
+        raise expected("a mapping such as {cpu: 100m, memory: 64Mi}", path, value)
+    amounts = {name: str(each) if type(each) is int else each for name, each in value.items()}
+    problems = [amount_problem(name, each) for name, each in amounts.items()]
+    if any(problems):
+        raise ConfigurationError([f"{path}: {problem}" for problem in problems if problem])
+    return amounts
+
+
+def _amounts_flag(text: str) -> dict[str, str]:
+    from jobsetpy.domain.injected_containers import parse_amounts
+
+    try:
+        return parse_amounts(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 TEXT: Final = Kind(_exactly(str, "a string"))
 BOOLEAN: Final = Kind(
     _exactly(bool, "true or false"),
@@ -120,6 +141,10 @@ NAMES: Final = Kind(_names, {"action": "append", "metavar": "NAME"}, convert=tup
 PATH: Final = Kind(TEXT.decode, convert=lambda text: Path(text) if text else None)
 DELAY: Final = Kind(_duration, {"type": _delay, "metavar": "DURATION"})
 """A duration that may be 0."""
+AMOUNTS: Final = Kind(
+    _amounts, {"metavar": "RESOURCE=AMOUNT,...", "type": _amounts_flag}, convert=dict
+)
+"""Amounts by resource."""
 SWITCH: Final = Kind(BOOLEAN.decode, {"action": "store_const", "const": True})
 """Of flags only: on if given."""
 

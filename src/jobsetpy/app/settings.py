@@ -20,7 +20,18 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.name_rules import dns1035_label, dns1123_label, dns1123_subdomain
 from jobsetpy.app import kinds
-from jobsetpy.app.kinds import BOOLEAN, DELAY, DURATION, INTEGER, NAMES, NUMBER, SWITCH, TEXT, Kind
+from jobsetpy.app.kinds import (
+    AMOUNTS,
+    BOOLEAN,
+    DELAY,
+    DURATION,
+    INTEGER,
+    NAMES,
+    NUMBER,
+    SWITCH,
+    TEXT,
+    Kind,
+)
 from jobsetpy.client import RateLimiter
 from jobsetpy.informers import Shard
 from jobsetpy.manager import MOST_SHARDS
@@ -252,6 +263,18 @@ SETTINGS: Final = (
     Setting("groupScheduling.manageRbac", BOOLEAN, "JobsSettings.group_rbac",
             "--group-scheduling-rbac",
             "have a Role made that lets them watch their group's ConfigMap; default {}"),
+    Setting("injectedContainers.requests", AMOUNTS, "WebhookSettings.injected_requests",
+            "--injected-requests",
+            "resources that containers added to pods request, where the pod requests any; default "
+            "cpu=10m,memory=32Mi,ephemeral-storage=16Mi", default={}),
+    Setting("injectedContainers.limits", AMOUNTS, "WebhookSettings.injected_limits",
+            "--injected-limits",
+            "their limits, where all containers of the pod have limits; default "
+            "cpu=100m,memory=64Mi,ephemeral-storage=64Mi", default={}),
+    Setting("injectedContainers.pullSecret", _NAME, "WebhookSettings.pull_secret",
+            "--injected-pull-secret",
+            "Secret in each namespace for the images of added containers, given to pods that name "
+            "other pull secrets", check=_named_by(dns1123_subdomain)),
     Setting("coscheduler.bindAddress", _ADDRESS, "CoschedulerSettings.bind_address",
             "--bind-address", "of the extender, host:port or :port; default {}", check=_HOST_PORT),
     Setting("coscheduler.pathPrefix", _PREFIX, "CoschedulerSettings.path_prefix", "--path-prefix",
@@ -373,7 +396,7 @@ MANAGER: Final = Command(
     "manager",
     _REPLICAS
     | {"webhook", "internalCertManagement", "inPlaceRestart", "groupScheduling", "coscheduling"}
-    | {"lostNodes", "restarts", "featureGates", "shards"},
+    | {"injectedContainers", "lostNodes", "restarts", "featureGates", "shards"},
     frozenset(each.flag for each in SETTINGS if each.path.startswith("--webhook"))
     | {"--metrics-secure", "--namespaces"},
     metrics_service="jobset-controller-manager-metrics-service",

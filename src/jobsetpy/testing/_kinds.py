@@ -310,6 +310,7 @@ BUILTIN: tuple[Kind, ...] = (
         for kind in ("Mutating", "Validating")
     ),
     Kind(_core("ConfigMap", "configmaps"), short_names=("cm",)),
+    Kind(_core("LimitRange", "limitranges"), short_names=("limits",)),
     Kind(_core("Secret", "secrets"), defaults=_secret, fields={"type": _reader("type")}),
     Kind(
         _core("Node", "nodes", namespaced=False),

@@ -24,6 +24,7 @@ from support.patience import eventually
 REPOSITORY = Path(__file__).resolve().parents[3]
 NAMESPACE = "jobset-system"
 LABEL = {"jobsetpy.test/webhooks": "yes"}
+LABEL_PLATFORM = {"jobsetpy.test/webhooks": "platform"}
 LABEL_GATES_OFF = {"jobsetpy.test/webhooks": "gates-off"}
 
 
@@ -87,11 +88,11 @@ async def serving_webhooks(client, own_client, label: dict[str, str], suffix: st
     await apply_object(client, secret)
     for document in configurations(port, label, suffix):
         await apply_object(client, document)
+    more = {"agent_image": "test.invalid/agent:1", **more}
     settings = admission.WebhookSettings(
         bind_address=f"127.0.0.1:{port}",
         extra_dns_names=("127.0.0.1",),
         check_period_s=0.5,
-        agent_image="test.invalid/agent:1",
         mutating_configuration=f"jobset-mutating-webhook-configuration{suffix}",
         validating_configuration=f"jobset-validating-webhook-configuration{suffix}",
         **more,
@@ -134,6 +135,26 @@ async def namespace_gates_off(shared_client, webhooks):
     )
     async with served:
         yield await make_namespace(shared_client, LABEL_GATES_OFF)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def platform_webhooks(shared_client, manager_client):
+    """Webhooks with images by digest, as an operator with such rules configures them."""
+    more = {
+        "agent_image": f"registry.test/jobsetpy-agent@sha256:{'0' * 64}",
+        "group_image": f"registry.test/bash@sha256:{'0' * 64}",
+        "pull_secret": "registry",
+    }
+    async with serving_webhooks(
+        shared_client, manager_client, LABEL_PLATFORM, "-platform", **more
+    ) as served:
+        yield served
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def platform_namespace(shared_client, platform_webhooks):
+    """A namespace of the test's own, with those webhooks."""
+    return await make_namespace(shared_client, LABEL_PLATFORM)
 
 
 async def make_namespace(client, label: dict[str, str]) -> str:

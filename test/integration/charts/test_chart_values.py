@@ -88,6 +88,7 @@ def test_values_reach_the_manager(offline):
         "agent": {"image": {"repository": "other/agent", "tag": "v2"}},
         "groupScheduling": {"image": "shell:1", "useAgent": True, "manageRbac": True},
         "coscheduling": {"backend": "coscheduler", "schedulerName": "gangs"},
+        "injectedContainers": {"limits": {"cpu": "200m"}, "pullSecret": "registry"},
     }
     rendered = offline.render(values)
     made = parsed(rendered)
@@ -116,6 +117,11 @@ def test_values_reach_the_manager(offline):
         "manageRbac": True,
     }
     assert made["coscheduling.backend"] == "coscheduler"
+    assert made.section("injectedContainers") == {
+        "requests": {},
+        "limits": {"cpu": "200m"},
+        "pullSecret": "registry",
+    }
     assert made["coscheduling.schedulerName"] == "gangs"
     assert ("ClusterRole", "jobset-manager-group-role") in rendered
     template = rendered[DEPLOYMENT]["spec"]["template"]

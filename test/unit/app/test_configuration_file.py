@@ -76,6 +76,7 @@ def test_a_file_without_fields_has_all_defaults():
         "restarts": {"backoff": 1.0, "maxBackoff": 300.0, "backoffResetAfter": 300.0},
         "lostNodes": {"deadline": 0.0},
         "groupScheduling": {"image": "bash", "agentImage": "", "manageRbac": False},
+        "injectedContainers": {"requests": {}, "limits": {}, "pullSecret": ""},
         "coscheduling": {
             "backend": "auto",
             "schedulerName": "",

@@ -11,6 +11,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.group_signal import MOUNT_PATH
+from jobsetpy.domain.injected_containers import ContainerDefaults
 from jobsetpy.domain.startup_groups.barrier import SCRIPT, Barrier, add_barrier
 from jobsetpy.testing import json_patch
 from support import patience
@@ -235,14 +236,37 @@ def test_without_a_token_there_is_nothing_to_watch_with():
     [
         ([{"name": "w"}], None),
         ([{"name": "w", "resources": {}}], None),
-        ([{"name": "w", "resources": {"limits": {"cpu": "1"}}}], {"cpu": "50m", "memory": "32Mi"}),
+        (
+            [{"name": "w", "resources": {"limits": {"cpu": "1"}}}],
+            {"limits": {"cpu": "100m"}, "requests": {"cpu": "10m"}},
+        ),
+        (
+            [{"name": "w", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}],
+            {
+                "limits": {"cpu": "100m", "memory": "64Mi"},
+                "requests": {"cpu": "100m", "memory": "64Mi"},
+            },
+        ),
     ],
 )
-def test_resources_keep_the_quality_of_service(containers, wanted):
-    """Best effort stays so, and limits equal requests where there are any."""
-    resources = init(injected(pod(containers=containers))).get("resources")
+@pytest.mark.parametrize("barrier", [Barrier(), WATCH])
+def test_resources_keep_the_quality_of_service(containers, wanted, barrier):
+    """Best effort stays so, and limits equal requests in a pod that is Guaranteed."""
+    assert init(injected(pod(containers=containers), barrier)).get("resources") == wanted
 
-    assert resources == (wanted and {"requests": wanted, "limits": wanted})
+
+def test_the_container_fits_the_namespace_and_the_annotation():
+    """Amounts of the pod's annotation, raised to the LimitRange's; the pull secret of settings."""
+    given = pod(containers=[{"name": "w", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}])
+    given["metadata"]["annotations"][keys.INJECTED_LIMITS_ANNOTATION] = "cpu=50m,memory=80Mi"
+    given["spec"]["imagePullSecrets"] = [{"name": "team"}]
+    rule = {"type": "Container", "min": {"cpu": "60m", "memory": "16Mi"}}
+    barrier = Barrier(settings=ContainerDefaults(pull_secret="jobset"))
+    made = json_patch(copy.deepcopy(given), add_barrier(given, barrier, [{"limits": [rule]}]))
+    amounts = {"cpu": "60m", "memory": "80Mi"}
+
+    assert init(made)["resources"] == {"limits": amounts, "requests": amounts}
+    assert made["spec"]["imagePullSecrets"] == [{"name": "team"}, {"name": "jobset"}]
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,10 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.domain.agent_containers import runs_agent
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid, required
+from jobsetpy.domain.injected_containers import ContainerDefaults
 from jobsetpy.domain.injection.notes import note_field
 from jobsetpy.domain.injection.options import Options, read_options
-from jobsetpy.domain.injection.pods import add_sidecar, add_supervisor
+from jobsetpy.domain.injection.pods import AgentContainer, add_sidecar, add_supervisor
 from jobsetpy.domain.injection.worker_variables import Ranks, ranks_of
 from jobsetpy.domain.json_tree import Json, Patch, child, copied, items, objects, text
 
@@ -49,7 +50,13 @@ class Injection:
     problems: list[FieldError] = attrs.field(factory=list)
 
 
-def inject(jobset: Json, *, image: str) -> Injection:
+def inject(
+    jobset: Json,
+    *,
+    image: str,
+    settings: ContainerDefaults | None = None,
+    limit_ranges: Sequence[Json] = (),
+) -> Injection:
     """Add the agent to every ReplicatedJob of a new JobSet that asks for it.
 
     Guarantees: without the annotation nothing happens; injected twice, the second patch is empty; a
@@ -59,7 +66,12 @@ def inject(jobset: Json, *, image: str) -> Injection:
     Args:
         jobset: as the user wrote it, before defaulting.
         image: of the agent; "" if this manager was not told one.
+        settings: of the agent's containers, if they are not the defaults.
+        limit_ranges: specs of the namespace's LimitRanges.
     """
+    agent = AgentContainer(
+        image=image, settings=settings or ContainerDefaults(), limit_ranges=limit_ranges
+    )
     notes = child(jobset, "metadata", "annotations")
     if keys.IN_PLACE_AGENT_ANNOTATION not in notes:
         return Injection(jobset)
@@ -80,7 +92,7 @@ def inject(jobset: Json, *, image: str) -> Injection:
     for at, template, pod in templates(jobs):
         path = f"spec.replicatedJobs[{at}].template.spec"
         if not runs_agent(pod):
-            problems += _add_agent(mode, template, notes, path, image, ranks.get(at))
+            problems += _add_agent(mode, template, notes, path, agent, ranks.get(at))
         if template != given[at]["template"]["spec"]:
             place = f"/spec/replicatedJobs/{at}/template/spec"
             patch.append({"op": "replace", "path": place, "value": template})
@@ -149,11 +161,11 @@ def _add_agent(
     template: dict[str, Any],
     notes: Json,
     path: str,
-    image: str,
+    agent: AgentContainer,
     ranks: Ranks | None,
 ) -> list[FieldError]:
     """Add the agent to one Job's pods; or why not, and then what was added must not be used."""
-    if not image:
+    if not agent.image:
         return [
             required(
                 note_field(keys.IN_PLACE_AGENT_ANNOTATION),
@@ -165,13 +177,15 @@ def _add_agent(
     options = read_options(notes, template, path, supervised=mode == SUPERVISOR, ranks=ranks)
     if not isinstance(options, Options):
         return options
+    own = child(template, "template", "metadata", "annotations")
+    agent = attrs.evolve(agent, settings=agent.settings.with_annotations(notes, own))
     problems = _clashes(pod, f"{path}.template.spec", options) + _account(pod, path)
     if mode == SIDECAR:
-        add_sidecar(pod, options, image=image)
+        add_sidecar(pod, options, agent)
         return problems
     problems += _unsupervisable(pod, f"{path}.template.spec", options)
     if not problems:
-        add_supervisor(pod, options, image=image)
+        add_supervisor(pod, options, agent)
     return problems
 
 

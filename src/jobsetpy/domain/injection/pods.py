@@ -5,13 +5,15 @@ The functions change the pod spec they are given, a copy of the user's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from jobsetpy.api import keys
+from jobsetpy.domain.injected_containers import ContainerDefaults, pull_secrets, resources_for
 from jobsetpy.domain.injection.options import Options
-from jobsetpy.domain.json_equality import quantity
-from jobsetpy.domain.json_tree import Json, child, containers, items, objects, text
+from jobsetpy.domain.json_tree import Json, child, items, objects, text
 
 RESTART_EXIT_CODE = 42
 """The agent's own default (``jobsetpy.agent.settings``), written out for readers of the pod."""
@@ -24,7 +26,6 @@ PROBE_WAIT_S = 25
 """So long the agent keeps a probe of the closed barrier waiting: its lift then reaches the kubelet
 at once, and the kubelet does not tell of a failed probe each second."""
 _VOLUME_LIMIT = "128Mi"
-_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 
 _SECURITY: dict[str, Any] = {
     "allowPrivilegeEscalation": False,
@@ -38,14 +39,29 @@ _SECURITY: dict[str, Any] = {
 """The restricted Pod Security Standard, whatever the pod's own context says."""
 
 
-def add_sidecar(pod: dict[str, Any], options: Options, *, image: str) -> None:
+@attrs.frozen(kw_only=True)
+class AgentContainer:
+    """The agent's container, as far as the pod does not decide it.
+
+    Args:
+        image: of the agent; "" where this manager has none.
+        settings: resources and pull secret.
+        limit_ranges: specs of the namespace's LimitRanges.
+    """
+
+    image: str
+    settings: ContainerDefaults = attrs.field(factory=ContainerDefaults)
+    limit_ranges: Sequence[Json] = ()
+
+
+def add_sidecar(pod: dict[str, Any], options: Options, agent_container: AgentContainer) -> None:
     """Add the agent as an init container that stays, and the rule that restarts to each worker.
 
     It comes last of the init containers: the barrier then holds nothing but the workers, and a pod
     reports its epoch when everything before them is done.
     """
     port = options.barrier_port
-    agent = _container(pod, image) | {
+    agent = _container(pod, agent_container) | {
         "restartPolicy": "Always",
         "restartPolicyRules": [_restart_all("NotIn", HARMLESS_EXIT_CODES)],
         "ports": [{"containerPort": port, "name": "jobset-barrier", "protocol": "TCP"}],
@@ -61,7 +77,7 @@ def add_sidecar(pod: dict[str, Any], options: Options, *, image: str) -> None:
             {"name": "BARRIER_PORT", "value": str(port)},
         ],
     }
-    _pod_fields(pod)
+    _pod_fields(pod, agent_container.settings)
     pod["initContainers"] = [*items(pod, "initContainers"), agent]
     for at, worker in objects(pod, "containers"):
         if at in options.workers and not items(worker, "restartPolicyRules"):
@@ -71,18 +87,18 @@ def add_sidecar(pod: dict[str, Any], options: Options, *, image: str) -> None:
             worker["restartPolicyRules"] = [_restart_all("NotIn", (0, *options.end_codes))]
 
 
-def add_supervisor(pod: dict[str, Any], options: Options, *, image: str) -> None:
+def add_supervisor(pod: dict[str, Any], options: Options, agent_container: AgentContainer) -> None:
     """Have the agent copied to where the worker can run it, and run the worker's command with it.
 
     The agent's variables have a prefix and are taken out of the worker's environment again, which
     is therefore what the user wrote.
     """
     mount = {"name": keys.AGENT_NAME, "mountPath": keys.AGENT_FOLDER}
-    install = _container(pod, image) | {
+    install = _container(pod, agent_container) | {
         "args": ["install", keys.AGENT_FOLDER],
         "volumeMounts": [mount],
     }
-    _pod_fields(pod)
+    _pod_fields(pod, agent_container.settings)
     pod["initContainers"] = [*items(pod, "initContainers"), install]
     volume = {"name": keys.AGENT_NAME, "emptyDir": {"sizeLimit": _VOLUME_LIMIT}}
     pod["volumes"] = [*items(pod, "volumes"), volume]
@@ -118,53 +134,27 @@ def _supervisor_variables(worker: Json, options: Options) -> list[dict[str, Any]
     ]
 
 
-def _container(pod: Json, image: str) -> dict[str, Any]:
+def _container(pod: Json, agent: AgentContainer) -> dict[str, Any]:
     return {
         "name": keys.AGENT_NAME,
-        "image": image,
+        "image": agent.image,
         # The default for the tag `latest` asks the registry at each start of each pod.
         "imagePullPolicy": "IfNotPresent",
-        **_resources(pod),
+        **resources_for(pod, agent.settings, agent.limit_ranges),
         "securityContext": dict(_SECURITY),
     }
 
 
-def _resources(pod: Json) -> dict[str, Any]:
-    """Little; with limits only where all others have them, so that the pod's QoS class stays.
-
-    A pod of class Guaranteed may have processors of its own, which one container without limits
-    would cost it. What no other container asks for is not asked for: a queue without a quota for it
-    would never admit the JobSet.
-    """
-    if all(_guaranteed(child(each, "resources")) for each in containers(pod)):
-        amounts = {"cpu": "250m", "memory": "64Mi"}
-        return {"resources": {"limits": amounts, "requests": dict(amounts)}}
-    asked = {
-        name
-        for each in containers(pod)
-        for kind in ("requests", "limits")
-        for name in child(each, "resources", kind)
-    }
-    requests = {name: size for name, size in _REQUESTS.items() if name in asked}
-    return {"resources": {"requests": requests}} if requests else {}
-
-
-def _guaranteed(resources: Json) -> bool:
-    limits, requests = child(resources, "limits"), child(resources, "requests")
-    return all(
-        limits.get(name) is not None
-        and quantity(requests.get(name, limits[name])) == quantity(limits[name])
-        for name in ("cpu", "memory")
-    )
-
-
-def _pod_fields(pod: dict[str, Any]) -> None:
+def _pod_fields(pod: dict[str, Any], settings: ContainerDefaults) -> None:
     if not pod.get("restartPolicy"):
         pod["restartPolicy"] = "Never"
     if not text(pod, "serviceAccountName") and not text(pod, "serviceAccount"):
         pod["serviceAccountName"] = keys.AGENT_NAME
     if pod.get("automountServiceAccountToken") is None:
         pod["automountServiceAccountToken"] = True  # the account's own setting may be false
+    secrets = pull_secrets(pod, settings.pull_secret)
+    if secrets:
+        pod["imagePullSecrets"] = secrets
 
 
 def _restart_all(operator: str, codes: tuple[int, ...]) -> dict[str, Any]:

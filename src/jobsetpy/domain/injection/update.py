@@ -75,6 +75,7 @@ def _restore_pod(pod: dict[str, Any], stored: Json) -> None:
     _fill(pod, stored, _POD_FIELDS)
     for kind in ("initContainers", "volumes"):
         _put_back(pod, stored, kind)
+    _put_back_pull_secret(pod, stored)
     olds = {text(each, "name"): each for _, each in objects(stored, "containers")}
     for _, worker in objects(pod, "containers"):
         before = olds.get(text(worker, "name"))
@@ -104,6 +105,17 @@ def _put_back(into: dict[str, Any], stored: Json, kind: str) -> None:
             entries.insert(at, copied(each))
     if entries:
         into[kind] = entries
+
+
+def _put_back_pull_secret(into: dict[str, Any], stored: Json) -> None:
+    """Put the agent's pull secret back: the one behind those that the user names.
+
+    Its name is the configuration's, which may have changed since. A user cannot take a secret out
+    of a template in any case.
+    """
+    given, before = list(items(into, "imagePullSecrets")), list(items(stored, "imagePullSecrets"))
+    if given and given == before[:-1]:
+        into["imagePullSecrets"] = copied(before)
 
 
 def _is_agents(name: str) -> bool:

@@ -13,7 +13,7 @@ own program; or it is there anyway, to restart the worker in place, and waits wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
@@ -21,6 +21,11 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.group_signal import MOUNT_PATH, STARTED, WAITING, config_map_name
 from jobsetpy.domain.agent_containers import supervised
+from jobsetpy.domain.injected_containers import (
+    ContainerDefaults,
+    pull_secret_patch,
+    resources_for,
+)
 from jobsetpy.domain.json_tree import Json, Patch, child, containers, copied, items, objects, text
 from jobsetpy.domain.startup_groups.spec import SUPERVISOR
 
@@ -57,8 +62,6 @@ POSIX shell, ``sleep`` and /proc, whose clock nobody sets. A value of another Jo
 attempt lifts nothing: see ``api.group_signal``."""
 
 _WATCH_COMMAND: Final = ["wait-for-group"]
-_AGENT_SIZE: Final = {"cpu": "250m", "memory": "64Mi"}
-_SHELL_SIZE: Final = {"cpu": "50m", "memory": "32Mi"}
 _FOLDER_LIMIT: Final = "128Mi"
 _HOLD: Final = {"MODE": "hold", "AGENT_LOG": "problems"}
 """Wait for the group and be replaced by the command; standard error is the command's."""
@@ -72,18 +75,25 @@ class Barrier:
         shell_image: for the path ``Volume``.
         agent_image: for the path ``Watch``, and to hold containers from within; "" for ``Volume``
             everywhere.
+        settings: resources and pull secret of its container.
     """
 
     shell_image: str = keys.GROUP_IMAGE
     agent_image: str = ""
+    settings: ContainerDefaults = attrs.field(factory=ContainerDefaults)
 
 
-def add_barrier(pod: Json, barrier: Barrier) -> Patch:
+def add_barrier(pod: Json, barrier: Barrier, limit_ranges: Sequence[Json] = ()) -> Patch:
     """A JSON patch that makes a new pod wait for its group; empty if the pod is of none.
 
     The container comes last of the ordinary init containers, and before sidecars that follow it:
     its time to wait must not pass behind a sidecar that waits for the group in its own way. A pod
     that has a container of that name is left as it is.
+
+    Args:
+        pod: as it is to be created.
+        barrier: the image that waits, and settings of its container.
+        limit_ranges: specs of the namespace's LimitRanges.
     """
     annotations = child(pod, "metadata", "annotations")
     spec = child(pod, "spec")
@@ -96,9 +106,11 @@ def add_barrier(pod: Json, barrier: Barrier) -> Patch:
     source = {"name": config_map_name(_jobset(pod)), "optional": True}
     volumes: list[dict[str, Any]] = [{"name": keys.GROUP_VOLUME, "configMap": source}]
     if annotations.get(keys.GROUP_BARRIER_ANNOTATION) == SUPERVISOR and _can_hold(spec, barrier):
-        patch = _held_from_within(pod, barrier, volumes)
+        patch = _held_from_within(pod, barrier, limit_ranges, volumes)
     else:
-        patch = _added(spec, "initContainers", [_container(pod, barrier)], _place(spec))
+        container = _container(pod, barrier, limit_ranges)
+        patch = _added(spec, "initContainers", [container], _place(spec))
+    patch += pull_secret_patch(spec, barrier.settings.pull_secret)
     there = {text(each, "name") for _, each in objects(spec, "volumes")}
     return patch + _added(spec, "volumes", [v for v in volumes if v["name"] not in there], None)
 
@@ -148,12 +160,15 @@ def _variables(container: Json) -> set[str]:
     return {text(variable, "name") for _, variable in objects(container, "env")}
 
 
-def _held_from_within(pod: Json, barrier: Barrier, volumes: list[dict[str, Any]]) -> Patch:
+def _held_from_within(
+    pod: Json, barrier: Barrier, limit_ranges: Sequence[Json], volumes: list[dict[str, Any]]
+) -> Patch:
     """Put the agent in front of each container's command; one that has an agent has it wait.
 
     Args:
         pod: its containers can be held.
-        barrier: see there.
+        barrier: the agent's image, and settings of its container.
+        limit_ranges: specs of the namespace's LimitRanges.
         volumes: is given one more if the pod has no agent yet.
     """
     spec = child(pod, "spec")
@@ -182,7 +197,7 @@ def _held_from_within(pod: Json, barrier: Barrier, volumes: list[dict[str, Any]]
             "args": ["install", keys.AGENT_FOLDER],
             "volumeMounts": [{"name": keys.GROUP_AGENT, "mountPath": keys.AGENT_FOLDER}],
             "securityContext": _security(spec),
-            **_resources(spec, _AGENT_SIZE),
+            **_resources(pod, barrier, limit_ranges),
         }
         patch += _added(spec, "initContainers", [install], _place(spec))
         volumes.append({"name": keys.GROUP_AGENT, "emptyDir": {"sizeLimit": _FOLDER_LIMIT}})
@@ -215,7 +230,7 @@ def _added(spec: Json, name: str, values: list[Any], at: int | None) -> Patch:
     return [{"op": "add", "path": f"/spec/{name}/{where}", "value": value} for value in values]
 
 
-def _container(pod: Json, barrier: Barrier) -> dict[str, Any]:
+def _container(pod: Json, barrier: Barrier, limit_ranges: Sequence[Json]) -> dict[str, Any]:
     spec = child(pod, "spec")
     out: dict[str, Any] = {
         "name": keys.GROUP_INIT_CONTAINER,
@@ -232,18 +247,12 @@ def _container(pod: Json, barrier: Barrier) -> dict[str, Any]:
         out |= {"image": barrier.agent_image, "args": list(_WATCH_COMMAND)}
     else:
         out |= {"image": barrier.shell_image, "command": ["sh", "-c", SCRIPT]}
-    return out | _resources(spec, _AGENT_SIZE if watch else _SHELL_SIZE)
+    return out | _resources(pod, barrier, limit_ranges)
 
 
-def _resources(spec: Json, size: Mapping[str, str]) -> dict[str, Any]:
-    """Of an init container, if any container of the pod names some.
-
-    Limits equal to requests keep a Guaranteed pod what it is, and quotas content; a pod needs no
-    more for it, as init containers and containers do not run at the same time.
-    """
-    if not any(child(each, "resources") for each in containers(spec)):
-        return {}
-    return {"resources": {"requests": dict(size), "limits": dict(size)}}
+def _resources(pod: Json, barrier: Barrier, limit_ranges: Sequence[Json]) -> dict[str, Any]:
+    settings = barrier.settings.with_annotations(child(pod, "metadata", "annotations"))
+    return resources_for(child(pod, "spec"), settings, limit_ranges)
 
 
 def _environment(pod: Json) -> list[dict[str, Any]]:

@@ -73,7 +73,19 @@ def job_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]
         out[keys.GROUP_TIMEOUT] = str(config.timeout_after_seconds)
     if held_from_within(jobset):
         out[keys.GROUP_BARRIER_ANNOTATION] = SUPERVISOR
-    return out
+    return out | _injected_amounts(jobset, replicated)
+
+
+def _injected_amounts(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:
+    """The JobSet's annotations on injected containers, for admission of pods, which sees no JobSet.
+
+    Those of the pod template hold where it has them.
+    """
+    job: Mapping[str, Any] = replicated.template.get("spec") or {}
+    metadata: Mapping[str, Any] = (job.get("template") or {}).get("metadata") or {}
+    own: Mapping[str, Any] = metadata.get("annotations") or {}
+    notes = jobset.metadata.annotations
+    return {name: notes[name] for name in keys.INJECTED_ANNOTATIONS if name in notes.keys() - own}
 
 
 def held_from_within(jobset: JobSet) -> bool:

@@ -28,6 +28,7 @@ from jobsetpy.domain.field_errors import (
     required,
     too_long,
 )
+from jobsetpy.domain.injected_containers import amount_problems
 from jobsetpy.domain.json_tree import Json, child, items, number, objects, text, texts
 from jobsetpy.domain.names import effective_name
 from jobsetpy.domain.replicated_jobs import replicas_of
@@ -91,6 +92,7 @@ def validate_create(
         *coordinator(spec, name),
         *validation_volumes.volume_claims(spec, name, claims or {}),
         *validation_groups.group_scheduling(jobset),
+        *amount_problems(jobset),
         *validation_coscheduling.coscheduling(jobset, features),
         *validation_lost_nodes.lost_node_deadline(jobset),
         *restart_pace(jobset),

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldWarning
+from jobsetpy.domain.injected_containers import pull_secret_warnings
 from jobsetpy.domain.json_tree import Json
 from jobsetpy.domain.validation import agents
 from jobsetpy.domain.validation.coscheduling import coscheduling_warnings
 from jobsetpy.domain.validation.lost_nodes import lost_node_warnings
 
 
-def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
-    """All warnings, in the order of what they are about."""
-    return [
+def warnings(jobset: Json, features: Features, *, pull_secret: str = "") -> list[FieldWarning]:
+    """All warnings, in the order of what they are about.
+
+    Args:
+        jobset: as it is accepted.
+        features: which gates are on.
+        pull_secret: name of the Secret that is added for images of injected containers.
+    """
+    found = [
         *agents.warnings(jobset, features),
         *coscheduling_warnings(jobset),
         *lost_node_warnings(jobset),
     ]
+    return found if pull_secret else [*found, *pull_secret_warnings(jobset)]

@@ -1,0 +1,290 @@
+"""The table of docs/how-to/platform-rules.md: pods with injected containers under platform rules.
+
+Pods are created as the Job controller would, by a dry run: quotas, LimitRanges, Pod Security and
+policies of a real API server judge them. CEL policies stand for those of Kyverno and Gatekeeper.
+"""
+
+import asyncio
+import copy
+import json
+
+import pytest
+import pytest_asyncio
+
+from jobsetpy.api import keys
+from jobsetpy.client import HttpRequest
+from jobsetpy.errors import ApiError
+from support.install import apply_object
+from support.patience import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
+
+DIGEST = f"@sha256:{'0' * 64}"
+WORKER = f"registry.test/train{DIGEST}"
+BURSTABLE = {
+    "requests": {"cpu": "250m", "memory": "256Mi"},
+    "limits": {"cpu": "1", "memory": "1Gi"},
+}
+GUARANTEED = {"limits": {"cpu": "200m", "memory": "128Mi"}}
+ALL = "(object.spec.containers + object.spec.?initContainers.orValue([])).all(c, {})"
+
+
+def quota(**hard: str) -> dict:
+    return {"kind": "ResourceQuota", "spec": {"hard": hard}}
+
+
+def limit_range(**rule) -> dict:
+    return {"kind": "LimitRange", "spec": {"limits": [{"type": "Container", **rule}]}}
+
+
+def policy(expression: str) -> str:
+    return ALL.replace("{}", expression)
+
+
+LIMITS = quota(**{"limits.cpu": "8", "limits.memory": "8Gi"})
+REQUESTS = quota(**{"requests.cpu": "2", "requests.memory": "4Gi"})
+MINIMUM = limit_range(min={"cpu": "100m", "memory": "64Mi"})
+RATIO = limit_range(maxLimitRequestRatio={"cpu": "4", "memory": "4"})
+MAXIMUM = limit_range(max={"cpu": "2", "memory": "2Gi"})
+DEFAULTS = limit_range(
+    default={"cpu": "400m", "memory": "256Mi"},
+    defaultRequest={"cpu": "200m", "memory": "128Mi"},
+    maxLimitRequestRatio={"cpu": "4", "memory": "4"},
+)
+HAS_LIMITS = policy(
+    "has(c.resources) && has(c.resources.limits) && 'cpu' in c.resources.limits"
+    " && 'memory' in c.resources.limits && 'cpu' in c.resources.requests"
+)
+READ_ONLY = policy(
+    "has(c.securityContext) && c.securityContext.?readOnlyRootFilesystem.orValue(false)"
+)
+UNPRIVILEGED = policy(
+    "c.securityContext.?allowPrivilegeEscalation.orValue(true) == false"
+    " && c.securityContext.?runAsNonRoot.orValue(false)"
+    " && c.securityContext.capabilities.drop == ['ALL']"
+)
+BY_DIGEST = policy("c.image.contains('@sha256:')")
+NO_LATEST = policy("c.image.contains(':') && !c.image.endsWith(':latest')")
+REGISTRY = policy("c.image.startsWith('registry.test/')")
+RULES = {
+    "quota of limits": (LIMITS, BURSTABLE),
+    "quota of limits, Guaranteed": (LIMITS, GUARANTEED),
+    "quota of requests": (REQUESTS, BURSTABLE),
+    "quota of a small Guaranteed worker": (
+        quota(**{"limits.cpu": "300m", "limits.memory": "192Mi"}),
+        GUARANTEED,
+    ),
+    "minimum": (MINIMUM, BURSTABLE),
+    "minimum, without limits": (MINIMUM, {"requests": BURSTABLE["requests"]}),
+    "minimum, Guaranteed": (MINIMUM, GUARANTEED),
+    "maximum": (MAXIMUM, BURSTABLE),
+    "ratio": (RATIO, BURSTABLE),
+    "ratio, Guaranteed": (RATIO, GUARANTEED),
+    "defaults and ratio": (DEFAULTS, {}),
+    "limits of every container": (HAS_LIMITS, BURSTABLE),
+    "read-only root": (READ_ONLY, BURSTABLE),
+    "no privileges": (UNPRIVILEGED, BURSTABLE),
+    "images by digest": (BY_DIGEST, BURSTABLE),
+    "no image tag latest": (NO_LATEST, BURSTABLE),
+    "registry": (REGISTRY, BURSTABLE),
+    "restricted": ("restricted", BURSTABLE),
+}
+
+
+class Team:
+    """A namespace with one rule."""
+
+    def __init__(self, client, namespace: str) -> None:
+        self.client, self.namespace = client, namespace
+
+    async def post(self, kind: str, body: dict) -> dict:
+        api = "/api/v1" if kind == "pods" else "/apis/jobset.x-k8s.io/v1alpha2"
+        request = HttpRequest(
+            method="POST",
+            path=f"{api}/namespaces/{self.namespace}/{kind}",
+            query=(("dryRun", "All"), ("fieldValidation", "Strict")),
+            content_type="application/json",
+            body=json.dumps(body).encode(),
+        )
+        return json.loads((await self.client.raw(request)).body)
+
+    async def add(self, rule) -> None:
+        """Make the namespace's rule, and return when it is in force."""
+        if rule == "restricted":
+            path = f"/api/v1/namespaces/{self.namespace}"
+            labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+            body = json.dumps({"metadata": {"labels": labels}}).encode()
+            await self.client.raw(
+                HttpRequest(
+                    method="PATCH",
+                    path=path,
+                    content_type="application/merge-patch+json",
+                    body=body,
+                )
+            )
+        elif isinstance(rule, str):
+            await self._add_policy(rule)
+        else:
+            metadata = {"name": "rule", "namespace": self.namespace}
+            body = {"apiVersion": "v1", "metadata": metadata, **rule}
+            await apply_object(self.client, body)
+
+    async def _add_policy(self, expression: str) -> None:
+        name, group = self.namespace, "admissionregistration.k8s.io/v1"
+        pods = {
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE"],
+            "resources": ["pods"],
+        }
+        own = {"kubernetes.io/metadata.name": self.namespace}
+        for kind, spec in (
+            (
+                "ValidatingAdmissionPolicy",
+                {
+                    "failurePolicy": "Fail",
+                    "matchConstraints": {"resourceRules": [pods]},
+                    "validations": [{"expression": expression}],
+                },
+            ),
+            (
+                "ValidatingAdmissionPolicyBinding",
+                {
+                    "policyName": name,
+                    "validationActions": ["Deny"],
+                    "matchResources": {"namespaceSelector": {"matchLabels": own}},
+                },
+            ),
+        ):
+            body = {"apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec}
+            await apply_object(self.client, body)
+
+    async def refuses(self, pod: dict) -> str:
+        """The API server's message, "" if it takes the pod."""
+        try:
+            await self.post("pods", pod)
+        except ApiError as error:
+            return str(error)
+        return ""
+
+
+def worker(resources: dict) -> dict:
+    security = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    out = {"name": "w", "image": WORKER, "command": ["train"], "securityContext": security}
+    return {**out, "resources": resources} if resources else out
+
+
+def jobset(mode: str, resources: dict) -> dict:
+    template = {"spec": {"containers": [worker(resources)]}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "js", "annotations": {keys.IN_PLACE_AGENT_ANNOTATION: mode}},
+        "spec": {
+            "failurePolicy": {"maxRestarts": 1, "restartStrategy": "InPlaceRestart"},
+            "replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}],
+        },
+    }
+
+
+async def pod_of(team: Team, form: str, resources: dict) -> dict:
+    """A pod as the Job controller creates it; its JobSet is admitted first."""
+    labels = {keys.JOBSET_NAME: "js", keys.JOBSET_UID: "u"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels}}
+    if form == "group":
+        notes = {keys.GROUP_ATTEMPT: "1", keys.GROUP_SIZE: "1"}
+        pod["metadata"]["annotations"] = notes
+        return pod | {"spec": {"restartPolicy": "Never", "containers": [worker(resources)]}}
+    stored = await team.post("jobsets", jobset(form, resources))
+    (job,) = stored["spec"]["replicatedJobs"]
+    spec = copy.deepcopy(job["template"]["spec"]["template"]["spec"])
+    return pod | {"spec": spec | {"serviceAccountName": "default"}}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def team(shared_client, platform_namespace):
+    """A namespace in which pods can be created, and no rule yet."""
+    namespace = platform_namespace
+    team = Team(shared_client, namespace)
+
+    async def has_account() -> bool:
+        bare = {"restartPolicy": "Never", "containers": [worker({})]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": bare}
+        return not await team.refuses(pod)
+
+    account = {"apiVersion": "v1", "kind": "ServiceAccount"}
+    await apply_object(
+        shared_client, account | {"metadata": {"name": "default", "namespace": namespace}}
+    )
+    await eventually(has_account, 30, poll_s=0.1)
+    return team
+
+
+async def in_force(team: Team, rule, resources: dict) -> None:
+    """Return when the rule judges pods, and the manager has heard of it."""
+    await team.add(rule)
+    bare = worker(resources)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}}
+
+    async def judged() -> bool:
+        good = {**pod, "spec": {"restartPolicy": "Never", "containers": [bare]}}
+        if await team.refuses(good):
+            return False
+        if isinstance(rule, dict) and rule["kind"] == "LimitRange":
+            return True
+        bad = copy.deepcopy(good)
+        bad["spec"]["containers"].append({"name": "bad", "image": "bad:latest"})
+        bad["spec"]["containers"].append({"name": "worse", "image": "bad"})
+        return bool(await team.refuses(bad))
+
+    await eventually(judged, 60, poll_s=0.2)
+    await asyncio.sleep(0.5)  # the manager's watch of LimitRanges
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+async def test_every_form_of_injected_container_satisfies_the_rule(team, rule):
+    """What the worker alone satisfies, its pod satisfies with the injected container."""
+    what, resources = RULES[rule]
+    await in_force(team, what, resources)
+
+    refused = {
+        form: await team.refuses(await pod_of(team, form, resources))
+        for form in ("sidecar", "supervisor", "group")
+    }
+    assert refused == dict.fromkeys(refused, "")
+
+
+async def test_a_startup_groups_pod_gets_the_pull_secret(team):
+    """Next to those of its own."""
+    pod = await pod_of(team, "group", {})
+    pod["spec"]["imagePullSecrets"] = [{"name": "team"}]
+    made = await team.post("pods", pod)
+
+    assert made["spec"]["imagePullSecrets"] == [{"name": "team"}, {"name": "registry"}]
+
+
+async def test_a_jobset_gets_the_pull_secret_and_can_be_applied_again(team):
+    """An update with the user's own manifest keeps the template as it is stored."""
+    body = jobset("sidecar", {})
+    pod = body["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["imagePullSecrets"] = [{"name": "team"}]
+    body["metadata"]["namespace"] = team.namespace
+    await apply_object(team.client, body)
+    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{team.namespace}/jobsets"
+    for _ in range(2):
+        request = HttpRequest(
+            method="PATCH",
+            path=f"{path}/js",
+            content_type="application/merge-patch+json",
+            body=json.dumps(body).encode(),
+        )
+        made = json.loads((await team.client.raw(request)).body)
+        spec = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        assert spec["imagePullSecrets"] == [{"name": "team"}, {"name": "registry"}]
