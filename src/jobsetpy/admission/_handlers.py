@@ -44,6 +44,7 @@ from jobsetpy.domain.validation.create import (
     validate_create,
 )
 from jobsetpy.domain.validation.defaulting import default_jobset, kept_defaults, rewrite_jobset
+from jobsetpy.domain.validation.kueue import keep_zero_replicas
 from jobsetpy.domain.validation.update import validate_update
 from jobsetpy.domain.validation.warnings import warnings
 from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
@@ -122,10 +123,11 @@ class JobSetHandlers:
             if not isinstance(what, Mapping):
                 return review.undecodable("the request's object is no JobSet")
         if changing:
-            restored = restore(request.old_object, request.object)
+            given, zeros, told = keep_zero_replicas(request.object, request.old_object)
+            restored = restore(request.old_object, given)
             jobset, patch = rewrite_jobset(restored.jobset, request.old_object)
-            patch = [*restored.patch, *patch, *kept_defaults(jobset, request.old_object)]
-            return Answer(patch=patch) if patch else ALLOWED
+            patch = [*zeros, *restored.patch, *patch, *kept_defaults(jobset, request.old_object)]
+            return Answer(patch=patch, warnings=[str(each) for each in told]) if patch else ALLOWED
         jobset, patch = rewrite_jobset(request.object)
         if self._features.in_place_restart:  # otherwise validation refuses the strategy
             injected = inject(

@@ -145,9 +145,7 @@ async def platform_webhooks(shared_client, manager_client):
         "group_image": f"registry.test/bash@sha256:{'0' * 64}",
         "pull_secret": "registry",
     }
-    async with serving_webhooks(
-        shared_client, manager_client, LABEL_PLATFORM, "-platform", **more
-    ) as served:
+    async with serving_webhooks(shared_client, manager_client, LABEL_PLATFORM, **more) as served:
         yield served
 
 

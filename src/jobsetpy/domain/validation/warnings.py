@@ -8,6 +8,7 @@ from jobsetpy.domain.injected_containers import pull_secret_warnings
 from jobsetpy.domain.json_tree import Json
 from jobsetpy.domain.validation import agents
 from jobsetpy.domain.validation.coscheduling import coscheduling_warnings
+from jobsetpy.domain.validation.kueue import kueue_warnings
 from jobsetpy.domain.validation.lost_nodes import lost_node_warnings
 
 
@@ -22,6 +23,7 @@ def warnings(jobset: Json, features: Features, *, pull_secret: str = "") -> list
     found = [
         *agents.warnings(jobset, features),
         *coscheduling_warnings(jobset),
+        *kueue_warnings(jobset),
         *lost_node_warnings(jobset),
     ]
     return found if pull_secret else [*found, *pull_secret_warnings(jobset)]
