@@ -188,5 +188,9 @@ class NotLeadingError(LifecycleError):
     """Another replica does this; ask that one."""
 
 
+class StartTimedOutError(LifecycleError, TimeoutError):
+    """Caches did not fill, or a part of the manager did not start, within the limit."""
+
+
 class StopTimedOutError(LifecycleError):
     """A graceful stop took longer than its limit."""

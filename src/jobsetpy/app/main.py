@@ -160,16 +160,19 @@ def _coscheduler(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if ":" not in options.target:
-        print(f"jobsetpy run: {options.target!r} is not MODULE:FUNCTION", file=sys.stderr)  # noqa: T201
+    from jobsetpy.app import process, settings, user_programs
+
+    try:
+        setup = user_programs.load(options.target)
+    except user_programs.ProgramError as error:
+        print("\n".join(error.lines()), file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
-    setup = _named(options.target)
-    from jobsetpy.app import process, settings
     from jobsetpy.app.election import with_lease_named_after, with_lease_of_shard
 
     configuration, manager_settings = process.configured(options, settings.RUN)
     manager_settings = with_lease_named_after(options.target, configuration, manager_settings)
     manager_settings = with_lease_of_shard(manager_settings)
+    setup = user_programs.checked(setup, options.target)
     return process.serve(options, configuration, manager_settings, setup)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from jobsetpy.app.process import Setup
+from jobsetpy.app.user_programs import Setup
 from jobsetpy.client import ByteStream, Client, HttpRequest, HttpResponse
 from jobsetpy.manager import Manager, Runnable
 from jobsetpy.runtime._webhooks import ServedWebhooks

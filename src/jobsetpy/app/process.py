@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 
 import uvloop
 
@@ -14,6 +13,7 @@ from jobsetpy.app import flags, wiring
 from jobsetpy.app.garbage import collect_garbage
 from jobsetpy.app.kinds import ConfigurationError
 from jobsetpy.app.settings import Command, Configuration
+from jobsetpy.app.user_programs import Setup, ending, traceback_of
 from jobsetpy.client import connect
 from jobsetpy.errors import LeadershipLostError
 from jobsetpy.manager import Manager, ManagerSettings
@@ -21,9 +21,8 @@ from jobsetpy.observability import logging
 from jobsetpy.observability.hooks import ClientMetrics
 
 EXIT_CONFIGURATION = 1
+EXIT_FAILED = 1
 EXIT_LEADERSHIP_LOST = 3
-
-Setup = Callable[[Manager], Awaitable[None] | None]
 
 
 def configured(
@@ -53,14 +52,27 @@ def serve(
 ) -> int:
     """Run a manager until it is told to stop; the exit code.
 
+    What ends it otherwise is one sentence on standard error, after the traceback of a user's own
+    frames where their program raised something.
+
     Args:
         options: parsed flags, which say where the API server is.
         configuration: as read.
         settings: the manager's.
         setup: adds to the manager what it runs.
     """
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_manage(options, configuration, settings, setup))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_manage(options, configuration, settings, setup))
+    except BaseException as error:
+        ends = ending(error)
+        if ends is None:
+            raise
+        sentence, cause = ends
+        if cause is not None:
+            print(*traceback_of(cause), sep="\n", file=sys.stderr)  # noqa: T201
+        print(f"jobsetpy {configuration.command.name}: {sentence}", file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED
 
 
 async def _manage(

@@ -261,9 +261,10 @@ class Client:
             InvalidError: the server refuses the content.
         """
         model = self._model(cls)
+        _check_body(body)
         if "kind" not in body or "apiVersion" not in body:
             body = {"apiVersion": model.api_version, "kind": model.kind, **body}
-        path = model.collection(namespace)
+        path = model.creation(namespace)
         request = self._change("POST", path, _patches.encode(body), timeout_s)
         answer = await self._send("create", model.plural, Safety.CREATE, request)
         return model.decode(answer.body)
@@ -510,6 +511,7 @@ class Client:
     def _complete(self, cls: type[Any], name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The body of a whole object with what the call says of it already."""
         model = self._model(cls)
+        _check_body(body)
         meta = body.get("metadata") or {}
         if "name" not in meta:
             meta = {"name": name, **meta}
@@ -539,12 +541,28 @@ class Client:
         query: Query = (),
     ) -> T:
         model = self._model(cls)
+        if content_type is not _patches.JSON_PATCH:
+            _check_body(body)
         method = "PUT" if content_type is _patches.JSON else "PATCH"
         path, encoded = model.object(*where), _patches.encode(body)
         request = self._change(method, path, encoded, timeout_s, query, content_type)
         resource = f"{model.plural}/{where[2]}" if where[2] else model.plural
         answer = await self._send(verb, resource, Safety.WRITE, request)
         return model.decode(answer.body)
+
+
+def _check_body(body: object) -> None:
+    """Refuse an object of a class where JSON data is needed.
+
+    Raises:
+        TypeError: it is no mapping.
+    """
+    if not isinstance(body, Mapping):
+        msg = (
+            f"a body is JSON data such as {{'spec': ...}}, not {type(body).__name__}: "
+            "runtime.to_json(...) makes it of an object"
+        )
+        raise TypeError(msg)
 
 
 def _query(*pairs: tuple[str, str]) -> Query:

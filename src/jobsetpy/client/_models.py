@@ -144,6 +144,17 @@ class Model(Generic[T]):
             return self._all
         return f"{self._prefix}{percent_encode(namespace)}/{self.plural}"
 
+    def creation(self, namespace: str) -> str:
+        """The path to which a new object is posted.
+
+        Raises:
+            ValueError: the kind needs a namespace, and none is named.
+        """
+        if self._prefix and not namespace:
+            msg = f"{self.plural} are in a namespace: name the one in which to create {self.kind!r}"
+            raise ValueError(msg)
+        return self.collection(namespace)
+
     def object(self, namespace: str, name: str, subresource: str | None = None) -> str:
         """The path of one object or of a part of it.
 

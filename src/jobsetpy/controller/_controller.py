@@ -20,6 +20,8 @@ from jobsetpy.aio import Clock, LoopClock, supervise
 from jobsetpy.api.reconcile import Request, Result
 from jobsetpy.client import Writes, noted_writes
 from jobsetpy.controller._event import Event
+from jobsetpy.controller._hints import hint
+from jobsetpy.controller._loops import TIMES, LoopDetector
 from jobsetpy.controller._reconcile import Reconciler
 from jobsetpy.controller._runnable import Runnable
 from jobsetpy.controller._stepwise import Stepwise
@@ -143,6 +145,7 @@ class Controller(Runnable):
         self._started = False
         self._held = False
         self._awaited: SharedInformer[Any] | None = None
+        self._loops = LoopDetector()
 
     def __repr__(self) -> str:
         """Name and number of watches."""
@@ -282,6 +285,7 @@ class Controller(Runnable):
                 seconds = self._clock.monotonic() - started
                 self._metrics.ended(seconds)
             self._settle(request, outcome, seconds, writes)
+            self._report_loop(request, outcome, writes)
         finally:
             structlog.contextvars.reset_contextvars(**bound)
 
@@ -356,6 +360,15 @@ class Controller(Runnable):
             case _:
                 assert_never(outcome)
 
+    def _report_loop(self, request: Request, outcome: _Outcome, writes: Writes) -> None:
+        """Log a reconcile that causes itself."""
+        delay = outcome.result.delay if isinstance(outcome, _Succeeded) else None
+        again_now = delay is not None and delay.total_seconds() <= 0
+        now = self._clock.monotonic()
+        sentence = self._loops.note(request, now, wrote=writes.count > 0, again_now=again_now)
+        if sentence:
+            self._log.warning(sentence, times=TIMES, writes=str(writes))
+
     def _report(
         self, request: Request, outcome: str, summary: str, seconds: float, **more: Any
     ) -> None:
@@ -391,6 +404,7 @@ class Controller(Runnable):
             retry_in_s=round(delay_s, 4),
             **self._times(request, seconds),
             **({"exc_info": error} if unexpected else {}),
+            **({"advice": advice} if (advice := hint(error)) else {}),
             **more,
         )
 
@@ -457,7 +471,13 @@ def _checked(result: object) -> _Succeeded:
     """Types are not checked at run time, and a forgotten ``return`` is easily made."""
     if isinstance(result, Result):
         return _Succeeded(result)
-    msg = f"a reconciler has to return a Result, not {result!r}"
+    if inspect.iscoroutine(result):
+        result.close()
+        msg = f"a reconciler has to return a Result: `await` is missing in front of {result!r}"
+    elif result is None:
+        msg = "a reconciler has to return a Result, not None: end with `return Result.done()`"
+    else:
+        msg = f"a reconciler has to return a Result, not {result!r}"
     raise TypeError(msg)
 
 

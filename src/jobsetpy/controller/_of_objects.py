@@ -11,9 +11,11 @@ from jobsetpy.api.meta import KubeObject
 from jobsetpy.api.reconcile import Request, Result
 from jobsetpy.controller._controller import Controller, check_async
 from jobsetpy.controller._handlers import enqueue_owner, enqueue_self
+from jobsetpy.controller._hints import FINALIZERS
 from jobsetpy.controller._predicates import Predicate, generation_changed
 from jobsetpy.controller._watch import Watch
 from jobsetpy.informers import SharedInformer, Store
+from jobsetpy.observability.logging import get_logger
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -53,7 +55,7 @@ def controller_for(
     check_async(reconcile, getattr(reconcile, "__qualname__", repr(reconcile)))
     return Controller(
         name=name,
-        reconciler=_OfObject(objects.store, reconcile, deleting),
+        reconciler=_OfObject(objects.store, reconcile, deleting, name),
         watches=(
             Watch(objects, enqueue_self, when=when),
             *(Watch(each, enqueue_owner(objects.cls)) for each in owns),
@@ -70,6 +72,7 @@ class _OfObject(Generic[T]):
     store: Store[T]
     function: Callable[[T], Awaitable[Result]]
     deleting: bool
+    name: str
 
     @property
     def __wrapped__(self) -> Callable[[T], Awaitable[Result]]:
@@ -82,5 +85,17 @@ class _OfObject(Generic[T]):
             return Result.done()
         goes = getattr(found.metadata, "deletion_timestamp", None) is not None
         if goes and not self.deleting:
+            self._report_finalizers(found)
             return Result.done()
         return await self.function(found)
+
+    def _report_finalizers(self, obj: T) -> None:
+        """Log a finalizer of this program that nothing will take off."""
+        held = FINALIZERS & set(getattr(obj.metadata, "finalizers", ()))
+        if held:
+            get_logger("controller").warning(
+                "an object that is being deleted has a finalizer of this program, and is not given "
+                "to reconcile: say controller_for(..., deleting=True) and call Finalizer.guard",
+                controller=self.name,
+                finalizers=sorted(held),
+            )

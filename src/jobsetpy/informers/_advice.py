@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from jobsetpy.api.meta import ResourceInfo
-from jobsetpy.errors import ForbiddenError, NotFoundError
+from jobsetpy.errors import (
+    ConnectFailedError,
+    ForbiddenError,
+    NotFoundError,
+    UnauthorizedError,
+)
+
+_UNAUTHORIZED = (
+    "The API server does not accept the credentials: has the token expired, or is it another "
+    "cluster's? `kubectl auth whoami` with the same kubeconfig shows"
+)
+_UNREACHABLE = (
+    "Is the API server running, and is its address in the kubeconfig (--kubeconfig, $KUBECONFIG) "
+    "right? `kubectl get --raw /version` with the same kubeconfig shows"
+)
 
 
 def advice(error: Exception, resource: ResourceInfo, namespace: str = "") -> str:
@@ -18,6 +32,10 @@ def advice(error: Exception, resource: ResourceInfo, namespace: str = "") -> str
         return _unknown(resource)
     if isinstance(error, ForbiddenError):
         return _forbidden(resource, namespace)
+    if isinstance(error, UnauthorizedError):
+        return _UNAUTHORIZED
+    if isinstance(error, ConnectFailedError):
+        return _UNREACHABLE
     return ""
 
 

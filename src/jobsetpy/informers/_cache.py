@@ -87,8 +87,13 @@ class InformerCache:
         Raises:
             IndexConflictError: an index, tally or ``transform`` differs from what was declared.
             AlreadyStartedError: the informer, index or tally is new, and the cache runs.
+            TypeError: the class stands for no kind.
             ValueError: objects of this class are in no namespace.
         """
+        if getattr(cls, "RESOURCE", None) is None:
+            name = getattr(cls, "__name__", repr(cls))
+            msg = f"{name} stands for no kind of the API: decorate a class with runtime.resource"
+            raise TypeError(msg)
         homes = tuple(sorted({*namespaces, *filter(None, [namespace])}))
         if not homes and namespaced(cls):
             homes = self._namespaces

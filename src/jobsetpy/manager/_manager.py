@@ -30,8 +30,8 @@ from jobsetpy import aio
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.meta import KubeObject
 from jobsetpy.client import Client
-from jobsetpy.controller import EventRecorder, Runnable
-from jobsetpy.errors import AlreadyStartedError, StopTimedOutError
+from jobsetpy.controller import Controller, EventRecorder, Runnable
+from jobsetpy.errors import AlreadyStartedError, StartTimedOutError, StopTimedOutError
 from jobsetpy.informers import (
     Index,
     InformerCache,
@@ -66,6 +66,9 @@ each: after an outage nobody needs to wait longer for them, as for thousands of 
 
 ENDPOINT_SHUTDOWN_S = 1.0
 """How long a probe or a scrape may take when the manager stops."""
+
+WAITING_PERIOD_S = 15.0
+"""Interval between reports of caches that are not complete."""
 
 LOOP_LAG_PERIOD_S = 1.0
 """How often the event loop's lag is measured."""
@@ -255,13 +258,28 @@ class Manager:
         Raises:
             AlreadyStartedError: the manager runs already.
             TypeError: it is none.
+            ValueError: a controller of that name was added already.
         """
         self._before_start("a runnable")
         if isinstance(runnable, type) or not callable(getattr(runnable, "running", None)):
             msg = f"a manager runs Controllers and other Runnables, not {runnable!r}"
             raise TypeError(msg)
+        if isinstance(runnable, Controller):
+            self._check_name(runnable)
         runnable.prepare(held=self._elector is not None)
         self._runnables.append(runnable)
+
+    def _check_name(self, controller: Controller) -> None:
+        if any(controller is each for each in self._runnables):
+            msg = f"controller {controller.name!r} was added already"
+            raise ValueError(msg)
+        names = {each.name for each in self._runnables if isinstance(each, Controller)}
+        if controller.name in names:
+            msg = (
+                f"there is a controller named {controller.name!r} already: give each a name of its "
+                "own, since logs and metrics tell them apart by it"
+            )
+            raise ValueError(msg)
 
     @property
     def runnables(self) -> tuple[Runnable, ...]:
@@ -290,11 +308,16 @@ class Manager:
             AlreadyStartedError: on a second call.
             LeadershipLostError: another process may lead; nothing more was written.
             StopTimedOutError: the stop took longer than ``settings.stop_timeout_s``.
-            TimeoutError: the caches did not sync, or something that was added did not start, in
-                ``settings.sync_timeout_s``; it says why.
+            StartTimedOutError: the caches did not sync, or something that was added did not start,
+                in ``settings.sync_timeout_s``; it says why.
         """
         self._before_start("itself")
         self._started = True
+        if not self._runnables:
+            self._log.warning(
+                "the manager has no controller, so it reconciles nothing: call manager.add(...) "
+                "with each controller before the manager runs"
+            )
         if stop is not None:
             await self._run(stop)
             return
@@ -339,12 +362,12 @@ class Manager:
         """Run a cache until the stack is left; ``False`` if the stop came before it synced.
 
         Raises:
-            TimeoutError: it took longer than ``settings.sync_timeout_s``.
+            StartTimedOutError: it took longer than ``settings.sync_timeout_s``.
         """
         await stack.enter_async_context(cache.running())
         limit = asyncio.timeout(self.settings.sync_timeout_s)
         try:
-            async with limit:
+            async with limit, _in_background("waiting", lambda: self._report_waiting(cache)):
                 await _first_of(stop.wait(), cache.wait_for_sync())
         except TimeoutError:
             if not limit.expired():
@@ -358,7 +381,7 @@ class Manager:
         """Start runnables in order; ``False`` if the stop came first.
 
         Raises:
-            TimeoutError: one took longer than ``settings.sync_timeout_s``.
+            StartTimedOutError: one took longer than ``settings.sync_timeout_s``.
         """
         for runnable in self._runnables:
             if runnable.on_every_replica is not on_every_replica:
@@ -386,9 +409,23 @@ class Manager:
         if self._starting is not None and not self._starting.expired():
             self._starting.reschedule(asyncio.get_running_loop().time())
 
-    def _late(self, what: str, waits_for: str) -> TimeoutError:
+    def _late(self, what: str, waits_for: str) -> StartTimedOutError:
         text = f"{what} within {self.settings.sync_timeout_s:g} s"
-        return TimeoutError(f"{text}: {waits_for}" if waits_for else text)
+        return StartTimedOutError(f"{text}: {waits_for}" if waits_for else text)
+
+    async def _report_waiting(self, cache: InformerCache) -> None:
+        """Log again and again what the start waits for, and when it will be given up."""
+        left_s = self.settings.sync_timeout_s
+        while True:
+            await asyncio.sleep(WAITING_PERIOD_S)
+            left_s -= WAITING_PERIOD_S
+            waits_for = cache.waits_for()
+            if waits_for and left_s > 0:
+                self._log.warning(
+                    "the caches are not complete; the manager ends unless they are in time",
+                    waits_for=waits_for,
+                    ends_in_s=round(left_s),
+                )
 
     async def _work(self, stop: asyncio.Event) -> float:
         """Do what needs leadership, once it is there, until the stop.

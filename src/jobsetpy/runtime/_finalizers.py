@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from jobsetpy.api.meta import key_of
 from jobsetpy.client import Client
+from jobsetpy.controller._hints import FINALIZERS
 from jobsetpy.errors import ConflictError, NotFoundError
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ class Finalizer:
             msg = f"a finalizer is called DOMAIN/NAME, such as example.com/bucket, not {name!r}"
             raise ValueError(msg)
         self.name = name
+        FINALIZERS.add(name)
 
     def __repr__(self) -> str:
         """As it is made."""

@@ -1,0 +1,183 @@
+"""A user's program as ``jobsetpy run`` loads and starts it: its mistakes in sentences.
+
+A traceback shows the user's frames alone. What is no mistake of the program, such as an API server
+that does not answer, is one sentence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from jobsetpy.errors import (
+    ApiError,
+    LeadershipLostError,
+    StartTimedOutError,
+    StopTimedOutError,
+    TransportError,
+)
+from jobsetpy.manager import Manager
+
+Setup = Callable[[Manager], Awaitable[None] | None]
+
+_OURS: Final = str(Path(__file__).resolve().parents[1])
+_NOT_SHOWN: Final = (_OURS, "<frozen ", "<attrs generated", str(Path(importlib.__file__).parent))
+
+
+class ProgramError(Exception):
+    """A user's program cannot be run.
+
+    Args:
+        message: the mistake, and what to do.
+        cause: what the program raised, if it did.
+    """
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+    def lines(self) -> Iterator[str]:
+        """The traceback of the program's own frames, if any, and the message."""
+        if self.cause is not None:
+            yield from traceback_of(self.cause)
+        yield f"jobsetpy run: {self}"
+
+
+def load(target: str) -> Setup:
+    """The function that ``MODULE:FUNCTION`` names.
+
+    Raises:
+        ProgramError: there is none, or it does not take a manager.
+    """
+    module_name, colon, path = target.partition(":")
+    if not colon or not module_name or not path:
+        raise ProgramError(
+            f"{target!r} is not MODULE:FUNCTION, such as failed_pods:setup for a function setup in "
+            "failed_pods.py"
+        )
+    if "/" in module_name or module_name.endswith(".py"):
+        name = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise ProgramError(f"{module_name!r} is a file, not a module: write {name}:{path}")
+    found: Any = _module(module_name)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found), 1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise ProgramError(f"{module_name!r} has no {part!r}{hint}")
+        found = getattr(found, part)
+    _check_callable(found, target)
+    setup: Setup = found
+    return setup
+
+
+def _module(name: str) -> Any:
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ProgramError(
+                f"there is no module {error.name!r} in {Path.cwd()} or among installed packages"
+            ) from None
+        raise ProgramError(f"importing {name!r} failed: {error}", error) from None
+    except Exception as error:  # noqa: BLE001 - whatever a user's module raises
+        raise ProgramError(f"importing {name!r} failed: {_said(error)}", error) from None
+
+
+def _check_callable(found: Any, target: str) -> None:
+    takes = "it has to be a function that takes the manager: def setup(manager): ..."
+    if isinstance(found, type) or not callable(found):
+        what = "a class" if isinstance(found, type) else f"{type(found).__name__} {found!r}"
+        raise ProgramError(f"{target} is {what}: {takes}")
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ProgramError(f"{target} takes {signature}, and {error}: {takes}") from None
+
+
+def checked(setup: Setup, target: str) -> Setup:
+    """``setup``, with a :class:`ProgramError` for what it does wrong."""
+
+    async def call(manager: Manager) -> None:
+        try:
+            asked: Any = setup(manager)
+            if inspect.isawaitable(asked):
+                asked = await asked
+        except Exception as error:
+            if _is_of_the_cluster(error):
+                raise
+            raise ProgramError(f"{target} failed: {_said(error)}", error) from None
+        if asked is not None:
+            raise ProgramError(
+                f"{target} returned {asked!r}, which nothing runs: call manager.add(...) with each "
+                "controller, and return nothing"
+            )
+
+    return call
+
+
+def ending(error: BaseException) -> tuple[str, BaseException | None] | None:
+    """The sentence and the traceback, if any, with which a process ends; ``None``: not by us.
+
+    Args:
+        error: what ended the manager.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        if len(error.exceptions) != 1:
+            return "the manager ended with several errors", error
+        return ending(error.exceptions[0])
+    if isinstance(error, ProgramError):
+        return str(error), error.cause
+    if not isinstance(error, Exception) or isinstance(error, LeadershipLostError):
+        return None
+    if isinstance(error, OSError) and error.errno in {errno.EADDRINUSE, errno.EACCES}:
+        where = error.strerror or str(error)
+        sentence = (
+            f"cannot serve: {where}: choose another address by --health-probe-bind-address, "
+            "--metrics-bind-address or --webhook-bind-address"
+        )
+        return sentence, None
+    if _is_of_the_cluster(error):
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        return "\n".join(filter(None, (str(error) or type(error).__name__, notes))), None
+    return f"the manager ended: {_said(error)}", error
+
+
+def traceback_of(error: BaseException) -> Iterator[str]:
+    """Lines of a traceback without frames of this library and of the import system."""
+    told = traceback.TracebackException.from_exception(error)
+    if _trim(told):
+        yield from "".join(told.format()).splitlines()
+    else:  # there are no others: the mistake is this library's
+        yield from "".join(traceback.format_exception(error)).splitlines()
+
+
+def _trim(told: traceback.TracebackException) -> bool:
+    """Take frames away; whether any, or a place in a file, is left."""
+    shown = [frame for frame in told.stack if not frame.filename.startswith(_NOT_SHOWN)]
+    left = bool(shown) or told.exc_type is SyntaxError
+    told.stack = traceback.StackSummary.from_list(shown)
+    for other in (told.__cause__, told.__context__, *(told.exceptions or ())):
+        if other is not None:
+            left = _trim(other) or left
+    return left
+
+
+def _is_of_the_cluster(error: BaseException) -> bool:
+    return isinstance(error, ApiError | TransportError | StartTimedOutError | StopTimedOutError)
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
