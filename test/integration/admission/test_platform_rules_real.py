@@ -125,9 +125,9 @@ class Team:
         elif isinstance(rule, str):
             await self._add_policy(rule)
         else:
-            metadata = {"name": "rule", "namespace": self.namespace}
-            body = {"apiVersion": "v1", "metadata": metadata, **rule}
-            await apply_object(self.client, body)
+            body = json.dumps({"apiVersion": "v1", "metadata": {"name": "rule"}, **rule}).encode()
+            path = f"/api/v1/namespaces/{self.namespace}/{rule['kind'].lower()}s"
+            await self.client.raw(HttpRequest(method="POST", path=path, body=body))
 
     async def _add_policy(self, expression: str) -> None:
         name, group = self.namespace, "admissionregistration.k8s.io/v1"
