@@ -59,7 +59,7 @@ MUTATE_POD = "/mutate--v1-pod"
 VALIDATE_POD = "/validate--v1-pod"
 
 _VERSION_TIMEOUT_S = 1.0
-"""Nobody waits longer for a warning."""
+"""Timeout of the request behind a warning."""
 _LOOKUPS_AT_ONCE = 16
 """A JobSet may have 2,500 templates; the answer has to be there within seconds all the same."""
 
