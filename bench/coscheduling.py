@@ -5,8 +5,8 @@ cluster, so that a figure and what it is compared with see the same machine.
 
 * throughput: 1,000 pods as 10 groups of 100, 100 of 10 and one of 1,000, from the first creation to
   the last bind: plain pods with the plain scheduler; plain pods with the extender; groups behind
-  gates; groups without gates, as the manager makes them while no group waits; and groups that are
-  not held either (marked pods, without the mark). Ratios are taken round by round.
+  gates; and groups without gates, as the manager makes them while no group waits. Ratios are taken
+  round by round.
 * lifts: ways to take a gate off, by requests a second and CPU of the API server and etcd.
 * freed: a group waits for the room of another; from the deletion of that to the group's last bind.
 * hopeless: a group that can never fit, with and without the check of capacity: what it costs, and
@@ -62,8 +62,7 @@ CRD = ROOT / "config/crd/jobset.x-k8s.io_jobsets.yaml"
 PARTS = ("throughput", "lifts", "freed", "hopeless", "restart", "held", "decisions")
 SHAPES = ("10x100", "100x10", "1x1000")
 PLAIN, EXTENDER, GATED, OPEN = "plain", "plain, with the extender", "gated", "without gates"
-UNHELD = "not held"
-WAYS = (PLAIN, EXTENDER, GATED, OPEN, UNHELD)
+WAYS = (PLAIN, EXTENDER, GATED, OPEN)
 QUICK = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 10}
 LIMIT_S = 120.0
 FOREIGN = "bench.example/not-yet"
@@ -245,7 +244,7 @@ class Bench:
             if way == PLAIN:
                 continue
             ratios = [one / other for one, other in zip(rates, plain, strict=True)]
-            aim = ">= 0.8" if way in {OPEN, UNHELD} else ""
+            aim = ">= 0.8" if way == OPEN else ""
             self.rows.append(("    to plain, round by round", spread(ratios), aim))
             own = [each.coscheduler_ms for each in every]
             self.rows.append(("    CPU per pod: coscheduler", spread(own, " ms"), ""))
@@ -271,15 +270,14 @@ class Bench:
         if way == PLAIN:
             await self.plain()
             return await self.measured(way, groups, size, None)
-        installed = "marked-pods" if way == UNHELD else "cluster-scheduler"
-        async with self.gangs(installed=installed) as process:
+        async with self.gangs() as process:
             return await self.measured(way, groups, size, process)
 
     async def measured(
         self, way: str, groups: int, size: int, process: CoschedulerProcess | None
     ) -> Taken:
         """From the first creation to the last bind; groups come one after the other."""
-        minimum = size if way in {GATED, OPEN, UNHELD} else 0
+        minimum = size if way in {GATED, OPEN} else 0
         bodies = [
             pod_body(f"g{group}-{at}", group=f"g{group}", minimum=minimum, gated=way == GATED)
             for group in range(groups)

@@ -116,9 +116,6 @@ subjects:
 {{- if and $replicas (lt $replicas (int .Values.controller.shards)) -}}
 {{- fail "controller.replicas: must be at least controller.shards, or some JobSets would have no manager" -}}
 {{- end -}}
-{{- if .Values.coscheduling.optimistic -}}
-{{- fail "coscheduling.optimistic: must be false with more than one of controller.shards" -}}
-{{- end -}}
 {{- end -}}
 {{- if and (eq .Values.tls.minVersion "VersionTLS13") .Values.tls.cipherSuites -}}
 {{- fail "tls.cipherSuites: must be empty with tls.minVersion VersionTLS13, which leaves none to choose" -}}

@@ -22,7 +22,6 @@ from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import Client, HttpRequest
 from jobsetpy.domain.coscheduling.admission import add_marks, member_problem
 from jobsetpy.domain.coscheduling.backends import CoschedulerSight, PodMarkers
-from jobsetpy.domain.coscheduling.queue_state import closed_queue
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldError, FieldWarning
 from jobsetpy.domain.injected_containers import ContainerDefaults
@@ -270,8 +269,8 @@ class PodHandlers:
         limit_ranges = _limit_ranges(self._limit_ranges, request.namespace)
         barrier = add_barrier(request.object, self._barrier, limit_ranges)
         patch = [*mutation.patch, *barrier]
-        openings = closed_queue() if self._coscheduler is None else self._coscheduler.openings()
-        marks = add_marks(request.object, self._marks, before=patch, openings=openings)
+        empty = self._coscheduler is not None and self._coscheduler.queue_is_empty
+        marks = add_marks(request.object, self._marks, before=patch, queue_is_empty=empty)
         return Answer(patch=[*patch, *marks])
 
     async def validate(self, request: ReviewRequest) -> Answer:

@@ -360,10 +360,6 @@ SETTINGS: Final = (
             "--coscheduling-always-gate",
             "gate pods of groups even while no group waits, so that groups come one after the "
             "other; default {}"),
-    Setting("coscheduling.optimistic", BOOLEAN, "PodMarkers.optimistic",
-            "--coscheduling-optimistic",
-            "where no group waits and there is room for twice as many pods, have a group's pods "
-            "bound without being held, at the risk of a part of it; default {}"),
 )  # fmt: skip
 
 

@@ -71,11 +71,6 @@ def shards(configuration: Configuration, *, elected: bool) -> Shards | None:
             "leaderElection.leaderElect (--leader-elect), and outside of a pod "
             "leaderElection.resourceNamespace"
         )
-    if configuration["coscheduling.optimistic"]:
-        problems.append(
-            f"shards.count (--shards): not {count} with coscheduling.optimistic "
-            "(--coscheduling-optimistic): each of them would give out the same room"
-        )
     if problems:
         raise ConfigurationError(problems)
     from jobsetpy.reconcilers.shards import jobset_name_of, peek

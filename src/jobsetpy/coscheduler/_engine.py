@@ -158,11 +158,6 @@ class Engine:
         return self._capacity
 
     @property
-    def holds(self) -> int:
-        """How many more binds can be held."""
-        return max(0, self._max_held - len(self._held))
-
-    @property
     def held(self) -> int:
         """Number of held requests."""
         return len(self._held)

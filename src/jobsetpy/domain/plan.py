@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
@@ -19,8 +19,7 @@ from jobsetpy.api.jobset import JobSetStatus
 from jobsetpy.api.reconcile import Result
 from jobsetpy.domain.history import Over
 
-if TYPE_CHECKING:  # it brings all of coscheduling's arithmetic, and commands have to start soon
-    from jobsetpy.domain.coscheduling.queue_state import HandOut
+if TYPE_CHECKING:  # commands have to start soon
     from jobsetpy.domain.pinned_time import PinnedTime
 
 M = TypeVar("M")
@@ -267,7 +266,6 @@ class JobsPlan(Plan[JobsMemory]):
     problem: str = ""
     confirm: bool = False
     begun: float | None = None
-    handed_out: tuple[HandOut, ...] = ()
     activity: str | None = None
     pods: int = 0
 

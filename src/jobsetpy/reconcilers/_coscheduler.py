@@ -16,18 +16,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
 from jobsetpy.domain.coscheduling import status as told
 from jobsetpy.domain.coscheduling.backends import AUTO, PodMarkers
-from jobsetpy.domain.coscheduling.queue_state import (
-    HandOut,
-    Openings,
-    QueueState,
-    closed_queue,
-    queue_state,
-)
+from jobsetpy.domain.coscheduling.queue_state import QueueState, queue_state
 
 SILENT_S: Final = 60.0
 """So long a coscheduler may be away before JobSets are told."""
-HANDED_OUT_S: Final = 10.0
-"""So long room that was given to pods counts as taken. By then the coscheduler has seen them."""
 
 
 class CoschedulerWatch:
@@ -49,7 +41,6 @@ class CoschedulerWatch:
         self._state: QueueState | None = None
         self._counts_until = 0.0
         self._heard: float | None = None
-        self._handed_out: list[tuple[float, HandOut]] = []
 
     @property
     def marks(self) -> PodMarkers:
@@ -66,18 +57,12 @@ class CoschedulerWatch:
             self._heard = now
         return told.SILENT_COSCHEDULER if now - self._heard > SILENT_S else ""
 
-    def openings(self) -> Openings:
-        """Decides which pods need no gate now."""
-        now = self._clock.monotonic()
-        if self._asked.always_gate or now >= self._counts_until:
-            return closed_queue()
-        self._handed_out = [each for each in self._handed_out if each[0] > now]
-        return Openings(self._state, (each for _, each in self._handed_out))
-
-    def hand_out(self, rooms: Iterable[HandOut]) -> None:
-        """Count room as taken."""
-        until = self._clock.monotonic() + HANDED_OUT_S
-        self._handed_out += ((until, each) for each in rooms)
+    @property
+    def queue_is_empty(self) -> bool:
+        """Whether a coscheduler is known to serve an empty queue: pods need no gate then."""
+        if self._asked.always_gate or self._clock.monotonic() >= self._counts_until:
+            return False
+        return self._state is not None and self._state.empty
 
     def watch(self, jobsets: rt.Store) -> rt.Watch[Lease]:  # type: ignore[type-arg]
         """Asks for all JobSets with groups when a coscheduler appears, or goes."""

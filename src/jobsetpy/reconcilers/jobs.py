@@ -26,7 +26,6 @@ from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
 from jobsetpy.domain.children.recreation import SOON_S
 from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
-from jobsetpy.domain.coscheduling.queue_state import closed_queue
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.backoff import RestartBackoff
 from jobsetpy.domain.jobs.counter_pace import CounterPace, is_restarting
@@ -172,7 +171,7 @@ class JobsReconciler:
             config_maps=frozenset({group.name} if self._config_maps.get(group) is not None else ()),
             group_rbac=settings.group_rbac,
             marks=settings.marks if coscheduler is None else coscheduler.marks,
-            openings=closed_queue if coscheduler is None else coscheduler.openings,
+            queue_is_empty=coscheduler is not None and coscheduler.queue_is_empty,
             pace=self._pace,
             lost_node_deadline_s=settings.lost_node_deadline_s,
             backoff=settings.backoff,
@@ -200,8 +199,6 @@ class JobsReconciler:
         if plan.confirm and not await self._is_still(jobset, before):
             return
         self._status.tell(jobset, plan.notices)
-        if self._settings.coscheduler is not None:
-            self._settings.coscheduler.hand_out(plan.handed_out)
         failures = await self._writer.carry_out(jobset, plan.actions)
         change = plan.partial_status if failures else plan.status
         if change is not None:

@@ -397,10 +397,7 @@ REFUSED = [
     ({"coscheduler": {"mode": "third"}}, "/coscheduler/mode"),
     ({"controller": {"shards": 65}}, "/controller/shards"),
     ({"controller": {"shards": 3, "replicas": 2}}, "controller.replicas: must be at least"),
-    (
-        {"controller": {"shards": 2, "replicas": 2}, "coscheduling": {"optimistic": True}},
-        "coscheduling.optimistic: must be false",
-    ),
+    ({"coscheduling": {"optimistic": True}}, "optimistic"),
 ]
 
 

@@ -12,7 +12,6 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers
-from jobsetpy.domain.coscheduling.queue_state import Openings, QueueState
 from jobsetpy.informers import StoreWriter
 from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.testing import json_patch
@@ -125,43 +124,24 @@ def test_the_policies_are_about_the_same_labels_and_gate():
         assert rule == {"key": NAME, "operator": "Exists"}
 
 
+@pytest.mark.parametrize("annotations", [{}, OF_JOBSET])
 @pytest.mark.parametrize(
-    ("state", "annotations", "gated"),
+    ("empty", "spec", "gates"),
     [
-        (None, {}, True),
-        (QueueState(), {}, True),
-        (QueueState(waiting=False, vacancies=None), {}, False),
-        (QueueState(waiting=False, vacancies=None, holds=1), {}, True),
-        (QueueState(waiting=False, holds=1), OF_JOBSET, False),
-        (QueueState(), OF_JOBSET, True),
+        (False, {}, [GATE]),
+        (True, {}, []),
+        (True, {"schedulingGates": [{"name": "a/b"}]}, [{"name": "a/b"}, GATE]),
     ],
 )
-async def test_pods_are_not_gated_while_nobody_waits(state, annotations, gated):
-    """If there is room for a whole group; of pods of JobSets the manager has seen to that."""
+async def test_pods_are_not_gated_when_the_queue_is_empty(empty, spec, gates, annotations):
+    """Unless gates of others hold them back; the member resource is added in any case."""
 
-    class Sight:
+    class Status:
         marks = PodMarkers(backend="coscheduler", member_resource=True)
+        queue_is_empty = empty
 
-        def openings(self):
-            return Openings(state)
-
-    asked = request({NAME: "g", MIN: "2"}, annotations, containers=[{"name": "c"}])
-    answer = await serving(PodMarkers(), coscheduler=Sight()).mutate(asked)
-    spec = json_patch(asked.object, answer.patch)["spec"]
-    assert ("schedulingGates" in spec) == gated
-    assert spec["containers"][0]["resources"]["requests"] == {keys.POD_GROUP_MEMBER_RESOURCE: "1"}
-
-
-@pytest.mark.parametrize(("optimistic", "alone"), [(True, True), (False, False)])
-async def test_pods_of_jobs_that_were_made_unheld_are_left_alone(optimistic, alone):
-    """Others of their group may have nodes by now; what nobody holds must not wait."""
-    marks = PodMarkers(backend="coscheduler", member_resource=True, optimistic=optimistic)
-    asked = request({NAME: "g", MIN: "2"}, OF_JOBSET, containers=[{"name": "c"}])
-    answer = await serving(marks).mutate(asked)
-    assert (answer.patch == []) == alone
-    resources = {"requests": {keys.POD_GROUP_MEMBER_RESOURCE: "1"}}
-    held = request(
-        {NAME: "g", MIN: "2"}, OF_JOBSET, containers=[{"name": "c", "resources": resources}]
-    )
-    gated = json_patch(held.object, (await serving(marks).mutate(held)).patch)
-    assert gated["spec"]["schedulingGates"] == [GATE]
+    asked = request({NAME: "g", MIN: "2"}, annotations, containers=[{"name": "c"}], **spec)
+    answer = await serving(PodMarkers(), coscheduler=Status()).mutate(asked)
+    found = json_patch(asked.object, answer.patch)["spec"]
+    assert found.get("schedulingGates", []) == gates
+    assert found["containers"][0]["resources"]["requests"] == {keys.POD_GROUP_MEMBER_RESOURCE: "1"}

@@ -82,7 +82,6 @@ def test_a_file_without_fields_has_all_defaults():
             "schedulerName": "",
             "memberResource": False,
             "alwaysGate": False,
-            "optimistic": False,
         },
         "coscheduler": {
             "bindAddress": ":9443",

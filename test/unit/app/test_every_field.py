@@ -68,7 +68,6 @@ VALUES = {
     "coscheduling.schedulerName": "s",
     "coscheduling.memberResource": "true",
     "coscheduling.alwaysGate": "true",
-    "coscheduling.optimistic": "true",
     "coscheduler.bindAddress": '":9997"',
     "coscheduler.pathPrefix": "/x",
     "coscheduler.certDir": "/certs",
@@ -104,7 +103,6 @@ NEEDS = {
     "coscheduling.schedulerName": {"coscheduling.backend": "coscheduler"},
     "coscheduling.memberResource": {"coscheduling.backend": "coscheduler"},
     "coscheduling.alwaysGate": {"coscheduling.backend": "coscheduler"},
-    "coscheduling.optimistic": {"coscheduling.backend": "coscheduler"},
 }
 """Fields that count only together with others."""
 CHECKED_ONLY = {"leaderElection.resourceLock"}

@@ -231,7 +231,6 @@ def test_defaults_pass_their_own_checks():
     [
         (["--shards=2", "--leader-elect=false"], ["--shards", "--leader-elect"]),
         (["--shards=2"], ["--shards", "leaderElection.resourceNamespace"]),
-        (["--shards=2", "--coscheduling-optimistic"], ["--shards", "--coscheduling-optimistic"]),
         (["--shards=0"], ["must be from 1 to 64"]),
         (["--shards=65"], ["must be from 1 to 64"]),
     ],

@@ -287,23 +287,22 @@ def test_a_group_that_loses_a_member_while_it_gathers_gives_up():
     assert short(planner.gone("a2", 0.2)) == [("Refuse", "a1")]
 
 
-def test_nobody_waits_while_groups_get_on():
+def test_queue_is_empty_while_gangs_are_placed():
     """Those that come and find nodes wait for nobody; gated and refused ones do."""
     planner = GangPlanner()
-    assert planner.nobody_waits()
+    assert planner.queue_is_empty()
     for uid in ("a1", "a2"):
         planner.seen(seen(uid, "a", minimum=2, gated=False), 0.0)
     planner.bind_asked(1, "a1", 0.1)
-    assert planner.nobody_waits()
-    assert planner.wanting() == [(PodGroupKey("ns", "a"), 1)]
+    assert planner.queue_is_empty()
     planner.unschedulable("a2", 0.2)
-    assert not planner.nobody_waits()
+    assert not planner.queue_is_empty()
     for uid in ("a1", "a2"):
         planner.gone(uid, 0.3)
-    assert planner.nobody_waits()
+    assert planner.queue_is_empty()
     for uid in ("b1", "b2", "c1", "c2"):  # c has to wait until b has settled
         planner.seen(seen(uid, uid[0], minimum=2), 1.0)
-    assert not planner.nobody_waits()
+    assert not planner.queue_is_empty()
 
 
 def test_a_part_without_gates_does_not_have_the_rest_lifted_first():

@@ -9,10 +9,8 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers
-from jobsetpy.domain.coscheduling.node_rules import NodeRoom
 from jobsetpy.domain.coscheduling.queue_state import QueueState
-from jobsetpy.domain.coscheduling.vacancies import Summary
-from jobsetpy.reconcilers._coscheduler import HANDED_OUT_S, SILENT_S
+from jobsetpy.reconcilers._coscheduler import SILENT_S
 from jobsetpy.testing import make_pod
 from jobsetpy.testing.jobsets import jobset_json, replicated_job
 
@@ -25,17 +23,9 @@ OTHERS = {"name": "example.com/quota"}
 RENEWALS = itertools.count()
 
 
-def room(cpus):
-    """What is told of one empty node."""
-    amounts = {"cpu": cpus * 1000, "pods": 110_000}
-    summary = Summary(frozenset())
-    summary.add(NodeRoom(amounts), amounts)
-    return summary.vacancies()
-
-
 def tell(rig, **state):
-    """The coscheduler tells this; that nobody waits, and that room does not matter, if not said."""
-    text = QueueState(**{"waiting": False, "vacancies": None, **state}).encoded()
+    """The coscheduler publishes this; the queue is empty if nothing else is given."""
+    text = QueueState(**{"empty": True, **state}).encoded()
     body = {
         "metadata": {
             "name": keys.COSCHEDULER_LEASE,
@@ -81,12 +71,6 @@ def gates(rig, name="a"):
     return [each.get("schedulingGates", []) for each in pod_specs(rig, name)]
 
 
-def members(rig, name="a"):
-    """Whether pods there ask for the member resource."""
-    containers = (spec["containers"][0] for spec in pod_specs(rig, name))
-    return [keys.POD_GROUP_MEMBER_RESOURCE in each["resources"]["requests"] for each in containers]
-
-
 async def test_pods_have_no_gate_while_nobody_waits(rig):
     """They are the coscheduler's all the same, with what it says of its scheduler."""
     async with rig.manager(looks_for=AUTO):
@@ -106,7 +90,7 @@ async def test_pods_have_no_gate_while_nobody_waits(rig):
 async def test_pods_are_gated_while_some_group_waits(rig):
     """From the moment on that this is told, and until it is told otherwise."""
     async with rig.manager(looks_for=AUTO):
-        tell(rig, waiting=True)
+        tell(rig, empty=False)
         await rig.settle(1)
         begin(rig, "a")
         await rig.settle(1)
@@ -133,35 +117,17 @@ async def test_what_is_told_lapses(rig):
         assert found == [[[GATE], [GATE]], [[], []], [[GATE], [GATE]]]
 
 
-async def test_room_is_handed_out_once(rig):
-    """Two JobSets that come at once do not both get the last room; later it is told anew."""
-    async with rig.manager(looks_for=AUTO):
-        tell(rig, vacancies=room(6))
-        await rig.settle(1)
-        begin(rig, "a")
-        begin(rig, "b")
-        await rig.settle(1)
-        assert sorted(map(len, gates(rig, "a") + gates(rig, "b"))) == [0, 0, 1, 1]
-        tell(rig, vacancies=room(6))
-        await rig.settle(HANDED_OUT_S)
-        begin(rig, "c")
-        await rig.settle(1)
-        assert gates(rig, "c") == [[], []]
-
-
 @pytest.mark.parametrize(
     "given",
     [
         {"suspend": True},
         {"schedulingGates": [OTHERS]},
-        {"affinity": {"podAntiAffinity": {}}},
-        {"containers": [{"name": "c", "resources": {"requests": {"cpu": "7"}}}]},
     ],
 )
-async def test_pods_that_may_have_to_wait_are_gated(rig, given):
-    """Suspended, held by others, placed by what is not counted, or too large; gates of others stay."""
+async def test_pods_are_gated_when_others_hold_them_back(rig, given):
+    """Suspended ones and those with gates of others, which stay."""
     async with rig.manager(looks_for=AUTO):
-        tell(rig, vacancies=room(6))
+        tell(rig)
         await rig.settle(1)
         begin(rig, **given)
         await rig.settle(1)
@@ -178,43 +144,6 @@ async def test_all_pods_are_gated_where_that_is_asked_for(rig):
         assert gates(rig) == [[GATE], [GATE]]
 
 
-@pytest.mark.parametrize(
-    ("told", "spec", "marked", "gated"),
-    [
-        ({"vacancies": room(8)}, {}, False, False),  # twice what the group needs
-        ({"vacancies": room(7)}, {}, True, False),
-        ({"vacancies": None}, {}, True, False),  # nothing is counted, so nothing is certain
-        ({"vacancies": room(8), "waiting": True}, {}, True, True),
-        ({"vacancies": room(8)}, {"affinity": {"podAntiAffinity": {}}}, True, True),
-    ],
-)
-async def test_pods_with_ample_room_are_not_even_held(rig, told, spec, marked, gated):
-    """Where that is chosen: only of whole groups, which leave room for as many again."""
-    async with rig.manager(looks_for=PodMarkers(optimistic=True)):
-        tell(rig, member_resource=True, **told)
-        await rig.settle(1)
-        begin(rig, **spec)
-        await rig.settle(1)
-        assert members(rig) == [marked, marked]
-        assert gates(rig) == [[GATE] * gated] * 2
-        for job in rig.world.list("jobs"):
-            labels = job["spec"]["template"]["metadata"]["labels"]
-            assert labels[keys.POD_GROUP_MIN_AVAILABLE] == "4"
-
-
-@pytest.mark.parametrize("marks", [PodMarkers(), PodMarkers(optimistic=True)])
-async def test_pods_made_again_for_a_part_of_a_group_are_held(rig, marks):
-    """By themselves they are no whole group: what there is ample room for is not known."""
-    async with rig.manager(looks_for=marks):
-        tell(rig, member_resource=True, vacancies=room(8))
-        await rig.settle(1)
-        begin(rig)
-        await rig.settle(1)
-        rig.world.delete("jobs", "a-w-1")
-        await rig.settle(1)
-        assert members(rig) == [not marks.optimistic, True]
-
-
 async def test_without_a_coscheduler_jobsets_are_told(rig):
     """Their pods are labelled; when one is installed that is taken back, and new Jobs are its."""
     async with rig.manager(looks_for=AUTO):
@@ -225,7 +154,7 @@ async def test_without_a_coscheduler_jobsets_are_told(rig):
         assert "no coscheduler is installed" in event[1]
         conditions = {c["type"]: c for c in rig.status("a")["conditions"]}
         assert conditions[NOT_SERVED]["status"] == "True"
-        tell(rig, waiting=True)
+        tell(rig, empty=False)
         begin(rig, "b")
         await rig.settle(2)
         conditions = {c["type"]: c for c in rig.status("a")["conditions"]}
@@ -236,7 +165,7 @@ async def test_without_a_coscheduler_jobsets_are_told(rig):
 async def test_a_coscheduler_that_is_removed_leaves_no_pod_behind_its_gate(rig):
     """Its Lease goes with it: gates are taken off, and JobSets are told."""
     async with rig.manager(looks_for=AUTO):
-        tell(rig, waiting=True)
+        tell(rig, empty=False)
         await rig.settle(1)
         begin(rig)
         await rig.settle(1)

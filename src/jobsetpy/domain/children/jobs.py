@@ -173,17 +173,6 @@ class Blueprint:
         stem = job_name(self._jobset_name, self.replicated.name, "")
         return ((index, f"{stem}{index}") for index in range(self.replicated.replicas))
 
-    def gang(self, index: int) -> coscheduling_groups.Gang | None:
-        """The gang that coscheduling's gates could hold back; ``None`` if there is none."""
-        if self._pod_groups is None or not self._marks.gates:
-            return None
-        return self._pod_groups.of(self.replicated.name, index)
-
-    @property
-    def is_optimistic(self) -> bool:
-        """Whether binds of gangs that have room for twice as many pods need not be held."""
-        return self._marks.optimistic and self._marks.member_resource
-
     @property
     def pod_spec(self) -> Mapping[str, Any]:
         """Of its pods, but for what is each Job's own."""
@@ -194,13 +183,12 @@ class Blueprint:
         """Whether its Jobs have nodes of their own."""
         return self._reserves_nodes
 
-    def body(self, index: int, *, gate: bool = True, held: bool = True) -> dict[str, Any]:
+    def body(self, index: int, *, gate: bool = True) -> dict[str, Any]:
         """The Job at that index, as JSON. Parts of it are shared with other bodies.
 
         Args:
             index: of the Job.
             gate: whether pods of a gang are held back by the coscheduler's gate.
-            held: whether their binds are held where that can be chosen.
         """
         name = self.name(index)
         own = {
@@ -218,7 +206,7 @@ class Blueprint:
         pod_spec: Mapping[str, Any] = self._pod_spec
         if group is not None:
             own_group = pod_group_name(group, self._attempt)
-            pod_spec = backends.marked(pod_spec, self._marks, own_group, gate=gate, held=held)
+            pod_spec = backends.marked(pod_spec, self._marks, own_group, gate=gate)
         if self._reserves_nodes:
             pod_spec = {
                 **pod_spec,

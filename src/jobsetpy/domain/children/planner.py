@@ -7,7 +7,7 @@ rest on this order, so it is written down once, here, and every rule has a file 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Final
@@ -35,8 +35,6 @@ from jobsetpy.domain.children.recreation import SOON_S, Recreation
 from jobsetpy.domain.children.suspension import resumptions, suspensions
 from jobsetpy.domain.children.volumes import claim_bodies
 from jobsetpy.domain.coscheduling.backends import PodMarkers
-from jobsetpy.domain.coscheduling.gangs import needs_room
-from jobsetpy.domain.coscheduling.queue_state import Openings, closed_queue
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.jobs.actions import FAIL_JOB
 from jobsetpy.domain.jobs.backoff import OFF, Pace, RestartBackoff
@@ -74,7 +72,6 @@ from jobsetpy.domain.membership import (
     is_ours,
     jobs_of,
     pods_of,
-    pods_of_template,
     replicated_job_of,
 )
 from jobsetpy.domain.names import job_name, subdomain
@@ -118,7 +115,7 @@ class ObservedJobSet:
         config_maps: names of the ConfigMaps of its namespace that are known to exist.
         group_rbac: whether pods are given the right to watch their group's ConfigMap.
         marks: what pods of coscheduling's groups are given.
-        openings: decides which of them need no gate.
+        queue_is_empty: no gang waits in the coscheduler's queue, so pods need no gate.
         pace: of status writes that change nothing but counters.
         lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline; 0 for
             never.
@@ -136,7 +133,7 @@ class ObservedJobSet:
     config_maps: AbstractSet[str] = frozenset()
     group_rbac: bool = False
     marks: PodMarkers = attrs.field(factory=PodMarkers)
-    openings: Callable[[], Openings] = closed_queue
+    queue_is_empty: bool = False
     pace: CounterPace = attrs.field(factory=CounterPace)
     lost_node_deadline_s: float = 0.0
     backoff: RestartBackoff = OFF
@@ -198,7 +195,6 @@ class _JobsPlanner:
         self.now = now
         self.draft = StatusDraft(self.jobset.status, now.wall)
         self.actions: list[Action] = []
-        self.openings: Openings | None = None
         self.buckets: Buckets = sort_jobs(self.jobset, observed.jobs, observed.features)
         self.suspended = self.spec.suspend is True
         self.in_order = in_order(self.spec)
@@ -366,7 +362,6 @@ class _JobsPlanner:
             confirm=self.recreation.confirm,
             memory=memory,
             begun=self.now.monotonic,
-            handed_out=() if self.openings is None else tuple(self.openings.handed_out),
             activity=activity,
             pods=pods_of(self.jobset),
             result=Result(delay, _summary(self.actions, writes=writes)),
@@ -511,13 +506,8 @@ class _JobsPlanner:
                     self.observed.lost_node_deadline_s,
                 )
                 plan = plans[item.name]
-                ungated, unheld = self._open_jobs(plan, missing)
-                self.actions += [
-                    CreateJob(
-                        f"{stem}{i}", plan.body(i, gate=i not in ungated, held=i not in unheld)
-                    )
-                    for i in missing
-                ]
+                gate = self._needs_gate(plan)
+                self.actions += [CreateJob(f"{stem}{i}", plan.body(i, gate=gate)) for i in missing]
             if ordered:
                 self.draft.set(cond.STARTUP_IN_PROGRESS)
                 return
@@ -540,36 +530,14 @@ class _JobsPlanner:
         wait_s = self.restart_pace.wait_s(self.jobset.status.restart_pacing)
         return wait_s if wait_s > SOON_S else 0.0
 
-    def _open_jobs(
-        self, plan: Blueprint, missing: Sequence[int]
-    ) -> tuple[AbstractSet[int], AbstractSet[int]]:
-        """Indexes of the Jobs whose gangs wait for nobody; and those whose binds need not be held.
+    def _needs_gate(self, plan: Blueprint) -> bool:
+        """Whether pods of gangs get the coscheduler's gate.
 
-        The first need no gate. The second are whole gangs that leave room for as many pods again.
+        Pods that others hold back by gates of their own, by a suspension or until nodes are
+        reserved for them start at an unknown time, when the queue may no longer be empty.
         """
-        gangs: dict[str, list[int]] = {}
-        minima: dict[str, int] = {}
-        for index in missing:
-            gang = plan.gang(index)
-            if gang is not None:
-                gangs.setdefault(gang.name, []).append(index)
-                minima[gang.name] = gang.min_available
-        if not gangs or self.suspended or plan.reserves_nodes:
-            return frozenset(), frozenset()
-        if self.openings is None:
-            self.openings = self.observed.openings()
-        pods, room = pods_of_template(plan.replicated), needs_room(self.jobset)
-        ungated: set[int] = set()
-        unheld: set[int] = set()
-        for name, indexes in gangs.items():
-            number = len(indexes) * pods
-            if not self.openings.opens(plan.pod_spec, number, room=room):
-                continue
-            ungated.update(indexes)
-            whole = number >= minima[name]  # others of it, if any, are not needed
-            if plan.is_optimistic and whole and self.openings.leaves_as_much(plan.pod_spec, number):
-                unheld.update(indexes)
-        return ungated, unheld
+        held_back = self.suspended or plan.reserves_nodes or plan.pod_spec.get("schedulingGates")
+        return not self.observed.queue_is_empty or bool(held_back)
 
     def _wait_for_dependencies(self) -> None:
         if all(each.reason != keys.WAITING_FOR_DEPENDENCIES_REASON for each in self.waits):

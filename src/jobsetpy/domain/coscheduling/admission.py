@@ -14,14 +14,12 @@ from typing import Final
 
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.backends import (
-    COSCHEDULER,
     GATE,
     PodMarkers,
     chooses_no_scheduler,
     resources_of_member,
 )
 from jobsetpy.domain.coscheduling.gangs import positive
-from jobsetpy.domain.coscheduling.queue_state import Openings
 from jobsetpy.domain.field_errors import FieldError, invalid, required
 from jobsetpy.domain.json_tree import Json, Patch, child, items, objects, text
 
@@ -39,7 +37,7 @@ def add_marks(
     marks: PodMarkers,
     *,
     before: Patch | None = None,
-    openings: Openings | None = None,
+    queue_is_empty: bool = False,
 ) -> Patch:
     """A JSON patch that gives a new pod of a group its marks; empty if it has them or needs none.
 
@@ -47,19 +45,18 @@ def add_marks(
         pod: as it is to be created; not changed.
         marks: the backend's. Only those of the coscheduler can be added to pods.
         before: what is added to the pod ahead of this; it may put gates of its own on.
-        openings: decides whether the pod's group needs no gate; without it, all do.
+        queue_is_empty: no gang waits, so the pod needs no gate unless others hold it back.
 
     Guarantees: gates of others stay, a pod that has chosen a scheduler keeps it, and added twice,
     the second patch is empty.
     """
     if not marks.gates or not is_member(pod):
         return []
-    if marks.optimistic and marks.member_resource and _is_made_unheld(pod):
-        return []  # of its group some may have a node already
     spec = child(pod, "spec")
     patch: Patch = []
     gated = any(gate.get("name") == GATE["name"] for _, gate in objects(spec, "schedulingGates"))
-    if not gated and (openings is None or bool(before) or _waits(pod, openings)):
+    held_back = bool(before) or bool(items(spec, "schedulingGates"))
+    if not gated and (held_back or not queue_is_empty):
         others = items(spec, "schedulingGates") or any(
             each["path"] == _GATES for each in before or ()
         )
@@ -74,26 +71,6 @@ def add_marks(
         resources = resources_of_member(first.get("resources"))
         patch.append({"op": "add", "path": "/spec/containers/0/resources", "value": resources})
     return patch
-
-
-def _is_made_for_us(pod: Json) -> bool:
-    """Whether a JobSet's Job was made for the coscheduler, so that its template has all marks."""
-    annotations = child(pod, "metadata", "annotations")
-    return text(annotations, keys.COSCHEDULING_BACKEND_ANNOTATION) == COSCHEDULER
-
-
-def _is_made_unheld(pod: Json) -> bool:
-    """Whether a JobSet's Job was made to go without the mark, and hence is not to wait."""
-    return _is_made_for_us(pod) and not any(map(_asks, objects(child(pod, "spec"), "containers")))
-
-
-def _waits(pod: Json, openings: Openings) -> bool:
-    """Whether a pod's group may have to wait; what is made for JobSets has its room already."""
-    if _is_made_for_us(pod):
-        return not openings.nobody_waits
-    meta = child(pod, "metadata")
-    minimum = positive(text(child(meta, "labels"), keys.POD_GROUP_MIN_AVAILABLE))
-    return not openings.opens(child(pod, "spec"), minimum or 1)
 
 
 def _asks(container: tuple[int, Json]) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.domain.coscheduling.queue_state import Openings, QueueState
+from jobsetpy.domain.coscheduling.queue_state import QueueState
 
 AUTO, LABELS, COSCHEDULER, PODGROUP = keys.COSCHEDULING_BACKENDS
 
@@ -41,16 +41,12 @@ class PodMarkers:
             them from all others, so that ordinary pods do not depend on the coscheduler.
         always_gate: whether pods are gated even while no group waits: groups are then tried one
             after the other, at the cost of a second write for each pod.
-        optimistic: whether pods that have the member resource otherwise do without it, too, where
-            nobody waits and there is room for twice as many: their scheduler then binds them as any
-            others. Should that room be gone when they come, a part of a group may be bound.
     """
 
     backend: str = AUTO
     scheduler_name: str = ""
     member_resource: bool = False
     always_gate: bool = False
-    optimistic: bool = False
 
     @property
     def gates(self) -> bool:
@@ -82,8 +78,9 @@ class CoschedulerSight(Protocol):
         """What pods of groups are given now."""
         ...
 
-    def openings(self) -> Openings:
-        """Decides which pods need no gate now."""
+    @property
+    def queue_is_empty(self) -> bool:
+        """Whether no gang waits, so that pods need no gate."""
         ...
 
 
@@ -100,7 +97,6 @@ def marked(
     pod_group: str,
     *,
     gate: bool = True,
-    held: bool = True,
 ) -> Mapping[str, Any]:
     """A template's pod spec with the marks of its backend.
 
@@ -112,7 +108,6 @@ def marked(
         marks: the backend's.
         pod_group: name of the pods' ``PodGroup``, for the backend of that name.
         gate: whether the coscheduler's pods are gated.
-        held: whether their binds are held where the scheduler asks about marked pods only.
     """
     if marks.backend == PODGROUP:
         return {**pod_spec, "schedulingGroup": {"podGroupName": pod_group}}
@@ -123,7 +118,7 @@ def marked(
         out["schedulingGates"] = gated(pod_spec.get("schedulingGates"))
     if marks.scheduler_name and chooses_no_scheduler(pod_spec):
         out["schedulerName"] = marks.scheduler_name
-    if marks.member_resource and (held or gate):
+    if marks.member_resource:
         out["containers"] = _as_member(pod_spec.get("containers"))
     return out
 

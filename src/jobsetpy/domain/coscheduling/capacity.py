@@ -10,7 +10,7 @@ Whether pods really fit is the scheduler's business.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 import attrs
@@ -207,16 +207,6 @@ class Capacity:
             if not self._known(each):
                 return bool(mine and others)
         return any(a.overlaps(b) for a in mine for b in others)
-
-    def rooms(self) -> Iterator[tuple[NodeRoom, Mapping[str, int]]]:
-        """All nodes, and what is left of each without making room; they may change meanwhile."""
-        for node in list(self._nodes.values()):
-            if node.room is not None:
-                yield node.room, node.free(ALL_PODS)
-
-    def unplaced(self, group: PodGroupKey) -> Mapping[Shape, int]:
-        """How many pods of each shape a group has that have no place yet."""
-        return self._unplaced.get(group, {})
 
     def work(self) -> bool:
         """Go on with what was asked, for some steps; whether anything is left to do."""

@@ -188,14 +188,9 @@ def pod_annotations(jobset: JobSet) -> dict[str, str]:
     timeout = jobset.metadata.annotations.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION)
     if timeout is not None and positive(timeout) is not None:
         out[keys.COSCHEDULING_TIMEOUT_ANNOTATION] = timeout
-    if not needs_room(jobset):
+    if jobset.metadata.annotations.get(keys.COSCHEDULING_CAPACITY_ANNOTATION) == "false":
         out[keys.COSCHEDULING_CAPACITY_ANNOTATION] = "false"
     return out
-
-
-def needs_room(jobset: JobSet) -> bool:
-    """Whether groups are tried only where there may be room; else somebody is to make it."""
-    return jobset.metadata.annotations.get(keys.COSCHEDULING_CAPACITY_ANNOTATION) != "false"
 
 
 def possible(

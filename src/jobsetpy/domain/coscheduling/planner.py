@@ -437,10 +437,10 @@ class GangPlanner:
         waits = group is not None and key in self._ready and not group.complete
         return waits and group is not None and self._may_fit(group) is False
 
-    def nobody_waits(self) -> bool:
-        """Whether no group has to wait for its turn or for room; O(groups that are not complete).
+    def queue_is_empty(self) -> bool:
+        """Whether no gang has to wait for its turn or for capacity; O(incomplete gangs).
 
-        Groups that get on without having been refused do not count: they wait for nobody.
+        Gangs that are being placed and were not refused before do not count as waiting.
         """
         if self._turn is not None or self._reserved_for is not None:
             return False
@@ -449,11 +449,6 @@ class GangPlanner:
         return not any(
             group.failures or group.pods[PodState.UNSCHEDULABLE] for group in self._flying.values()
         )
-
-    def wanting(self) -> list[tuple[PodGroupKey, int]]:
-        """Groups on their way, and for how many more of its pods each needs room."""
-        missing = ((group.key, self._missing(group)) for group in self._flying.values())
-        return [(key, number) for key, number in missing if number > 0]
 
     def disagreements(self, key: PodGroupKey) -> list[str]:
         """In what a group's pods differ that should be the same for all of them; for people."""

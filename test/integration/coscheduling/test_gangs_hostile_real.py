@@ -1,0 +1,114 @@
+"""Pods, nodes and labels that must not stop other gangs, with the real scheduler."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.coordination import Lease
+from jobsetpy.api.core import Node
+from support import patience
+from support.gangs import create_all, pod_body
+from support.gangs_kit import FOREIGN, LIMIT_S
+
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(240)]
+
+GATES = [{"name": keys.COSCHEDULING_GATE}, {"name": FOREIGN}]
+NOWHERE = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "no/such", "operator": "In", "values": ["x"]}]}
+            ]
+        }
+    }
+}
+TOGETHER = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "no/such", "labelSelector": {"matchLabels": {"no": "such"}}}
+        ]
+    }
+}
+
+
+def tiny(name, **spec):
+    """A gang of one small pod."""
+    return pod_body(f"{name}-0", group=name, minimum=1, cpu="1m", **spec)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"schedulingGates": GATES}, {"schedulerName": "none"}], ids=["gate", "scheduler"]
+)
+async def test_gang_is_bound_when_no_scheduler_takes_other_pods(gangs, spec):
+    """Four gangs of one pod each had all places of gangs in flight, for ever."""
+    async with gangs() as rig:
+        await rig.node("n", 8)
+        await create_all(rig.client, [tiny(f"x{at}", **spec) for at in range(6)])
+        await asyncio.sleep(2.0)  # creation times are whole seconds
+        await rig.create(rig.bodies("a", 4))
+        await rig.bound("a", limit_s=15)
+
+
+@pytest.mark.parametrize("affinity", [NOWHERE, TOGETHER], ids=["nodes", "pods"])
+async def test_younger_gangs_are_bound_when_an_older_one_can_never_be(gangs, affinity):
+    """Nothing is reserved for what does not lack capacity."""
+    async with gangs("--reserve-after=3s") as rig:
+        await rig.node("n", 8)
+        await create_all(rig.client, [tiny("x", affinity=affinity), tiny("y", affinity=affinity)])
+        await asyncio.sleep(patience.scaled(1) + 5)
+        worst = 0.0
+        for at in range(6):
+            began = time.monotonic()
+            await rig.create(rig.bodies(f"g{at}", 4))
+            await rig.bound(f"g{at}", limit_s=15)
+            worst = max(worst, time.monotonic() - began)
+            await rig.delete(f"g{at}")
+        assert worst < patience.scaled(4)
+
+
+async def test_queue_is_published_when_nodes_have_many_labels(gangs):
+    """110 nodes with 62 labels each: the API server refuses annotations beyond 256 KiB."""
+    async with gangs() as rig:
+        for at in range(110):
+            labels = {f"gpu.example.com/label-{n}": f"value-{n}-{at % 15}" for n in range(62)}
+            await rig.node(f"gpu-{at}", 8 + at, **labels)
+        await asyncio.sleep(patience.scaled(8))
+        lease = await rig.client.get(Lease, "jobset-system", keys.COSCHEDULER_LEASE)
+        text = lease.metadata.annotations[keys.COSCHEDULER_QUEUE_ANNOTATION]
+        assert "422" not in rig.log.read_text()
+        assert "the queue's Lease could not be written" not in rig.log.read_text()
+        assert json.loads(text)["waiting"] is False
+        assert len(text) < 1000
+
+
+async def cordon(rig, name):
+    """No further pods are to come there."""
+    await rig.client.merge_patch(Node, "", name, {"spec": {"unschedulable": True}})
+
+
+async def taint(rig, name):
+    """The node does not answer."""
+    taints = [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]
+    await rig.client.merge_patch(Node, "", name, {"spec": {"taints": taints}})
+
+
+async def remove(rig, name):
+    """The node is deleted."""
+    await rig.client.delete(Node, "", name)
+
+
+@pytest.mark.parametrize("lose", [cordon, taint, remove])
+async def test_held_binds_are_given_up_when_their_node_is_lost(gangs, lose):
+    """The pods find other nodes, and the gang is complete on these."""
+    async with gangs() as rig:
+        await rig.node("old", 4)
+        await rig.waiting_group("a", 4, tolerations=[])
+        await lose(rig, "old")
+        await rig.holds(0)
+        await rig.node("new", 4)
+        await rig.let_go("a")
+        await rig.bound("a", limit_s=LIMIT_S)
+        assert {rig.binds.nodes[f"a-{at}"] for at in range(4)} == {"new"}
