@@ -82,7 +82,7 @@ async def test_lease_is_renewed_when_nothing_changes():
         before = lease(world)["spec"]["renewTime"]
         await asyncio.sleep(RENEWED_S + 2)
         assert lease(world)["spec"]["renewTime"] > before
-        assert len(world.requests.matching("patch", "leases")) < 6
+        assert len(world.requests.matching("patch", "leases")) < 20
 
 
 async def test_that_a_group_waits_is_told_at_once():
