@@ -21,6 +21,7 @@ from jobsetpy.aio import Clock, LoopClock
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._backlog import Backlog
 from jobsetpy.coscheduler._capacity import CapacityNode, CapacityTracker
+from jobsetpy.coscheduler._nodes import NodeRegistry
 from jobsetpy.coscheduler._pods import GroupPod, Preemptor, attempt_of, new_failure, seen_pod
 from jobsetpy.coscheduler._report import Events, Reporter
 from jobsetpy.coscheduler._settings import MAX_HELD
@@ -129,6 +130,9 @@ class Engine:
         self._planner = GangPlanner(limits, observer=self._report, room=room)
         self._pods: dict[str, GroupPod] = {}
         self._held: dict[int, _Held] = {}
+        self._nodes: NodeRegistry | None = None
+        self._held_on: dict[str, set[int]] = {}
+        self._bound_on: dict[str, set[str]] = {}
         self._releasing: set[int] = set()
         self._binding: dict[str, BindRequest] = {}
         self._expected: dict[str, asyncio.Event] = {}
@@ -169,14 +173,19 @@ class Engine:
     ) -> list[Registration]:
         """Follow the objects of informers that are synced.
 
+        Without nodes, binds are carried out wherever the scheduler has put the pods.
+
         Those that are there are seen first, by :meth:`run`; until then nothing is decided.
         """
         self._planner.pause()
         self.knows.clear()
         backlog = self._backlog = Backlog()
         registrations = []
-        if self._capacity is not None and nodes is not None:
-            registrations.append(nodes.add_handler(backlog.before(self._capacity)))
+        if nodes is not None:
+            self._nodes = NodeRegistry(self._node_changed)
+            if self._capacity is not None:
+                registrations.append(nodes.add_handler(backlog.before(self._capacity)))
+            registrations.append(nodes.add_handler(backlog.before(self._nodes)))
         registrations.append(pods.add_handler(backlog.before(self)))
         return registrations
 
@@ -215,6 +224,11 @@ class Engine:
                 self._forget(pod.metadata.uid)
             return
         self._pods[pod.metadata.uid] = pod
+        node = pod.spec.node_name
+        if node and self._nodes is not None and not told.ended:
+            self._bound_on.setdefault(node, set()).add(pod.metadata.uid)
+            # A pod does not run on a node that was deleted, though its status says so for a while.
+            told = attrs.evolve(told, ended=node not in self._nodes)
         self._act(self._planner.seen(told, self._now()))
         if not told.ended and positive(pod.metadata.labels.minimum) is None:
             self._report.minimum(told.group, pod.metadata.labels.minimum)
@@ -231,8 +245,30 @@ class Engine:
         self._forget(uid)
 
     def _forget(self, uid: str) -> None:
-        self._pods.pop(uid, None)
+        pod = self._pods.pop(uid, None)
+        node = "" if pod is None else pod.spec.node_name
+        if node in self._bound_on:
+            self._bound_on[node].discard(uid)
+            if not self._bound_on[node]:
+                del self._bound_on[node]
         self._act(self._planner.gone(uid, self._now()))
+
+    def _node_changed(self, name: str) -> None:
+        """Refuse held binds that their node no longer admits; pods on deleted nodes do not run."""
+        for ticket in list(self._held_on.get(name, ())):
+            problem = self._node_problem(self._held[ticket].request)
+            if problem and ticket not in self._releasing:
+                self._act(self._planner.bind_cancelled(ticket, self._now()))
+                self._answer(ticket, problem)
+        for uid in list(self._bound_on.get(name, ())):
+            self._seen(self._pods[uid])
+
+    def _node_problem(self, request: BindRequest) -> str:
+        """Why a pod cannot be bound to its node; "" if it can, or if that is unknown."""
+        pod = self._pods.get(request.uid)
+        if pod is None or self._nodes is None:
+            return ""
+        return self._nodes.problem(request.node, pod)
 
     def _grew(self) -> None:
         if self._grew_at is None:
@@ -251,6 +287,8 @@ class Engine:
         """
         await self.knows.wait()
         await self._expect(request.uid)
+        if self._nodes is not None:
+            await self._nodes.expect(request.node, _SHOWN_S)
         for _ in range(2):
             problem = self._obstacle(request)
             if problem:
@@ -308,7 +346,7 @@ class Engine:
         if len(self._held) >= self._max_held:
             metrics.quick_reject("limit")
             return f"{len(self._held)} binds are held already"
-        return ""
+        return self._node_problem(request)
 
     async def _ask(self, request: BindRequest) -> str | None:
         """The answer to a request; ``None`` if its pod is not known."""
@@ -316,6 +354,7 @@ class Engine:
         ticket = self._tickets
         held = _Held(request, asyncio.get_running_loop().create_future())
         self._held[ticket] = held
+        self._held_on.setdefault(request.node, set()).add(ticket)
         metrics.held(len(self._held))
         self._reserve(request)
         try:
@@ -332,7 +371,7 @@ class Engine:
                 self._reserve(request)  # an earlier request for the same pod may have been refused
             return await held.answer
         finally:
-            cancelled = self._held.pop(ticket, None) is not None
+            cancelled = self._drop_held(ticket) is not None
             metrics.held(len(self._held))
             if cancelled:
                 self._release(request.uid)
@@ -494,8 +533,17 @@ class Engine:
         self._number += 1
         self._preparations.put_nowait((_ORDER[type(work)], self._number, work))
 
-    def _answer(self, ticket: int, text: str) -> None:
+    def _drop_held(self, ticket: int) -> _Held | None:
         held = self._held.pop(ticket, None)
+        if held is not None:
+            tickets = self._held_on[held.request.node]
+            tickets.discard(ticket)
+            if not tickets:
+                del self._held_on[held.request.node]
+        return held
+
+    def _answer(self, ticket: int, text: str) -> None:
+        held = self._drop_held(ticket)
         if held is None:
             return
         if text:
@@ -566,9 +614,10 @@ class Engine:
             self._report.evict_failed(evict.group, evict.name, error)
 
     async def _bind(self, request: BindRequest) -> str:
-        began, error_text = self._now(), ""
+        began, error_text = self._now(), self._node_problem(request)
         try:
-            await self._writes.bind(request)
+            if not error_text:
+                await self._writes.bind(request)
         except JobSetPyError as error:
             error_text = str(error)
         group = self._group_of(request.uid)

@@ -51,7 +51,7 @@ class Coscheduler(Runnable):
         self._pods = manager.informer(
             GroupPod, label_selector="" if check_capacity else keys.POD_GROUP_NAME
         )
-        self._nodes = manager.informer(CapacityNode) if check_capacity else None
+        self._nodes = manager.informer(CapacityNode)
         self._events = manager.recorder("jobset-coscheduler")
         self._max_held = check(settings.max_held, settings.concurrent_writes, settings.backlog)
         metrics.held_limit(self._max_held)

@@ -78,7 +78,6 @@ async def test_queue_is_published_when_nodes_have_many_labels(gangs):
         await asyncio.sleep(patience.scaled(8))
         lease = await rig.client.get(Lease, "jobset-system", keys.COSCHEDULER_LEASE)
         text = lease.metadata.annotations[keys.COSCHEDULER_QUEUE_ANNOTATION]
-        assert "422" not in rig.log.read_text()
         assert "the queue's Lease could not be written" not in rig.log.read_text()
         assert json.loads(text)["waiting"] is False
         assert len(text) < 1000

@@ -16,6 +16,7 @@ from jobsetpy.coscheduler._capacity import CapacityNode, NodeMeta, NodeStatus
 from jobsetpy.coscheduler._engine import Engine
 from jobsetpy.coscheduler._pods import SEEN_MARK, GroupPod, Preemptor
 from jobsetpy.coscheduler._writes import BindRequest
+from jobsetpy.domain.coscheduling.plugin import PodGroupKey
 from jobsetpy.manager import Manager
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
 
@@ -475,3 +476,86 @@ async def test_nothing_is_decided_before_all_that_is_there_is_known():
         await asyncio.sleep(1)
         early.close()
         assert "is ending" in await asking
+
+
+@asynccontextmanager
+async def with_nodes(world):
+    """An engine that follows pods and nodes, and a group of three of which two are held on n."""
+    world._dispatcher.bookmark_s = 1e6
+    room = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    for name in ("n", "m"):
+        world.create("nodes", {"metadata": {"name": name}, "status": {"allocatable": room}})
+    labels = {keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "3"}
+    for at in range(3):
+        world.create("pods", make_pod(f"a-{at}").labels(labels).phase("Pending").build())
+    client = RecordingClient(world, qps=0)
+    engine = Engine(client, clock=VirtualClock(), capacity=True)
+    manager = Manager(client, clock=VirtualClock())
+    pods, nodes = manager.informer(GroupPod), manager.informer(CapacityNode)
+    stop = asyncio.Event()
+    async with aio.supervise() as tasks:
+        running = tasks.start(manager.run(stop), name="manager")
+        await manager.ready.wait()
+        engine.listen(pods, nodes)
+        writing = tasks.start(engine.run(), name="engine")
+
+        def ask(at, node):
+            uid = world.get("pods", f"a-{at}")["metadata"]["uid"]
+            request = BindRequest(namespace="default", name=f"a-{at}", uid=uid, node=node)
+            return tasks.start(engine.bind(request), name="bind")
+
+        yield engine, ask
+        writing.cancel()
+        stop.set()
+        await running
+
+
+def cordon(world):
+    """The node is closed for new pods."""
+    world.patch("nodes", "n", {"spec": {"unschedulable": True}})
+
+
+def taint(world):
+    """The node does not answer."""
+    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
+    world.patch("nodes", "n", {"spec": {"taints": [taint]}})
+
+
+def remove(world):
+    """The node is deleted."""
+    world.delete("nodes", "n")
+
+
+@pytest.mark.parametrize("lose", [cordon, taint, remove])
+async def test_held_binds_are_refused_when_their_node_is_lost(lose):
+    """The others stay held; the gang is complete when the pod has found another node."""
+    world = World(clock=VirtualClock())
+    async with with_nodes(world) as (engine, ask):
+        first, second = ask(0, "n"), ask(1, "m")
+        await asyncio.sleep(0.2)
+        assert engine.held == 2
+        lose(world)
+        await asyncio.sleep(0.2)
+        assert "node n does not" in await first
+        assert engine.held == 1
+        assert "node n does not" in await ask(0, "n")
+        again = [ask(0, "m"), ask(2, "m")]
+        assert [await each for each in (second, *again)] == ["", "", ""]
+        assert {pod["spec"]["nodeName"] for pod in world.list("pods")} == {"m"}
+
+
+async def test_pods_do_not_run_when_their_node_is_deleted():
+    """A replacement waits for as many others as it takes; the pods count again with their node."""
+    world = World(clock=VirtualClock())
+    async with with_nodes(world) as (engine, ask):
+        key = PodGroupKey("default", "a")
+        assert [await each for each in [ask(at, "n") for at in range(3)]] == ["", "", ""]
+        await asyncio.sleep(0.2)
+        assert engine.planner.standing(key).bound == 3
+        node = world.get("nodes", "n")
+        world.delete("nodes", "n")
+        await asyncio.sleep(0.2)
+        assert engine.planner.standing(key) is None
+        world.create("nodes", {"metadata": {"name": "n"}, "status": node["status"]})
+        await asyncio.sleep(0.2)
+        assert engine.planner.standing(key).bound == 3

@@ -69,6 +69,8 @@ def new_world():
     """A cluster in memory, in the loop's time."""
     world = World(clock=VirtualClock())
     world._dispatcher.bookmark_s = 1e6
+    room = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    world.create("nodes", {"metadata": {"name": "n"}, "status": {"allocatable": room}})
     return world
 
 
@@ -275,6 +277,7 @@ async def test_groups_that_cannot_be_right_are_told_of():
 async def test_groups_that_wait_for_room_are_told_of():
     """Once, after a while: an autoscaler sees none of them. Others are tried for its sake."""
     world = new_world()
+    world.delete("nodes", "n")
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1", "pods": "1"}}}
     world.create("nodes", node)
     make_group(world, "large", 2, gated=True)

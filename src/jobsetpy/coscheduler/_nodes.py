@@ -1,0 +1,72 @@
+"""Nodes of held binds and of bound pods: a bind is carried out only where its node still admits it.
+
+The scheduler filters nodes before it asks for a bind. A bind may be held for minutes after that;
+meanwhile its node may be deleted, cordoned or tainted as unreachable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from jobsetpy import aio
+from jobsetpy.coscheduler._capacity import CapacityNode, node_room, shape_of
+from jobsetpy.coscheduler._pods import GroupPod
+from jobsetpy.domain.coscheduling.node_rules import NodeRoom
+
+
+class NodeRegistry:
+    """Nodes as the cache shows them; a handler of their informer.
+
+    Args:
+        changed: called with the name of a node that was added, changed or deleted.
+    """
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+        self._nodes: dict[str, NodeRoom] = {}
+        self._expected: dict[str, asyncio.Event] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is such a node."""
+        return name in self._nodes
+
+    def problem(self, name: str, pod: GroupPod) -> str:
+        """Why a node cannot run a pod, whatever its capacity; "" if it can."""
+        node = self._nodes.get(name)
+        if node is None:
+            return f"node {name} does not exist"
+        if not node.admits(shape_of(pod.spec).placement):
+            return f"node {name} does not admit the pod: its taints or labels have changed"
+        return ""
+
+    async def expect(self, name: str, timeout_s: float) -> None:
+        """Wait for a node that the scheduler may have seen first."""
+        if name not in self._nodes:
+            shown = self._expected.setdefault(name, asyncio.Event())
+            await aio.sleep_or(shown, timeout_s)
+
+    # -- nodes, as an informer's handler ------------------------------------------------------
+
+    def on_add(self, obj: CapacityNode, *, initial: bool) -> None:  # noqa: ARG002 - protocol
+        """Add a node."""
+        self._see(obj)
+
+    def on_update(self, old: CapacityNode, new: CapacityNode) -> None:  # noqa: ARG002 - protocol
+        """Update a node."""
+        self._see(new)
+
+    def on_delete(self, obj: CapacityNode, *, final_state_known: bool) -> None:  # noqa: ARG002
+        """Remove a node."""
+        if self._nodes.pop(obj.metadata.name, None) is not None:
+            self._changed(obj.metadata.name)
+
+    def _see(self, node: CapacityNode) -> None:
+        name, after = node.metadata.name, node_room(node)
+        before = self._nodes.get(name)
+        self._nodes[name] = after
+        shown = self._expected.pop(name, None)
+        if shown is not None:
+            shown.set()
+        if before is None or (before.labels, before.taints) != (after.labels, after.taints):
+            self._changed(name)
