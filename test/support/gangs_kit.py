@@ -7,7 +7,6 @@ import time
 
 from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
-from jobsetpy.coscheduler._pods import GroupPod
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError
 from support.coscheduler_process import CoschedulerProcess
 from support.gangs import Binds, create_all, delete_all, make_node, pod_body
@@ -27,6 +26,7 @@ class Gangs:
         self.log = log
         self.binds = Binds()
         self.minimum = {}
+        self.last = {}
         self.longest_partial = 0.0
         self._partial = {}
         self._nodes = []
@@ -86,16 +86,21 @@ class Gangs:
         await create_all(self.client, turns, at_once=4)
 
     async def waiting_group(self, group, size, **pod):
-        """A group that is held: one of its pods has a gate that is somebody else's, too."""
+        """A gang that is held: one of its pods names a scheduler that does not run.
+
+        A gate of another controller would keep the whole gang behind its gates.
+        """
         bodies = self.bodies(group, size, **pod)
-        bodies[-1]["spec"]["schedulingGates"].append({"name": FOREIGN})
+        bodies[-1]["spec"]["schedulerName"] = "none"
+        self.last[group] = pod
         await self.create(bodies)
         await self.holds(size - 1)
 
     async def let_go(self, group):
-        """Take the other's gate off."""
-        name = f"{group}-{self.minimum[group] - 1}"
-        await self.client.merge_patch(GroupPod, "default", name, {"spec": {"schedulingGates": []}})
+        """Create one more pod, which completes the gang."""
+        size = self.minimum[group]
+        last = pod_body(f"{group}-{size}", group=group, minimum=size, **self.last[group])
+        await self.create([last])
 
     async def delete(self, group):
         """Delete a group's pods, and see them go."""

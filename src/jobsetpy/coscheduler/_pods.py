@@ -131,6 +131,7 @@ class GroupPodSpec:
     node_name: str = ""
     priority: int | None = None
     preemption_policy: str = ""
+    scheduler_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     containers: tuple[GroupContainer, ...] = ()
     init_containers: tuple[GroupContainer, ...] = ()
@@ -214,6 +215,8 @@ def seen_pod(pod: GroupPod) -> SeenPod | None:
             timeout_s=float(timeout) if timeout is not None else None,
             needs_room=meta.annotations.capacity != "false",
             bound=bool(spec.node_name),
+            scheduler=spec.scheduler_name,
+            blocked=any(gate.name != keys.COSCHEDULING_GATE for gate in spec.scheduling_gates),
         ),
         gated=any(gate.name == keys.COSCHEDULING_GATE for gate in spec.scheduling_gates),
         ended=meta.deletion_timestamp is not None or pod.status.phase in {"Succeeded", "Failed"},

@@ -203,6 +203,9 @@ class Reporter:
             if key in self._lacking:
                 have = standing.members
                 message = f"the group {key.name} has {have} pods and waits for {minimum}"
+                if standing.placeable < have:
+                    blocked = have - standing.placeable
+                    message += f"; {blocked} of them have scheduling gates of other controllers"
                 self._tell(key, "Warning", INCOMPLETE_REASON, message)
             elif self._lacks_room(key):
                 opt_out = f'{keys.COSCHEDULING_CAPACITY_ANNOTATION}: "false"'

@@ -52,6 +52,8 @@ class Scheduler:
             spec = pod["spec"]
             if spec.get("nodeName") or spec.get("schedulingGates") or uid in self.asking:
                 continue
+            if spec.get("schedulerName") == "none":
+                continue
             if self.not_before.get(uid, 0) > now:
                 continue
             name = pod["metadata"]["name"]
@@ -161,10 +163,10 @@ async def test_a_group_waits_behind_its_gate_for_its_members():
         gates = [{"name": FOREIGN}, {"name": keys.COSCHEDULING_GATE}]
         rig.world.create("pods", last.spec(schedulingGates=gates).phase("Pending").build())
         await asyncio.sleep(1)
-        assert rig.world.get("pods", "a-3")["spec"]["schedulingGates"] == [{"name": FOREIGN}]
-        assert rig.bound("a") == 0  # three wait for the one that somebody else holds
+        assert rig.world.get("pods", "a-3")["spec"]["schedulingGates"] == gates
+        assert rig.bound("a") == 0  # three wait for the one that another controller holds back
 
-        rig.world.patch("pods", "a-3", {"spec": {"schedulingGates": None}})
+        rig.world.patch("pods", "a-3", {"spec": {"schedulingGates": gates[1:]}})
         await asyncio.sleep(1)
         assert rig.bound("a") == 4
 
@@ -322,7 +324,7 @@ async def test_preemption_frees_reserved_room_without_deleting():
             "pods",
             make_pod("a-2")
             .labels({keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "3"})
-            .spec(schedulingGates=[{"name": FOREIGN}])
+            .spec(schedulerName="none")
             .phase("Pending")
             .build(),
         )
@@ -391,8 +393,7 @@ async def test_deletions_in_a_gap_of_the_watch_are_seen():
     async with rig.engine() as engine:
         rig.group("a", 3, minimum=4)
         last = make_pod("a-3").labels({keys.POD_GROUP_NAME: "a", keys.POD_GROUP_MIN_AVAILABLE: "4"})
-        gates = [{"name": FOREIGN}, {"name": keys.COSCHEDULING_GATE}]
-        rig.world.create("pods", last.spec(schedulingGates=gates).phase("Pending").build())
+        rig.world.create("pods", last.spec(schedulerName="none").phase("Pending").build())
         await asyncio.sleep(1)
         assert engine.held == 3
         rig.world.faults.fail_watches(410)

@@ -47,11 +47,13 @@ class Rig:
             actions += self.see(uid, minimum or size, gated=gated, created=created)
         return [action.uid for action in actions]
 
-    def see(self, uid, minimum, *, gated=False, node="", created=0.0, now=0.0, **more):
+    def see(self, uid, minimum, *, gated=False, node="", created=0.0, now=0.0, member=None, **more):
         """A pod is new, or has changed."""
         group = PodGroupKey("ns", uid[0])
         self.capacity.pod(uid, self.shapes[uid], node=node, group=group)
-        member = Member(uid=uid, created=created, min_available=minimum, bound=bool(node))
+        member = Member(
+            uid=uid, created=created, min_available=minimum, bound=bool(node), **(member or {})
+        )
         pod = SeenPod(group=group, name=uid, member=member, gated=gated, **more)
         return self.planner.seen(pod, now)
 
@@ -314,3 +316,48 @@ def test_what_was_decided_is_finished_at_the_end(complete):
     actions = said(rig.planner.finish(1.0))
     assert len(first) + len(actions) == (2200 if complete else 2199)
     assert {kind for kind, _ in actions} == {"Bind" if complete else "Refuse"}
+
+
+# -- pods that no scheduler takes -----------------------------------------------------------------
+
+
+def tiny(rig, name, **member):
+    """A gang of one pod of another kind."""
+    rig.shapes[f"{name}0"] = Shape((("cpu", 1),), preempts=False)
+    return said(rig.see(f"{name}0", 1, gated=True, member=member))
+
+
+def test_gang_is_ungated_when_others_name_a_scheduler_that_does_not_run():
+    """Each scheduler has places of its own; nothing waits until the other gangs settle."""
+    rig = Rig(a=4)
+    first = [tiny(rig, name, scheduler="none") for name in "uvwxyz"]
+    assert first[:2] == [[("Lift", "u0")], []]  # they wait for each other
+    assert rig.group("a", 4, created=1.0) == [f"a{at}" for at in range(4)]
+
+
+def test_gang_stays_gated_when_another_controller_holds_back_its_pods():
+    """It takes no place; it is ungated as soon as enough of its pods can be placed."""
+    rig = Rig(a=4)
+    assert [tiny(rig, name, blocked=True) for name in "uvwxyz"] == [[]] * 6
+    assert rig.planner.standing(PodGroupKey("ns", "u")).placeable == 0
+    assert rig.group("a", 2, created=1.0) == ["a0", "a1"]
+    for at in range(2):
+        rig.ask(f"a{at}", "a", 0.0)
+    assert said(rig.see("u0", 1, gated=True)) == [("Lift", "u0")]
+
+
+def test_gang_is_ungated_when_more_gangs_than_the_bound_are_refused_for_ever():
+    """The last place is never theirs, so that others get on, though more slowly."""
+    limits = Limits(in_flight=2, stuck=1, stuck_after=1, reserve_after_s=0)
+    rig, now = Rig(limits, a=9), 0.0
+    names = "stuvwxyz"
+    for at, name in enumerate(names):
+        rig.group(name, 1, created=float(at))
+    rig.group("a", 2, created=99.0)
+    for _ in range(300):
+        now += 1
+        rig.planner.tick(now)
+        for uid, state in rig.planner.states().items():
+            if state.value == "lifted" and uid[0] in names:
+                rig.finds_none(uid, now)
+    assert rig.planner.standing(PodGroupKey("ns", "a")).in_flight

@@ -27,9 +27,9 @@ the number of groups that wait.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from operator import attrgetter
 from typing import Final
@@ -37,6 +37,7 @@ from typing import Final
 import attrs
 
 from jobsetpy.domain.coscheduling import plugin
+from jobsetpy.domain.coscheduling.lanes import FRESH, STUCK, TRIED, Lane
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
 from jobsetpy.domain.coscheduling.state import (
     Action,
@@ -99,11 +100,12 @@ class GangPlanner:
         self._groups: dict[PodGroupKey, TrackedGang] = {}
         self._pods: dict[str, TrackedPod] = {}
         self._tickets: dict[int, TrackedPod] = {}
-        self._settling: TrackedGang | None = None
+        self._lanes: dict[str, Lane] = {}
+        self._active: dict[Lane, None] = {}
         self._holding: dict[PodGroupKey, TrackedGang] = {}
         self._ready: dict[PodGroupKey, TrackedGang] = {}
-        self._whole: dict[PodGroupKey, TrackedGang] = {}
         self._flying: dict[PodGroupKey, TrackedGang] = {}
+        self._refused: dict[PodGroupKey, TrackedGang] = {}
         self._turn: TrackedGang | None = None
         self._turn_ends = 0.0
         self._deadlines: Timers[TrackedGang] = Timers()
@@ -114,13 +116,11 @@ class GangPlanner:
         self._partial: Timers[TrackedGang] = Timers()
         self._unfinished: dict[PodGroupKey, TrackedGang] = {}
         self._new: list[TrackedGang] = []
-        self._queue: list[tuple[plugin.QueueKey, TrackedGang]] = []
-        self._resume: plugin.QueueKey | None = None
+        self._needed = 0
         self._stages: Counter[str] = Counter()
         self._states: Counter[PodState] = Counter()
         self._reserved_for: TrackedGang | None = None
         self._reserved_until = 0.0
-        self._may_lift = False
         self._paused = False
         self._out: list[Action] = []
 
@@ -272,7 +272,7 @@ class GangPlanner:
         if group.not_before > now and not group.complete:
             return "backs off"
         if not self._large_soon(group, now) and not group.complete:
-            return f"has {group.size} of {wanted} pods"
+            return f"has {group.placeable} of {wanted} pods"
         if self._too_large(group):
             return f"needs {wanted} held binds, of {self._limits.held}"
         if self._has_to_wait(group):
@@ -307,12 +307,12 @@ class GangPlanner:
         A group that backs off need not any longer if there may be room for it now; but not by
         what it has just given up itself.
         """
-        for group in self._flying.values():
+        for group in self._refused.values():
             own = not freed and group.gave_up_at > now - RECENT_S
             if group.not_before > now and not own and self._may_fit(group):
                 group.not_before = now
         self._reserve(now)
-        self._may_lift = True
+        self._wake_all()
         return self._done(now)
 
     def preempt(
@@ -334,8 +334,7 @@ class GangPlanner:
         """
         pod = self._pods.get(preemptor)
         if pod is not None and not pod.group.complete:
-            large = plugin.pre_filter(pod.group.info(), pod.group.size)
-            fits = large and self._may_fit(pod.group)
+            fits = pod.group.is_large and self._may_fit(pod.group)
             if fits is None:
                 return None
             if not fits:
@@ -380,8 +379,7 @@ class GangPlanner:
         self._reserve(now)
         while self._retries.pop(now) is not None:
             pass
-        if self._resume is None:
-            self._may_lift = True
+        self._wake_all()
         return self._done(now)
 
     def next_wake(self, now: float) -> float | None:
@@ -400,13 +398,14 @@ class GangPlanner:
             moments.append(self._starving.first())
         if self._unfinished:
             moments.append(now)
-        if self._settling is not None:
-            rest = self._settling.key in self._ready and self._settling.not_before <= now
-            moments.append(now if rest else self._settling.settle_by)
-        else:
-            moments.append(self._retries.first())
-            if self._resume is not None or self._may_lift:
+        moments.append(self._retries.first())
+        for lane in self._active:
+            settling = lane.settling
+            if settling is None or not settling.unsettled:
                 moments.append(now)
+            else:
+                rest = settling.key in self._ready and settling.not_before <= now
+                moments.append(now if rest else settling.settle_by)
         return min((moment for moment in moments if moment is not None), default=None)
 
     def finish(self, now: float) -> list[Action]:
@@ -423,7 +422,13 @@ class GangPlanner:
         if group is None:
             return None
         return Standing(
-            group.info(), group.size, group.waiting, group.running, group.in_flight, group.failures
+            group.info(),
+            group.size,
+            group.placeable,
+            group.waiting,
+            group.running,
+            group.in_flight,
+            group.failures,
         )
 
     def census(self) -> Census:
@@ -511,8 +516,8 @@ class GangPlanner:
             self._groups,
             self._holding,
             self._ready,
-            self._whole,
             self._flying,
+            self._refused,
             self._unfinished,
         ):
             groups.pop(group.key, None)
@@ -525,13 +530,11 @@ class GangPlanner:
             self._partial,
         ):
             timers.drop(group)
-        self._put_in_queue(group, ready=False)
+        self._needed -= group.needed
+        self._leave_lane(group)
         self._count(group, "")
-        if self._settling is group:
-            self._settling = None
         if self._turn is group:
             self._turn = None
-        self._may_lift = True
         self._observer.forgotten(group.key)
 
     def _refuse(self, pod: TrackedPod, reason: str) -> None:
@@ -567,8 +570,8 @@ class GangPlanner:
         if self._turn is group:
             self._turn = None
         self._set_deadline(group, None)
-        self._may_lift = True  # its place may be another's now
         self._review(group)
+        self._wake(group)  # its place may be another's now
 
     def _set_deadline(self, group: TrackedGang, at: float | None) -> None:
         group.deadline = at
@@ -610,7 +613,7 @@ class GangPlanner:
     def _review(self, group: TrackedGang) -> None:
         """Bring everything that depends on the counts of a group, which has pods, up to date."""
         info = group.info()
-        large = plugin.pre_filter(info, group.size)
+        large = group.is_large
         if group.gathering and large:
             group.gathering = False
         if not group.gathering or not group.waiting:
@@ -621,7 +624,7 @@ class GangPlanner:
             elif group.refusing:
                 pass
             elif not large and not group.gathering:
-                why = f"{group.key} has {group.size} of {info.min_available} pods"
+                why = f"{group.key} has {group.placeable} of {info.min_available} pods"
                 self._observer.rejected(info, Cause.TOO_SMALL, why, group.waiting)
                 group.refusing = why
                 self._refuse_some(group)
@@ -639,15 +642,14 @@ class GangPlanner:
         if group in self._lacking and not group.lacks_a_node:
             self._lacking.drop(group)
         self._put(self._holding, group, wanted=group.waiting > 0)
-        if group.key in self._flying and not group.in_flight:
-            self._may_lift = True
-        self._put(self._flying, group, wanted=group.in_flight)
+        in_flight = group.in_flight
+        if group.key in self._flying and not in_flight:
+            self._wake(group)
+        self._put(self._flying, group, wanted=in_flight)
+        self._put(self._refused, group, wanted=in_flight and group.failures > 0)
         ready = bool(group.pods[PodState.GATED]) and (large or complete)
-        if ready:
-            self._may_lift = True
         self._put(self._ready, group, wanted=ready)
-        self._put(self._whole, group, wanted=ready and complete)
-        self._put_in_queue(group, ready=ready)
+        self._put_in_lane(group, ready=ready, in_flight=in_flight)
         bound = len(group.pods[PodState.BOUND])
         group.started |= bound >= info.min_available
         if self._waits(group) or self._in_part(group):
@@ -657,7 +659,8 @@ class GangPlanner:
             group.reservations = 0
         if self._reserved_for is group and not self._waits(group):
             group.reservations = 0
-            self._reserved_for, self._may_lift = None, True
+            self._reserved_for = None
+            self._wake_all()
         self._count(group, group.stage)
 
     def _large_soon(self, group: TrackedGang, now: float) -> bool:
@@ -665,28 +668,66 @@ class GangPlanner:
 
         That is so as long as new ones come. One that was refused before has had that time.
         """
-        if plugin.pre_filter(group.info(), group.size):
+        if group.is_large:
             return True
         group.gathering = group.gathers_until > now and not group.failures
         if group.gathering:
             self._gathering.set(group, group.gathers_until)
         return group.gathering
 
-    def _put_in_queue(self, group: TrackedGang, *, ready: bool) -> None:
-        """Keep the queue in order."""
-        key = _queue_key(group) if ready else None
+    def _put_in_lane(self, group: TrackedGang, *, ready: bool, in_flight: bool) -> None:
+        """Keep the lane of a gang up to date: its queue, and the places that are taken."""
+        info = group.info()
+        if group.lane is None or group.lane.scheduler != info.scheduler:
+            self._leave_lane(group)
+            group.lane = self._lanes.setdefault(info.scheduler, Lane(info.scheduler))
+            group.lane.members += 1
+        lane = group.lane
         if not ready:
             self._retries.drop(group)
         elif group.not_before != group.retry_at:
             self._retries.set(group, group.not_before)
         group.retry_at = group.not_before if ready else 0.0
-        if key == group.queued_as:
+        lane.enqueue(group, _queue_key(group) if ready else None)
+        self._put(lane.begun, group, wanted=ready and in_flight and group.lifted)
+        self._put(lane.whole, group, wanted=ready and group.complete)
+        place = ""
+        if in_flight:
+            stuck = group.failures >= self._limits.stuck_after
+            place = TRIED if not info.needs_room else STUCK if stuck else FRESH
+        lane.count_place(group, place)
+        needed = 0
+        if in_flight and not self._too_large(group):
+            needed = max(group.waiting, info.min_available - group.running)
+        self._needed += needed - group.needed
+        group.needed = needed
+        if ready:
+            self._wake(group)
+
+    def _leave_lane(self, group: TrackedGang) -> None:
+        lane, group.lane = group.lane, None
+        if lane is None:
             return
-        if group.queued_as is not None:
-            del self._queue[bisect_left(self._queue, group.queued_as, key=lambda each: each[0])]
-        group.queued_as = key
-        if key is not None:
-            insort(self._queue, (key, group), key=lambda each: each[0])
+        lane.remove(group)
+        if lane.members:
+            self._wake_lane(lane)
+        else:
+            del self._lanes[lane.scheduler]
+            self._active.pop(lane, None)
+
+    def _wake(self, group: TrackedGang) -> None:
+        """Have the queue of a gang's lane looked at."""
+        if group.lane is not None:
+            self._wake_lane(group.lane)
+
+    def _wake_lane(self, lane: Lane) -> None:
+        lane.may_ungate = True
+        self._active[lane] = None
+
+    def _wake_all(self) -> None:
+        for lane in self._lanes.values():
+            if lane.queue and lane.resume is None:
+                self._wake_lane(lane)
 
     def _count(self, group: TrackedGang, stage: str) -> None:
         if group.counted_as != stage:
@@ -736,13 +777,20 @@ class GangPlanner:
         refused = (o for o in self._flying.values() if o.lacks_a_node or o.failures)
         others = (
             other
-            for other in chain(refused, (other for _, other in self._queue[:_QUESTIONS]))
+            for other in chain(refused, self._first_in_queues(group))
             if other is not group
             and not other.complete
             and self._may_share_nodes(other, group)
             and self._may_ever_fit(other) is not False
         )
         return any(self._helps(other, [group]) for other in islice(others, _CLOSER))
+
+    def _first_in_queues(self, group: TrackedGang) -> Iterator[TrackedGang]:
+        """Gangs at the front of the queues, those of a gang's own lane first."""
+        own = group.lane
+        lanes = chain((own,), (lane for lane in self._lanes.values() if lane is not own))
+        queued = chain.from_iterable(islice(lane.queue, _QUESTIONS) for lane in lanes if lane)
+        return (each for _, each in islice(queued, _QUESTIONS))
 
     def _helps(self, group: TrackedGang, others: list[TrackedGang]) -> bool:
         """Whether a group may fit if others gave up what they hold, and does not so far."""
@@ -918,52 +966,55 @@ class GangPlanner:
         self._watch_new(now)
         if self._paused:
             return []
-        settling = self._settling
-        if settling is not None and (not settling.unsettled or settling.settle_by <= now):
-            settling.unsettled.clear()
-            self._settling, self._may_lift = None, True
-        if len(self._out) > _BUSY:
-            pass  # there is enough to do: the next wake-up is at once
-        elif self._settling is not None and self._settling.key in self._ready:
-            # Those that came since belong to it: they go with it.
-            if self._settling.not_before <= now:
-                self._lift(self._settling, now)
-        elif self._settling is None and (self._may_lift or self._resume is not None):
-            if self._resume is None:
-                self._may_lift = False
-            group = self._choose(now)
-            if group is not None:
-                self._lift(group, now)
+        for lane in list(self._active):
+            if len(self._out) > _BUSY:
+                break  # there is enough to do: the next wake-up is due immediately
+            self._advance(lane, now)
         out, self._out = self._out, []
         return out
 
-    def _choose(self, now: float) -> TrackedGang | None:
-        """The next group to lift: one that is lifted in part, or the first for which there is room.
+    def _advance(self, lane: Lane, now: float) -> None:
+        """Ungate the next pods of a lane, if the gang before has settled."""
+        settling = lane.settling
+        if settling is not None and (not settling.unsettled or settling.settle_by <= now):
+            settling.unsettled.clear()
+            lane.settling, lane.may_ungate = None, True
+        if lane.settling is not None:
+            # Those that came since belong to it: they go with it.
+            if lane.settling.key in self._ready and lane.settling.not_before <= now:
+                self._lift(lane, lane.settling, now)
+        else:
+            if lane.resume is None:
+                lane.may_ungate = False
+            group = self._choose(lane, now)
+            if group is not None:
+                self._lift(lane, group, now)
+        if not lane.is_active:
+            self._active.pop(lane, None)
 
-        After so many questions about room it goes on where it has stopped when it is called again.
+    def _choose(self, lane: Lane, now: float) -> TrackedGang | None:
+        """The next gang to ungate: one that is in part, or the first for which there is capacity.
+
+        After some questions about capacity it continues where it has stopped when it is called
+        again.
         """
-        # One that is lifted in part is finished first: its pods are in the scheduler's queue.
-        begun = [
-            group
-            for key, group in self._flying.items()
-            if group.lifted and key in self._ready and group.not_before <= now
-        ]
+        # One that is ungated in part is finished first: its pods are in the scheduler's queue.
+        begun = [group for group in lane.begun.values() if group.not_before <= now]
         if begun:
             return min(begun, key=_queue_key)
         limits = self._limits
-        place, held = self._has_place(), self._held_at_most()
-        if not place:
-            self._resume = None
-            return self._choose_without_place(now)
+        held = (limits.held or float("inf")) - self._needed
+        if not lane.has_place(limits.in_flight, limits.stuck):
+            lane.resume = None
+            return self._choose_without_place(lane, now)
         at = 0
-        if self._resume is not None:
-            at = bisect_left(self._queue, self._resume, key=lambda each: each[0])
-            self._resume = None
-        unasked = self._tried_without_room()
-        for asked in range(at, len(self._queue)):
-            key, group = self._queue[asked]
+        if lane.resume is not None:
+            at = bisect_left(lane.queue, lane.resume, key=lambda each: each[0])
+            lane.resume = None
+        for asked in range(at, len(lane.queue)):
+            key, group = lane.queue[asked]
             if asked - at >= _QUESTIONS:
-                self._resume = key
+                lane.resume = key
                 return None
             if group.not_before > now:
                 continue
@@ -973,46 +1024,24 @@ class GangPlanner:
                 continue
             if self._leaves_room(group):
                 continue
-            if unasked >= limits.stuck and not group.info().needs_room:
+            if lane.places[TRIED] >= limits.stuck and not group.info().needs_room:
                 continue
             fits = self._may_fit(group)
             if fits is not False:
                 return group if fits else None  # the order is kept while that is found out
         return None
 
-    def _choose_without_place(self, now: float) -> TrackedGang | None:
-        """The same while enough incomplete groups are lifted."""
-        whole = [group for group in self._whole.values() if group.not_before <= now]
+    def _choose_without_place(self, lane: Lane, now: float) -> TrackedGang | None:
+        """The same while enough incomplete gangs are ungated."""
+        whole = [group for group in lane.whole.values() if group.not_before <= now]
         if whole:
             return min(whole, key=_queue_key)
         first = self._reserved_for
-        if first is None or first.key not in self._ready or first.not_before > now:
+        if first is None or first.lane is not lane:
+            return None
+        if first.key not in self._ready or first.not_before > now:
             return None
         return first if self._may_fit(first) else None
-
-    def _has_place(self) -> bool:
-        """Whether another incomplete group may be lifted."""
-        limits = self._limits
-        # Those that are tried for the sake of an autoscaler have a bound of their own.
-        tried = [group for group in self._flying.values() if group.info().needs_room]
-        stuck = sum(group.failures >= limits.stuck_after for group in tried)
-        fresh = len(tried) - stuck
-        # Stuck groups beyond their bound take up the places of others.
-        return fresh + max(0, stuck - limits.stuck) < limits.in_flight
-
-    def _tried_without_room(self) -> int:
-        """How many groups are lifted whether there is room or not."""
-        return sum(not group.info().needs_room for group in self._flying.values())
-
-    def _held_at_most(self) -> float:
-        """How many binds of another group can be held besides those of groups that are lifted."""
-        if not self._limits.held:
-            return float("inf")
-        return self._limits.held - sum(
-            max(group.waiting, group.info().min_available - group.running)
-            for group in self._flying.values()
-            if not self._too_large(group)
-        )
 
     def _refuse_too_large(self, group: TrackedGang) -> bool:
         """Whether a group can never start; it is told of once."""
@@ -1022,16 +1051,18 @@ class GangPlanner:
         group.too_large = too_large
         return too_large
 
-    def _lift(self, group: TrackedGang, now: float) -> None:
+    def _lift(self, lane: Lane, group: TrackedGang, now: float) -> None:
         limits = self._limits
         gated = group.pods[PodState.GATED]
-        if self._settling is not group:
+        if lane.settling is not group:
             self._observer.lifted(group.info(), len(gated))
         group.begun = group.lifted = True
         for pod in list(islice(gated.values(), _PORTION)):
             self._move(pod, PodState.LIFTED)
-            group.unsettled.add(pod.uid)
+            if not pod.kind.blocked:
+                group.unsettled.add(pod.uid)
             self._out.append(Lift(group.key, pod.name, pod.uid))
-        self._settling = group
+        lane.settling = group
+        self._active[lane] = None
         group.settle_by = now + limits.settle_s + limits.settle_per_pod_s * len(group.unsettled)
         self._review(group)

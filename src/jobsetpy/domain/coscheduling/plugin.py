@@ -48,6 +48,8 @@ class Member:
         timeout_s: how long its group's binds may be held, if the pod says so.
         bound: it has a node.
         needs_room: it is tried only where there may be room for its group.
+        scheduler: ``spec.schedulerName``; "" for the default one.
+        blocked: it has a scheduling gate of another controller, so no scheduler takes it yet.
     """
 
     uid: str
@@ -57,6 +59,8 @@ class Member:
     timeout_s: float | None = None
     bound: bool = False
     needs_room: bool = True
+    scheduler: str = ""
+    blocked: bool = False
 
 
 @attrs.frozen(kw_only=True, slots=True)
@@ -74,6 +78,7 @@ class PodGroupInfo:
         timeout_s: how long its binds may be held; ``None`` for :func:`permit_timeout`.
         needs_room: whether it is tried only where there may be room for it; else it is tried so
             that somebody makes room.
+        scheduler: names of the schedulers of its pods; usually one.
     """
 
     key: PodGroupKey
@@ -83,6 +88,7 @@ class PodGroupInfo:
     priority: int = 0
     timeout_s: float | None = None
     needs_room: bool = True
+    scheduler: str = ""
 
 
 def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
@@ -109,6 +115,7 @@ def pod_group_info(key: PodGroupKey, members: Iterable[Member]) -> PodGroupInfo:
         priority=max(pod.priority for pod in pods),
         timeout_s=max(timeouts) if timeouts else None,
         needs_room=all(pod.needs_room for pod in open_),
+        scheduler=",".join(sorted({pod.scheduler for pod in pods})),
     )
 
 
@@ -159,7 +166,8 @@ def pre_filter(group: PodGroupInfo, members: int) -> bool:
 
     Args:
         group: the group.
-        members: its pods that are neither finished nor being deleted.
+        members: its pods that are neither finished nor being deleted, nor held back by a scheduling
+            gate of another controller.
     """
     return members >= group.min_available
 

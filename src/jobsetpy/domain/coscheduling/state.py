@@ -10,6 +10,7 @@ from typing import Protocol
 import attrs
 
 from jobsetpy.domain.coscheduling import plugin
+from jobsetpy.domain.coscheduling.lanes import Lane
 from jobsetpy.domain.coscheduling.plugin import Member, PodGroupInfo, PodGroupKey
 
 
@@ -300,6 +301,9 @@ class TrackedGang:
         self.gave_up_at = float("-inf")
         self.reservations = 0
         self.queued_as: plugin.QueueKey | None = None
+        self.lane: Lane | None = None
+        self.place = ""
+        self.needed = 0
         self.counted_as = ""
         self.started = False
         self.released = False
@@ -309,6 +313,7 @@ class TrackedGang:
         self.retry_at = 0.0
         self.bound_before = 0
         self.too_large = False
+        self._blocked = 0
         self._info: PodGroupInfo | None = None
 
     def info(self) -> PodGroupInfo:
@@ -326,10 +331,12 @@ class TrackedGang:
         if not self.kinds[kind]:
             self._info = None
         self.kinds[kind] += 1
+        self._blocked += kind.blocked
 
     def remove_kind(self, kind: Member) -> None:
         """Count a pod out."""
         self.kinds[kind] -= 1
+        self._blocked -= kind.blocked
         if not self.kinds[kind]:
             del self.kinds[kind]
             self._info = None
@@ -349,6 +356,16 @@ class TrackedGang:
     def size(self) -> int:
         """How many pods there are."""
         return self.kinds.total() if len(self.kinds) > 1 else next(iter(self.kinds.values()), 0)
+
+    @property
+    def placeable(self) -> int:
+        """Number of its pods without those that other controllers hold back by gates."""
+        return self.size - self._blocked
+
+    @property
+    def is_large(self) -> bool:
+        """Whether enough of its pods can be placed."""
+        return plugin.pre_filter(self.info(), self.placeable)
 
     @property
     def running(self) -> int:
@@ -382,7 +399,7 @@ class TrackedGang:
             return "holding"
         if self.in_flight:
             return "lifted"
-        return "queued" if plugin.pre_filter(self.info(), self.size) else "incomplete"
+        return "queued" if self.is_large else "incomplete"
 
     @property
     def in_flight(self) -> bool:
@@ -412,6 +429,7 @@ class Standing:
     Args:
         info: the group.
         members: how many pods it has.
+        placeable: of these, how many are not held back by gates of other controllers.
         waiting: of these, how many have a node reserved.
         bound: of these, how many are bound, or being bound.
         in_flight: it is lifted and not complete.
@@ -420,6 +438,7 @@ class Standing:
 
     info: PodGroupInfo
     members: int
+    placeable: int
     waiting: int
     bound: int
     in_flight: bool
