@@ -44,6 +44,7 @@ class Life:
         self.unbound = {}  # group → UIDs
         self.ends = {}
         self.started = {}
+        self.hopeless = set()  # groups whose affinity to other pods nothing satisfies
 
     def begin(self):
         """A coscheduler that knows the nodes."""
@@ -123,7 +124,7 @@ class Life:
                 if free >= cpu and pool in {"", self.pool[name]}
             )
             node = next(nodes, None)
-            if node is None:
+            if node is None or self.pods[uid][0].name in self.hopeless:
                 self.retry[uid] = self.now + 2
                 self.act(self.planner.unschedulable(uid, self.now))
                 continue
@@ -209,6 +210,44 @@ def test_priority_goes_before_a_reservation():
             life.arrive("urgent", 2, priority=1)
         life.second()
     assert life.started["urgent"] <= 31
+
+
+def waits(life, names, at):
+    """How long each gang has waited; for ever counts as until now."""
+    return [life.started.get(name, life.now) - at[name] for name in names]
+
+
+@pytest.mark.parametrize("hopeless", [1, 2, 6])
+def test_younger_gangs_start_at_once_when_older_ones_lack_no_capacity(hopeless):
+    """In an empty cluster nothing is reserved for pods that no node satisfies."""
+    life, at = Life({"a": 5}), {}
+    for number in range(hopeless):
+        life.hopeless.add(f"x{number}")
+        life.arrive(f"x{number}", 1)
+    for now in range(420):
+        if now >= 10 and now % 10 == 0:
+            at[f"g{now}"] = life.now
+            life.arrive(f"g{now}", 4)
+        life.second()
+    assert len(at) == 41
+    assert max(waits(life, at, at)) <= 10
+
+
+def test_gangs_start_all_day_when_large_ones_never_can():
+    """Each reservation in vain doubles the time until the next one of that gang."""
+    life, at = Life({"a": 5}), {}
+    for number in range(2):
+        life.hopeless.add(f"x{number}")
+        life.arrive(f"x{number}", 16)
+    hours = int(os.environ.get("JOBSETPY_HOURS", "2"))
+    for now in range(hours * 3600):
+        if now % 3 == 0:
+            at[f"g{now}"] = life.now
+            life.arrive(f"g{now}", 4)  # as many as fit at the same time
+        life.second()
+    late = [name for name, when in at.items() if when > (hours - 1) * 3600]
+    assert len(at) - len(life.started) <= 20
+    assert sorted(waits(life, late, at))[len(late) // 2] <= 30
 
 
 groups = st.tuples(

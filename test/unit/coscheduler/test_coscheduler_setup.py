@@ -306,7 +306,9 @@ def test_some_groups_at_a_time_are_asked_about_room(lacking):
     clock = aio.ManualClock()
     keys_ = [PodGroupKey("ns", f"g{number}") for number in range(1000)]
     infos = [PodGroupInfo(key=k, initial_timestamp=0, uid="", min_available=2) for k in keys_]
-    standings = {info.key: Standing(info, 2, 2, 0, 0, in_flight=False, failures=0) for info in infos}
+    standings = {
+        info.key: Standing(info, 2, 2, 0, 0, in_flight=False, failures=0) for info in infos
+    }
     reporter = Reporter(
         clock, lambda *_: None, lambda _: [], lacks_room=lacks_room, standing=standings.get
     )

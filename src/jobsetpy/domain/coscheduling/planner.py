@@ -76,6 +76,9 @@ _REFUSED: Final = 100
 _BUSY: Final = 100
 """With more actions than this to carry out the next group is chosen in a step of its own."""
 
+_IN_VAIN: Final = 6
+"""Maximum doublings of the time until the next reservation of a gang that cannot be placed."""
+
 _CLOSER: Final = 8
 """Of so many it is found out whether another one's room would help them."""
 
@@ -121,6 +124,7 @@ class GangPlanner:
         self._states: Counter[PodState] = Counter()
         self._reserved_for: TrackedGang | None = None
         self._reserved_until = 0.0
+        self._offered = False
         self._paused = False
         self._out: list[Action] = []
 
@@ -633,7 +637,7 @@ class GangPlanner:
             self._unfinished.pop(group.key, None)
         complete = group.complete
         if complete:
-            group.failures, group.timeouts, group.not_before = 0, 0, 0.0
+            group.failures, group.timeouts, group.not_before, group.in_vain = 0, 0, 0.0, 0
             group.begun = group.lifted = False
         if self._turn is group and not group.in_flight:
             self._turn = None
@@ -852,10 +856,8 @@ class GangPlanner:
         if len(self._flying) < 2 or not waiting:
             return
         turn = min(waiting, key=lambda group: (group.timeouts, _queue_key(group)))
-        limits = self._limits
         self._turn, turn.not_before = turn, now
-        pause_s = limits.settle_s + limits.settle_per_pod_s * turn.size
-        self._turn_ends = now + limits.longest_backoff_s + pause_s
+        self._turn_ends = now + self._round_s(turn)
         for group in [g for g in self._holding.values() if self._has_to_wait(g)]:
             self._reject(group, Cause.YIELDED, f"it is the turn of {turn.key}", now)
 
@@ -888,37 +890,84 @@ class GangPlanner:
         self._starving.set(group, at, _queue_key(group))
 
     def _reserve(self, now: float) -> None:
-        """Keep the room that becomes free for the first group of those that have waited for long.
+        """Keep the capacity that becomes free for one gang that has waited for long and lacks it.
 
-        It may never fit, for a reason that is not known here. So it gives way to others for as long
-        as it was waited for, and each time it is waited for twice as long as before: a group that
-        fits is started, however long the pods run that have the room. The one that has been due for
-        the longest is first, so new ones do not keep it from its next time.
+        It may never be placed, for a reason that is not counted. So the reservation ends when there
+        is capacity and each of its pods can have come back from the scheduler's back-off, or after
+        as long as the gang had waited; then others get on for as long, and the next reservation
+        lasts twice as long: a gang that can be placed is started, however long the pods run that
+        have the capacity. One that was offered capacity in vain waits twice as long each time.
         """
-        group = self._reserved_for
-        if group is not None and self._reserved_until <= now:
-            self._starves(group, now + self._reservation_s(group))
-            self._reserved_for = None
+        self._end_reservation(now)
         if self._reserved_for is not None or self._room is None:
             return
+        last: list[tuple[float, TrackedGang]] = []
+        taken = False
         for _ in range(_QUESTIONS):
             due_at = self._starving.first()
             group = self._starving.pop(now)
             if group is None or due_at is None:
-                return
-            fits = self._may_ever_fit(group)
-            if fits is None:
+                break
+            if group.in_vain >= self._limits.stuck_after:
+                last.append((due_at, group))
+                continue
+            taken = self._takes_reservation(group, due_at, now)
+            if taken:
+                break
+        for due_at, group in last:
+            if taken:
                 self._starves(group, due_at)
-                return
-            if fits:
-                group.reservations += 1
-                self._reserved_for = group
-                self._reserved_until = now + self._reservation_s(group)
-                return
+            else:
+                taken = self._takes_reservation(group, due_at, now)
+
+    def _takes_reservation(self, group: TrackedGang, due_at: float, now: float) -> bool:
+        """Reserve for a gang if it lacks capacity; ``False`` if another one may be asked."""
+        assert self._room is not None
+        ever = self._may_ever_fit(group)
+        fits = self._room.fits(group.key, self._missing(group)) if ever else False
+        if ever is None or fits is None:
+            self._starves(group, due_at)  # it is asked again when that is known
+            return True
+        if not ever:
             self._starves(group, now + self._limits.reserve_after_s)
+            return False
+        if fits:
+            self._starves(group, now + self._round_s(group))
+            return False
+        group.reservations += 1
+        self._reserved_for, self._offered = group, False
+        self._reserved_until = now + self._reservation_s(group)
+        return True
+
+    def _end_reservation(self, now: float) -> None:
+        """End the reservation when its time is over, or when it has had its effect."""
+        group = self._reserved_for
+        if group is None or self._room is None:
+            return
+        due = self._reserved_until <= now
+        if self._offered and not due:
+            return
+        fits = self._room.fits(group.key, self._missing(group)) is True
+        if fits and not self._offered:
+            self._offered = True
+            self._reserved_until = min(self._reserved_until, now + self._round_s(group))
+        if not due:
+            return
+        if fits:
+            group.in_vain, group.reservations = group.in_vain + 1, 0
+        patience_s = self._limits.reserve_after_s * 2 ** min(group.in_vain, _IN_VAIN)
+        self._starves(group, now + max(patience_s, self._reservation_s(group)))
+        self._reserved_for = None
+        self._wake_all()
+
+    def _round_s(self, group: TrackedGang) -> float:
+        """Time in which each pod of a gang can have come back from the scheduler's back-off."""
+        limits = self._limits
+        return limits.longest_backoff_s + limits.settle_s + limits.settle_per_pod_s * group.size
 
     def _reservation_s(self, group: TrackedGang) -> float:
-        return float(self._limits.reserve_after_s * 2 ** min(group.reservations - 1, 20))
+        doubled = 0 if group.in_vain >= self._limits.stuck_after else group.reservations - 1
+        return float(self._limits.reserve_after_s * 2 ** min(max(doubled, 0), 20))
 
     def _leaves_room(self, group: TrackedGang) -> bool:
         """Whether a group must not take room because it is kept for one ahead of it."""

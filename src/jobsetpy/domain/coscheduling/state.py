@@ -300,6 +300,7 @@ class TrackedGang:
         self.not_before = 0.0
         self.gave_up_at = float("-inf")
         self.reservations = 0
+        self.in_vain = 0
         self.queued_as: plugin.QueueKey | None = None
         self.lane: Lane | None = None
         self.place = ""
