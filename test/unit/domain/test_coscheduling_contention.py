@@ -361,3 +361,20 @@ def test_gang_is_ungated_when_more_gangs_than_the_bound_are_refused_for_ever():
             if state.value == "lifted" and uid[0] in names:
                 rig.finds_none(uid, now)
     assert rig.planner.standing(PodGroupKey("ns", "a")).in_flight
+
+
+def test_gang_keeps_its_place_when_its_oldest_pod_is_replaced():
+    """It was there before the other gang; which of its pods are left does not matter."""
+    rig = Rig(a=1)
+    rig.group("a", 1, created=0.0)
+    rig.ask("a0", "a", 0.0)
+    rig.planner.bind_done("a0", ok=True, now=0.0)
+    rig.see("a0", 1, node="a")
+    for uid, created in (("b0", 1.0), ("b1", 9.0), ("c0", 5.0)):
+        rig.shapes[uid] = Shape((("cpu", MILLI),), preempts=False)
+        assert rig.see(uid, 1, gated=True, created=created) == []
+    rig.capacity.gone("b0")
+    assert rig.planner.gone("b0", 2.0) == []
+    rig.capacity.gone("a0")
+    rig.planner.gone("a0", 3.0)
+    assert [uid for uid, state in rig.planner.states().items() if state.value == "lifted"] == ["b1"]

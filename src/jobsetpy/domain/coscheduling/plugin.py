@@ -4,8 +4,8 @@ The proposal is "Lightweight coscheduling based on back-to-back queue sorting" (
 scheduler-plugins). Its plugin runs inside the scheduler; here the same decisions are taken outside
 of it, by whoever lifts scheduling gates (PreFilter, QueueSort) and holds binds (Permit, Unreserve).
 
-What a group is derives from its pods alone, never from a process's memory, so that it is the same
-after a restart and on every replica.
+What a group is derives from its pods, so that it is the same after a restart and on every replica.
+The one exception is the time of a group whose oldest pod was replaced.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class PodGroupInfo:
 
     Args:
         key: namespace and name.
-        initial_timestamp: of the group: creation of its oldest pod, by the API server's clock;
-            seconds.
+        initial_timestamp: of the group: creation of its first pod, by the API server's clock;
+            seconds. A process that has not seen that pod takes the oldest one that is left.
         uid: tells groups of the same timestamp apart.
         min_available: so many pods have to be there at the same time.
         priority: the highest of its pods. They should all have the same; if they do not, the group

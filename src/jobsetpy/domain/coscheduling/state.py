@@ -315,12 +315,17 @@ class TrackedGang:
         self.bound_before = 0
         self.too_large = False
         self._blocked = 0
+        self._since = float("inf")
         self._info: PodGroupInfo | None = None
 
     def info(self) -> PodGroupInfo:
-        """What its pods say of it."""
+        """Return what its pods say of it; its time is that of the first pod that was seen.
+
+        So it does not lose its place in the queue when that pod is replaced.
+        """
         if self._info is None:
-            self._info = plugin.pod_group_info(self.key, self.kinds)
+            info = plugin.pod_group_info(self.key, self.kinds)
+            self._info = attrs.evolve(info, initial_timestamp=self._since)
         return self._info
 
     def was_bound(self, at: float) -> None:
@@ -333,6 +338,7 @@ class TrackedGang:
             self._info = None
         self.kinds[kind] += 1
         self._blocked += kind.blocked
+        self._since = min(self._since, kind.created)
 
     def remove_kind(self, kind: Member) -> None:
         """Count a pod out."""
