@@ -104,7 +104,9 @@ async def test_held_binds_are_given_up_when_their_node_is_lost(gangs, lose):
     """The pods find other nodes, and the gang is complete on these."""
     async with gangs() as rig:
         await rig.node("old", 4)
-        await rig.waiting_group("a", 4, tolerations=[])
+        # New nodes are tainted as not ready until a controller, which is not there, removes that.
+        ready = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]
+        await rig.waiting_group("a", 4, tolerations=ready)
         await lose(rig, "old")
         await rig.holds(0)
         await rig.node("new", 4)
