@@ -1,0 +1,235 @@
+"""From a killed rank until all ranks step again: real supervisors and frameworks, no cluster.
+
+Ranks are processes of this machine, each under a real supervisor that obeys a fake API server; the
+part of the controller is played here. So the framework may be any that a Python on this machine
+has (``--python``), such as PyTorch 2 from PyPI, and ways to preload are compared side by side.
+
+Rounds of different ways are run in turn, because other work on the machine comes and goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+from bench.common import ROOT, say, spread
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
+from support.training_kit import Training
+
+EPOCH = "jobset.sigs.k8s.io/epoch"
+JOBSETS = ResourceInfo("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+LISTS = {
+    "torch": "torch.distributed,torch.nn.parallel",
+    "jax": "jax,jax.numpy,numpy",
+}
+"""Lists by hand, without what the launcher would add for them."""
+LIMIT_S = 240.0
+
+
+def ways(framework: str) -> dict[str, dict[str, str]]:
+    """The supervisor's variables, by the name of a way to prepare."""
+    listed = LISTS[framework]
+    return {
+        "no standby": {},
+        "list": {"WORKER_PRELOAD": listed},
+        "list, warm": {"WORKER_PRELOAD": f"{framework},{listed},jobsetpy.warm.{framework}"},
+        "auto": {"WORKER_PRELOAD": "auto"},
+    }
+
+
+def make_account(folder: Path) -> ssl.SSLContext:
+    """A service account's folder, and the server's side of it."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    openssl("req", "-x509", *curve, "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt")
+    openssl("req", *curve, "-subj", "/CN=api", "-keyout", "api.key", "-out", "api.csr")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    signing = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
+    openssl("x509", "-req", "-in", "api.csr", *signing, "-out", "api.crt")
+    (folder / "token").write_text("pod-token")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "api.crt", folder / "api.key")
+    return context
+
+
+def free_port() -> int:
+    """A port that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+class Group:
+    """Ranks under supervisors, with a controller that lifts their barrier."""
+
+    def __init__(self, server: FakeApiServer, folder: Path, ranks: int) -> None:
+        self.training = Training(folder, ranks)
+        self._server = server
+        self._ready = [0] * ranks
+        self.agents: list[asyncio.subprocess.Process] = []
+
+    async def control(self) -> None:
+        """Play the controller: lift the barrier when all are there, deprecate when one is ahead."""
+        synced = 0
+        while True:
+            epochs = [self._epoch(rank) for rank in range(self.training.pods)]
+            if min(epochs) > synced:
+                synced = min(epochs)
+                self._server.set_status(JOBSETS, "js", syncedEpoch=synced)
+            elif synced and max(epochs) > synced:
+                self._server.set_status(JOBSETS, "js", deprecatedEpoch=synced)
+            await asyncio.sleep(0.005)
+
+    def _epoch(self, rank: int) -> int:
+        pod = self._server.get("pods", f"p-{rank}")
+        return int(pod["metadata"].get("annotations", {}).get(EPOCH, 0)) if pod else 0
+
+    async def follow(self, rank: int, log: Path) -> None:
+        """Count the standby processes that are ready, and keep the rest of the log."""
+        output = self.agents[rank].stdout
+        assert output is not None
+        with log.open("wb") as file:
+            async for line in output:
+                file.write(line)
+                file.flush()
+                self._ready[rank] += b'"standby ready"' in line
+
+    async def standbys(self, times: int) -> None:
+        """Wait until each rank has had so many that were ready."""
+        async with asyncio.timeout(LIMIT_S):
+            while min(self._ready) < times:  # noqa: ASYNC110 - files tell nobody
+                await asyncio.sleep(0.05)
+
+    async def fail(self, rank: int) -> float:
+        """Kill a rank; the seconds until all step again."""
+        pid = self.training.runs()[rank]["pid"]
+        began = time.time()
+        os.kill(pid, signal.SIGKILL)
+        found = await self.training.stepping(began, LIMIT_S)
+        return max(run["at"] for run in found.values()) - began
+
+
+@asynccontextmanager
+async def running(
+    framework: str, python: str, ranks: int, given: Mapping[str, str]
+) -> AsyncIterator[Group]:
+    """A training of so many ranks, all of which step."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="training-")))
+        account, shared = folder / "account", folder / "shared"
+        account.mkdir()
+        shared.mkdir()
+        server = FakeApiServer(tls=make_account(account), token="pod-token")
+        await stack.enter_async_context(server)
+        server.register(JOBSETS)
+        server.create(JOBSETS, make_jobset("js").in_place_restart().build())
+        group = Group(server, shared, ranks)
+        port = str(free_port())
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        stack.callback(lambda: [task.cancel() for task in own])
+        for rank in range(ranks):
+            server.create("pods", make_pod(f"p-{rank}").build())
+            pod = folder / f"p-{rank}"
+            pod.mkdir()
+            environ = {
+                "NAMESPACE": "default",
+                "POD_NAME": f"p-{rank}",
+                "JOBSET_NAME": "js",
+                "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+                "PATH": os.environ["PATH"],
+                "KUBERNETES_SERVICE_PORT": str(server.port),
+                "SHARED": str(shared),
+                "SERVICE_ACCOUNT_DIR": str(account),
+                "ARRIVAL_FILE": str(pod / "arrival"),
+                "JOBSET_PROGRESS_FILE": str(pod / "progress"),
+                "WORKER_IMPORTS_FILE": str(pod / "imports"),
+                "RANK": str(rank),
+                "WORLD_SIZE": str(ranks),
+                "OMP_NUM_THREADS": "1",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+                "WORKER_STANDBY_DELAY_SECONDS": "3",
+                **given,
+            }
+            words = [sys.executable, "-I", "-m", "jobsetpy.agent", "supervise", "--"]
+            program = str(ROOT / "bench" / f"training_{framework}.py")
+            agent = await asyncio.create_subprocess_exec(
+                *(*words, python, program), env=environ,
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            )  # fmt: skip
+            group.agents.append(agent)
+        own = [tasks.create_task(group.control())]
+        own += [
+            tasks.create_task(group.follow(rank, shared / f"log-{rank}")) for rank in range(ranks)
+        ]
+        try:
+            await group.training.stepping(0, LIMIT_S)
+            yield group
+        except BaseException:
+            for rank in range(ranks):
+                say((shared / f"log-{rank}").read_text()[-2000:])
+            raise
+        finally:
+            for agent in group.agents:
+                with suppress(ProcessLookupError):
+                    agent.terminate()
+            await asyncio.gather(*(agent.wait() for agent in group.agents))
+
+
+async def measure(options: argparse.Namespace) -> None:
+    """All ways, in turn."""
+    found: dict[str, list[float]] = {way: [] for way in options.ways}
+    known = ways(options.framework)
+    for number in range(options.rounds):
+        for way in options.ways:
+            given = known[way]
+            async with running(options.framework, options.python, options.ranks, given) as group:
+                for restart in range(options.restarts + 1):
+                    if given:
+                        await group.standbys(restart + 1)
+                    await asyncio.sleep(options.settle)
+                    took = await group.fail((number + restart) % options.ranks)
+                    say(f"{way}, round {number + 1}, restart {restart + 1}: {took:.2f} s")
+                    if restart or options.first:
+                        found[way].append(took)
+                    if options.results:
+                        line = {"framework": options.framework, "way": way, "seconds": took}
+                        line |= {"restart": restart + 1, "load": os.getloadavg()[0]}
+                        with options.results.open("a") as file:
+                            file.write(json.dumps(line) + "\n")
+    for way, seconds in found.items():
+        say(f"{options.framework}, {way}: {spread(seconds)} s, {len(seconds)} restarts")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and say what it came to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--framework", choices=sorted(LISTS), default="torch")
+    parser.add_argument("--python", default=sys.executable, help="Python that has the framework")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=1, help="starts of each way, in turn")
+    parser.add_argument("--restarts", type=int, default=3, help="per start, after a first one")
+    parser.add_argument("--first", action="store_true", help="count each start's first restart too")
+    parser.add_argument("--settle", type=float, default=4.0, help="seconds before a failure")
+    parser.add_argument("--ways", nargs="+", default=["no standby", "list", "list, warm", "auto"])
+    parser.add_argument("--results", type=Path, help="file that lines of JSON are added to")
+    asyncio.run(measure(parser.parse_args(arguments)))
+
+
+if __name__ == "__main__":
+    main()
