@@ -57,6 +57,13 @@ _REFUSED: Final = (ForbiddenError, InvalidError, NotFoundError, UnauthorizedErro
 """Answers that a human has to do something about; asking again soon would only be noise."""
 
 
+def _briefer(about: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """A report without the worker's own words, which came last; or else none."""
+    cause = about.get(keys.RESTART_CAUSE_ANNOTATION) or ""
+    brief, space, _ = cause.partition(" ")
+    return {**about, keys.RESTART_CAUSE_ANNOTATION: brief} if space else _NOTHING
+
+
 class EpochReporter:
     """Brings the epoch it was last given to the API server.
 
@@ -170,7 +177,7 @@ class EpochReporter:
                 retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
                 if isinstance(error, (ForbiddenError, InvalidError)) and any(self._about.values()):
                     # An admission policy may be older than this agent, and not know of them.
-                    self._about = _NOTHING
+                    self._about = _briefer(self._about)
                     self._log_failure(epoch, error, 0.0)
                     continue
                 wait = (late if isinstance(error, _REFUSED) else soon).next(retry_after)

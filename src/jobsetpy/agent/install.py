@@ -41,7 +41,7 @@ LATER: Final = (
     *("base64", "inspect", "linecache", "locale", "platform", "subprocess", "textwrap", "tokenize"),
     *("runpy", "pkgutil", "traceback", "importlib.util", "concurrent.futures.thread"),
     *("jobsetpy.agent.__main__", "jobsetpy.agent.supervisor", "jobsetpy.agent.install"),
-    *("jobsetpy.agent.group_wait", "jobsetpy.agent.standby"),
+    *("jobsetpy.agent.group_wait", "jobsetpy.agent.standby", "jobsetpy.agent.last_words"),
 )
 """Modules that the supervisor imports late or only when something fails."""
 

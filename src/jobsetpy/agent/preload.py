@@ -10,7 +10,7 @@ It is run by the worker image's own Python, 3.8 or newer, and needs nothing but 
 library. What the program sees is what it would see without it.
 """
 
-# ruff: noqa: PTH109, PTH112, PTH118, PTH120, PTH123 - every module that is imported here is
+# ruff: noqa: PTH109, PTH112, PTH118, PTH120, PTH123, SIM105 - every module that is imported here is
 # one that the program did not ask for, and it runs on older versions than the rest
 
 from __future__ import annotations
@@ -137,7 +137,6 @@ def _wait(channel: int, replay: Any = None) -> str:
             line += more
     except OSError:
         os._exit(0)
-    os.close(channel)
     return line.decode().strip().partition("epoch=")[2]
 
 
@@ -194,8 +193,8 @@ def _await_first_rank() -> None:
         pause = min(pause * 1.3, 0.03)
 
 
-def _prepare(modules: str, learned: str, program: list[str], words: list[bytes]) -> None:
-    """Be a standby until there is something to do."""
+def _prepare(modules: str, learned: str, program: list[str], words: list[bytes]) -> int:
+    """Be a standby until there is something to do; the descriptor to the supervisor."""
     environ = dict(os.environb)
     channel = int(os.environ.pop("JOBSET_STANDBY_FD"))
     held = _HeldOutput()
@@ -218,6 +217,7 @@ def _prepare(modules: str, learned: str, program: list[str], words: list[bytes])
         held.let_go()
     os.environ["JOBSET_EPOCH"] = epoch
     _await_first_rank()
+    return channel
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -300,15 +300,84 @@ def main() -> None:
     sys.excepthook = _show
     if learned:
         learned = _learned().own_path(learned)
+    channel = int(os.environ.pop("JOBSET_REPORT_FD", "-1"))
     if "JOBSET_STANDBY_FD" in os.environ:
-        _prepare(modules, learned, program, words)
+        channel = _prepare(modules, learned, program, words)
+    if channel >= 0:
+        os.set_inheritable(channel, False)
     if learned:
         _learned().record(learned, program)
     sys.modules["_jobset_preload"] = _LAUNCHER
-    if program[0] == "-m":
-        _run_module(program[1])
+    process = os.getpid()
+    try:
+        if program[0] == "-m":
+            _run_module(program[1])
+        else:
+            _run_file(program[0])
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        code, text = _failure(error)
+        if not code or channel < 0 or os.getpid() != process:
+            raise
+        _report(channel, code, text)
+        _end(error, code)
+        raise
+
+
+def _failure(error: BaseException) -> tuple[int, str]:
+    """Exit code of an exception that nothing catches, and the last line of its traceback."""
+    kind, value = type(error), error.code if isinstance(error, SystemExit) else error
+    if isinstance(error, SystemExit):
+        if value is None or isinstance(value, int):
+            return int(value or 0) & 0xFF, ""
+        name = ""
     else:
-        _run_file(program[0])
+        prefix = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+        name = f"{prefix}{kind.__qualname__}: "
+    try:
+        lines = str(value).strip().splitlines()
+    except Exception:  # noqa: BLE001 - it is the program's
+        lines = []
+    return 1, name + lines[0] if lines else name.rstrip(": ")
+
+
+def _report(channel: int, code: int, text: str) -> None:
+    try:
+        os.write(channel, f"failed {code} {text[:300]}\n".encode("utf-8", "replace"))
+    except OSError:
+        pass
+
+
+def _end(error: BaseException, code: int) -> None:
+    """Show an error and end without the interpreter's teardown, which takes torch 2 a second.
+
+    Handlers of ``atexit`` run and the standard streams are flushed. Where threads are left that the
+    interpreter would wait for, this only returns.
+    """
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        main = threading.main_thread()
+        if any(each is not main and not each.daemon for each in threading.enumerate()):
+            return
+    try:
+        if isinstance(error, SystemExit):
+            if not isinstance(error.code, int):
+                sys.stderr.write(f"{error.code}\n")
+        else:
+            sys.excepthook(type(error), error, error.__traceback__)
+    except BaseException:  # noqa: BLE001 - the interpreter does it in its own way
+        return
+    import atexit
+
+    for step in (atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush):  # noqa: SLF001
+        try:
+            step()
+        except BaseException:  # noqa: BLE001, S110 - each by itself
+            pass
+    if "ctypes" in sys.modules:  # what libraries have written by stdio
+        sys.modules["ctypes"].CDLL(None).fflush(None)
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -274,17 +274,20 @@ class Standbys:
         for each in self._each:
             each.worker_started()
 
-    def take(self, number: int, epoch: int) -> int:
+    def take(
+        self, number: int, epoch: int, keep: Callable[[socket.socket], None] | None = None
+    ) -> int:
         """Have a standby go on as one of the worker's processes.
 
         Args:
             number: which of them, from 0.
             epoch: that it runs in.
+            keep: called with its descriptor, which is closed otherwise.
 
         Returns:
             Its process id; 0 if none is ready, and the command is to be started.
         """
-        return self._each[number].take(epoch)
+        return self._each[number].take(epoch, keep)
 
     def close(self, *, kill: bool = False) -> None:
         """The pod ends: have all of them end, and start no other one.
@@ -350,7 +353,7 @@ class _Keeper:
         """The worker's processes run."""
         self._do(self._standby.worker_started())
 
-    def take(self, epoch: int) -> int:
+    def take(self, epoch: int, keep: Callable[[socket.socket], None] | None) -> int:
         """Have it go on; its process id, 0 if that cannot be."""
         pid, channel = self._pid, self._socket
         if channel is None or not self._standby.take():
@@ -361,6 +364,10 @@ class _Keeper:
         except OSError:
             gone = True
             self._do(self._standby.closed())
+        if keep is not None and not gone:
+            asyncio.get_running_loop().remove_reader(channel)
+            self._socket = None
+            keep(channel)
         self._disconnect()
         if gone:
             return 0

@@ -58,6 +58,7 @@ from jobsetpy.client import Client
 
 if TYPE_CHECKING:
     from jobsetpy.agent.group_wait import GroupWait
+    from jobsetpy.agent.last_words import LastWords
     from jobsetpy.agent.standby import StandbyRules, Standbys
 
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
@@ -117,6 +118,7 @@ class Supervisor:
         self._worker = Worker(rules)
         self._progress = Progress(progress, log=log, on_hung=self._hung)
         self._cause: str | None = None
+        self._said = ""
         self._processes = Processes(
             command,
             on_exit=self._exited,
@@ -124,6 +126,8 @@ class Supervisor:
             on_unkillable=self._unkillable,
         )
         self._standbys = None if standby is None else self._make_standbys(standby)
+        launched = standby is not None and standby.preloaded
+        self._last_words = self._make_last_words() if launched else None
         self._grace: asyncio.TimerHandle | None = None
         self._end: asyncio.Future[int] | None = None
 
@@ -232,17 +236,29 @@ class Supervisor:
             self._processes, self._environs, rules, log=self._log, worker_runs=worker_runs
         )
 
+    def _make_last_words(self) -> LastWords:
+        from jobsetpy.agent.last_words import LastWords  # what most pods do not have
+
+        return LastWords(self._raised)
+
     def _start(self, epoch: int) -> None:
         """Have the worker's processes run: those that stand by go on, the others are started."""
         self._progress.started()
+        self._said = ""
+        words = self._last_words
+        if words is not None:
+            words.close()
         failed: list[OSError] = []
         for number, environ in enumerate(self._environs):
-            pid = self._standbys.take(number, epoch) if self._standbys is not None else 0
+            keep = None if words is None else words.follow
+            pid = self._standbys.take(number, epoch, keep) if self._standbys is not None else 0
             if pid:
                 self._log("worker started", epoch=epoch, pid=pid, standby=True)
                 continue
+            own = {**environ, EPOCH_VARIABLE: str(epoch).encode()}
+            start = self._processes.start
             try:
-                pid = self._processes.start({**environ, EPOCH_VARIABLE: str(epoch).encode()})
+                pid = start(own) if words is None else words.start(start, own)
             except OSError as error:
                 failed.append(error)
             else:
@@ -258,12 +274,23 @@ class Supervisor:
             )
             self._exited(exit_code_of(why))
 
+    def _raised(self, code: int, text: str) -> None:
+        """A process of the worker says why it fails."""
+        if self._worker.phase is not Phase.RUNNING or self._said:
+            return
+        self._said = f" {text}" if text else ""
+        self._cause = f"exit-code={code}{self._said}"
+        self._log("worker fails", level="warning", exit_code=code, why=text)
+        self._do(self._worker.raised())
+
     def _exited(self, code: int) -> None:
+        if self._last_words is not None:
+            self._last_words.read()
         phase = self._worker.phase
         if code or not self._processes.running:
             self._progress.ended()
             if phase is Phase.RUNNING:
-                self._cause = f"exit-code={code}"
+                self._cause = f"exit-code={code}{self._said}"
         self._log("worker exited", exit_code=code, asked=phase is not Phase.RUNNING)
         self._do(self._worker.exited(code))
 

@@ -108,7 +108,7 @@ class Worker:
         rules: what the user decided.
     """
 
-    __slots__ = ("_code", "_rules", "_running", "_stop_code", "phase")
+    __slots__ = ("_code", "_raised", "_rules", "_running", "_stop_code", "phase")
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -116,6 +116,7 @@ class Worker:
         self._code = 0
         self._stop_code = 0
         self._running = 0
+        self._raised = False
 
     def lifted(self, epoch: int) -> list[WorkerAction]:
         """The barrier is open."""
@@ -123,6 +124,7 @@ class Worker:
             return []
         self.phase = Phase.RUNNING
         self._running = self._rules.processes
+        self._raised = False
         self._code = 0
         return [Start(epoch)]
 
@@ -145,6 +147,16 @@ class Worker:
             return [KillAll()]
         self.phase = Phase.STOPPING
         return [Signal(self._rules.stop_signal), ArmGrace(self._rules.grace_s)]
+
+    def raised(self) -> list[WorkerAction]:
+        """A process of the worker has reported that it fails; its end should follow.
+
+        What it does before, such as handlers of ``atexit``, has the time of a checkpoint.
+        """
+        if self.phase is not Phase.RUNNING or self._raised:
+            return []
+        self._raised = True
+        return [ArmGrace(self._rules.grace_s)]
 
     def hung(self) -> list[WorkerAction]:
         """The worker has shown no progress for too long: it fails, whatever it exits with.
@@ -210,7 +222,8 @@ class Worker:
 
     def grace_over(self) -> list[WorkerAction]:
         """The grace period of the last ``ArmGrace`` is over."""
-        if self.phase in {Phase.STOPPING, Phase.HUNG}:
+        failing = self.phase is Phase.RUNNING and self._raised
+        if failing or self.phase in {Phase.STOPPING, Phase.HUNG}:
             self.phase = Phase.CLEARING
             return [KillAll()]
         if self.phase is Phase.ENDING and not self._running:

@@ -25,9 +25,6 @@ _LACKS_FEATURES: Final = "didn't match Pod's required features"
 """The scheduler's words of nodes whose kubelets do not declare what the pod needs."""
 _WAITS_FOR_KUBELET: Final = "Unschedulable as nodes lack features that it requires"
 
-_LONGEST_REPORT: Final = 64
-"""Of what agents report about their workers; a longer one is none, and its rest is not kept."""
-
 _SHARED_LABELS: Final = (
     *("jobset_name", "replicated_job_name", "restart_attempt", "job_restart_attempt"),
     *("job_index", "job_key", "pod_group", "pod_group_minimum"),
@@ -37,7 +34,8 @@ _SHARED_ANNOTATIONS: Final = (
     *("node_selector", "group_attempt", "group_held", "coscheduling_backend"),
     *("restart_cause", "progress"),
 )
-_REPORTS: Final = ("restart_cause", "progress", "first_progress")
+_REPORTS: Final = (("restart_cause", 160), ("progress", 64), ("first_progress", 64))
+"""Reports of agents, and the number of characters that are kept, plus one that shows a cut."""
 
 
 def _intern(obj: Any, *names: str) -> None:
@@ -97,10 +95,10 @@ class ChildPodAnnotations:
 
     def __attrs_post_init__(self) -> None:
         """Share the texts between the pods of a Job."""
-        for name in _REPORTS:
+        for name, longest in _REPORTS:
             text = getattr(self, name)
-            if text and len(text) > _LONGEST_REPORT:
-                object.__setattr__(self, name, text[: _LONGEST_REPORT + 1])
+            if text and len(text) > longest:
+                object.__setattr__(self, name, text[: longest + 1])
         _intern(self, *_SHARED_ANNOTATIONS)
 
     @property

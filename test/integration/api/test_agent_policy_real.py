@@ -160,7 +160,15 @@ REFUSED = {
     "first progress": (annotations(**{FIRST: "41 soon"}), "must be a step and seconds"),
     **{
         f"cause {value!r}": (annotations(**{CAUSE: value}), "must be exit-code=N")
-        for value in ("", "exit-code=", "exit-code=-1", "anything", "no-progress=99999999")
+        for value in (
+            "",
+            "exit-code=",
+            "exit-code=-1",
+            "anything",
+            "no-progress=99999999",
+            "exit-code=1 a\nb",
+            f"exit-code=1 {'x' * 121}",
+        )
     },
 }
 
@@ -178,6 +186,7 @@ def test_refused(pods, token, patch, text):
     ("cause", "progress"),
     [
         ("exit-code=137", "1234"),
+        ("exit-code=1 ValueError: n\u00f6", "1234"),
         ("no-progress=300", "touched"),
         (None, str(2**63 - 1)),
         (None, None),

@@ -827,6 +827,68 @@ async def test_what_a_program_imports_is_learned(pod: Pod, tmp_path: Path) -> No
     assert f"started 2 {ready['pid']} True" in agent.out
 
 
+FAILING = """
+import atexit, ctypes, os, sys, time
+atexit.register(print, "cleaned", flush=True)
+class Slow:
+    def __del__(self):
+        print("torn down", flush=True)
+slow = Slow()
+print("started", os.environ["JOBSET_EPOCH"], flush=True)
+while not os.path.exists(sys.argv[1]): time.sleep(0.02)
+os.unlink(sys.argv[1])
+raise RuntimeError("no\\x1b[31m luck\\nat all")
+"""
+
+
+async def test_a_program_that_raises_says_why(pod: Pod, tmp_path: Path) -> None:
+    """Its handlers run, nothing is torn down, and the cause has the first line of the error."""
+    program = tmp_path / "train.py"
+    program.write_text(FAILING)
+    stop = tmp_path / "stop"
+    words = (sys.executable, str(program), str(stop))
+    async with pod.run(*words, **STANDBY, WORKER_PRELOAD="json") as agent:
+        await pod.lift(1)
+        for epoch in (1, 2):  # at a cold start, and as a standby
+            await agent.printed(f"started {epoch}")
+            await eventually(lambda: agent.logs("standby ready") == epoch, seconds=20)  # noqa: B023
+            stop.touch()
+            await pod.at(epoch + 1)
+            assert reported(pod)[0] == "exit-code=1 RuntimeError: no [31m luck"
+            pod.status(syncedEpoch=epoch + 1)
+
+    assert agent.out.count("cleaned") == 2
+    assert "torn down" not in agent.out
+
+
+async def test_a_program_that_raises_and_does_not_end_is_killed(pod: Pod, tmp_path: Path) -> None:
+    """Handlers of atexit have the time of a checkpoint."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import atexit, time; atexit.register(time.sleep, 99); print('started', flush=True)\n"
+        "raise ValueError('stuck')\n"
+    )
+    given = {"WORKER_PRELOAD": "json", "WORKER_GRACE_SECONDS": "0.5"}
+    async with pod.run(sys.executable, str(program), **given) as agent:
+        await pod.lift(1)
+        await pod.at(2)
+
+    assert reported(pod)[0] == "exit-code=1 ValueError: stuck"
+    assert agent.logs("worker fails") == 1
+
+
+async def test_last_words_that_a_policy_refuses_cost_no_cause(pod: Pod, tmp_path: Path) -> None:
+    """A policy may be older than the agent: the exit code is told without them."""
+    program = tmp_path / "train.py"
+    program.write_text("raise ValueError('no')\n")
+    pod.server.faults.status(422, verb="patch", resource="pods", count=1, skip=1)
+    async with pod.run(sys.executable, str(program), WORKER_PRELOAD="json"):
+        await pod.lift(1)
+        await pod.at(2)
+
+    assert reported(pod)[0] == "exit-code=1"
+
+
 async def test_what_cannot_be_preloaded_runs_all_the_same(pod: Pod) -> None:
     """A shell script: a line in the log says so."""
     async with pod.run("sh", "-c", "exit 0", WORKER_PRELOAD="torch") as agent:

@@ -30,6 +30,7 @@ TERM = ("signalled", 15)
 USR1 = ("signalled", 10)
 STOP = [Signal(15), ArmGrace(7.0)]
 HUNG = ("hung",)
+RAISED = ("raised",)
 DUMP = [Signal(6), Signal(18), ArmGrace(DUMP_S)]
 
 
@@ -94,6 +95,16 @@ def exited(code: int) -> tuple[str, int]:
             [LIFT, HUNG, TERM, exited(134), EMPTY],
             [[Start(1)], DUMP, [Signal(15)], [ArmGrace(7.0)], [End(134)]],
             id="a pod that ends while its worker hangs",
+        ),
+        pytest.param(
+            [LIFT, RAISED, RAISED, exited(1), GRACE, EMPTY],
+            [[Start(1)], [ArmGrace(7.0)], [], [KillAll()], [], [JoinNext()]],
+            id="a worker that says that it fails, and ends",
+        ),
+        pytest.param(
+            [LIFT, RAISED, GRACE, exited(137), EMPTY, ("lifted", 2), GRACE],
+            [[Start(1)], [ArmGrace(7.0)], [KillAll()], [], [JoinNext()], [Start(2)], []],
+            id="a worker that says that it fails, and does not end",
         ),
         pytest.param([HUNG], [[]], id="without a worker nothing hangs"),
         pytest.param([LIFT, OVER, HUNG], [[Start(1)], STOP, []], id="a worker that stops"),
@@ -237,6 +248,7 @@ def test_a_hung_worker_whose_place_another_has() -> None:
 
 EVENTS = st.one_of(
     st.just(HUNG),
+    st.just(RAISED),
     st.just(LIFT),
     st.just(OVER),
     st.just(EMPTY),

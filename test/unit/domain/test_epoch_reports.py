@@ -12,7 +12,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet, RestartCause
 from jobsetpy.domain.epochs.accounts import LONGEST_REQUEST
 from jobsetpy.domain.epochs.decision import Histogram
-from jobsetpy.domain.epochs.failures import Failure, Sign, sign_of
+from jobsetpy.domain.epochs.failures import Failure, Sign, reported_cause, sign_of
+from jobsetpy.domain.epochs.history import cause_of
 from jobsetpy.domain.epochs.ledger import EpochLedger, Notes
 from jobsetpy.domain.epochs.plan import EpochMemory, ObservedEpochs, plan_epochs
 from jobsetpy.domain.epochs.reports import (
@@ -122,6 +123,9 @@ CAUSES = {
     None: None,
     "exit-code=137": WorkerEnd("exit-code", 137),
     "no-progress=300": WorkerEnd("no-progress", 300),
+    "exit-code=1 ValueError: no": WorkerEnd("exit-code", 1, "ValueError: no"),
+    "exit-code=1 a\tb": WorkerEnd("exit-code", 1),
+    f"exit-code=1 {'x' * 121}": None,
     "exit-code=0": None,
     "exit-code=256": None,
     "exit-code=-1": None,
@@ -160,7 +164,7 @@ def test_long_reports_are_not_kept():
     """Whoever may write a pod does not fill the cache of the manager."""
     one = pod(cause="x" * 200_000, progress="9" * 200_000)
 
-    assert 65 == len(one.metadata.annotations.restart_cause)
+    assert 161 == len(one.metadata.annotations.restart_cause)  # with the worker's last words
     assert 65 == len(one.metadata.annotations.progress)
 
 
@@ -190,6 +194,16 @@ def test_the_first_worker_to_fail_is_noted():
 
     assert ReportedEnd(2, "a", "n1", WorkerEnd("exit-code", 137), 7) == book.notes(GROUP).reported
     assert (2, 9) == book.histogram(GROUP).progress
+
+
+def test_a_worker_s_last_words_are_in_its_cause():
+    """For the condition, the event and the history."""
+    words = "RuntimeError: CUDA error: out of memory"
+    book = ledger((None, pod("a")), (pod("a"), pod("a", 2, cause=f"exit-code=1 {words}")))
+    cause = reported_cause(book.notes(GROUP).reported)
+
+    assert str(cause) == f"pod 'a': its worker ended with exit code 1: {words}"
+    assert cause_of(cause, book.notes(GROUP), 2).message == words
 
 
 def test_what_cannot_be_read_is_no_cause():

@@ -73,7 +73,7 @@ class Cause:
         name: of the pod, or of the Job.
         container: that failed, if that is known.
         reason: of the pod's phase; of missing pods, who they are; of a worker, for how long it
-            has hung.
+            has hung, or its last words.
         counted: whether the restart counts towards ``maxRestarts``.
         node: of the pod.
     """
@@ -110,7 +110,8 @@ class Cause:
         if self.sign is Sign.WORKER_FAILED:
             code = 0 if self.container is None else self.container.exit_code
             killed = f" ({name})" if (name := signal_name(code)) else ""
-            return f"pod {self.name!r}: its worker ended with exit code {code}{killed}"
+            said = f": {self.reason}" if self.reason else ""
+            return f"pod {self.name!r}: its worker ended with exit code {code}{killed}{said}"
         exited = ""
         if self.container is not None:
             one = self.container
@@ -127,7 +128,7 @@ def reported_cause(report: ReportedEnd) -> Cause:
     epoch, end = report.epoch - 1, report.end
     if end.kind == EXIT_CODE:
         container = FailedContainer(exit_code=end.number)
-        return Cause(epoch, Sign.WORKER_FAILED, report.pod, container, node=report.node)
+        return Cause(epoch, Sign.WORKER_FAILED, report.pod, container, end.text, node=report.node)
     where = "" if report.step < 0 else f" at step {report.step}"
     reason = f"no progress for {end.number} s{where}"
     return Cause(epoch, Sign.WORKER_HUNG, report.pod, reason=reason, node=report.node)

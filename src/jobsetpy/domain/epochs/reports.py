@@ -18,7 +18,7 @@ TOUCHED: Final = "touched"
 
 MAX_STEP: Final = 2**63 - 1
 
-_CAUSE: Final = re.compile(r"(exit-code|no-progress)=(0|[1-9][0-9]{0,6})", re.ASCII)
+_CAUSE: Final = re.compile(r"(exit-code|no-progress)=(0|[1-9][0-9]{0,6})(?: (.{1,120}))?", re.ASCII)
 _STEP: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _FIRST: Final = re.compile(r"([0-9]{1,19}) ([0-9]{1,7}\.[0-9]{3})", re.ASCII)
 _LONGEST_S: Final = 366 * 86400
@@ -30,10 +30,12 @@ class WorkerEnd(NamedTuple):
     Args:
         kind: ``EXIT_CODE``, or ``NO_PROGRESS`` for one that was killed because it hung.
         number: the exit code, 128 + n for signal n; or for how many seconds there was no progress.
+        text: the worker's own words, one line; "" without.
     """
 
     kind: str
     number: int
+    text: str = ""
 
 
 class ReportedEnd(NamedTuple):
@@ -61,7 +63,8 @@ def parse_cause(text: str | None) -> WorkerEnd | None:
         return None
     kind, number = found[1], int(found[2])
     highest = 255 if kind == EXIT_CODE else _LONGEST_S
-    return WorkerEnd(kind, number) if 1 <= number <= highest else None
+    words = found[3] if found[3] and found[3].isprintable() else ""
+    return WorkerEnd(kind, number, words) if 1 <= number <= highest else None
 
 
 def parse_progress(text: str | None) -> int | None:

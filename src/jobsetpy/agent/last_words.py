@@ -1,0 +1,89 @@
+"""Last words of the worker's processes: why they fail, before they have ended.
+
+A process under ``preload.py`` has a descriptor of its own, named by ``JOBSET_REPORT_FD`` at a cold
+start, or the one that it waited at as a standby process. When its program raises, it writes
+``failed CODE TEXT`` there, and ends without the interpreter's teardown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from typing import Final
+
+FD_VARIABLE: Final = b"JOBSET_REPORT_FD"
+MAX_TEXT: Final = 120
+_LONGEST: Final = 1024
+
+
+class LastWords:
+    """Descriptors of the processes of the present worker.
+
+    Args:
+        on_failure: called with the exit code and the reason, free of control characters.
+    """
+
+    def __init__(self, on_failure: Callable[[int, str], None]) -> None:
+        self._on_failure = on_failure
+        self._channels: set[socket.socket] = set()
+
+    def start(
+        self, start: Callable[[Mapping[bytes, bytes]], int], environ: Mapping[bytes, bytes]
+    ) -> int:
+        """Start a process that has such a descriptor; its process id.
+
+        Raises:
+            OSError: it could not be started.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.set_inheritable(True)
+            try:
+                pid = start({**environ, FD_VARIABLE: str(theirs.fileno()).encode()})
+            except OSError:
+                ours.close()
+                raise
+        self.follow(ours)
+        return pid
+
+    def follow(self, channel: socket.socket) -> None:
+        """Listen to a process."""
+        channel.setblocking(False)
+        self._channels.add(channel)
+        asyncio.get_running_loop().add_reader(channel, self._hear, channel)
+
+    def read(self) -> None:
+        """Read what has been written by now: an exit may be noticed before it."""
+        for channel in list(self._channels):
+            self._hear(channel)
+
+    def close(self) -> None:
+        """Listen no longer: the worker has ended."""
+        for channel in list(self._channels):
+            self._forget(channel)
+
+    def _hear(self, channel: socket.socket) -> None:
+        try:
+            said = channel.recv(_LONGEST)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        if not said:
+            self._forget(channel)
+            return
+        word, _, rest = said.decode("utf-8", "replace").partition(" ")
+        code, _, text = rest.partition(" ")
+        if word == "failed" and code.isascii() and code.isdigit() and 0 < int(code) < 256:
+            self._on_failure(int(code), printable(text))
+
+    def _forget(self, channel: socket.socket) -> None:
+        asyncio.get_running_loop().remove_reader(channel)
+        self._channels.discard(channel)
+        channel.close()
+
+
+def printable(text: str) -> str:
+    """A text as one short line: no control characters, single spaces."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:MAX_TEXT].strip()
