@@ -122,6 +122,14 @@ class EpochReporter:
                 They only say more: where they are refused, the epoch is stored without.
         """
         if epoch > self._wanted:
+            if epoch > keys.MAX_EPOCH:
+                self._log(
+                    "no epoch is left: the manager does not count this one; "
+                    "delete the JobSet and create it again",
+                    level="error",
+                    epoch=epoch,
+                    highest=keys.MAX_EPOCH,
+                )
             self._wanted = epoch
             self._about = about
             self._lift = None

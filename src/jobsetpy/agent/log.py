@@ -3,7 +3,7 @@
 ``logging`` with a formatter would do the same with more imports and more work before the first
 line. Values are the caller's: never a token, never a header.
 
-A log that nobody reads must not stop the agent: with a slow disk or a container runtime that is
+A log that is not read must not stop the agent: with a slow disk or a container runtime that is
 down, the pipe that is standard error fills up, and a write to it would block for as long. So a line
 that does not fit is dropped, and the next one that fits says how many were.
 """

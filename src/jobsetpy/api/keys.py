@@ -254,3 +254,6 @@ IN_PLACE_RESTART: Final = "InPlaceRestart"
 TERMINAL_COMPLETED: Final = "Completed"
 TERMINAL_FAILED: Final = "Failed"
 INT32_MAX: Final = 2**31 - 1
+MAX_EPOCH: Final = 2_000_000_000
+"""Highest epoch that counts. Agents join one above the highest epoch that was ever synced or
+deprecated, so a report of 2147483647 that counted would leave them none that fits int32."""

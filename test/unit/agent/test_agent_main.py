@@ -15,6 +15,7 @@ from jobsetpy.agent.main import Agent
 from jobsetpy.agent.model import Pod, PodAnnotations, PodMetadata
 from jobsetpy.agent.settings import Settings
 from jobsetpy.aio import supervise
+from jobsetpy.api import keys
 from jobsetpy.client import Page, WatchFrame
 from jobsetpy.client._errors import error_from_response
 from jobsetpy.errors import (
@@ -388,6 +389,16 @@ async def test_a_recreated_jobset_is_ignored(rig: Rig) -> None:
 
     assert rig.client.epochs == ["1"]
     assert rig.log.fields("ignoring another JobSet of this name")["uid"] == "u2"
+
+
+@pytest.mark.looptime
+async def test_the_log_names_the_way_out_when_no_epoch_is_left(rig: Rig) -> None:
+    """Only a status that was written by hand leads there; the group would wait for ever."""
+    async with rig.running():
+        await rig.sees(frame("ADDED", jobset(5, keys.MAX_EPOCH, 0)), list_end(6))
+
+    (error,) = (event for event, fields in rig.log.lines if fields["level"] == "error")
+    assert "delete the JobSet and create it again" in error
 
 
 @pytest.mark.looptime

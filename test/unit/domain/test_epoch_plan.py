@@ -552,7 +552,9 @@ class TestUnusableAnnotations:
 
         assert ["a"] == [event.pod for event in first.notices]
         assert ["b"] == [event.pod for event in second.notices]
-        assert second.notices[0].message.endswith(f"has the unusable value '{'y' * 40}...'")
+        assert second.notices[0].message.endswith(
+            f"has the unusable value '{'y' * 40}...'; delete the pod, and its Job makes another one"
+        )
         assert () == none.notices
         assert ["a"] == [event.pod for event in again.notices]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jobsetpy.agent.barrier import Barrier
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.domain.epochs.counts import INVALID, parse_epoch
@@ -130,13 +131,21 @@ def test_a_jobset_being_deleted_takes_no_part():
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(None, 0), ("1", 1), ("2147483647", 2147483647), ("2147483648", INVALID), ("0", INVALID),
+    [(None, 0), ("1", 1), ("2000000000", 2_000_000_000), ("2000000001", INVALID), ("2147483647", INVALID), ("2147483648", INVALID), ("0", INVALID),
      ("-1", INVALID), ("", INVALID), ("one", INVALID), ("1.0", INVALID), ("1_0", INVALID),
      (" 1", INVALID), ("٣", INVALID), ("1" * 5000, INVALID), ("007", 7)],
 )  # fmt: skip
 def test_parse_epoch(text, expected):
-    """An epoch is a decimal number that fits int32; none at all means not started."""
+    """An epoch is a decimal number up to 2000000000; none at all means not started."""
     assert expected == parse_epoch(text)
+
+
+def test_a_pod_at_the_highest_int32_does_not_leave_the_others_without_an_epoch():
+    """Agents join one above the highest that counts, and that has to fit int32."""
+    assert parse_epoch(str(keys.INT32_MAX)) == INVALID
+    barrier = Barrier()
+    (joining,) = barrier.observe("u", keys.MAX_EPOCH, 0)
+    assert joining.epoch <= keys.INT32_MAX
 
 
 def test_expected_pods():

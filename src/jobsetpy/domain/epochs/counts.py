@@ -31,8 +31,8 @@ def parse_epoch(text: str | None) -> int:
     """An epoch annotation as a number.
 
     Returns:
-        The epoch, 1 to 2147483647; 0 without an annotation, which means that the agent has not
-        started yet; ``INVALID`` for anything else.
+        The epoch, 1 to ``keys.MAX_EPOCH``; 0 without an annotation, which means that the agent has
+        not started yet; ``INVALID`` for anything else.
     """
     if text is None:
         return 0
@@ -40,7 +40,7 @@ def parse_epoch(text: str | None) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 10:
         return INVALID
     epoch = int(text)
-    return epoch if 1 <= epoch <= keys.INT32_MAX else INVALID
+    return epoch if 1 <= epoch <= keys.MAX_EPOCH else INVALID
 
 
 def is_waiting(status: Opened, epochs: Mapping[int, int]) -> bool:

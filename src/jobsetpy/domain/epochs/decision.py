@@ -54,7 +54,7 @@ def parse_report(text: str | None, is_attempt: bool) -> int:
     if not is_attempt:
         return parse_epoch(text)
     epoch = INVALID if text is None or parse_count(text) is None else int(text) + 1
-    return epoch if epoch <= keys.INT32_MAX else INVALID
+    return epoch if epoch <= keys.MAX_EPOCH else INVALID
 
 
 @attrs.frozen

@@ -686,7 +686,8 @@ def _invalid_notices(observed: ObservedEpochs, memory: EpochMemory) -> tuple[Emi
             keys.INVALID_EPOCH_REASON,
             f"pod {item.pod_name!r} is not counted: the annotation "
             f"{keys.ATTEMPT_ANNOTATION if item.is_attempt else keys.EPOCH_ANNOTATION} "
-            f"has the unusable value {_shortened(item.text)!r}",
+            f"has the unusable value {_shortened(item.text)!r}; "
+            "delete the pod, and its Job makes another one",
             pod=item.pod_name,
         )
         for item in observed.invalid.values()
