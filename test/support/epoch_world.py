@@ -115,6 +115,7 @@ class Pod:
         meta: dict[str, Any] = {
             "name": self.name, "namespace": KEY.namespace, "uid": self.name,
             "annotations": annotations, "ownerReferences": [owner],
+            "finalizers": [keys.JOB_TRACKING_FINALIZER],
         }  # fmt: skip
         if self.deleting:
             meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -648,7 +649,9 @@ class World:
 
     def _count(self, name: str, done: int, size: int) -> None:
         status = self.jobs[name]["status"]
+        finished = self.done[self.jobs[name]["metadata"]["uid"]]
         status["succeeded"] = done
+        status["completedIndexes"] = ",".join(str(index) for index in sorted(finished))
         if done == size:
             status["conditions"] = [{"type": "Complete", "status": "True"}]
         self.store_job(name)
