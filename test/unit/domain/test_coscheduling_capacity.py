@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.domain.coscheduling.capacity import Capacity, Shape
 from jobsetpy.domain.coscheduling.node_rules import (
+    MAX_REQUIREMENTS,
+    MAX_TOLERATIONS,
     UNSCHEDULABLE_TAINT,
     NodeRoom,
     Placement,
@@ -354,3 +358,38 @@ def test_what_others_would_give_up_helps_in_its_own_pool_only():
     assert not made.fits_without(KEY, 1, others[1:])
     made.pod("in-a", CPU, node="n0", group=others[0])  # bound: nothing to give up any more
     assert not made.fits_without(KEY, 1, others)
+
+
+def test_a_pod_with_too_many_requirements_counts_as_let_in():
+    """The scheduler decides then: to check 20,000 terms for each node would hold the loop."""
+    nowhere = tuple(Term((Requirement("pool", "In", (f"p{at}",)),)) for at in range(20_000))
+    wanted = Placement(terms=nowhere)
+    nodes = [NodeRoom({}, {"pool": "a"}, name=f"n{at}") for at in range(500)]
+    began = time.thread_time()
+
+    assert {node.admits(wanted) for node in nodes} == {True}
+    assert time.thread_time() - began < 0.1
+    assert not nodes[0].admits(Placement(terms=nowhere[: MAX_REQUIREMENTS // 2]))
+
+
+def test_a_pod_with_too_many_tolerations_counts_as_tolerating():
+    """As with its node affinity."""
+    others = tuple(Toleration(f"t{at}", "Exists") for at in range(20_000))
+    wanted = Placement(tolerations=others)
+    nodes = [NodeRoom({}, {}, (Taint("t", "v", "NoSchedule"),))] * 500
+    began = time.thread_time()
+
+    assert {node.admits(wanted) for node in nodes} == {True}
+    assert time.thread_time() - began < 0.1
+    assert not nodes[0].admits(Placement(tolerations=others[:MAX_TOLERATIONS]))
+
+
+def test_a_requirement_with_many_values_is_looked_up():
+    """A list of hosts is what users write: it is checked, whatever its length."""
+    hosts = tuple(f"h{at}" for at in range(50_000))
+    wanted = Placement(terms=(Term((Requirement("host", "In", hosts),)),))
+    nodes = [NodeRoom({}, {"host": f"h{at * 200}"}) for at in range(251)]
+    began = time.thread_time()
+
+    assert [node.admits(wanted) for node in nodes] == [True] * 250 + [False]
+    assert time.thread_time() - began < 0.1

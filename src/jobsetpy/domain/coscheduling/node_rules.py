@@ -16,6 +16,15 @@ UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 NAME_FIELD: Final = "metadata.name"
 """The one field of nodes that ``matchFields`` may ask for."""
 
+MAX_REQUIREMENTS: Final = 100
+"""Maximum number of requirements of a pod's node affinity that are checked for each node.
+
+A pod with more counts as let in by all of them: the scheduler decides. The check of capacity is
+necessary, never sufficient, and a pod with 20,000 terms would hold the loop for seconds.
+"""
+MAX_TOLERATIONS: Final = 100
+"""Maximum number of tolerations that are checked; a pod with more tolerates all taints here."""
+
 _KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
@@ -55,15 +64,20 @@ class Requirement:
     key: str
     operator: str
     values: tuple[str, ...] = ()
+    _members: frozenset[str] = attrs.field(init=False, eq=False, repr=False)
+
+    @_members.default
+    def _all_values(self) -> frozenset[str]:
+        return frozenset(self.values)
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Whether labels satisfy it; an operator that is not known here may be satisfied."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
-                return value is not None and value in self.values
+                return value is not None and value in self._members
             case "NotIn":
-                return value is None or value not in self.values
+                return value is None or value not in self._members
             case "Exists":
                 return value is not None
             case "DoesNotExist":
@@ -111,6 +125,22 @@ class Placement:
     selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     terms: tuple[Term, ...] | None = None
+    checks_terms: bool = attrs.field(init=False, eq=False, repr=False)
+    """Whether it has terms, and no more than are checked."""
+    checks_tolerations: bool = attrs.field(init=False, eq=False, repr=False)
+    """Whether it has no more tolerations than are checked."""
+
+    @checks_terms.default
+    def _may_check_terms(self) -> bool:
+        terms = self.terms
+        return terms is not None and (
+            len(terms) + sum(len(each.labels) + len(each.fields) for each in terms)
+            <= MAX_REQUIREMENTS
+        )
+
+    @checks_tolerations.default
+    def _may_check_tolerations(self) -> bool:
+        return len(self.tolerations) <= MAX_TOLERATIONS
 
 
 @attrs.frozen(slots=True)
@@ -135,13 +165,14 @@ class NodeRoom:
         for key, value in placement.selector:
             if labels.get(key) != value:
                 return False
-        for taint in self.taints:
+        for taint in self.taints if placement.checks_tolerations else ():
             if taint.effect in _KEEPS_AWAY and not any(
                 toleration.tolerates(taint) for toleration in placement.tolerations
             ):
                 return False
-        terms = placement.terms
-        return terms is None or any(term.holds(self.name, labels) for term in terms)
+        if not placement.checks_terms or placement.terms is None:
+            return True
+        return any(term.holds(self.name, labels) for term in placement.terms)
 
 
 def _integer(text: str) -> int | None:
