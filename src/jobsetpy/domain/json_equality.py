@@ -13,12 +13,14 @@ object without fields (``emptyDir: {}``). Fields that no packaged schema knows a
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 from jobsetpy.api.shapes import ANY, Shape
+from jobsetpy.domain.json_tree import OBJECT
 
 _EXPONENT = re.compile(r"[+-]?[0-9.]+[eE][+-]?[0-9]{1,2}")
 _SCALED = re.compile(r"([+-]?[0-9.]+)([KMGTPE]i|[numkMGTPE]?)")
@@ -30,12 +32,37 @@ _SCALES: Mapping[str, Decimal] = {
     **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
     **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
 }
-_ZEROS: tuple[Any, ...] = ("", 0, False, {}, Decimal(0))
 
 
 def same(left: Any, right: Any, shape: Shape) -> bool:
-    """Whether two values of a shape mean the same."""
-    return left == right or bool(_meaning(left, shape) == _meaning(right, shape))
+    """Return whether two values of a shape mean the same."""
+    if left == right:
+        return True
+    if shape.is_quantity:
+        return bool(quantity(left) == quantity(right))
+    if isinstance(left, OBJECT) and isinstance(right, OBJECT):
+        if shape.is_map:
+            item = shape.item or ANY
+            return left.keys() == right.keys() and all(
+                same(value, right[name], item) for name, value in left.items()
+            )
+        return all(
+            _same_field(left.get(name), right.get(name), *_field(shape, name))
+            for name in {**left, **right}
+        )
+    if isinstance(left, list) and isinstance(right, list):
+        item = shape.item or ANY
+        return len(left) == len(right) and all(
+            same(*pair, item) for pair in zip(left, right, strict=True)
+        )
+    return False
+
+
+def _same_field(left: Any, right: Any, shape: Shape, by_value: bool) -> bool:
+    present = _present(left, shape, by_value=by_value)
+    if present != _present(right, shape, by_value=by_value):
+        return False
+    return not present or same(left, right, shape)
 
 
 def rewritten(stored: Any, new: Any, shape: Shape) -> Any:
@@ -44,25 +71,33 @@ def rewritten(stored: Any, new: Any, shape: Shape) -> Any:
     Guarantees: the result means what ``new`` means; it is ``stored`` itself if the two mean the
     same; doing it again changes nothing.
     """
-    if same(stored, new, shape):
+    if stored == new:
         return stored
-    if isinstance(stored, Mapping) and isinstance(new, Mapping):
-        out: dict[str, Any] = {}
-        for name in (*stored, *(name for name in new if name not in stored)):
-            inner, by_value = _field(shape, name)
-            before, after = stored.get(name), new.get(name)
-            if _present(before, inner, by_value=by_value) or _present(
-                after, inner, by_value=by_value
-            ):
-                if name in new:
-                    out[name] = rewritten(before, after, inner)
-            elif name in stored:
-                out[name] = before
-        return out
+    if shape.is_quantity:
+        return stored if same(stored, new, shape) else new
+    if isinstance(stored, OBJECT) and isinstance(new, OBJECT):
+        return _rewritten_object(stored, new, shape)
     if isinstance(stored, list) and isinstance(new, list) and len(stored) == len(new):
         item = shape.item or ANY
-        return [rewritten(*pair, item) for pair in zip(stored, new, strict=True)]
-    return new
+        out = [rewritten(*pair, item) for pair in zip(stored, new, strict=True)]
+        return stored if all(map(operator.is_, out, stored)) else out
+    return stored if same(stored, new, shape) else new
+
+
+def _rewritten_object(
+    stored: Mapping[str, Any], new: Mapping[str, Any], shape: Shape
+) -> Mapping[str, Any]:
+    out: dict[str, Any] = {}
+    for name in (*stored, *(name for name in new if name not in stored)):
+        inner, by_value = _field(shape, name)
+        before, after = stored.get(name), new.get(name)
+        if _present(before, inner, by_value=by_value) or _present(after, inner, by_value=by_value):
+            if name in new:
+                out[name] = rewritten(before, after, inner)
+        elif name in stored:
+            out[name] = before
+    unchanged = out.keys() == stored.keys() and all(out[name] is stored[name] for name in out)
+    return stored if unchanged else out
 
 
 def with_text_quantities(value: Any, shape: Shape) -> Any:
@@ -70,9 +105,11 @@ def with_text_quantities(value: Any, shape: Shape) -> Any:
 
     The schema takes texts and whole numbers only; ``cpu: 0.5`` is what many people write.
     """
+    if isinstance(value, str):
+        return value
     if shape.is_quantity and isinstance(value, float):
         return _written(Decimal(repr(value)))
-    if isinstance(value, Mapping):
+    if isinstance(value, OBJECT):
         fields = {
             name: with_text_quantities(each, _field(shape, name)[0]) for name, each in value.items()
         }
@@ -117,27 +154,20 @@ def _field(shape: Shape, name: str) -> tuple[Shape, bool]:
 
 
 def _present(value: Any, shape: Shape, *, by_value: bool) -> bool:
-    return _is_present(_meaning(value, shape), shape, by_value=by_value)
-
-
-def _is_present(meaning: Any, shape: Shape, *, by_value: bool) -> bool:
-    if meaning is None or meaning == [] or (meaning == {} and shape.is_map):
+    """Return whether a field says anything."""
+    if value is None:
         return False
-    return not (by_value and any(meaning == zero for zero in _ZEROS))
-
-
-def _meaning(value: Any, shape: Shape) -> Any:
-    """What values that mean the same have in common."""
     if shape.is_quantity:
-        return quantity(value)
-    if isinstance(value, Mapping):
-        out = {}
-        for name, each in value.items():
-            inner, by_value = _field(shape, name)
-            meaning = _meaning(each, inner)
-            if shape.is_map or _is_present(meaning, inner, by_value=by_value):
-                out[name] = meaning
-        return out
+        return not (by_value and quantity(value) in {"", 0})
+    if isinstance(value, str):
+        return bool(value) or not by_value
     if isinstance(value, list):
-        return [_meaning(each, shape.item or ANY) for each in value]
-    return value
+        return bool(value)
+    if isinstance(value, OBJECT):
+        if shape.is_map:
+            return bool(value)
+        return not by_value or any(
+            _present(each, inner, by_value=held)
+            for each, (inner, held) in ((value[name], _field(shape, name)) for name in value)
+        )
+    return not by_value or bool(value)

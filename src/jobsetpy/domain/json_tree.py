@@ -7,7 +7,10 @@ of another type than expected reads as absent here, and the API server's schema 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+OBJECT: Final = (dict, Mapping)
+"""For ``isinstance``: the same as ``Mapping``, several times faster for what was decoded."""
 
 Json = Mapping[str, Any]
 """A JSON object."""
@@ -22,7 +25,7 @@ def child(parent: Json, *path: str) -> Json:
     """The object at ``path``, or an empty one."""
     for name in path:
         value = parent.get(name)
-        if not isinstance(value, Mapping):
+        if not isinstance(value, OBJECT):
             return EMPTY
         parent = value
     return parent
@@ -39,7 +42,7 @@ def copied(value: Any) -> Any:
 
 def objects(parent: Json, name: str) -> list[tuple[int, Json]]:
     """The entries of a list that are objects, each with its index in the list."""
-    return [(at, item) for at, item in enumerate(items(parent, name)) if isinstance(item, Mapping)]
+    return [(at, item) for at, item in enumerate(items(parent, name)) if isinstance(item, OBJECT)]
 
 
 def items(parent: Json, name: str) -> Sequence[Any]:

@@ -9,7 +9,6 @@ Those fields are given their old values and then everything is compared.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,7 +54,7 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
     old_spec, new_spec = child(old, "spec"), child(new, "spec")
     olds = {text(job, "name"): job for _, job in objects(old_spec, "replicatedJobs")}
     problems: list[FieldError] = []
-    masked: list[Any] = copy.deepcopy(list(items(new_spec, "replicatedJobs")))
+    masked: list[Any] = list(items(new_spec, "replicatedJobs"))
     suspended = old_spec.get("suspend") is True or new_spec.get("suspend") is True
     for at, job in enumerate(masked):
         before = olds.get(text(job, "name")) if isinstance(job, Mapping) else None
@@ -65,10 +64,11 @@ def validate_update(old: Json, new: Json, *, features: Features | None = None) -
             path = f"spec.replicatedJobs[{at}].template.spec"
             problems += _resized(old, job_spec(before), job_spec(job), path)
             for field in COUNTS:
-                _restore(job, before, "template", "spec", field)
-        if suspended:
+                masked[at] = _restored(masked[at], before, ("template", "spec", field))
+        if suspended and _pod_template(masked[at]) != _pod_template(before):
             for parent, field in MUTABLE_WHEN_SUSPENDED:
-                _restore(job, before, "template", "spec", "template", parent, field)
+                path_of_field = ("template", "spec", "template", parent, field)
+                masked[at] = _restored(masked[at], before, path_of_field)
     jobs, _ = shapes.jobset_spec().fields["replicatedJobs"]
     if not same(masked, list(items(old_spec, "replicatedJobs")), jobs):
         problems.append(invalid("spec.replicatedJobs", new_spec.get("replicatedJobs"), IMMUTABLE))
@@ -178,19 +178,23 @@ def _finished(jobset: Json) -> bool:
     )
 
 
-def _restore(into: Any, source: Any, *path: str) -> None:
-    """Give the field at ``path`` of ``into`` the value it has in ``source``, or remove it."""
-    *parents, last = path
-    for name in parents:
-        source = source.get(name) if isinstance(source, Mapping) else None
-        deeper = into.get(name)
-        if not isinstance(deeper, dict):
-            if source is None:
-                return
-            deeper = into[name] = {}
-        into = deeper
-    value = source.get(last) if isinstance(source, Mapping) else None
-    if value is None:
-        into.pop(last, None)
-    else:
-        into[last] = value
+def _pod_template(replicated_job: Json) -> Json:
+    return child(replicated_job, "template", "spec", "template")
+
+
+def _restored(value: Any, source: Any, path: tuple[str, ...]) -> Any:
+    """Return ``value`` with the field at ``path`` as it is in ``source``; parts may be shared."""
+    first, *rest = path
+    given = value.get(first) if isinstance(value, Mapping) else None
+    wanted = source.get(first) if isinstance(source, Mapping) else None
+    if given == wanted or not isinstance(value, Mapping):
+        return value
+    if not rest:
+        return {
+            **{name: each for name, each in value.items() if name != first},
+            **({} if wanted is None else {first: wanted}),
+        }
+    inside = given if isinstance(given, Mapping) else {}
+    if wanted is None and not inside:
+        return value
+    return {**value, first: _restored(inside, wanted, tuple(rest))}
