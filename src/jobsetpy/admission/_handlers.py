@@ -124,10 +124,13 @@ class JobSetHandlers:
         if changing:
             given, zeros, told = keep_zero_replicas(request.object, request.old_object)
             restored = restore(request.old_object, given)
+            await asyncio.sleep(0)  # an object of a megabyte takes a while
             jobset, patch = rewrite_jobset(restored.jobset, request.old_object)
+            await asyncio.sleep(0)
             patch = [*zeros, *restored.patch, *patch, *kept_defaults(jobset, request.old_object)]
             return Answer(patch=patch, warnings=[str(each) for each in told]) if patch else ALLOWED
         jobset, patch = rewrite_jobset(request.object)
+        await asyncio.sleep(0)
         if self._features.in_place_restart:  # otherwise validation refuses the strategy
             injected = inject(
                 jobset,
@@ -139,6 +142,7 @@ class JobSetHandlers:
                 name = text(child(request.object, "metadata"), "name")
                 return refusals.invalid_jobset(name, injected.problems)
             jobset, patch = injected.jobset, [*patch, *injected.patch]
+            await asyncio.sleep(0)
         return Answer(patch=[*patch, *default_jobset(jobset)])
 
     async def validate(self, request: ReviewRequest) -> Answer:
@@ -150,6 +154,7 @@ class JobSetHandlers:
             refusal = _decode_problem(what)
             if refusal:
                 return review.undecodable(refusal)
+            await asyncio.sleep(0)
         jobset: Json = request.object
         if changing:
             problems = validate_update(request.old_object, jobset, features=self._features)
@@ -158,6 +163,7 @@ class JobSetHandlers:
             problems = validate_create(jobset, features=self._features, claims=claims)
         told: list[FieldWarning] = []
         if not problems and not changing:
+            await asyncio.sleep(0)
             told = warnings(jobset, self._features, pull_secret=self._injected.pull_secret)
             of_release = await self._of_release(jobset)
             if isinstance(of_release, FieldError):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
@@ -30,6 +30,8 @@ from jobsetpy.api.child_pod import ChildPod, ChildPodMeta, ChildPodSpec
 from jobsetpy.api.meta import Condition, ObjectMeta, ResourceInfo, resource
 
 __all__ = [
+    "MAX_REASONS",
+    "MAX_RULES",
     "ChildPod",
     "ChildPodMeta",
     "ChildPodSpec",
@@ -52,6 +54,11 @@ __all__ = [
     "SuccessPolicy",
     "VolumeClaimPolicy",
 ]
+
+MAX_RULES: Final = 128
+"""Maximum number of rules of a failure policy."""
+MAX_REASONS: Final = 128
+"""Maximum number of reasons, and of patterns, of a rule."""
 
 _TARGETS = "Names of ReplicatedJobs this applies to; all of them when empty."
 _IN_ORDER_WITH_DEPENDENCIES = (
@@ -180,10 +187,12 @@ class FailurePolicyRule:
     )
     on_job_failure_reasons: tuple[str, ...] = field(
         default=(),
+        max_items=MAX_REASONS,
         description="Reasons of the Job's Failed condition that match; any when empty.",
     )
     on_job_failure_message_patterns: tuple[str, ...] = field(
         default=(),
+        max_items=MAX_REASONS,
         description=(
             "Regular expressions (RE2) of which one has to match the message of the Job's Failed "
             "condition; any message when empty."
@@ -212,6 +221,7 @@ class FailurePolicy:
     )
     rules: tuple[FailurePolicyRule, ...] = field(
         default=(),
+        max_items=MAX_RULES,
         description=(
             "The first rule that matches a Job's failure decides. Without a match the whole "
             "JobSet restarts."

@@ -7,6 +7,8 @@ the barrier; by its image; or by the name that injection gives it.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from jobsetpy.api import keys
 from jobsetpy.domain.json_tree import Json, child, items, objects, text, texts
 
@@ -105,12 +107,12 @@ def _is_agent(container: Json) -> bool:
         text(container, "name") == keys.AGENT_NAME
         or image == IMAGE
         or barrier in {BARRIER_PATH, GO_BARRIER_PATH}
-        or (_variables(container) >= VARIABLES and _has_restart_rule(container))
+        or (_has_variables(container, VARIABLES) and _has_restart_rule(container))
     )
 
 
 def _is_named_like(container: Json) -> bool:
-    return _variables(container) >= VARIABLES - {"NAMESPACE"}
+    return _has_variables(container, VARIABLES - {"NAMESPACE"})
 
 
 def _barrier(container: Json) -> str:
@@ -120,6 +122,11 @@ def _barrier(container: Json) -> str:
 def is_go_sidecar(container: Json) -> bool:
     """Whether an agent is the Go project's, by its barrier."""
     return _barrier(container) == GO_BARRIER_PATH
+
+
+def _has_variables(container: Json, wanted: AbstractSet[str]) -> bool:
+    given = sum(len(items(container, name)) for name in ("env", "command", "args"))
+    return given >= len(wanted) and _variables(container) >= wanted
 
 
 def _variables(container: Json) -> set[str]:
@@ -140,5 +147,5 @@ def _starts_agent(container: Json) -> bool:
         any(word.rpartition("/")[2] == "supervise" for word in program)
         or "jobsetpy.agent" in command
         or any(f"{keys.AGENT_FOLDER}/" in word for word in (*command, *arguments))
-        or _variables(container) >= GO_VARIABLES
+        or _has_variables(container, GO_VARIABLES)
     )

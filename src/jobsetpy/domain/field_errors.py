@@ -13,6 +13,7 @@ from jobsetpy.api.name_rules import TOO_LONG_LABEL
 INVALID = "FieldValueInvalid"
 REQUIRED = "FieldValueRequired"
 TOO_LONG = "FieldValueTooLong"
+TOO_MANY = "FieldValueTooMany"
 FORBIDDEN = "FieldValueForbidden"
 INTERNAL = "InternalError"
 NO_FIELD = "<nil>"
@@ -80,6 +81,11 @@ def too_long(field: str, limit: int) -> FieldError:
     return FieldError(TOO_LONG, field, f"Too long: may not be more than {limit} bytes")
 
 
+def too_many(field: str, count: int, limit: int) -> FieldError:
+    """The list has more than ``limit`` items."""
+    return FieldError(TOO_MANY, field, f"Too many: {count}: must have at most {limit} items")
+
+
 def forbidden(field: str, detail: str) -> FieldError:
     """The change is not allowed, whatever the value."""
     return FieldError(FORBIDDEN, field, f"Forbidden: {detail}")
@@ -102,6 +108,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 def _shown(value: Any) -> str:
     """As JSON, cut: a list of Jobs would fill the answer, and its encoding the time for it."""
     if isinstance(value, str):
+        value = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}..."
         return json.dumps(value, ensure_ascii=False)
     shown = ""
     for piece in _ENCODER.iterencode(value):  # piece by piece, as far as it is needed

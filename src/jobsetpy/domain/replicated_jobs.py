@@ -11,13 +11,15 @@ def replicas_of(replicated_job: Json) -> int:
     return 1 if replicas is None else replicas
 
 
-def dependencies(spec: Json) -> dict[str, set[str]]:
-    """Return, for each name of a ReplicatedJob, all ReplicatedJobs that come before it.
+def reached_targets(spec: Json, targets: set[str]) -> dict[str, str]:
+    """Return the ReplicatedJobs that depend on a target, directly or not, each with one target.
 
     A dependency stands earlier in the list (another rule requires that), so one pass finds them.
     """
-    out: dict[str, set[str]] = {}
+    out: dict[str, str] = {}
     for _, job in objects(spec, "replicatedJobs"):
         names = {text(dependency, "name") for _, dependency in objects(job, "dependsOn")}
-        out[text(job, "name")] = names.union(*(out.get(name, set()) for name in names))
+        found = (names & targets) | {out[name] for name in names if name in out}
+        if found:
+            out[text(job, "name")] = min(found)
     return out

@@ -94,9 +94,12 @@ class StatusDraft:
             restarts_count_towards_max=self.status.restarts_count_towards_max + counts_towards_max,
         )
 
-    def restart_part(self, statuses: tuple[ReplicatedJobStatus, ...], *, whole: bool) -> None:
-        """Take over counters with one more restart of a Job, or of a ``whole`` ReplicatedJob."""
-        self._parts[whole] += 1
+    def restart_parts(
+        self, statuses: tuple[ReplicatedJobStatus, ...], *, jobs: int, replicated_jobs: int
+    ) -> None:
+        """Take over counters that have grown by restarts of so many Jobs and ReplicatedJobs."""
+        self._parts[False] += jobs
+        self._parts[True] += replicated_jobs
         self.evolve(replicated_jobs_status=statuses)
 
     def record(self, restart: RestartRecord) -> None:

@@ -66,8 +66,11 @@ RESTARTS = {
             },
         ),
         ("spec.failurePolicy.rules[].name", {"type": "string"}),
-        ("spec.failurePolicy.rules[].onJobFailureReasons", STRINGS),
-        ("spec.failurePolicy.rules[].onJobFailureMessagePatterns", STRINGS),
+        ("spec.failurePolicy.rules[].onJobFailureReasons", {**STRINGS, "maxItems": 128}),
+        (
+            "spec.failurePolicy.rules[].onJobFailureMessagePatterns",
+            {**STRINGS, "maxItems": 128},
+        ),
         ("spec.failurePolicy.rules[].targetReplicatedJobs", ATOMIC),
         (
             "spec.startupPolicy.startupPolicyOrder",
@@ -197,7 +200,9 @@ def test_volume_claims_are_replaced_as_a_whole(path):
 
 def test_failure_rules_are_a_plain_list():
     """Rules have an order and no key: no list type, no limit."""
-    assert {"type", "items", "description"} == set(at("spec.failurePolicy.rules"))
+    rules = at("spec.failurePolicy.rules")
+    assert {"type", "items", "description", "maxItems"} == set(rules)
+    assert rules["maxItems"] == 128
 
 
 def test_immutable_fields():

@@ -118,7 +118,7 @@ def test_who_is_held_from_within(barrier, agent, strategy, held):
         ),
     )
 
-    told = groups.job_annotations(jobset, jobset.spec.replicated_jobs[0])
+    told = groups.job_annotations(jobset)["replicated-job-a"]
 
     assert ("supervisor" if held else None) == told.get(keys.GROUP_BARRIER_ANNOTATION)
 

@@ -7,14 +7,15 @@ are therefore read-only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet, ReplicatedJob
 from jobsetpy.api.meta import owner_reference_to
 from jobsetpy.domain.children.network import dns_hostnames
-from jobsetpy.domain.children.volumes import pod_volumes
+from jobsetpy.domain.children.volumes import pod_volumes, template_places
 from jobsetpy.domain.coscheduling import backends
 from jobsetpy.domain.coscheduling import gangs as coscheduling_groups
 from jobsetpy.domain.coscheduling.podgroups import pod_group_name
@@ -72,6 +73,8 @@ class Blueprint:
         pod_groups: of coscheduling, if the JobSet asks for it.
         marks: what pods of those groups are given beside their labels.
         lost_node_deadline_s: after which pods on an unreachable node are given up; 0 for never.
+        group_annotations: annotations of the startup group, if the ReplicatedJob is in it.
+        claims: templates of volume claims, each with its place.
     """
 
     def __init__(  # noqa: PLR0913 - made in one place, from sums over all ReplicatedJobs
@@ -87,6 +90,8 @@ class Blueprint:
         pod_groups: coscheduling_groups.Gangs | None = None,
         marks: backends.PodMarkers = _NO_MARKS,
         lost_node_deadline_s: float = 0.0,
+        group_annotations: Mapping[str, str] | None = None,
+        claims: Mapping[str, int] | None = None,
     ) -> None:
         meta = jobset.metadata
         self.replicated = replicated
@@ -119,7 +124,7 @@ class Blueprint:
         pod_template = _part(job_spec, "template")
         pod_meta = _part(pod_template, "metadata")
         placement = placement_annotations(jobset, replicated)
-        placement |= group_scheduling.job_annotations(jobset, replicated)
+        placement |= group_annotations or {}
         self._job_labels = {**_part(job_template, "labels"), **common}
         self._job_annotations = {**_part(job_template, "annotations"), **common, **placement}
         # It asks for one Job to be made anew; from a template it would do so for ever.
@@ -140,7 +145,7 @@ class Blueprint:
         pod_spec = dict(_part(pod_template, "spec"))
         if dns_hostnames(jobset):
             pod_spec["subdomain"] = subdomain(jobset)
-        volumes = pod_volumes(jobset, pod_spec)
+        volumes = pod_volumes(jobset, pod_spec, claims or {})
         if volumes:
             pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), *volumes]
         # Judged by the Job's annotations, which the template may have given it by itself.
@@ -240,13 +245,32 @@ class Blueprint:
         }
 
 
+class _Blueprints(Mapping[str, Blueprint]):
+    """Blueprints that are made when they are asked for: a plan needs those of missing Jobs."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Blueprint]]) -> None:
+        self._makers = makers
+        self._made: dict[str, Blueprint] = {}
+
+    def __getitem__(self, name: str) -> Blueprint:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
 def blueprints(
     jobset: JobSet,
     features: Features,
     marks: backends.PodMarkers = _NO_MARKS,
     lost_node_deadline_s: float = 0.0,
-) -> dict[str, Blueprint]:
-    """A blueprint for each ReplicatedJob, by name and in the order of the spec.
+) -> Mapping[str, Blueprint]:
+    """Return a blueprint for each ReplicatedJob, by name and in the order of the spec.
 
     Args:
         jobset: the parent.
@@ -262,11 +286,14 @@ def blueprints(
     total = sum(item.replicas for item in replicated_jobs)
     own_attempts = job_restart_targets(jobset) if features.restart_job else {}
     pod_groups = coscheduling_groups.gangs_of(jobset) if features.coscheduling else None
-    out = {}
+    claims = template_places(jobset)
+    in_startup_group = group_scheduling.job_annotations(jobset)
+    out: dict[str, Callable[[], Blueprint]] = {}
     before = 0
     before_in_group = dict.fromkeys(in_group, 0)
     for item in replicated_jobs:
-        out[item.name] = Blueprint(
+        out[item.name] = partial(
+            Blueprint,
             jobset,
             item,
             first_global=before,
@@ -277,10 +304,12 @@ def blueprints(
             pod_groups=pod_groups,
             marks=marks,
             lost_node_deadline_s=deadline_s,
+            group_annotations=in_startup_group.get(item.name),
+            claims=claims,
         )
         before += item.replicas
         before_in_group[item.group_name] += item.replicas
-    return out
+    return _Blueprints(out)
 
 
 def placement_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:

@@ -7,7 +7,7 @@ rest on this order, so it is written down once, here, and every rule has a file 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Final
@@ -199,6 +199,7 @@ class _JobsPlanner:
         self.suspended = self.spec.suspend is True
         self.in_order = in_order(self.spec)
         self.counters: dict[str, ReplicatedJobStatus] = {}
+        self.replicas = {item.name: item.replicas for item in self.spec.replicated_jobs}
         self.stay_failed: list[Match] = []
         self.waits: list[EmitEvent] = []
         self.recreation = Recreation(memory, now)
@@ -482,7 +483,7 @@ class _JobsPlanner:
         blocked = blocked or bool(
             self.recreation.held
         )  # pods without what they need would only fail
-        plans: dict[str, Blueprint] | None = None
+        plans: Mapping[str, Blueprint] | None = None
         room = CREATED_AT_ONCE
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
@@ -558,14 +559,17 @@ class _JobsPlanner:
         deadline_s = deadline_of(
             self.jobset.metadata.annotations, self.observed.lost_node_deadline_s
         )
+        annotations = group_scheduling.job_annotations(self.jobset)
         for item in self.spec.replicated_jobs:
             if not self._dependencies_reached(item):
                 continue
             if self.in_order and has_started(item, self.counters.get(item.name)):
                 continue
-            own = group_scheduling.job_annotations(self.jobset, item)
             self.actions += resumptions(
-                item, suspended.get(item.name, ()), own, lost_node_deadline_s=deadline_s
+                item,
+                suspended.get(item.name, ()),
+                annotations.get(item.name),
+                lost_node_deadline_s=deadline_s,
             )
             if self.in_order:
                 self.draft.set(cond.STARTUP_IN_PROGRESS)
@@ -584,9 +588,7 @@ class _JobsPlanner:
             self.draft.set(cond.SUSPENDED)
 
     def _dependencies_reached(self, item: ReplicatedJob) -> bool:
-        return not item.depends_on or dependencies_reached(
-            item, self.counters, {each.name: each.replicas for each in self.spec.replicated_jobs}
-        )
+        return not item.depends_on or dependencies_reached(item, self.counters, self.replicas)
 
 
 def _summary(actions: Sequence[Action], *, writes: bool) -> str:

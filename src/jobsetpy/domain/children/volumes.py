@@ -46,9 +46,27 @@ def claim_bodies(jobset: JobSet) -> dict[str, dict[str, Any]]:
     return out
 
 
-def pod_volumes(jobset: JobSet, pod_spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Volumes for the claims that some container of a pod mounts by the template's name."""
-    if not jobset.spec.volume_claim_policies:
+def template_places(jobset: JobSet) -> dict[str, int]:
+    """Return the names of the claims' templates, each with its place in the spec."""
+    names = (
+        (template.get("metadata") or {}).get("name", "")
+        for policy in jobset.spec.volume_claim_policies
+        for template in policy.templates
+    )
+    return {name: at for at, name in enumerate(names)}
+
+
+def pod_volumes(
+    jobset: JobSet, pod_spec: Mapping[str, Any], templates: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Return volumes for the claims that some container of a pod mounts by the template's name.
+
+    Args:
+        jobset: the parent.
+        pod_spec: of a template.
+        templates: see :func:`template_places`; computed once for all ReplicatedJobs.
+    """
+    if not templates:
         return []
     mounted = {
         mount.get("name")
@@ -56,16 +74,10 @@ def pod_volumes(jobset: JobSet, pod_spec: Mapping[str, Any]) -> list[dict[str, A
         for container in pod_spec.get(kind) or ()
         for mount in container.get("volumeMounts") or ()
     }
-    names = [
-        (template.get("metadata") or {}).get("name", "")
-        for policy in jobset.spec.volume_claim_policies
-        for template in policy.templates
-    ]
     return [
         {
             "name": name,
             "persistentVolumeClaim": {"claimName": claim_name(jobset.metadata.name, name)},
         }
-        for name in names
-        if name in mounted
+        for name in sorted(mounted & templates.keys(), key=templates.__getitem__)
     ]

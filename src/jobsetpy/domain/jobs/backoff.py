@@ -183,9 +183,23 @@ class Pace:
             status: as it is stored.
             spent: how many restarts have counted ever, with those that are not stored yet.
         """
+        return max(0, self._used(status, spent)) if self.window_s else spent
+
+    def left(self, status: JobSetStatus, spent: int, allowed: int) -> int:
+        """Return how many more restarts may count; 0 or less if there is no budget left.
+
+        Args:
+            status: as it is stored.
+            spent: number of restarts that have counted ever, with those that are not stored yet.
+            allowed: ``maxRestarts``.
+        """
+        used = self._used(status, spent)
+        return allowed - used if allowed > 0 else 0
+
+    def _used(self, status: JobSetStatus, spent: int) -> int:
         if not self.window_s:
             return spent
-        return max(0, self._within(status.restart_pacing) + spent - recorded(status))
+        return self._within(status.restart_pacing) + spent - recorded(status)
 
     def remember(
         self, old: JobSetStatus, pacing: RestartPacing | None, counted: int, allowed: int

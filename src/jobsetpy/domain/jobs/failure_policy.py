@@ -38,7 +38,7 @@ from jobsetpy.domain.jobs.actions import (
 )
 from jobsetpy.domain.jobs.backoff import UNPACED, Pace, recorded, restarts_in_place
 from jobsetpy.domain.jobs.budget import spent
-from jobsetpy.domain.jobs.patterns import found
+from jobsetpy.domain.jobs.patterns import found, patterns_problems
 from jobsetpy.domain.membership import parse_count, replicated_job_of
 from jobsetpy.domain.plan import EmitEvent
 from jobsetpy.domain.status import StatusDraft
@@ -68,16 +68,107 @@ _RANKS: Final = {
 """Outcomes, the strongest first; 1 is a restart for which there is no budget left."""
 MAX_REPLICAS_OF_PARTIAL_RESTARTS: Final = 1024
 """Restarts of single Jobs are counted in a list of the status that has this many places."""
+Parts = dict[tuple[int, str], list["Match"]]
+"""Restarts of single Jobs, by index of the rule and action."""
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @attrs.frozen
 class Match:
-    """The action chosen for a failure; ``rule`` is ``None`` for the default."""
+    """The action chosen for a failure.
+
+    Args:
+        action: one of the actions of a rule.
+        job: the Job that failed.
+        rule: the rule that applies; ``None`` for the default.
+        place: index of the rule in the policy; the number of rules for the default.
+    """
 
     action: str
     job: Job
     rule: FailurePolicyRule | None = None
+    place: int = 0
+
+
+class Rules:
+    """The rules of a failure policy, prepared once and then applied to any number of Jobs.
+
+    Rules without names get those that admission gives where it is asked. Patterns that admission
+    would refuse match nothing.
+    """
+
+    def __init__(self, policy: FailurePolicy) -> None:
+        self._rules = [
+            rule if rule.name else evolve(rule, name=f"failurePolicyRule{at}")
+            for at, rule in enumerate(policy.rules)
+        ]
+        patterns = [rule.on_job_failure_message_patterns for rule in policy.rules]
+        problems = iter(patterns_problems(tuple(each for some in patterns for each in some)))
+        self._tests = [
+            _Test(
+                frozenset(rule.target_replicated_jobs),
+                frozenset(rule.on_job_failure_reasons),
+                [pattern for pattern in some if not next(problems)] if some else None,
+            )
+            for rule, some in zip(policy.rules, patterns, strict=True)
+        ]
+        self._candidates: dict[tuple[str, str], list[int]] = {}
+        self._places: dict[tuple[str, str, str], int] = {}
+
+    def choose(self, job: Job) -> Match:
+        """Return the first rule that applies to a failed Job; by default, all Jobs restart."""
+        condition = job.status.failed_condition
+        replicated = replicated_job_of(job)
+        place = len(self._rules)
+        if condition is not None and replicated:
+            # Jobs that fail together mostly fail for one reason, with one message.
+            signs = (replicated, condition.reason, condition.message)
+            known = self._places.get(signs)
+            place = self._places[signs] = self._place(*signs) if known is None else known
+        if place == len(self._rules):
+            return Match(RESTART_JOBSET, job, None, place)
+        rule = self._rules[place]
+        return Match(rule.action, job, rule, place)
+
+    def _place(self, replicated: str, reason: str, message: str) -> int:
+        sign = (replicated, reason)
+        if sign not in self._candidates:
+            self._candidates[sign] = self._possible(*sign)
+        for place in self._candidates[sign]:
+            patterns = self._tests[place].patterns
+            if patterns is None or any(found(each, message) for each in patterns):
+                return place
+        return len(self._rules)
+
+    def _possible(self, replicated: str, reason: str) -> list[int]:
+        """Return the rules that may apply, up to the first that does so whatever the message."""
+        out = []
+        for place, test in enumerate(self._tests):
+            if test.applies(replicated, reason):
+                out.append(place)
+                if test.patterns is None:
+                    break
+        return out
+
+
+@attrs.frozen
+class _Test:
+    """What a Job's failure has to be for a rule to apply.
+
+    Args:
+        targets: ReplicatedJobs; any if empty.
+        reasons: reasons of the failure; any if empty.
+        patterns: of which one has to match the message; any message if ``None``.
+    """
+
+    targets: frozenset[str]
+    reasons: frozenset[str]
+    patterns: list[str] | None
+
+    def applies(self, replicated: str, reason: str) -> bool:
+        if self.targets and replicated not in self.targets:
+            return False
+        return not self.reasons or reason in self.reasons
 
 
 def apply_failure_policy(
@@ -101,7 +192,7 @@ def apply_failure_policy(
         Why nothing could be decided (the spec asks for what this controller may not do), or "".
     """
     remaining = sorted(failed, key=_failed_first)
-    policy = _named(jobset.spec.failure_policy)
+    policy = jobset.spec.failure_policy
     if policy is None:
         draft.fail(
             keys.FAILED_JOBS_REASON,
@@ -110,7 +201,7 @@ def apply_failure_policy(
         draft.decided(NO_FAILURE_POLICY)
         _explain(draft, [remaining[0]], "no failure policy")
         return ""
-    parts: dict[tuple[FailurePolicyRule | None, str], list[Job]] = {}
+    parts: Parts = {}
     problem = _apply(jobset, policy, remaining, draft, features=features, pace=pace, parts=parts)
     _explain_parts(draft, parts)
     draft.evolve(
@@ -129,57 +220,49 @@ def _apply(
     *,
     features: Features,
     pace: Pace,
-    parts: dict[tuple[FailurePolicyRule | None, str], list[Job]],
+    parts: Parts,
 ) -> str:
     """Carry out the strongest of what is decided; ``parts`` gathers single Jobs by decision."""
-    no_budget = _budget_spent(policy, draft, pace)
-    matches = sorted(
-        (choose(policy, job) for job in failed), key=lambda match: _rank(policy, match, no_budget)
-    )
+    left = pace.left(draft.old, spent(draft.status), policy.max_restarts)
+    rules = Rules(policy)
+    matches = sorted(map(rules.choose, failed), key=lambda match: _rank(match, left <= 0))
+    counters = _PartCounters(jobset, draft)
     recreated: set[str] = set()
     for match in matches:
         if match.action not in _SINGLE | _WHOLE:
             return _apply_to_all(policy, match, draft, pace)
         if replicated_job_of(match.job) in recreated:
             continue
+        problem = counters.problem(match)
         if not features.restart_job:
-            return f"failure policy action {match.action} needs the feature gate RestartJob"
-        if match.action in _COUNTED and _budget_spent(policy, draft, pace):
+            problem = f"failure policy action {match.action} needs the feature gate RestartJob"
+        elif match.action in _COUNTED and left <= 0:
+            counters.store()
             _explain_parts(draft, parts)
             _fail_for_max_restarts(policy, match, draft)
             return ""
-        problem = _restart_part(jobset, match, draft)
         if problem:
+            counters.store()
             return problem
+        counters.restart(match)
+        left -= match.action in _COUNTED
         draft.decided(match.action)
         if match.action in _SINGLE:
-            parts.setdefault((match.rule, match.action), []).append(match.job)
+            parts.setdefault((match.place, match.action), []).append(match)
         else:
             recreated.add(replicated_job_of(match.job))
+    counters.store()
     return ""
 
 
-def _rank(policy: FailurePolicy, match: Match, no_budget: bool) -> tuple[int, int]:
+def _rank(match: Match, no_budget: bool) -> tuple[int, int]:
     """The lower, the stronger; among equals the earlier rule.
 
     A counted restart for which there is no budget ends the JobSet.
     """
-    rules = policy.rules
-    place = len(rules) if match.rule is None else rules.index(match.rule)
     if no_budget and match.action in {RESTART_JOBSET, *_COUNTED}:
-        return 1, place
-    return _RANKS.get(match.action, len(_RANKS) + 1), place
-
-
-def _named(policy: FailurePolicy | None) -> FailurePolicy | None:
-    """A policy whose rules all have names: those that admission gives where it is asked."""
-    if policy is None or all(rule.name for rule in policy.rules):
-        return policy
-    rules = tuple(
-        rule if rule.name else evolve(rule, name=f"failurePolicyRule{at}")
-        for at, rule in enumerate(policy.rules)
-    )
-    return evolve(policy, rules=rules)
+        return 1, match.place
+    return _RANKS.get(match.action, len(_RANKS) + 1), match.place
 
 
 def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Match], list[Job]]:
@@ -197,11 +280,11 @@ def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Mat
     """
     if policy is None or all(rule.action != FAIL_JOB for rule in policy.rules):
         return [], list(failed)
-    policy = _named(policy) or policy
+    rules = Rules(policy)
     stay: list[Match] = []
     others: list[Job] = []
     for job in sorted(failed, key=_failed_first):
-        match = choose(policy, job)
+        match = rules.choose(job)
         if match.action == FAIL_JOB:
             stay.append(match)
         else:
@@ -233,26 +316,6 @@ def fail_beyond_completion(stay: list[Match], draft: StatusDraft) -> None:
     )
 
 
-def choose(policy: FailurePolicy, job: Job) -> Match:
-    """The first rule that applies to a failed Job; without one the whole JobSet restarts."""
-    rule = next((rule for rule in policy.rules if applies(rule, job)), None)
-    return Match(RESTART_JOBSET if rule is None else rule.action, job, rule)
-
-
-def applies(rule: FailurePolicyRule, job: Job) -> bool:
-    """Whether reason, message and ReplicatedJob of a failed Job are among those of the rule."""
-    condition = job.status.failed_condition
-    replicated = replicated_job_of(job)
-    if condition is None or not replicated:
-        return False
-    if rule.target_replicated_jobs and replicated not in rule.target_replicated_jobs:
-        return False
-    if rule.on_job_failure_reasons and condition.reason not in rule.on_job_failure_reasons:
-        return False
-    patterns = rule.on_job_failure_message_patterns
-    return not patterns or any(found(pattern, condition.message) for pattern in patterns)
-
-
 def failed_at(job: Job) -> datetime:
     """When a Job failed; Jobs that do not say come last."""
     condition = job.status.failed_condition
@@ -277,7 +340,7 @@ def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft, pace:
             _explain(draft, [match.job], _chosen(match.rule, action))
             return ""
         case "RestartJobSet":
-            if _budget_spent(policy, draft, pace):
+            if pace.left(draft.old, spent(draft.status), policy.max_restarts) <= 0:
                 _fail_for_max_restarts(policy, match, draft)
                 return ""
         case "RestartJobSetAndIgnoreMaxRestarts":
@@ -296,10 +359,6 @@ def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft, pace:
     draft.decided(action)
     _explain(draft, [match.job], _chosen(match.rule, action))
     return ""
-
-
-def _budget_spent(policy: FailurePolicy, draft: StatusDraft, pace: Pace) -> bool:
-    return pace.used(draft.old, spent(draft.status)) >= policy.max_restarts
 
 
 def _delay(draft: StatusDraft, pace: Pace) -> str:
@@ -329,20 +388,20 @@ def _chosen(rule: FailurePolicyRule | None, action: str) -> str:
     return f"{'no rule applies' if rule is None else f'rule {rule.name!r}'}, action {action}"
 
 
-def _explain_parts(
-    draft: StatusDraft, parts: dict[tuple[FailurePolicyRule | None, str], list[Job]]
-) -> None:
-    """Tell of restarts of single Jobs, all Jobs of a rule together; each is told once."""
-    for (rule, action), jobs in parts.items():
+def _explain_parts(draft: StatusDraft, parts: Parts) -> None:
+    """Report restarts of single Jobs, all Jobs of a rule together; each is reported once."""
+    for (_, action), matches in parts.items():
+        match = matches[0]
         _record(
             draft,
             history.JOB,
-            Match(action, jobs[0], rule),
-            number=_own_restarts(draft, jobs[0]),
-            target=jobs[0].metadata.name,
-            more_jobs=len(jobs) - 1,
+            match,
+            number=_own_restarts(draft, match.job),
+            target=match.job.metadata.name,
+            more_jobs=len(matches) - 1,
         )
-        _explain(draft, jobs, _chosen(rule, action))
+        jobs = [each.job for each in matches]
+        _explain(draft, jobs, _chosen(match.rule, action))
     parts.clear()
 
 
@@ -362,38 +421,91 @@ def _explain(draft: StatusDraft, jobs: list[Job], decision: str) -> None:
     draft.event(cond.NORMAL, keys.FAILURE_POLICY_APPLIED_REASON, text, job.metadata.name)
 
 
-def _restart_part(jobset: JobSet, match: Match, draft: StatusDraft) -> str:
-    """Count the restart of the failed Job, or of every Job of its ReplicatedJob."""
-    name = replicated_job_of(match.job)
-    index = parse_count(match.job.metadata.labels.get(keys.JOB_INDEX))
-    replicas = {item.name: item.replicas for item in jobset.spec.replicated_jobs}.get(name)
-    if replicas is None or index is None or index >= replicas:
-        return f"job {match.job.metadata.name!r} cannot be restarted: its labels do not place it"
-    if replicas > MAX_REPLICAS_OF_PARTIAL_RESTARTS:
-        return (
-            f"failure policy action {match.action} needs a replicated job of at most "
-            f"{MAX_REPLICAS_OF_PARTIAL_RESTARTS} replicas, since each Job's restarts are counted: "
-            f"{name!r} has {replicas}"
+class _PartCounters:
+    """Counts restarts of Jobs and ReplicatedJobs, and stores all of them as one change.
+
+    A restart of a whole ReplicatedJob moves every index on, so that none of its Jobs is current any
+    more, but counts one towards the maximum: at the index of the Job that failed.
+    """
+
+    def __init__(self, jobset: JobSet, draft: StatusDraft) -> None:
+        self._draft = draft
+        self._replicas = {item.name: item.replicas for item in jobset.spec.replicated_jobs}
+        self._old = {item.name: item for item in draft.status.replicated_jobs_status}
+        self._restarts: dict[str, list[int]] = {}
+        self._counted: dict[str, list[int]] = {}
+        self._jobs = 0
+        self._wholes: list[tuple[Match, int]] = []
+
+    def problem(self, match: Match) -> str:
+        """Return why a restart cannot be counted; "" if it can."""
+        name, replicas, index = self._placed(match.job)
+        if replicas is None or index is None or index >= replicas:
+            job = match.job.metadata.name
+            return f"job {job!r} cannot be restarted: its labels do not place it"
+        if replicas > MAX_REPLICAS_OF_PARTIAL_RESTARTS:
+            return (
+                f"failure policy action {match.action} needs a replicated job of at most "
+                f"{MAX_REPLICAS_OF_PARTIAL_RESTARTS} replicas, since each Job's restarts are "
+                f"counted: {name!r} has {replicas}"
+            )
+        return ""
+
+    def restart(self, match: Match) -> None:
+        """Count the restart of the failed Job, or of every Job of its ReplicatedJob."""
+        name, replicas, index = self._placed(match.job)
+        assert replicas is not None
+        assert index is not None
+        old = self._old.get(name) or ReplicatedJobStatus()
+        if name not in self._restarts:
+            self._restarts[name] = _padded(old.job_restarts, replicas)
+        restarts = self._restarts[name]
+        whole = match.action in _WHOLE
+        for at in range(len(restarts)) if whole else (index,):
+            restarts[at] += 1
+        if match.action in _COUNTED:
+            if name not in self._counted:
+                self._counted[name] = _padded(old.job_restarts_count_towards_max, replicas)
+            self._counted[name][index] += 1
+        message = f"applying {match.action} failure policy action"
+        if whole:
+            self._wholes.append((match, restarts[index]))
+            message += f" to replicated job {name!r}{_cause(match)}"
+        else:
+            self._jobs += 1
+        self._draft.event(
+            cond.WARNING, f"{match.action}FailurePolicyAction", f"{message}{_suffix(match.job)}"
         )
-    whole = match.action in _WHOLE
-    draft.restart_part(
-        tuple(
-            _bumped(item, index, replicas, whole=whole, counts_towards_max=match.action in _COUNTED)
-            if item.name == name
-            else item
-            for item in draft.status.replicated_jobs_status
-        ),
-        whole=whole,
-    )
-    message = f"applying {match.action} failure policy action"
-    if whole:
-        number = _own_restarts(draft, match.job)
-        _record(draft, history.REPLICATED_JOB, match, number=number, target=name)
-        message += f" to replicated job {name!r}{_cause(match)}"
-    draft.event(
-        cond.WARNING, f"{match.action}FailurePolicyAction", f"{message}{_suffix(match.job)}"
-    )
-    return ""
+
+    def store(self) -> None:
+        """Take over all that was counted into the draft."""
+        if not self._restarts:
+            return
+        self._draft.restart_parts(
+            tuple(
+                self._changed(item) if item.name in self._restarts else item
+                for item in self._draft.status.replicated_jobs_status
+            ),
+            jobs=self._jobs,
+            replicated_jobs=len(self._wholes),
+        )
+        for match, number in self._wholes[-history.MAX_RECORDS :]:
+            name = replicated_job_of(match.job)
+            _record(self._draft, history.REPLICATED_JOB, match, number=number, target=name)
+
+    def _changed(self, status: ReplicatedJobStatus) -> ReplicatedJobStatus:
+        counted = self._counted.get(status.name, status.job_restarts_count_towards_max)
+        restarts = tuple(self._restarts[status.name])
+        return evolve(status, job_restarts=restarts, job_restarts_count_towards_max=tuple(counted))
+
+    def _placed(self, job: Job) -> tuple[str, int | None, int | None]:
+        name = replicated_job_of(job)
+        index = parse_count(job.metadata.labels.get(keys.JOB_INDEX))
+        return name, self._replicas.get(name), index
+
+
+def _padded(values: tuple[int, ...], length: int) -> list[int]:
+    return [*values, *(0 for _ in range(length - len(values)))]
 
 
 def _record(draft: StatusDraft, kind: str, match: Match, **details: Any) -> None:
@@ -420,32 +532,6 @@ def _own_restarts(draft: StatusDraft, job: Job) -> int:
         if item.name == name and index < len(item.job_restarts):
             return item.job_restarts[index]
     return 0
-
-
-def _bumped(
-    status: ReplicatedJobStatus,
-    index: int,
-    replicas: int,
-    *,
-    whole: bool,
-    counts_towards_max: bool,
-) -> ReplicatedJobStatus:
-    """Counters after a restart.
-
-    A restart of the whole ReplicatedJob moves every index on, so that none of its Jobs is current
-    any more, but counts one towards the maximum: at the index of the Job that failed.
-    """
-    restarts = _plus_one(status.job_restarts, None if whole else index, replicas)
-    counted = status.job_restarts_count_towards_max
-    if counts_towards_max:
-        counted = _plus_one(counted, index, replicas)
-    return evolve(status, job_restarts=restarts, job_restarts_count_towards_max=counted)
-
-
-def _plus_one(values: tuple[int, ...], index: int | None, length: int) -> tuple[int, ...]:
-    """One more at an index, or at all of them for ``None``; padded to the length."""
-    out = [*values, *(0 for _ in range(length - len(values)))]
-    return tuple(value + (index is None or at == index) for at, value in enumerate(out))
 
 
 def _cause(match: Match) -> str:

@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Final
 
 from jobsetpy.api import keys
-from jobsetpy.api.jobset import FailurePolicy
+from jobsetpy.api.jobset import MAX_REASONS, MAX_RULES, FailurePolicy
 from jobsetpy.domain import conditions as cond
-from jobsetpy.domain.jobs.patterns import pattern_problem
+from jobsetpy.domain.jobs.patterns import patterns_problems
 from jobsetpy.domain.plan import EmitEvent
 
 JOB_FAILURE_REASONS: Final = (
@@ -24,6 +24,7 @@ JOB_FAILURE_REASONS: Final = (
 """The Job controller's own; it may learn new ones, so others are no problem by themselves."""
 
 _REASON_MAX: Final = 1024
+_SHOWN: Final = 64
 # What metav1.Condition allows in its field ``reason``.
 _CONDITION_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _MISSPELLED: Final = 0.91
@@ -49,20 +50,25 @@ def stored_rules_notice(policy: FailurePolicy | None) -> Iterator[EmitEvent]:
     """A warning about rules that admission would refuse, if there are any."""
     if policy is None:
         return
+    # Those beyond are of a JobSet that was stored before its CRD had these limits.
+    patterns = [
+        rule.on_job_failure_message_patterns[:MAX_REASONS] for rule in policy.rules[:MAX_RULES]
+    ]
+    found = iter(patterns_problems(tuple(each for some in patterns for each in some)))
     problems = [
-        f"rules[{at}].{field}[{nth}] {value!r}: {problem}"
-        for at, rule in enumerate(policy.rules)
+        f"rules[{at}].{field}[{nth}] {_shown(value)}: {problem}"
+        for at, rule in enumerate(policy.rules[:MAX_RULES])
         for field, values, judge in (
             ("onJobFailureReasons", rule.on_job_failure_reasons, reason_problem),
-            (
-                "onJobFailureMessagePatterns",
-                rule.on_job_failure_message_patterns,
-                pattern_problem,
-            ),
+            ("onJobFailureMessagePatterns", patterns[at], lambda _: next(found)),
         )
-        for nth, value in enumerate(values)
+        for nth, value in enumerate(values[:MAX_REASONS])
         if (problem := judge(value))
     ]
     if problems:
         text = "parts of the failure policy can never apply: " + "; ".join(problems)
         yield EmitEvent(cond.WARNING, keys.FAILURE_POLICY_NEVER_APPLIES_REASON, text[:1000])
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}...")

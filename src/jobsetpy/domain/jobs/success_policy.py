@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from jobsetpy.api.batch import Job
-from jobsetpy.api.jobset import JobSetSpec, SuccessPolicy
+from jobsetpy.api.jobset import JobSetSpec, ReplicatedJob, SuccessPolicy
 from jobsetpy.domain.membership import replicated_job_of
 
 
@@ -65,14 +65,23 @@ def is_out_of_reach(
 
 
 def _lost(spec: JobSetSpec, failed: Counter[str], going: Counter[str]) -> dict[str, int]:
-    """How many Jobs of each ReplicatedJob will never start, for what they depend on."""
+    """Return the number of Jobs of each ReplicatedJob that never start because of a dependency."""
+    dependents: dict[str, list[ReplicatedJob]] = {}
     lost: dict[str, int] = {}
-    for _ in spec.replicated_jobs:  # as often as a chain of dependencies can be long
-        for item in spec.replicated_jobs:
-            missing = item.replicas - going[item.name]
-            if missing > 0 and any(
-                each.name in lost or (each.status == "Complete" and failed[each.name])
-                for each in item.depends_on
-            ):
-                lost[item.name] = missing
+    todo: list[str] = []
+
+    def lose(item: ReplicatedJob) -> None:
+        missing = item.replicas - going[item.name]
+        if missing > 0 and item.name not in lost:
+            lost[item.name] = missing
+            todo.append(item.name)
+
+    for item in spec.replicated_jobs:
+        for each in item.depends_on:
+            dependents.setdefault(each.name, []).append(item)
+            if each.status == "Complete" and failed[each.name]:
+                lose(item)
+    while todo:
+        for item in dependents.get(todo.pop(), ()):
+            lose(item)
     return lost

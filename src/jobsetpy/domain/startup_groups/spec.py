@@ -35,17 +35,13 @@ BARRIERS: Final = (INIT_CONTAINER, SUPERVISOR)
 """What may hold the pods of a group."""
 
 
-def is_target(jobset: JobSet, name: str) -> bool:
-    """Whether the ReplicatedJob of that name starts as a part of the group."""
+def targets(jobset: JobSet) -> tuple[ReplicatedJob, ...]:
+    """Return the ReplicatedJobs that start as a group, in the order of the spec."""
     config = jobset.spec.group_scheduling_config
     if config is None:
-        return False
-    return not config.target_replicated_jobs or name in config.target_replicated_jobs
-
-
-def targets(jobset: JobSet) -> tuple[ReplicatedJob, ...]:
-    """The ReplicatedJobs that start as a group, in the order of the spec."""
-    return tuple(item for item in jobset.spec.replicated_jobs if is_target(jobset, item.name))
+        return ()
+    names = frozenset(config.target_replicated_jobs)
+    return tuple(item for item in jobset.spec.replicated_jobs if not names or item.name in names)
 
 
 def attempt(jobset: JobSet) -> int:
@@ -60,10 +56,10 @@ def startup_group_size(jobset: JobSet) -> int:
     return sum(item.replicas * pods_of_template(item) for item in targets(jobset))
 
 
-def job_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:
-    """What Jobs and pods of a target are told; {} for all others."""
+def job_annotations(jobset: JobSet) -> dict[str, dict[str, str]]:
+    """Return the annotations of the targets' Jobs and pods, by name of the ReplicatedJob."""
     config = jobset.spec.group_scheduling_config
-    if config is None or not is_target(jobset, replicated.name):
+    if config is None:
         return {}
     out = {
         keys.GROUP_ATTEMPT: str(attempt(jobset)),
@@ -73,11 +69,11 @@ def job_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]
         out[keys.GROUP_TIMEOUT] = str(config.timeout_after_seconds)
     if held_from_within(jobset):
         out[keys.GROUP_BARRIER_ANNOTATION] = SUPERVISOR
-    return out | _injected_amounts(jobset, replicated)
+    return {item.name: out | _injected_amounts(jobset, item) for item in targets(jobset)}
 
 
 def _injected_amounts(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:
-    """The JobSet's annotations on injected containers, for admission of pods, which sees no JobSet.
+    """Return annotations on injected containers for admission of pods, which sees no JobSet.
 
     Those of the pod template hold where it has them.
     """
@@ -85,7 +81,8 @@ def _injected_amounts(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, st
     metadata: Mapping[str, Any] = (job.get("template") or {}).get("metadata") or {}
     own: Mapping[str, Any] = metadata.get("annotations") or {}
     notes = jobset.metadata.annotations
-    return {name: notes[name] for name in keys.INJECTED_ANNOTATIONS if name in notes.keys() - own}
+    wanted = [name for name in keys.INJECTED_ANNOTATIONS if name in notes and name not in own]
+    return {name: notes[name] for name in wanted}
 
 
 def held_from_within(jobset: JobSet) -> bool:

@@ -20,7 +20,7 @@ from jobsetpy.domain.field_errors import (
 from jobsetpy.domain.injection.notes import changed_notes, note_field
 from jobsetpy.domain.json_tree import Json, child, job_spec, number, objects, pod_spec, text
 from jobsetpy.domain.membership import pods_at_once
-from jobsetpy.domain.replicated_jobs import dependencies, replicas_of
+from jobsetpy.domain.replicated_jobs import reached_targets, replicas_of
 
 SETTINGS: Final = (
     keys.COSCHEDULING_TARGETS_ANNOTATION,
@@ -50,12 +50,7 @@ def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
     problems += _timeout(notes) + _capacity(notes)
     if problems:
         return problems
-    wanted = set(target_names(text(notes, keys.COSCHEDULING_TARGETS_ANNOTATION)))
-    targets = [
-        (at, job)
-        for at, job in objects(spec, "replicatedJobs")
-        if not wanted or text(job, "name") in wanted
-    ]
+    targets = _target_jobs(notes, spec)
     problems += _minima(notes, targets, scope)
     problems += _reserved(targets)
     problems += _placement(notes, targets)
@@ -86,7 +81,7 @@ def coscheduling_update(old: Json, new: Json) -> list[FieldError]:
         # No upper bound: a group that is smaller than that needs all of its pods.
         given = after.get(keys.COSCHEDULING_MIN_ANNOTATION)
         problems += _number(given, note_field(keys.COSCHEDULING_MIN_ANNOTATION))
-    return problems + _reserved(objects(child(new, "spec"), "replicatedJobs"))
+    return problems + _reserved(_target_jobs(after, child(new, "spec")))
 
 
 def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:
@@ -105,6 +100,16 @@ def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:
             )
             out.append(FieldWarning(f"{path}[{keys.POD_GROUP_MIN_AVAILABLE}]", why))
     return out
+
+
+def _target_jobs(notes: Json, spec: Json) -> list[tuple[int, Json]]:
+    """Return the ReplicatedJobs that take part, each with its index."""
+    wanted = set(target_names(text(notes, keys.COSCHEDULING_TARGETS_ANNOTATION)))
+    return [
+        (at, job)
+        for at, job in objects(spec, "replicatedJobs")
+        if not wanted or text(job, "name") in wanted
+    ]
 
 
 def _targets(notes: Json, spec: Json) -> list[FieldError]:
@@ -223,11 +228,11 @@ def _order(spec: Json, targets: list[tuple[int, Json]]) -> list[FieldError]:
         why = "must not be InOrder when one group of coscheduling spans several replicatedJobs"
         problems.append(invalid("spec.startupPolicy.startupPolicyOrder", order, why))
     names = {text(job, "name") for _, job in targets}
-    behind = dependencies(spec)
+    through = reached_targets(spec, names)
     for at, job in targets:
         for nth, dependency in objects(job, "dependsOn"):
             name = text(dependency, "name")
-            if names & ({name} | behind.get(name, set())):
+            if name in names or name in through:
                 path = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
                 why = "a member of a group must not wait for another member, directly or not"
                 problems.append(invalid(path, name, why))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from jobsetpy.api.jobset import MAX_REASONS, MAX_RULES
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.field_errors import FieldError, invalid, plain
+from jobsetpy.domain.field_errors import FieldError, invalid, plain, too_many
 from jobsetpy.domain.jobs.failure_policy import MAX_REPLICAS_OF_PARTIAL_RESTARTS
-from jobsetpy.domain.jobs.patterns import pattern_problem
+from jobsetpy.domain.jobs.patterns import patterns_problems
 from jobsetpy.domain.jobs.rule_problems import reason_problem
-from jobsetpy.domain.json_tree import Json, child, items, objects, text
+from jobsetpy.domain.json_tree import Json, child, items, objects, text, texts
 from jobsetpy.domain.replicated_jobs import replicas_of
 
 RULE_NAME_MAX = 128
@@ -32,6 +33,9 @@ def failure_policy(spec: Json, names: set[str], features: Features) -> list[Fiel
     """
     policy = child(spec, "failurePolicy")
     rules = objects(policy, "rules")
+    too_long = _too_many(rules)
+    if too_long:
+        return too_long
     problems: list[FieldError] = []
     wanted = {text(rule, "action") for _, rule in rules}
     partial = next(
@@ -58,7 +62,35 @@ def failure_policy(spec: Json, names: set[str], features: Features) -> list[Fiel
             )
     for at, rule in rules:
         problems += _rule(rule, f"spec.failurePolicy.rules[{at}]", names)
-    return problems + _duplicates(rules)
+    return problems + _patterns(rules) + _duplicates(rules)
+
+
+def _too_many(rules: list[tuple[int, Json]]) -> list[FieldError]:
+    """Return the lists that are longer than the CRD allows; the webhook may be asked without it."""
+    path = "spec.failurePolicy.rules"
+    lists = [(path, rules, MAX_RULES)] + [
+        (f"{path}[{at}].{field}", items(rule, field), MAX_REASONS)
+        for at, rule in rules[:MAX_RULES]
+        for field in ("onJobFailureReasons", "onJobFailureMessagePatterns")
+    ]
+    return [
+        too_many(field, len(found), limit) for field, found, limit in lists if len(found) > limit
+    ]
+
+
+def _patterns(rules: list[tuple[int, Json]]) -> list[FieldError]:
+    """Return what is wrong with the patterns; some limits are those of all together."""
+    given = [
+        (f"spec.failurePolicy.rules[{at}].onJobFailureMessagePatterns[{nth}]", pattern)
+        for at, rule in rules
+        for nth, pattern in enumerate(items(rule, "onJobFailureMessagePatterns"))
+    ]
+    found = patterns_problems(tuple(each if isinstance(each, str) else "" for _, each in given))
+    return [
+        invalid(field, pattern, problem if isinstance(pattern, str) else "must be a string")
+        for (field, pattern), problem in zip(given, found, strict=True)
+        if problem or not isinstance(pattern, str)
+    ]
 
 
 def _rule(rule: Json, path: str, names: set[str]) -> list[FieldError]:
@@ -103,17 +135,12 @@ def _rule(rule: Json, path: str, names: set[str]) -> list[FieldError]:
                     f"invalid job failure reason '{reason}' in failure policy: {problem}",
                 )
             )
-    for at, pattern in enumerate(items(rule, "onJobFailureMessagePatterns")):
-        problem = pattern_problem(pattern) if isinstance(pattern, str) else "must be a string"
-        if problem:
-            where = f"{path}.onJobFailureMessagePatterns[{at}]"
-            problems.append(invalid(where, pattern, problem))
     for field in ("onJobFailureReasons", "targetReplicatedJobs"):
-        values = items(rule, field)
+        first: dict[str, int] = {}
         problems += [
             invalid(f"{path}.{field}[{at}]", value, "is listed twice: remove it")
-            for at, value in enumerate(values)
-            if value in values[:at]
+            for at, value in enumerate(texts(rule, field))
+            if first.setdefault(value, at) != at
         ]
     return problems
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from jobsetpy.api import keys
 from jobsetpy.domain.field_errors import FieldError, forbidden, invalid
 from jobsetpy.domain.json_tree import Json, child, items, objects, pod_spec, text, texts
-from jobsetpy.domain.replicated_jobs import dependencies
+from jobsetpy.domain.replicated_jobs import reached_targets
 from jobsetpy.domain.startup_groups.barrier import unholdable
 from jobsetpy.domain.startup_groups.spec import BARRIERS, INIT_CONTAINER, SUPERVISOR
 
@@ -94,18 +94,17 @@ def _order(spec: Json, targets: set[str]) -> list[FieldError]:
                 "must not be InOrder when groupSchedulingConfig spans more than one replicatedJob",
             )
         )
-    ahead = dependencies(spec)
+    through = reached_targets(spec, targets)
     for at, job in objects(spec, "replicatedJobs"):
         if text(job, "name") not in targets:
             continue
         for nth, dependency in objects(job, "dependsOn"):
             name = text(dependency, "name")
-            through = targets & ahead.get(name, set())
             if name in targets:
                 problem = "must not depend on another one of the group"
-            elif through:
+            elif name in through:
                 problem = (
-                    f"must not depend on another one of the group ({min(through)}) by way of it"
+                    f"must not depend on another one of the group ({through[name]}) by way of it"
                 )
             else:
                 continue
