@@ -63,6 +63,7 @@ class Pod:
         self.code = self.cause = 0
         self.strange = 0
         self.deleting = False
+        self.uncounted = False
         self.cut = False
         self.barrier: Barrier | None = None
         self.seen = 0
@@ -94,6 +95,7 @@ class Pod:
         key = (
             *(self.name, self.job, self.job_uid, self.index),
             *(self.epoch, self.phase, self.reported, self.deleting, self.reports_attempts),
+            self.uncounted,
         )
         pod = _PODS.get(key)
         if pod is None:
@@ -115,8 +117,9 @@ class Pod:
         meta: dict[str, Any] = {
             "name": self.name, "namespace": KEY.namespace, "uid": self.name,
             "annotations": annotations, "ownerReferences": [owner],
-            "finalizers": [keys.JOB_TRACKING_FINALIZER],
         }  # fmt: skip
+        if not self.uncounted:
+            meta["finalizers"] = [keys.JOB_TRACKING_FINALIZER]
         if self.deleting:
             meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         container = {"name": "worker", "state": states[worker]}
@@ -346,6 +349,10 @@ class World:
             yield f"{name} reported {actual}", lambda: self._report(pod, actual)
         if pod.deleting:
             yield f"{name} gone", lambda: self.store_pod(pod, gone=True)
+            if pod.uncounted:
+                yield f"{name} ends with 0", lambda: self._saves(pod)
+            else:
+                yield f"{name} uncounted", lambda: self._uncount(pod)
 
     def _job_step(self, name: str) -> Move | None:
         """The Job controller's next step for a Job, if there is one."""
@@ -367,7 +374,9 @@ class World:
         if idle:
             return None
         finished = self.done.get(job["metadata"]["uid"], set())
-        taken = {pod.index for pod in pods if pod.phase != "Failed"} | finished
+        # Of those that have ended, the ones that it counts keep their index.
+        gone = {pod for pod in pods if pod.phase == "Failed" or (not pod.alive and pod.uncounted)}
+        taken = {pod.index for pod in pods if pod not in gone} | finished
         missing = [index for index in range(size) if index not in taken]
         if missing:
             return f"{name} makes a pod", lambda: self._make(job, missing[0])
@@ -608,6 +617,16 @@ class World:
 
     def _delete(self, pod: Pod) -> None:
         pod.deleting = True
+        self.store_pod(pod)
+
+    def _uncount(self, pod: Pod) -> None:
+        """A manager takes the Job controller's finalizer off a pod that was told to leave."""
+        pod.uncounted = True
+        self.store_pod(pod)
+
+    def _saves(self, pod: Pod) -> None:
+        """The program of a pod that was told to leave saves its work and ends with 0."""
+        pod.phase, pod.runs, pod.barrier, pod.patch = "Succeeded", 0, None, 0
         self.store_pod(pod)
 
     def _lose(self, pod: Pod) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,6 +37,8 @@ class PlayedGroup:
     Attributes:
         code: exit code of a worker that is told to leave.
         leave_s: time from the deletion of a pod to the end of its worker, in seconds.
+        draw: draws both for each pod that leaves, if set.
+        may_end: no worker that leaves ends before this event is set.
         pods: latest state of each pod that exists, by name.
         most: highest number of pods of one index that ran at the same time.
         ready_at: monotonic time at which each pod began to run, by name.
@@ -48,12 +50,16 @@ class PlayedGroup:
         self.name = name
         self.code = 0
         self.leave_s = 0.5
+        self.draw: Callable[[], tuple[int, float]] | None = None
+        self.may_end = asyncio.Event()
+        self.may_end.set()
         self.pods: dict[str, ChildPod] = {}
         self.most: Counter[tuple[str, str]] = Counter()
         self.ready_at: dict[str, float] = {}
         self._running: dict[str, tuple[str, str]] = {}
         self._status = JobSetStatus()
         self._reported: dict[str, int] = {}
+        self._ending: set[str] = set()
         self._tasks: aio.Supervisor | None = None
 
     @contextlib.asynccontextmanager
@@ -98,6 +104,20 @@ class PlayedGroup:
         assert (status.synced_epoch, len(self.there(epoch))) == (epoch, count), self.states()
         return status
 
+    async def complete(self, count: int, timeout_s: float = 60.0) -> int:
+        """Wait until ``count`` pods are at one epoch, no other pod is there and workers may run.
+
+        Returns:
+            The epoch.
+        """
+        deadline = time.monotonic() + patience.scaled(timeout_s)
+        while True:
+            epoch, old = self._status.synced_epoch, self._status.deprecated_epoch
+            if epoch > old and len(self.pods) == count == len(self.there(epoch)):
+                return epoch
+            assert time.monotonic() < deadline, f"epochs {epoch}, {old}: {self.states()}"
+            await asyncio.sleep(0.02)
+
     def there(self, epoch: int) -> list[str]:
         """Return pods that have reported an epoch and stay."""
         return sorted(
@@ -121,6 +141,13 @@ class PlayedGroup:
             await kill(self.client, self.namespace, name)
         else:
             await self.client.delete(Pod, self.namespace, name)
+        return at
+
+    async def fail(self, name: str, code: int = 137) -> float:
+        """End a pod's container for good, as a full memory does; the monotonic time."""
+        at = time.monotonic()
+        end = {"terminated": {"exitCode": code, "finishedAt": _now()}}
+        await self._put(name, "Failed", end, [])
         return at
 
     async def replacement(self, known: set[str], at: float, timeout_s: float = 60.0) -> float:
@@ -147,7 +174,8 @@ class PlayedGroup:
         assert self._tasks is not None
         if gone:
             self.pods.pop(meta.name, None)
-            self._running.pop(meta.name, None)
+            if meta.name not in self._ending:
+                self._running.pop(meta.name, None)
             return
         new = meta.name not in self.pods
         begins = meta.deletion_timestamp is not None and (
@@ -191,8 +219,13 @@ class PlayedGroup:
         self.ready_at[pod.metadata.name] = time.monotonic()
 
     async def _leave(self, pod: ChildPod) -> None:
-        name, code = pod.metadata.name, self.code
-        await asyncio.sleep(self.leave_s)
+        name = pod.metadata.name
+        code, seconds = (self.code, self.leave_s) if self.draw is None else self.draw()
+        self._ending.add(name)
+        await asyncio.sleep(seconds)
+        await self.may_end.wait()
+        self._ending.discard(name)
+        self._running.pop(name, None)
         if pod.status.phase not in ENDED:
             end = {"terminated": {"exitCode": code, "finishedAt": _now()}}
             await self._put(name, "Failed" if code else "Succeeded", end, [])

@@ -19,6 +19,7 @@ class JobSpec:
     completions: int | None = None
     completion_mode: str | None = None
     suspend: bool | None = None
+    backoff_limit_per_index: int | None = None
 
 
 @lru_cache(maxsize=64)  # asked for each pod that succeeds, of thousands at the same time

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from jobsetpy.aio import LoopClock
 from jobsetpy.api import keys
+from jobsetpy.api.timestamps import seconds_text
+from jobsetpy.domain.epochs import pod_backoff
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.objects import describe, owned
@@ -105,7 +107,7 @@ def explain(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json], now: datet
     sentences = _waits(found, conditions, told)
     more = f"kubectl jobset status {name} {flag}"
     sentences += _dependencies(spec, mine)
-    lacking, command = _jobs(mine, flag)
+    lacking, command = _jobs(mine, of_jobs, flag, now)
     late, where = _pods(reasons, flag)
     sentences += lacking + late
     more = where or command or more
@@ -165,9 +167,11 @@ def _dependencies(spec: Json, jobs: Sequence[Json]) -> list[str]:
     return out
 
 
-def _jobs(jobs: Sequence[Json], flag: str) -> tuple[list[str], str]:
-    """Jobs that have fewer pods than they want: a quota, an account, a webhook."""
-    short = []
+def _jobs(
+    jobs: Sequence[Json], pods: Sequence[Json], flag: str, now: datetime
+) -> tuple[list[str], str]:
+    """Jobs that have fewer pods than they want: a quota, an account, a webhook, failures."""
+    short, delays = [], []
     for job in jobs:
         status, spec = job.get("status", {}), job.get("spec", {})
         if spec.get("suspend") or any(
@@ -177,10 +181,42 @@ def _jobs(jobs: Sequence[Json], flag: str) -> tuple[list[str], str]:
         wanted = spec.get("parallelism", 1) - (status.get("succeeded") or 0)
         if (status.get("active") or 0) + (status.get("terminating") or 0) < wanted:
             short.append(job["metadata"]["name"])
+            delays += _delay(job, pods, now)
     if not short:
         return [], ""
     text = f"{_listed(short[:MAX_NAMED], short)} {_have(short)} fewer pods than wanted."
-    return [text], f"kubectl describe job {short[0]} {flag}"
+    return [text, *delays[:MAX_NAMED]], f"kubectl describe job {short[0]} {flag}"
+
+
+def _delay(job: Json, pods: Sequence[Json], now: datetime) -> list[str]:
+    """The Job controller's back-off, with its end if the last pod that failed is still there."""
+    status, name = job.get("status", {}), job["metadata"]["name"]
+    uncounted = (status.get("uncountedTerminatedPods") or {}).get("failed") or ()
+    failures = (status.get("failed") or 0) + len(uncounted)
+    if not failures:
+        return []
+    by_index = job["spec"].get("backoffLimitPerIndex") is not None
+    delay = pod_backoff.MAX_S if by_index else pod_backoff.delay_s(failures)
+    beginning = pod_backoff.counts(failures)
+    ends = [at for pod in owned(pods, {job["metadata"]["uid"]}) if (at := _failed_at(pod))]
+    if by_index or not ends:
+        return [f"{name}: {beginning} and waits for up to {delay:g} s after the latest failure."]
+    until = max(ends) + timedelta(seconds=delay)
+    if until <= now:
+        return []
+    return [f"{name}: {beginning} and creates no pod before {seconds_text(until)}."]
+
+
+def _failed_at(pod: Json) -> datetime | None:
+    """When the last container of a pod that failed has ended."""
+    status = pod.get("status", {})
+    if status.get("phase") != "Failed":
+        return None
+    found = (
+        output.parse_time(((each.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+        for each in status.get("containerStatuses") or ()
+    )
+    return max((at for at in found if at), default=None)
 
 
 def _reasons(pods: Sequence[Json]) -> dict[str, list[str]]:

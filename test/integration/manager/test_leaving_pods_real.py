@@ -5,6 +5,8 @@ The manager is a process of its own with its own rights; kubelets and agents are
 
 import asyncio
 import contextlib
+import re
+from datetime import datetime
 
 import pytest
 
@@ -23,10 +25,10 @@ NAME = "leaving"
 
 
 @contextlib.asynccontextmanager
-async def group(cluster, client, namespace, tmp_path, **settings):
-    """A group of four pods of one Job whose workers run at epoch 1."""
+async def group(cluster, client, namespace, tmp_path, *arguments, **settings):
+    """A group of four pods of one Job whose workers run at epoch 1; ``arguments`` are flags."""
     own = await manager_kubeconfig(client, cluster.kubeconfig, tmp_path)
-    manager = ManagerProcess(own, tmp_path / "manager.log")
+    manager = ManagerProcess(own, tmp_path / "manager.log", *arguments)
     await manager.start()
     one = PlayedGroup(client, namespace, NAME)
     try:
@@ -126,6 +128,36 @@ async def test_pod_failure_policy_still_decides_about_pods_that_leave(
             return any(c.type == "Failed" and c.status == "True" for c in conditions)
 
         assert await patience.eventually(failed, 30)
+
+
+async def test_delay_of_the_job_controller_is_reported_with_its_end(
+    cluster, client, namespace, tmp_path
+):
+    """A pod that fails without being told to leave is counted; the next one comes when it says."""
+    flags = ("--in-place-restart-stalled-after", "2s")
+    async with group(cluster, client, namespace, tmp_path, *flags) as (one, _):
+        for failures, delay in ((1, 10), (2, 20)):
+            known = set(one.ready_at)
+            at = await one.fail(one.there(failures)[0])
+
+            async def stalled(counted=f"counts {failures} failed pod"):
+                conditions = (await one.jobset()).status.conditions
+                return next(
+                    (c.message for c in conditions if c.type == "BarrierStalled"
+                     and c.status == "True" and counted in c.message),
+                    "",
+                )  # fmt: skip
+
+            message = await patience.eventually(stalled, 20)
+            said = re.search(rf"creates no pod before (\S+), {delay} s after", message)
+            assert said, message
+            until = datetime.fromisoformat(said[1])
+            await one.replacement(known, at, 60)
+            (new,) = one.ready_at.keys() - known
+            created = (await client.get(Pod, namespace, new)).metadata.creation_timestamp
+            print(f"failure {failures}: said {until}, created {created}")
+            assert -2 <= (created - until).total_seconds() <= patience.scaled(3)
+            await one.at(failures + 1, 4)
 
 
 async def test_pods_of_other_strategies_are_counted_as_before(cluster, client, namespace, tmp_path):

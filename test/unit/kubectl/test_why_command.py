@@ -100,6 +100,41 @@ CASES = {
         "status",
     ),
     "a quota": (jobset(), [job(active=0)], [], "j has fewer pods than wanted.", "describe job j"),
+    "a back-off": (
+        jobset(),
+        [job(active=0, failed=3)],
+        [
+            pod(
+                phase="Failed",
+                containerStatuses=[
+                    {"name": "c", "state": {"terminated": {"finishedAt": "2026-01-01T00:04:50Z"}}}
+                ],
+            )
+        ],
+        "j: the Job controller counts 3 failed pods and creates no pod before 2026-01-01T00:05:30Z.",
+        "describe job j",
+    ),
+    "a back-off that is over": (
+        jobset(),
+        [job(active=0, failed=1)],
+        [
+            pod(
+                phase="Failed",
+                containerStatuses=[
+                    {"name": "c", "state": {"terminated": {"finishedAt": "2026-01-01T00:04:50Z"}}}
+                ],
+            )
+        ],
+        "j has fewer pods than wanted.",
+        "describe job j",
+    ),
+    "a back-off since a pod that is gone": (
+        jobset(),
+        [job(active=0, uncountedTerminatedPods={"failed": ["x"]})],
+        [],
+        "j: the Job controller counts 1 failed pod and waits for up to 10 s after the latest",
+        "describe job j",
+    ),
     "a gate": (
         jobset(),
         [job()],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -32,8 +32,21 @@ class Laggards:
     message: str
 
 
+Delay: TypeAlias = Callable[[Job], str]
+"""Returns what the Job controller waits for before it replaces a Job's pods; "" for nothing."""
+
+
+def _no_delay(_job: Job) -> str:
+    return ""
+
+
 def laggards(
-    jobset: JobSet, jobs: Iterable[Job], pods: Iterable[ChildPod], epoch: int, after_s: float
+    jobset: JobSet,
+    jobs: Iterable[Job],
+    pods: Iterable[ChildPod],
+    epoch: int,
+    after_s: float,
+    delay: Delay = _no_delay,
 ) -> Laggards:
     """Describe what the barrier of ``epoch`` waits for; O(Jobs + pods).
 
@@ -43,9 +56,10 @@ def laggards(
         pods: of those Jobs.
         epoch: that all have to come to.
         after_s: how long the barrier has been closed at least.
+        delay: of the Job controller.
     """
     excused = [job for job in jobs if _stays_failed(jobset, job)]
-    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused)
+    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused, delay)
     message = (
         f"{missing} of {_plural(expected, 'pod')} {_have(missing)} not come to epoch {epoch} for "
         f"more than {after_s:g} s"
@@ -54,7 +68,11 @@ def laggards(
 
 
 def absentees(
-    jobset: JobSet, jobs: Iterable[Job], pods: Iterable[ChildPod], since: str
+    jobset: JobSet,
+    jobs: Iterable[Job],
+    pods: Iterable[ChildPod],
+    since: str,
+    delay: Delay = _no_delay,
 ) -> Laggards:
     """Describe who is missing of a group whose workers run; O(Jobs + pods).
 
@@ -66,10 +84,11 @@ def absentees(
         jobs: of its current attempt.
         pods: of those Jobs.
         since: "since" or "for more than" when.
+        delay: of the Job controller.
     """
     excused = [job for job in jobs if _stays_failed(jobset, job) or is_ending(job)]
     epoch = jobset.status.synced_epoch
-    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused)
+    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused, delay)
     message = f"{missing} of {_plural(expected, 'pod')} {_have(missing)} been missing {since}"
     return Laggards(missing, f"{message}: {details}")
 
@@ -84,6 +103,7 @@ def _lacking(
     pods: Iterable[ChildPod],
     epoch: int,
     excused: list[Job],
+    delay: Delay,
 ) -> tuple[int, int, str]:
     """How many pods are missing, of how many, and which; those of excused Jobs are not expected."""
     away = {job.metadata.uid for job in excused}
@@ -120,7 +140,9 @@ def _lacking(
         expected -= left
         lack = (job.spec.parallelism or 0) - left - present.get(uid, 0)
         if lack > 0:
-            lacking.append(f"job {job.metadata.name!r} lacks {_plural(lack, 'pod')}{_why(job)}")
+            lacking.append(
+                f"job {job.metadata.name!r} lacks {_plural(lack, 'pod')}{_why(job, delay)}"
+            )
     for item in jobset.spec.replicated_jobs:
         lack = item.replicas - made.get(item.name, 0)
         if lack > 0:
@@ -138,8 +160,9 @@ def _have(count: int) -> str:
     return "has" if count == 1 else "have"
 
 
-def _why(job: Job) -> str:
-    return " (it is suspended)" if job.spec.suspend is True else ""
+def _why(job: Job, delay: Delay) -> str:
+    why = "it is suspended" if job.spec.suspend is True else delay(job)
+    return f" ({why})" if why else ""
 
 
 def _state(pod: ChildPod) -> str:

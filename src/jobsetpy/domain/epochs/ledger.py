@@ -23,6 +23,7 @@ from jobsetpy.domain.epochs.accounts import NO_RECORD
 from jobsetpy.domain.epochs.counts import INVALID
 from jobsetpy.domain.epochs.decision import Crash, Histogram, InvalidEpoch, parse_report
 from jobsetpy.domain.epochs.failures import Failure, Sign, SyncedMark, sign_of
+from jobsetpy.domain.epochs.pod_backoff import failures_of
 from jobsetpy.domain.epochs.reports import (
     FirstProgress,
     ReportedEnd,
@@ -331,11 +332,16 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
         newest_version: highest resourceVersion of a pod that was seen.
     """
 
-    __slots__ = ("newest_version",)
+    __slots__ = ("_failed_at", "newest_version")
 
     def __init__(self) -> None:
         super().__init__(_read_pod, _read_job, _Counts, _Attempt)
         self.newest_version = 0
+        self._failed_at: dict[str, float] = {}  # by UID of the Job
+
+    def failed_at(self, job: Job) -> float | None:
+        """Return when the latest failure of a Job's pod was seen, on the monotonic clock."""
+        return self._failed_at.get(job.metadata.uid)
 
     def pod_changed(
         self,
@@ -423,6 +429,10 @@ class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
             The attempt of which something changed or was noted (the one joined, if one is left for
             another), or ``None``.
         """
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._failed_at.pop(old.metadata.uid, None)
+        elif old is not None and new is not None and failures_of(new) > failures_of(old):
+            self._failed_at[new.metadata.uid] = now
         remade = None
         if old is not None and _goes_to_be_remade(old, new) and old.metadata.uid in self._jobs:
             remade = self._jobs[old.metadata.uid][0]

@@ -23,6 +23,7 @@ from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import history
 from jobsetpy.domain.epochs import history as epoch_history
+from jobsetpy.domain.epochs import pod_backoff
 from jobsetpy.domain.epochs.accounts import record_of, requested
 from jobsetpy.domain.epochs.attempts import (
     is_bypassed,
@@ -44,7 +45,7 @@ from jobsetpy.domain.epochs.decision import (
     takes_part,
 )
 from jobsetpy.domain.epochs.failures import Cause, Failure, Sign, judge, reported_cause
-from jobsetpy.domain.epochs.laggards import absentees, laggards
+from jobsetpy.domain.epochs.laggards import Delay, absentees, laggards
 from jobsetpy.domain.epochs.ledger import Notes
 from jobsetpy.domain.jobs.backoff import OFF, Pace, RestartBackoff
 from jobsetpy.domain.membership import is_ours
@@ -78,6 +79,7 @@ class ObservedEpochs:
         notes: what happened since the last plan.
         job_of: finds the Job of a pod.
         node_ready: whether the node of a name is ready, as far as it is known.
+        failed_at: tells when the latest failure of a pod of a Job was seen, on the monotonic clock.
         members: lists the Jobs of the present attempt and their pods; O(pods), so it is called only
             to name some of them.
         wait_s: until when the cache may not show own writes, in seconds from now; 0 if it does.
@@ -92,6 +94,7 @@ class ObservedEpochs:
     notes: Notes = attrs.field(factory=Notes)
     job_of: Callable[[ChildPod], Job | None] = lambda _pod: None
     node_ready: Callable[[str], bool] = lambda _name: True
+    failed_at: Callable[[Job], float | None] = lambda _job: None
     members: Callable[[], tuple[list[Job], list[ChildPod]]] = lambda: ([], [])
     wait_s: float = 0.0
     stalled_after_s: float = 60.0
@@ -604,7 +607,8 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mom
     lacking_since = at if memory.lacking_since is None else memory.lacking_since
     lacking_s = at - lacking_since
     jobs, pods = observed.members()
-    found = absentees(jobset, jobs, pods, f"for more than {grace:g} s")
+    delay = _delay(observed, now)
+    found = absentees(jobset, jobs, pods, f"for more than {grace:g} s", delay)
     if not found.missing:
         # They are of Jobs that are about to end: see later whether those did.
         pause = max(grace, min(lacking_s, LOOK_AGAIN_MAX_S))
@@ -620,11 +624,11 @@ def _run(jobset: JobSet, observed: ObservedEpochs, memory: EpochMemory, now: Mom
     # No restarts are left. With a new pod the JobSet would fail; without one, it must not hang.
     patience = grace + observed.stalled_after_s
     if lacking_s >= patience:
-        found = absentees(jobset, jobs, pods, f"for more than {patience:g} s")
+        found = absentees(jobset, jobs, pods, f"for more than {patience:g} s", delay)
         failed = EpochDecision(failed=members_lost(found.message))
         return _change(jobset, observed, failed, memory, now)
     since = f"since {seconds_text(now.wall - timedelta(seconds=lacking_s))}"
-    who = absentees(jobset, jobs, pods, since).message
+    who = absentees(jobset, jobs, pods, since, delay).message
     message = (
         f"{who}; no restarts are left, so the jobset fails if it is not complete "
         f"{observed.stalled_after_s:g} s later"
@@ -650,7 +654,8 @@ def _look(
 ) -> tuple[EpochMemory, StatusChange | None]:
     """See who holds the barrier, and say so, if that is not said already."""
     at = now.monotonic
-    found = laggards(jobset, *observed.members(), epoch, observed.stalled_after_s)
+    members, after_s = observed.members(), observed.stalled_after_s
+    found = laggards(jobset, *members, epoch, after_s, _delay(observed, now))
     # The longer nothing happens, the less often it is worth a look at all pods.
     waited = at - (at if memory.waiting_since is None else memory.waiting_since)
     memory = attrs.evolve(
@@ -662,6 +667,10 @@ def _look(
     return _tell_stalled(
         jobset, memory, epoch, now, reason=keys.PODS_MISSING_REASON, message=found.message
     )
+
+
+def _delay(observed: ObservedEpochs, now: Moment) -> Delay:
+    return lambda job: pod_backoff.explain(job, observed.failed_at(job), now)
 
 
 def _tell_stalled(

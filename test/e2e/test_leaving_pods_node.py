@@ -1,0 +1,45 @@
+"""Pods that are told to leave and whose program saves its work and exits with 0, on a real node."""
+
+import time
+
+import pytest
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Pod
+from support import patience
+from support.scenario import gang_jobset, pod_log_folders, run_gang, supervised_jobset
+
+pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
+
+PODS = 3
+SCRIPT = "echo worker started; trap 'echo saved; exit 0' TERM; sleep 1000000 & wait $!"
+
+
+@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
+async def test_deleted_pod_is_replaced_when_its_program_saves_and_exits_with_0(
+    node_cluster, node_client, mode
+):
+    """The group continues with all ranks, each time, and no index is complete."""
+    if mode == "sidecar":
+        jobset = gang_jobset("saves", PODS, command=SCRIPT)
+    else:
+        jobset = supervised_jobset("saves", PODS, command=("sh", "-c", SCRIPT))
+    async with run_gang(node_client, jobset, PODS, pod_log_folders(node_cluster)) as timeline:
+        seconds = []
+        for epoch in (2, 3, 4):
+            name = min(timeline.pods)
+            begun, at = time.time(), time.monotonic()
+            await node_client.delete(Pod, "default", name)
+            await timeline.wait(
+                lambda epoch=epoch, begun=begun: timeline.all_running(PODS, epoch, begun),
+                60,
+                f"all workers at epoch {epoch}",
+            )
+            seconds.append(round(time.monotonic() - at, 2))
+            assert name not in timeline.pods
+        (job,) = (await node_client.list_page(Job, "default")).items
+
+        print(f"deletion until all run again, {mode}: {seconds}")
+        assert (job.status.succeeded, job.status.completed_indexes) == (0, "")
+        assert job.status.failed == 0
+        assert max(seconds) < patience.scaled(9), seconds
