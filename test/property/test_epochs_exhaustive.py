@@ -38,6 +38,8 @@ CASES = {
     "supervisor, two pods, a member is missed": ("supervisor", 2, 1, MISSED, 2, 1),
     "supervisor, two pods, asked for": ("supervisor", 2, 2, ("ask", "fail"), 1),
     "supervisor, asked for, no budget": ("supervisor", 2, 1, ("ask", "takeover"), 1, 0),
+    "sidecar, two pods, drains and a failure": ("sidecar", 2, 2, ("drain", "fail"), 1),
+    "supervisor, two pods, drains and a takeover": ("supervisor", 2, 2, ("drain", "takeover"), 2),
     "sidecar, two pods, a member is missed": ("sidecar", 2, 1, MISSED, 2),
     "sidecar, one pod, failures and probes": ("sidecar", 1, 2, ("quit", "fail", "takeover"), 1, 1),
 }

@@ -42,6 +42,8 @@ from support.epoch_steps import (
     worker_step,
 )
 
+DRAINED = 3
+ENDED = ("done", "saved")
 BUDGET = 100
 
 
@@ -64,9 +66,10 @@ class Pod(NamedTuple):
     ``agent`` is its barrier's state, ``()`` without a process. ``seen`` is how many of the state's
     versions of the JobSet the agent has seen. ``worker``: for a sidecar "none", "probed" (about to
     start), "running" or "failed"; for a supervisor a ``Phase``. ``processes`` are alike, and sorted.
-    ``deleting``: 1 while the pod is being deleted, 2 if it was asked to leave. ``late`` is the patch of an agent that has ended, ``note`` the epoch
-    that a sidecar leaves to its next run until a worker may start. ``starts`` is how
-    often the agent has started, ``code`` how it has ended, ``cause`` how it had when it started
+    ``deleting``: 1 while the pod is being deleted, 2 if it was asked to leave, 3 (``DRAINED``) if
+    its program saves its work and ends with 0, and a manager has its Job not count it. ``late`` is
+    the patch of an agent that has ended, ``note`` the epoch that a sidecar leaves to its next run
+    until a worker may start. ``starts`` is how often the agent has started, ``code`` how it has ended, ``cause`` how it had when it started
     latest, ``strange`` how often a container that
     the JobSet does not name has crashed, and ``told`` what the kubelet has reported of these.
     """
@@ -323,7 +326,7 @@ class Explorer:
                         self._put(state, slot, self._new_pod()),
                     )
                 continue
-            if pod.worker == "done":
+            if pod.worker in ENDED:
                 pass
             elif self.mode == "sidecar":
                 yield from self._sidecar(state, slot, pod, name)
@@ -347,7 +350,7 @@ class Explorer:
             stored = pod._replace(epoch=max(pod.late, pod.epoch), late=0)
             yield f"{name} patched late", False, self._put(state, slot, stored)
         actual = {"running": "r", "failed": "f"}.get(pod.worker, "n")
-        if not self.early or pod.worker == "done":
+        if not self.early or pod.worker in ENDED:
             actual = pod.reported
         restarts = max(0, pod.starts - 1)
         told = (restarts, restarts > 0 and pod.cause != 0, pod.strange)
@@ -356,6 +359,10 @@ class Explorer:
             yield f"{name} reported {actual} {told}", False, self._put(state, slot, after)
         if pod.deleting:
             yield f"{name} gone", False, self._put(state, slot, ())
+        if pod.deleting == DRAINED and pod.worker != "saved":
+            after = self._agent_ends(pod)._replace(worker="saved", reported="s")
+            after = after._replace(processes=self.idle)
+            yield f"{name} saves and ends with 0", False, self._put(state, slot, after)
 
     def _agent_starts(self, state: State, slot: int, pod: Pod) -> State:
         newest = state.versions[-1]
@@ -568,7 +575,7 @@ class Explorer:
         one = state._replace(faults=state.faults + 1)
         bad = one._replace(failures=state.failures + 1)
         for slot, pod in enumerate(state.pods):
-            if not pod or pod.worker == "done":
+            if not pod or pod.worker in ENDED:
                 continue
             name = f"p{slot}"
             if "fail" in kinds and pod.worker == "running":
@@ -584,6 +591,9 @@ class Explorer:
                 after = pod._replace(deleting=2)
                 one_left = one._replace(left=state.left + 1)
                 yield f"{name} IS ASKED TO LEAVE", True, self._put(one_left, slot, after)
+            if "drain" in kinds and not pod.deleting and not full:
+                after = pod._replace(deleting=DRAINED)
+                yield f"{name} IS DRAINED", True, self._put(bad, slot, after)
             if "crash" in kinds and pod.agent:
                 after = self._agent_ends(pod)
                 if self.mode == "supervisor":

@@ -155,7 +155,7 @@ def pod_of(slot: int, pod: tuple[Any, ...], number: int) -> ChildPod | None:
         "uid": f"uid-{slot}",
         "resourceVersion": str(number),
         "annotations": annotations,
-        "finalizers": [keys.JOB_TRACKING_FINALIZER],
+        "finalizers": [] if deleting == 3 else [keys.JOB_TRACKING_FINALIZER],
         "ownerReferences": [
             {"apiVersion": "batch/v1", "kind": "Job", "name": "test-js-w-0", "uid": "job-uid",
              "controller": True}
