@@ -44,3 +44,10 @@ class Event:
     reporting_instance: str = ""
     event_time: datetime | None = None
     series: EventSeries | None = None
+    deprecated_last_timestamp: datetime | None = None
+
+    @property
+    def last_seen(self) -> datetime | None:
+        """Time of the last occurrence, by whichever API it was recorded."""
+        repeated = None if self.series is None else self.series.last_observed_time
+        return repeated or self.deprecated_last_timestamp or self.event_time

@@ -606,9 +606,9 @@ class JobSetStatus:
         map_keys=("type",),
         description=(
             "Completed, Failed, Suspended, RestartingJobSet, RestartingInPlace, BarrierStalled, "
-            "StartupPolicyInProgress, StartupPolicyCompleted, GroupSchedulingInProgress, "
-            "GroupSchedulingCompleted, CoschedulingInProgress and CoschedulingCompleted, as far "
-            "as they apply."
+            "PodsRefused, StartupPolicyInProgress, StartupPolicyCompleted, "
+            "GroupSchedulingInProgress, GroupSchedulingCompleted, CoschedulingInProgress and "
+            "CoschedulingCompleted, as far as they apply."
         ),
     )
     restarts: int = field(default=0, description="How often all Jobs were recreated.")

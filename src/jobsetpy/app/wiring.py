@@ -128,6 +128,7 @@ def add_jobset_controllers(
         metrics,
         pod_epochs,
         pod_placement,
+        refused_pods,
     )
 
     configuration = configuration or Configuration()
@@ -164,6 +165,7 @@ def add_jobset_controllers(
         pod_epochs.setup(manager, make(pod_epochs.PodEpochsSettings, backoff=backoff))
         leaving_pods.setup(manager)
     lost_nodes.setup(manager, lost)
+    refused_pods.setup(manager)
     # Only where the pod webhook is served is a misplaced pod an accident.
     repair = configuration["--webhooks"]
     pod_placement.setup(manager, make(pod_placement.PlacementSettings, repair=repair))

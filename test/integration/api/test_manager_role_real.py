@@ -208,6 +208,31 @@ def walk_through(api, eventually):
     api("PATCH", f"{PODS}/{pod['metadata']['name']}", patch, content_type=MERGE).accepted()
     eventually(lambda: api("GET", f"{JOBSETS}/gang").accepted()["status"].get("syncedEpoch") == 1)
 
+    # Pods that a rule of the namespace refuses.
+    rule = {"type": "Container", "min": {"cpu": "1"}, "max": {"cpu": "1"}}
+    limits = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "small"},
+        "spec": {"limits": [rule]},
+    }
+    api("POST", "/api/v1/namespaces/default/limitranges", limits).accepted()
+    body = jobset("refused")
+    pod = body["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["containers"][0]["resources"] = {"requests": {"cpu": "10m"}, "limits": {"cpu": "10m"}}
+    api("POST", JOBSETS, body).accepted()
+
+    def message():
+        status = api("GET", f"{JOBSETS}/refused").accepted().get("status", {})
+        found = {each["type"]: each for each in status.get("conditions", ())}
+        return found.get("PodsRefused", {}).get("message", "")
+
+    told = eventually(message, 60)
+    assert told.startswith(
+        "pods of job refused-w-0 are refused: Error creating: a pod is forbidden"
+    )
+    assert "minimum cpu usage per Container is 1, but request is 10m" in told
+
 
 def requests(log):
     for line in log.read_text().splitlines():
