@@ -21,6 +21,7 @@ import msgspec
 
 from jobsetpy.agent.log import Log
 from jobsetpy.agent.settings import ConfigurationError, number_of
+from jobsetpy.api.hang_sections import SECTIONS_FORM, hang_sections, section_name
 
 VARIABLE: Final = "JOBSET_PROGRESS_FILE"
 """Tells the worker where the file is. Where the container has it already, its value is taken."""
@@ -35,6 +36,15 @@ POLL_S: Final = 0.25
 """Between two looks. A longer pause means that the agent did not run either (it was frozen with its
 container, or starved), so no more than this counts of it, twice."""
 
+AUTO: Final = "auto"
+"""In place of seconds: a limit by what the worker was seen to need."""
+
+AUTO_FACTOR: Final = 5
+AUTO_LEAST_S: Final = 30.0
+AUTO_AFTER: Final = 3
+"""Number of steps that must have been seen before there is such a limit."""
+
+MAX_SECTIONS: Final = 32
 _LONGEST: Final = 64
 
 
@@ -46,24 +56,39 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
         after_s: maximum time after its last progress; 0 for no limit.
         first_s: maximum time from its start to its first progress; 0 for no limit, so that a worker
             that never reports progress, as most ranks of a group may, is never hung.
+        auto: in place of ``after_s``, five times the longest step that was seen, 30 s at least; of
+            a section, the longest of that section.
+        sections: maximum times in sections of the program, by the word that stands after the step.
     """
 
     file: str
     after_s: float = 0.0
     first_s: float = 0.0
+    auto: bool = False
+    sections: dict[str, float] = {}
+
+    @property
+    def watches(self) -> bool:
+        """Whether a worker may be found hung at all."""
+        return self.auto or self.after_s > 0
 
 
 def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
-    """Read ``HANG_SECONDS`` and ``HANG_FIRST_SECONDS``; the latter has no default.
+    """Read ``HANG_SECONDS``, ``HANG_SECTIONS`` and ``HANG_FIRST_SECONDS``.
 
     Raises:
         ConfigurationError: a value cannot be used; the message names the variable.
     """
-    after = number_of(environ, "HANG_SECONDS", 0, 1, MAX_HANG_S)
-    if not after and environ.get("HANG_FIRST_SECONDS"):
-        raise ConfigurationError("HANG_FIRST_SECONDS has no effect without HANG_SECONDS")
+    auto = environ.get("HANG_SECONDS") == AUTO
+    after = 0 if auto else number_of(environ, "HANG_SECONDS", 0, 1, MAX_HANG_S)
+    for name in ("HANG_FIRST_SECONDS", "HANG_SECTIONS"):
+        if not after and not auto and environ.get(name):
+            raise ConfigurationError(f"{name} has no effect without HANG_SECONDS")
     first = number_of(environ, "HANG_FIRST_SECONDS", 0, 1, MAX_HANG_S)
-    return ProgressRules(file=file, after_s=after, first_s=first)
+    sections = hang_sections(environ.get("HANG_SECTIONS", ""))
+    if sections is None:
+        raise ConfigurationError(f"HANG_SECTIONS {SECTIONS_FORM}")
+    return ProgressRules(file=file, after_s=after, first_s=first, auto=auto, sections=sections)
 
 
 def progress_file(environ: Mapping[str, str], *, namespace: str, pod: str) -> str:
@@ -92,13 +117,20 @@ class Steps:
         self._told: set[str] = set()
         self.touched = False
         self.step = -1
+        self.section = ""
 
     def take(self, data: bytes) -> None:
         """The file was written to, and holds ``data`` now; of a long one, the beginning."""
         self.touched = True
-        text = data.strip()
-        if not text:
+        words = data.split()
+        self.section = ""
+        if not words:
             return
+        text = words[0]
+        if len(words) == 2 and (section := section_name(words[1])):
+            self.section = section
+        elif len(words) > 1:
+            text = data
         if len(data) >= _LONGEST or not text.isdigit():
             self.tell("garbage", "is no step", text=repr(data[:24]))
         elif len(text.lstrip(b"0")) > 19 or int(text) > MAX_STEP:
@@ -122,36 +154,79 @@ class Steps:
         return TOUCHED if self.touched else None
 
 
+class StepTimes:
+    """The longest steps of a worker through all its runs, by section.
+
+    Args:
+        log: the limit that follows from them, when it is first known and when it has doubled.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._told: dict[str, float] = {}
+
+    def note(self, section: str, seconds: float) -> None:
+        """A step, or a section, has taken so long."""
+        if section not in self._seen and len(self._seen) > MAX_SECTIONS:
+            return
+        count, longest = self._seen.get(section, (0, 0.0))
+        self._seen[section] = count + 1, max(longest, seconds)
+        limit = self.limit(section)
+        if limit and limit >= 2 * self._told.get(section, 0.0):
+            self._told[section] = limit
+            about = {"section": section} if section else {}
+            self._log("limit for hangs", seconds=round(limit, 1), **about)
+
+    def limit(self, section: str) -> float:
+        """The limit for the next one; 0 before enough was seen."""
+        count, longest = self._seen.get(section, (0, 0.0))
+        return max(AUTO_LEAST_S, AUTO_FACTOR * longest) if count >= AUTO_AFTER else 0.0
+
+
 class Idle:
     """How long nothing has come, as far as the agent ran itself.
 
     Args:
         rules: when that is too long.
         now: on the monotonic clock.
+        times: of the steps so far, where limits follow from them.
     """
 
-    def __init__(self, rules: ProgressRules, now: float) -> None:
+    def __init__(self, rules: ProgressRules, now: float, times: StepTimes | None = None) -> None:
         self._rules = rules
+        self._times = times
         self._at = now
         self._idle = 0.0
         self._first = True
+        self._section = ""
 
     @property
     def limit(self) -> float:
         """How long it may be; 0 for as long as it likes."""
-        return self._rules.first_s if self._first else self._rules.after_s
+        if self._first:
+            return self._rules.first_s
+        if self._section in self._rules.sections:
+            return self._rules.sections[self._section]
+        if self._rules.auto and self._times is not None:
+            return self._times.limit(self._section)
+        return self._rules.after_s
 
-    def look(self, now: float, *, progress: bool, known: bool = True) -> bool:
+    def look(self, now: float, *, progress: bool, known: bool = True, section: str = "") -> bool:
         """Whether it has been too long.
 
         Args:
             now: on the monotonic clock.
             progress: whether there was some since the last look.
             known: whether that can be told.
+            section: of the program, as it was told with the progress.
         """
         passed, self._at = min(now - self._at, 2 * POLL_S), now
         if progress:
+            if self._times is not None and not self._first:
+                self._times.note(self._section, self._idle + passed)
             self._first = False
+            self._section = section
         self._idle = 0.0 if progress or not known else self._idle + passed
         return 0 < self.limit <= self._idle
 
@@ -171,6 +246,7 @@ class Progress:
         self._log = log
         self._on_hung = on_hung
         self._steps = Steps(log)
+        self._times = StepTimes(log) if rules.auto else None
         self._usable = True
         self._seen: tuple[int, int, int] | None = None
         self._began = 0.0
@@ -203,7 +279,7 @@ class Progress:
             if self._usable:
                 self._log(
                     "there is no progress file: steps and hangs of the worker are not noticed",
-                    level="warning" if self._rules.after_s else "info",
+                    level="warning" if self._rules.watches else "info",
                     file=self._path,
                     error=str(error),
                 )
@@ -212,7 +288,7 @@ class Progress:
         self._usable = True
         loop = asyncio.get_running_loop()
         self._began = loop.time()
-        idle = Idle(self._rules, self._began)
+        idle = Idle(self._rules, self._began, self._times)
         self._poll = loop.call_later(POLL_S, self._look, idle)
 
     def stop(self) -> None:
@@ -230,10 +306,11 @@ class Progress:
     def _look(self, idle: Idle) -> None:
         self._poll = None
         loop = asyncio.get_running_loop()
-        progress = self._changed()
-        if idle.look(loop.time(), progress=progress, known=self._seen is not None):
+        progress, known = self._changed(), self._seen is not None
+        section = self._steps.section
+        if idle.look(loop.time(), progress=progress, known=known, section=section):
             self._on_hung(idle.limit)
-        elif self._rules.after_s:
+        elif self._rules.watches:
             self._poll = loop.call_later(POLL_S, self._look, idle)
         elif self._first is None:
             # Many programs never write a step: that is not worth a look each quarter of a second.

@@ -59,6 +59,7 @@ IN_PLACE_BARRIER_PORT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-b
 """Settings of an agent that admission adds; on the JobSet or on a pod template."""
 IN_PLACE_HANG_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-hang-seconds"
 IN_PLACE_HANG_FIRST_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-hang-first-seconds"
+IN_PLACE_HANG_SECTIONS_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-hang-sections"
 IN_PLACE_HANG_SIGNAL_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-hang-signal"
 """Likewise: when a supervisor's worker is hung, and what signal it gets then."""
 IN_PLACE_STANDBY_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-standby"

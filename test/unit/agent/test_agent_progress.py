@@ -16,6 +16,7 @@ from jobsetpy.agent.progress import (
     Progress,
     ProgressRules,
     Steps,
+    StepTimes,
     _make_empty,
     load_progress_rules,
     progress_file,
@@ -286,3 +287,82 @@ def test_where_the_file_is() -> None:
     assert len(progress_file({}, namespace="n" * 63, pod="p" * 253).rpartition("/")[2]) < 255
     with pytest.raises(ConfigurationError, match="must be an absolute path"):
         progress_file({"JOBSET_PROGRESS_FILE": "y"}, namespace="n", pod="p")
+
+
+def looks(idle: Idle, start: float, seconds: float) -> float | None:
+    """When nothing comes for a while: the moment at which it has been too long, if it has."""
+    now = start
+    while now < start + seconds:
+        now += 0.25
+        if idle.look(now, progress=False):
+            return now - start
+    return None
+
+
+def test_a_section_has_its_own_limit() -> None:
+    """Until the next progress, which says that it is over."""
+    rules = ProgressRules(file="/f", after_s=10, sections={"checkpoint": 60.0})
+    idle = Idle(rules, 0.0)
+    idle.look(0.25, progress=True)
+    assert idle.limit == 10.0
+    idle.look(0.5, progress=True, section="checkpoint")
+    assert looks(idle, 0.5, 120.0) == 60.0
+    idle.look(200.0, progress=True, section="other")
+    assert idle.limit == 10.0
+
+
+def test_a_limit_follows_from_the_steps_that_were_seen() -> None:
+    """Five times the longest, 30 s at least, once there were three; of each section by itself."""
+    logged: list[dict[str, object]] = []
+    times = StepTimes(lambda event, **fields: logged.append({"event": event, **fields}))
+    rules = ProgressRules(file="/f", auto=True)
+    idle = Idle(rules, 0.0, times)
+    now = 0.25
+    idle.look(now, progress=True)
+    for _ in range(3):
+        assert looks(idle, now, 20.0) is None
+        assert idle.limit == 0.0
+        now += 20.25
+        idle.look(now, progress=True)
+
+    assert idle.limit == 5 * 20.25
+    idle.look(now + 0.25, progress=True, section="checkpoint")
+    assert idle.limit == 0.0
+    idle.look(now + 0.5, progress=True)
+    assert looks(idle, now + 0.5, 500.0) == 101.25
+    assert logged == [{"event": "limit for hangs", "seconds": 101.2}]
+    assert StepTimes(lambda *_a, **_k: None).limit("") == 0.0
+
+
+def test_short_steps_have_thirty_seconds() -> None:
+    """A pause of the machine is no hang."""
+    times = StepTimes(lambda *_a, **_k: None)
+    for _ in range(3):
+        times.note("", 0.25)
+
+    assert times.limit("") == 30.0
+
+
+def test_a_second_word_is_a_section() -> None:
+    """And anything else is no step, as ever."""
+    log: list[str] = []
+    steps = Steps(lambda event, **_: log.append(event))
+    steps.take(b"12 checkpoint\n")
+    assert (steps.step, steps.section) == (12, "checkpoint")
+    steps.take(b"13\n")
+    assert (steps.step, steps.section, log) == (13, "", [])
+    steps.take(b"14 a b")
+    assert (steps.step, steps.section, log) == (13, "", ["the progress file is no step"])
+
+
+def test_settings_of_sections_and_auto() -> None:
+    """As admission has judged them."""
+    given = {"HANG_SECONDS": "auto", "HANG_SECTIONS": "checkpoint=600, evaluate=20"}
+    found = load_progress_rules(given, "/f")
+    assert (found.auto, found.after_s) == (True, 0)
+    assert found.sections == {"checkpoint": 600.0, "evaluate": 20.0}
+    for wrong in ("checkpoint", "a=0", "a=1,a=2", "a b=1", "a=\u0663", "a=9999999"):
+        with pytest.raises(ConfigurationError, match="HANG_SECTIONS"):
+            load_progress_rules({"HANG_SECONDS": "5", "HANG_SECTIONS": wrong}, "/f")
+    with pytest.raises(ConfigurationError, match="HANG_SECTIONS has no effect"):
+        load_progress_rules({"HANG_SECTIONS": "a=1"}, "/f")

@@ -384,6 +384,35 @@ def test_hangs():
     assert [variables[f"JOBSET_AGENT_HANG_{name}"] for name in ("SECONDS", "FIRST_SECONDS", "SIGNAL")] == ["60", "1800", "usr1"]  # fmt: skip
 
 
+SECTIONS = keys.IN_PLACE_HANG_SECTIONS_ANNOTATION
+
+
+def test_hangs_by_section_and_by_what_was_seen():
+    """Both go to the supervisor as they are; a first time beside ``auto`` may be any."""
+    notes = {HANG: "auto", FIRST: "20", SECTIONS: "checkpoint=600,evaluate=1200"}
+    variables = fields_of(pod_of(injected(jobset(mode="supervisor", notes=notes)))["containers"][0]["env"])  # fmt: skip
+
+    assert variables["JOBSET_AGENT_HANG_SECONDS"] == "auto"
+    assert variables["JOBSET_AGENT_HANG_SECTIONS"] == "checkpoint=600,evaluate=1200"
+
+
+@pytest.mark.parametrize(
+    ("notes", "name", "said"),
+    [
+        ({SECTIONS: "checkpoint=600"}, SECTIONS, "no effect without"),
+        ({HANG: "5", SECTIONS: "checkpoint"}, SECTIONS, "words with whole seconds"),
+        ({HANG: "5", SECTIONS: ""}, SECTIONS, "words with whole seconds"),
+        ({HANG: "auto", FIRST: "auto"}, FIRST, "whole number"),
+        ({HANG: "often"}, HANG, 'or "auto"'),
+    ],
+)
+def test_hangs_that_cannot_be(notes, name, said):
+    """The annotation is named, and what it may be."""
+    (problem,) = inject(jobset(mode="supervisor", notes=notes), image=IMAGE).problems
+
+    assert (problem.field, said in problem.message) == (note(name), True)
+
+
 @pytest.mark.parametrize(
     ("notes", "ports", "wanted"),
     [({}, [], 8080), ({}, [8080, 8081], 8082), ({PORT: "9999"}, [8080], 9999)],

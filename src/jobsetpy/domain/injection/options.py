@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from jobsetpy.api import keys
+from jobsetpy.api.hang_sections import SECTIONS_FORM, hang_sections
 from jobsetpy.domain.field_errors import FieldError, invalid, required
 from jobsetpy.domain.injection.notes import (
     MAX_SECONDS,
@@ -32,6 +33,9 @@ from jobsetpy.domain.injection.worker_variables import (
 from jobsetpy.domain.json_tree import Json, child, items, number, objects, text
 
 MAX_HANG_S = 604800
+AUTO_HANG = "auto"
+"""In place of seconds: the agent takes five times the longest step that it has seen."""
+
 MAX_END_CODES = 64
 DEFAULT_BARRIER_PORT = 8080
 ENDING_ACTIONS = frozenset({"FailJob", "FailIndex"})
@@ -40,6 +44,7 @@ ENDING_ACTIONS = frozenset({"FailJob", "FailIndex"})
 HANG_SETTINGS = (
     keys.IN_PLACE_HANG_ANNOTATION,
     keys.IN_PLACE_HANG_FIRST_ANNOTATION,
+    keys.IN_PLACE_HANG_SECTIONS_ANNOTATION,
     keys.IN_PLACE_HANG_SIGNAL_ANNOTATION,
 )
 SETTINGS = (
@@ -56,6 +61,7 @@ _WHOLE_SECONDS = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
 _HANG_VARIABLES = {
     keys.IN_PLACE_HANG_ANNOTATION: "HANG_SECONDS",
     keys.IN_PLACE_HANG_FIRST_ANNOTATION: "HANG_FIRST_SECONDS",
+    keys.IN_PLACE_HANG_SECTIONS_ANNOTATION: "HANG_SECTIONS",
     keys.IN_PLACE_HANG_SIGNAL_ANNOTATION: "HANG_SIGNAL",
 }
 _CODE = re.compile(r"[1-9][0-9]{0,2}")
@@ -209,17 +215,24 @@ def _hang(notes: Mapping[str, Note], supervised: bool) -> tuple[dict[str, str], 
     for name, note in given.items():
         if name == keys.IN_PLACE_HANG_SIGNAL_ANNOTATION:
             valid, why = _is_signal(note.value), "must be a signal that can be caught, as SIGUSR1"
+        elif name == keys.IN_PLACE_HANG_SECTIONS_ANNOTATION:
+            valid = isinstance(note.value, str) and bool(hang_sections(note.value))
+            why = SECTIONS_FORM
+        elif name == after and note.value == AUTO_HANG:
+            continue
         else:
             valid = isinstance(note.value, str) and _WHOLE_SECONDS.fullmatch(note.value) is not None
             valid = valid and int(note.value) <= MAX_HANG_S
             why = f"must be a whole number of seconds from 1 to {MAX_HANG_S}"
+            why += f', or "{AUTO_HANG}"' if name == after else ""
         if not valid:
             problems.append(invalid(note.field, note.value, why))
         elif after not in given:
             why = f"has no effect without the annotation {after}: set it, or remove this one"
             problems.append(invalid(note.field, note.value, why))
     first = keys.IN_PLACE_HANG_FIRST_ANNOTATION
-    if not problems and first in given and int(given[first].value) < int(given[after].value):
+    fixed = not problems and first in given and given[after].value != AUTO_HANG
+    if fixed and int(given[first].value) < int(given[after].value):
         why = (
             f"must not be less than the annotation {after}: the first step after a start takes "
             "longer than those that follow"

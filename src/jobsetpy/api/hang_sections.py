@@ -1,0 +1,38 @@
+"""Sections of a program that have limits of their own for hangs: ``checkpoint=600,evaluate=1200``.
+
+Admission judges by it, and the agent obeys it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_SECTIONS: Final = 32
+MAX_SECONDS: Final = 604800
+_LONGEST: Final = 32
+
+SECTIONS_FORM: Final = (
+    f"must be at most {MAX_SECTIONS} words with whole seconds from 1 to {MAX_SECONDS}, such as "
+    '"checkpoint=600,evaluate=1200"'
+)
+
+
+def section_name(word: bytes) -> str:
+    """A word as the name of a section; "" if it is none."""
+    text = word.decode("ascii", "replace")
+    plain = text.replace("-", "").replace("_", "")
+    return text if plain.isascii() and plain.isalnum() and len(text) <= _LONGEST else ""
+
+
+def hang_sections(text: str) -> dict[str, float] | None:
+    """The limits of sections in seconds; ``None`` if something is neither name nor number."""
+    found: dict[str, float] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, _, seconds = part.partition("=")
+        number = seconds.isascii() and seconds.isdigit() and len(seconds) <= 6
+        if name in found or not section_name(name.encode("utf-8", "replace")) or not number:
+            return None
+        found[name] = float(seconds)
+        if not 1 <= found[name] <= MAX_SECONDS or seconds.startswith("0"):
+            return None
+    return found if len(found) <= MAX_SECTIONS else None
