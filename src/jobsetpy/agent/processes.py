@@ -38,8 +38,18 @@ SPARED_FOR_S: Final = 5.0
 """What is aside is spared for so long while other processes do not end. Those that start others
 faster than they are looked for end only with all."""
 
+STUCK_AFTER_S: Final = 5.0
+"""Time after a SIGKILL from which processes that have not ended are reported; then after twice the
+time, and so on."""
+
+STUCK_EVERY_S: Final = 600.0
+"""Longest time between two such reports."""
+
 _GONE: Final = -1
 """The parent of a process that ended while it was looked at."""
+
+MAX_NAMED: Final = 10
+"""Maximum number of processes that a report names."""
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -68,6 +78,8 @@ class Processes:
         on_empty: called once, when all groups (after :meth:`kill_all` everything) are gone.
         on_unkillable: called after :meth:`kill_all`, when a process is left that has taken on
             another user's identity, so that no signal of ours can ever end it.
+        on_stuck: called with the seconds since :meth:`kill_all` and with the processes that have
+            not ended since (number, program, state), less and less often. They wait in the kernel.
     """
 
     def __init__(
@@ -77,11 +89,13 @@ class Processes:
         on_exit: Callable[[int], None],
         on_empty: Callable[[], None],
         on_unkillable: Callable[[], None],
+        on_stuck: Callable[[float, list[str]], None] = lambda _seconds, _processes: None,
     ) -> None:
         self._command = list(command)
         self._on_exit = on_exit
         self._on_empty = on_empty
         self._on_unkillable = on_unkillable
+        self._on_stuck = on_stuck
         self._first = os.getpid() == 1
         self._running: set[int] = set()
         self._groups: set[int] = set()
@@ -89,6 +103,7 @@ class Processes:
         self._killing = False
         self._killed_at = 0.0
         self._poll: asyncio.TimerHandle | None = None
+        self._stuck: asyncio.TimerHandle | None = None
 
     def attach(self, on_signal: Callable[[int], None]) -> None:
         """Take over the process's signals, on the running loop, for good.
@@ -163,7 +178,7 @@ class Processes:
                     os.kill(each, signal.SIGKILL)
 
     def _spawn(self, environ: Mapping[bytes, bytes]) -> int:
-        return os.posix_spawnp(
+        pid = os.posix_spawnp(
             self._command[0],
             self._command,
             environ,
@@ -171,6 +186,8 @@ class Processes:
             setsigmask=(),
             setsigdef=_IGNORED_BY_PYTHON,
         )
+        self._groups.discard(pid)  # an older group of that number has ended
+        return pid
 
     def _take(self, pid: int) -> None:
         self._running.add(pid)
@@ -188,6 +205,7 @@ class Processes:
 
     def send(self, number: int) -> None:
         """Send a signal to the worker's groups, as far as there are any that may be sent to."""
+        self._forget_groups()
         for group in self._groups:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
@@ -201,7 +219,44 @@ class Processes:
         self._killed_at = asyncio.get_running_loop().time()
         self.send(signal.SIGKILL)
         self._kill_others()
-        asyncio.get_running_loop().call_soon(self._reap)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._reap)
+        self._disarm()
+        self._stuck = loop.call_later(STUCK_AFTER_S, self._report_stuck, STUCK_AFTER_S)
+
+    def _report_stuck(self, pause: float) -> None:
+        """Report what has not ended since it was killed."""
+        loop = asyncio.get_running_loop()
+        left = self._running | set(self._others()[0])
+        found = [text for pid in sorted(left) if (text := _description(pid))]
+        self._on_stuck(loop.time() - self._killed_at, found[:MAX_NAMED])
+        pause = min(2 * pause, STUCK_EVERY_S)
+        self._stuck = loop.call_later(pause, self._report_stuck, pause)
+
+    def _disarm(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def _forget_groups(self) -> None:
+        """Forget groups that have ended: the kernel may use their numbers for others' processes.
+
+        It cannot do so while the first process of a group has not been reaped, or while any other
+        process is in the group. Such a process is in our session, which it could only have left by
+        leaving the group, while a group of another container is in that container's.
+        """
+        ours: set[int] | None = None
+        for group in self._groups - self._running:
+            try:
+                os.killpg(group, 0)
+            except ProcessLookupError:
+                self._groups.discard(group)
+            except PermissionError:
+                pass  # another user's, which gets no signal of ours
+            else:
+                ours = _groups_of_session(os.getsid(0)) if ours is None else ours
+                if group not in ours:
+                    self._groups.discard(group)
 
     @property
     def _sparing(self) -> bool:
@@ -258,10 +313,12 @@ class Processes:
         if self._gone(childless=childless):
             self._groups.clear()
             self._cancel_poll()
+            self._disarm()
             self._on_empty()
         elif self._killing and self._is_unkillable():
             self._killing = False
             self._cancel_poll()
+            self._disarm()
             self._on_unkillable()
         elif self._poll is None:
             self._poll = asyncio.get_running_loop().call_later(POLL_S, self._look_again)
@@ -275,6 +332,8 @@ class Processes:
             self._aside.pop(pid)(code)
 
     def _gone(self, *, childless: bool) -> bool:
+        if self._killing:  # before that, a group that stays is waited for as long as its grace is
+            self._forget_groups()
         for group in list(self._groups):
             try:
                 os.killpg(group, 0)
@@ -327,15 +386,47 @@ def _adopt_orphans() -> None:
         return
 
 
+def _stat(pid: int | str) -> list[bytes]:
+    """What /proc says of a process: its name, then its state, parent, group, session and more.
+
+    Raises:
+        OSError: it is not there, or may not be looked at.
+    """
+    with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - start-up
+        # The name of the program, in parentheses, may hold anything.
+        head, _, rest = file.read().rpartition(b")")
+    return [head.partition(b"(")[2], *rest.split()]
+
+
+def _description(pid: int) -> str:
+    """A process for the log, such as ``123 python3 D``; "" if it has ended."""
+    try:
+        name, state = _stat(pid)[:2]
+    except (OSError, ValueError):
+        return ""
+    return f"{pid} {name.decode('ascii', 'replace')} {state.decode()}"
+
+
+def _groups_of_session(session: int) -> set[int]:
+    """The process groups of a session, as far as its processes can be seen."""
+    found = set()
+    for name in os.listdir("/proc"):  # noqa: PTH208 - start-up
+        if name.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                group, owner = map(int, _stat(name)[3:5])
+                if owner == session:
+                    found.add(group)
+    return found
+
+
 def _parents() -> dict[int, int]:
     """The parent of each process that can be seen; see ``_GONE``."""
     parents = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - start-up
         if name.isdigit():
             parents[int(name)] = _GONE
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-                # The name of the program, in parentheses, may hold anything.
-                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+            with suppress(OSError):
+                parents[int(name)] = int(_stat(name)[2])
     return parents
 
 

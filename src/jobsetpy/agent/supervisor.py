@@ -124,6 +124,7 @@ class Supervisor:
             on_exit=self._exited,
             on_empty=self._emptied,
             on_unkillable=self._unkillable,
+            on_stuck=self._stuck,
         )
         self._standbys = None if standby is None else self._make_standbys(standby)
         launched = standby is not None and standby.preloaded
@@ -315,6 +316,16 @@ class Supervisor:
             level="error",
         )
         self._do(self._worker.unkillable())
+
+    def _stuck(self, seconds: float, processes: list[str]) -> None:
+        self._log(
+            "killed processes do not end, and the next epoch waits for them",
+            level="warning",
+            seconds=round(seconds),
+            processes=processes,
+            hint="state D waits in the kernel, in most cases for a file system or a device; "
+            "a debugger may hold others",
+        )
 
     def _grace_over(self) -> None:
         self._grace = None

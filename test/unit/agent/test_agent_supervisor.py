@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import math
 import os
@@ -690,6 +691,70 @@ async def test_what_cannot_be_killed_ends_with_the_container(
 
     assert pod.epoch == "1"
     assert any("cannot be killed" in line["event"] for line in agent.lines)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may trace")
+async def test_a_killed_process_that_does_not_end_is_reported(pod: Pod) -> None:
+    """Held by a tracer here, as by the kernel in state D; the next epoch waits for it."""
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    script = "trap '' TERM; echo started $$; while :; do sleep 0.1; done"
+    async with pod.run("sh", "-c", script, WORKER_GRACE_SECONDS="0.1") as agent:
+        await pod.lift(1)
+        await agent.printed("started")
+        pid = int(agent.out[0].split()[1])
+        if ptrace(0x4206, pid, 0, 0):  # PTRACE_SEIZE: its end is the tracer's to collect
+            pytest.skip("may not trace here")
+        try:
+            pod.status(deprecatedEpoch=1)
+            line = await agent.logged(
+                "killed processes do not end, and the next epoch waits for them"
+            )
+            assert line["processes"] == [f"{pid} sh Z"]
+            assert pod.epoch == "1"
+        finally:
+            os.waitpid(pid, 0x40000000)  # noqa: ASYNC222 - __WALL; it has ended
+        await pod.lift(2)
+        await agent.printed("started", 2)
+
+
+RECYCLED = """
+import asyncio, signal, subprocess, sys
+from pathlib import Path
+from jobsetpy.agent.processes import Processes
+
+async def main():
+    processes = Processes(["sh", "-c", 'exec sleep "$T"'], on_exit=ended.append, on_empty=lambda: None,
+                          on_unkillable=lambda: None)
+    processes.attach(lambda number: None)
+    first = processes.start({b"PATH": b"/usr/bin:/bin", b"T": b"0"})
+    processes.start({b"PATH": b"/usr/bin:/bin", b"T": b"99"})
+    while not ended:
+        await asyncio.sleep(0.01)
+    Path("/proc/sys/kernel/ns_last_pid").write_text(str(first - 1))
+    other = subprocess.Popen(["sleep", "99"], start_new_session=True)
+    assert other.pid == first, (other.pid, first)
+    processes.send(signal.SIGTERM)
+    while len(ended) < 2:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    print("other", Path(f"/proc/{first}/stat").read_text().rpartition(")")[2].split()[0])
+
+ended = []
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not CAN_UNSHARE, reason="needs a PID namespace")
+def test_a_process_group_with_a_recycled_number_gets_no_signal() -> None:
+    """One of two processes has ended, and another container's process has got its number."""
+    done = subprocess.run(
+        [*FIRST_PROCESS, sys.executable, "-c", RECYCLED],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience.scaled(20),
+    )
+    assert done.stdout == "other S\n", done.stderr
 
 
 # ---- standbys
