@@ -529,8 +529,23 @@ class TestFailurePolicy:
         (event,) = [each for each in cluster.notices if each.type_ == "Warning"]
         assert event.reason == "FailurePolicyNeverApplies"
         assert "rules[0].onJobFailureReasons[0]" in event.message
-        assert "is BackoffLimitExceeded" in event.message
+        assert "its own is BackoffLimitExceeded" in event.message
         assert "rules[0].onJobFailureMessagePatterns[0]" in event.message
+
+    def test_stored_rules_whose_names_are_not_unique_are_reported(self):
+        """Admission refuses them, but may not have been asked; conditions name rules."""
+        cluster = with_policy(
+            {**rule("FailJobSet"), "name": "a"},
+            {**rule("RestartJobSet"), "name": "b"},
+            {**rule("RestartJobSet"), "name": "a"},
+        )
+        cluster.reconcile()
+
+        (event,) = [each for each in cluster.notices if each.type_ == "Warning"]
+        assert event.message == (
+            "the failure policy may not do what it reads: "
+            "rules[2].name 'a': another rule has this name, too"
+        )
 
     def test_an_unknown_action_is_a_problem(self):
         """An action this controller does not know is reported, not guessed."""

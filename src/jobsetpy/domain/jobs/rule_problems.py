@@ -40,14 +40,26 @@ def reason_problem(reason: str) -> str:
     if len(reason) > _REASON_MAX or not _CONDITION_REASON.fullmatch(reason):
         known = ", ".join(JOB_FAILURE_REASONS)
         return "a Job's Failed condition cannot have it; the Job controller's own are " + known
+    return ""
+
+
+@lru_cache(maxsize=1024)
+def reason_doubt(reason: str) -> str:
+    """Why a reason looks like a misspelled one; "" if it does not.
+
+    It is no problem: whoever else manages Jobs may give them such a reason.
+    """
+    if reason in JOB_FAILURE_REASONS or len(reason) > _REASON_MAX:
+        return ""
     close = get_close_matches(reason.lower(), _BY_SMALL_LETTERS, 1, _MISSPELLED)
     if close and reason.isalpha():
-        return f"no Job fails for it; the Job controller's is {_BY_SMALL_LETTERS[close[0]]}"
+        known = _BY_SMALL_LETTERS[close[0]]
+        return f"the Job controller never gives the reason {reason!r}; its own is {known}"
     return ""
 
 
 def stored_rules_notice(policy: FailurePolicy | None) -> Iterator[EmitEvent]:
-    """A warning about rules that admission would refuse, if there are any."""
+    """A warning about rules that admission would refuse or warn of, if there are any."""
     if policy is None:
         return
     # Those beyond are of a JobSet that was stored before its CRD had these limits.
@@ -60,13 +72,19 @@ def stored_rules_notice(policy: FailurePolicy | None) -> Iterator[EmitEvent]:
         for at, rule in enumerate(policy.rules[:MAX_RULES])
         for field, values, judge in (
             ("onJobFailureReasons", rule.on_job_failure_reasons, reason_problem),
+            ("onJobFailureReasons", rule.on_job_failure_reasons, reason_doubt),
             ("onJobFailureMessagePatterns", patterns[at], lambda _: next(found)),
         )
         for nth, value in enumerate(values[:MAX_REASONS])
         if (problem := judge(value))
     ]
+    problems += [
+        f"rules[{at}].name {_shown(rule.name)}: another rule has this name, too"
+        for at, rule in enumerate(policy.rules[:MAX_RULES])
+        if rule.name and any(rule.name == other.name for other in policy.rules[:at])
+    ]
     if problems:
-        text = "parts of the failure policy can never apply: " + "; ".join(problems)
+        text = "the failure policy may not do what it reads: " + "; ".join(problems)
         yield EmitEvent(cond.WARNING, keys.FAILURE_POLICY_NEVER_APPLIES_REASON, text[:1000])
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from jobsetpy.api.jobset import MAX_REASONS, MAX_RULES
 from jobsetpy.domain.features import Features
-from jobsetpy.domain.field_errors import FieldError, invalid, plain, too_many
+from jobsetpy.domain.field_errors import FieldError, FieldWarning, invalid, plain, too_many
 from jobsetpy.domain.jobs.failure_policy import MAX_REPLICAS_OF_PARTIAL_RESTARTS
 from jobsetpy.domain.jobs.patterns import patterns_problems
-from jobsetpy.domain.jobs.rule_problems import reason_problem
+from jobsetpy.domain.jobs.rule_problems import reason_doubt, reason_problem
 from jobsetpy.domain.json_tree import Json, child, items, objects, text, texts
 from jobsetpy.domain.replicated_jobs import replicas_of
 
@@ -50,14 +50,16 @@ def failure_policy(spec: Json, names: set[str], features: Features) -> list[Fiel
                     "RestartJob is disabled"
                 )
             ]
+        targets = _targets_of_partial_restarts(rules, names)
         if any(
-            replicas_of(job) > MAX_REPLICAS_OF_PARTIAL_RESTARTS
+            replicas_of(job) > MAX_REPLICAS_OF_PARTIAL_RESTARTS and text(job, "name") in targets
             for _, job in objects(spec, "replicatedJobs")
         ):
             problems.append(
                 plain(
                     f"failure policy actions {actions} are only supported if every replicatedJob "
-                    f"has at most {MAX_REPLICAS_OF_PARTIAL_RESTARTS} replicas"
+                    f"that their rules target has at most {MAX_REPLICAS_OF_PARTIAL_RESTARTS} "
+                    "replicas"
                 )
             )
     for at, rule in rules:
@@ -90,6 +92,25 @@ def _patterns(rules: list[tuple[int, Json]]) -> list[FieldError]:
         invalid(field, pattern, problem if isinstance(pattern, str) else "must be a string")
         for (field, pattern), problem in zip(given, found, strict=True)
         if problem or not isinstance(pattern, str)
+    ]
+
+
+def _targets_of_partial_restarts(rules: list[tuple[int, Json]], names: set[str]) -> set[str]:
+    """Names of the ReplicatedJobs whose Jobs some rule restarts by themselves."""
+    found: set[str] = set()
+    for _, rule in rules:
+        if text(rule, "action") in SINGLE_RESTARTS | REPLICATED_JOB_RESTARTS:
+            found.update(texts(rule, "targetReplicatedJobs") or names)
+    return found
+
+
+def failure_policy_warnings(spec: Json) -> list[FieldWarning]:
+    """Warn of reasons that look like misspelled ones of the Job controller."""
+    return [
+        FieldWarning(f"spec.failurePolicy.rules[{at}].onJobFailureReasons[{nth}]", doubt)
+        for at, rule in objects(child(spec, "failurePolicy"), "rules")[:MAX_RULES]
+        for nth, reason in enumerate(items(rule, "onJobFailureReasons")[:MAX_REASONS])
+        if isinstance(reason, str) and (doubt := reason_doubt(reason))
     ]
 
 

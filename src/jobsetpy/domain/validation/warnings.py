@@ -5,9 +5,10 @@ from __future__ import annotations
 from jobsetpy.domain.features import Features
 from jobsetpy.domain.field_errors import FieldWarning
 from jobsetpy.domain.injected_containers import pull_secret_warnings
-from jobsetpy.domain.json_tree import Json
+from jobsetpy.domain.json_tree import Json, child
 from jobsetpy.domain.validation import agents
 from jobsetpy.domain.validation.coscheduling import coscheduling_warnings
+from jobsetpy.domain.validation.failure_policy import failure_policy_warnings
 from jobsetpy.domain.validation.kueue import kueue_warnings
 from jobsetpy.domain.validation.lost_nodes import lost_node_warnings
 
@@ -25,5 +26,6 @@ def warnings(jobset: Json, features: Features, *, pull_secret: str = "") -> list
         *coscheduling_warnings(jobset),
         *kueue_warnings(jobset),
         *lost_node_warnings(jobset),
+        *failure_policy_warnings(child(jobset, "spec")),
     ]
     return found if pull_secret else [*found, *pull_secret_warnings(jobset)]
