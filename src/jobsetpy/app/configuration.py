@@ -19,6 +19,7 @@ from jobsetpy.app.settings import (
     BY_PATH,
     MANAGER,
     METRICS_CERT_DIR,
+    REMOVED,
     SETTINGS,
     Command,
     Configuration,
@@ -96,14 +97,6 @@ def validate(configuration: Configuration) -> list[str]:
         if configuration["internalCertManagement.enable"] or not _is_internal(path)
         for why in BY_PATH[path].check(value)
     ]
-    for shorter, longer in (("permitTimeout", "maxPermitTimeout"), ("firstBackoff", "maxBackoff")):
-        paths = f"coscheduler.{shorter}", f"coscheduler.{longer}"
-        if configuration.values.keys().isdisjoint(paths):
-            continue
-        least, most = (configuration[path] for path in paths)
-        if not most >= least > 0:
-            why = f"must not be shorter than {shorter}, and both longer than 0s"
-            problems.append(f"coscheduler.{longer}: Invalid value: {why}")
     problems += tls_names.problems(
         configuration["tls.minVersion"], configuration["tls.cipherSuites"]
     )
@@ -247,8 +240,12 @@ def _problems(error: BaseException) -> Iterator[str]:
             yield from _problems(each)
     elif isinstance(error, ForbiddenExtraKeysError):
         prefix = f"{error.cl.__name__}." if error.cl.__name__ else ""
+        names = (f"{prefix}{name}" for name in sorted(map(str, error.extra_fields)))
         yield ", ".join(
-            f'unknown field "{prefix}{name}"' for name in sorted(map(str, error.extra_fields))
+            f'field "{name}" was removed: remove it from the file, its value is fixed now'
+            if name in REMOVED
+            else f'unknown field "{name}"'
+            for name in names
         )
     elif isinstance(error, ConfigurationError):
         yield from error.problems

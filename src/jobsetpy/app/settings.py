@@ -145,19 +145,19 @@ def _shard(text: str) -> Shard:
 
 _ADDRESS: Final = TEXT.with_flag(metavar="ADDRESS")
 _BACKEND: Final = TEXT.with_flag(choices=keys.COSCHEDULING_BACKENDS)
-_FILE: Final = kinds.PATH.with_flag(metavar="FILE")
 _FOLDER: Final = kinds.PATH.with_flag(metavar="FOLDER")
 _NAMESPACES: Final = NAMES.with_flag(metavar="NAME,...", action="extend", type=_namespaces)
 _SHARD: Final = Kind(TEXT.decode, {"metavar": "INDEX/COUNT", "type": _shard})
 _IMAGE: Final = TEXT.with_flag(metavar="IMAGE")
 _NAME: Final = TEXT.with_flag(metavar="NAME")
-_PREFIX: Final = TEXT.with_flag(metavar="PATH")
 _SCHEDULER: Final = TEXT.with_flag(metavar="NAME", type=_scheduler_name)
 
 _COUNT: Final = _unless(lambda number: number >= 1, "must be at least 1")
 _SOME_TIME: Final = _unless(lambda seconds: seconds > 0, "must be longer than 0s")
 _HOST_PORT: Final = _unless(lambda address: ":" in address, "expected host:port or :port")
-_ABSOLUTE: Final = _unless(lambda path: path[:1] in {"", "/"}, "must begin with /")
+_PERMIT: Final = _unless(
+    lambda seconds: 0 < seconds <= 840, "must be longer than 0s and at most 840s"
+)
 _NAMED: Final = _unless(lambda names: all(names or ("",)), "must name clients")
 _SHARDS: Final = _unless(
     lambda number: 1 <= number <= MOST_SHARDS, f"must be from 1 to {MOST_SHARDS}"
@@ -277,12 +277,8 @@ SETTINGS: Final = (
             "other pull secrets", check=_named_by(dns1123_subdomain)),
     Setting("coscheduler.bindAddress", _ADDRESS, "CoschedulerSettings.bind_address",
             "--bind-address", "of the extender, host:port or :port; default {}", check=_HOST_PORT),
-    Setting("coscheduler.pathPrefix", _PREFIX, "CoschedulerSettings.path_prefix", "--path-prefix",
-            "in front of /bind and /preempt; default {}", check=_ABSOLUTE),
     Setting("coscheduler.certDir", _FOLDER, "CoschedulerSettings.certificate_dir", "--cert-dir",
-            "with tls.crt, tls.key and ca.crt; default: certificates of its own"),
-    Setting("coscheduler.clientCaFile", _FILE, "CoschedulerSettings.client_ca_file",
-            "--client-ca-file", "authorities of clients; default: ca.crt of the folder"),
+            "with tls.crt, tls.key and ca.crt (for clients); default: own certificates"),
     Setting("coscheduler.clientNames", NAMES, "CoschedulerSettings.client_names", "--client-name",
             "common name of a client that is let in, may be given again; default {}", check=_NAMED),
     Setting("coscheduler.serviceName", _NAME, "CoschedulerSettings.service_name", "--service-name",
@@ -290,49 +286,11 @@ SETTINGS: Final = (
     Setting("coscheduler.extraDnsNames", NAMES, "CoschedulerSettings.extra_dns_names",
             "--extra-dns-name",
             "more names, or IP addresses, for a certificate of its own; may be given again"),
-    Setting("coscheduler.serverSecretName", _NAME, "CoschedulerSettings.server_secret",
-            "--server-secret-name", "Secret that keeps certificates of its own; default {}"),
-    Setting("coscheduler.clientSecretName", _NAME, "CoschedulerSettings.client_secret",
-            "--client-secret-name", "Secret that gets the scheduler's certificate; default {}"),
     Setting("coscheduler.permitTimeout", DURATION, "Limits.permit_s", "--permit-timeout",
-            "how long an incomplete group's binds are held; default {}"),
-    Setting("coscheduler.permitTimeoutPerPod", DURATION, "Limits.permit_per_pod_s",
-            "--permit-timeout-per-pod", "added for each pod of the group; default {}"),
-    Setting("coscheduler.maxPermitTimeout", DURATION, "Limits.longest_permit_s",
-            "--max-permit-timeout",
-            "but no longer than this; the scheduler's httpTimeout has to be longer; default {}"),
-    Setting("coscheduler.gatherTimeout", DELAY, "Limits.gather_s", "--gather-timeout",
-            "binds of a group with too few pods are held while new ones come, each within this "
-            "time; 0 refuses them; default {}"),
-    Setting("coscheduler.firstBackoff", DURATION, "Limits.first_backoff_s", "--first-backoff",
-            "how long a refused group's binds are refused, doubled each time; default {}"),
-    Setting("coscheduler.maxBackoff", DURATION, "Limits.longest_backoff_s", "--max-backoff",
-            "but no longer than this; default {}"),
-    Setting("coscheduler.reserveAfter", DELAY, "Limits.reserve_after_s", "--reserve-after",
-            "a group that has waited so long gets the room that becomes free; 0 for never; "
-            "default {}"),
-    Setting("coscheduler.partialTimeout", DELAY, "Limits.partial_s", "--partial-timeout",
-            "a group that could be bound only in part is told of after this time; 0 for never; "
-            "default {}"),
+            "how long an incomplete gang's binds are held, plus 50 ms for each pod, at most 14 "
+            "minutes; default {}", check=_PERMIT),
     Setting("coscheduler.deletePartial", BOOLEAN, "Limits.delete_partial", "--delete-partial",
             "its pods that are bound are deleted then; default {}"),
-    Setting("coscheduler.shutdownGrace", DURATION, "CoschedulerSettings.grace_s",
-            "--shutdown-grace",
-            "how long binds of complete groups may take at the end; default {}"),
-    Setting("coscheduler.groupsInFlight", INTEGER, "Limits.in_flight", "--groups-in-flight",
-            "maximum incomplete groups that are lifted at a time; default {}", check=_COUNT),
-    Setting("coscheduler.stuckGroups", INTEGER, "Limits.stuck", "--stuck-groups",
-            "maximum of groups besides these that were refused three times; default {}",
-            check=_NOT_NEGATIVE),
-    Setting("coscheduler.concurrentWrites", INTEGER, "CoschedulerSettings.concurrent_writes",
-            "--concurrent-writes", "maximum concurrent binds, and as many gates; default {}",
-            check=_COUNT),
-    Setting("coscheduler.maxHeldBinds", INTEGER, "CoschedulerSettings.max_held", "--max-held-binds",
-            "maximum binds that wait for their group; default {}", check=_COUNT),
-    Setting("coscheduler.backlog", INTEGER, "CoschedulerSettings.backlog", "--backlog",
-            "maximum connections that wait to be accepted; default {}", check=_COUNT),
-    Setting("coscheduler.ordinaryPods", BOOLEAN, "CoschedulerSettings.ordinary_pods",
-            "--ordinary-pods", "bind pods of no group, when the scheduler asks for it; default {}"),
     Setting("coscheduler.capacityCheck", BOOLEAN, "CoschedulerSettings.capacity_check",
             "--capacity-check", "keep a group gated while there is no room for it; default {}. "
             "False where a cluster autoscaler makes room: it does not see gated pods"),
@@ -361,6 +319,30 @@ SETTINGS: Final = (
             "gate pods of groups even while no group waits, so that groups come one after the "
             "other; default {}"),
 )  # fmt: skip
+
+
+REMOVED: Final = {
+    "coscheduler.pathPrefix": "--path-prefix",
+    "coscheduler.clientCaFile": "--client-ca-file",
+    "coscheduler.serverSecretName": "--server-secret-name",
+    "coscheduler.clientSecretName": "--client-secret-name",
+    "coscheduler.permitTimeoutPerPod": "--permit-timeout-per-pod",
+    "coscheduler.maxPermitTimeout": "--max-permit-timeout",
+    "coscheduler.gatherTimeout": "--gather-timeout",
+    "coscheduler.firstBackoff": "--first-backoff",
+    "coscheduler.maxBackoff": "--max-backoff",
+    "coscheduler.reserveAfter": "--reserve-after",
+    "coscheduler.partialTimeout": "--partial-timeout",
+    "coscheduler.shutdownGrace": "--shutdown-grace",
+    "coscheduler.groupsInFlight": "--groups-in-flight",
+    "coscheduler.stuckGroups": "--stuck-groups",
+    "coscheduler.concurrentWrites": "--concurrent-writes",
+    "coscheduler.maxHeldBinds": "--max-held-binds",
+    "coscheduler.backlog": "--backlog",
+    "coscheduler.ordinaryPods": "--ordinary-pods",
+    "coscheduling.optimistic": "--coscheduling-optimistic",
+}
+"""Settings of earlier versions that have fixed values now, with their flags: refused by name."""
 
 
 @attrs.frozen

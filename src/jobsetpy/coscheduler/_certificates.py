@@ -14,7 +14,7 @@ import asyncio
 from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.client import Client
-from jobsetpy.coscheduler._settings import CoschedulerSettings
+from jobsetpy.coscheduler._settings import CHECK_PERIOD_S, CoschedulerSettings
 from jobsetpy.serving import x509
 from jobsetpy.serving.certificates import (
     CA_CERT,
@@ -42,9 +42,9 @@ def certificate_manager(
     return CertificateManager(
         secret_source(client, settings, clock)
         if folder is None
-        else FileSource(folder, settings.client_ca_file or folder / CA_CERT),
+        else FileSource(folder, folder / CA_CERT),
         server="extender",
-        period_s=settings.check_period_s,
+        period_s=CHECK_PERIOD_S,
         policy=POLICY,
         clock=clock,
     )

@@ -174,7 +174,8 @@ class Reporter:
         self._log.warning("group too large", **_about(group), held_at_most=held)
         message = (
             f"the group {group.key.name} never starts: it needs {group.min_available} nodes held "
-            f"at a time, and no more than {held} can be (--max-held-binds, limit on open files)"
+            f"at a time, and no more than {held} can be (50,000, or what the limit on open files "
+            "allows)"
         )
         self._tell(group.key, "Warning", TOO_LARGE_REASON, message)
 

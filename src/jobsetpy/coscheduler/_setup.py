@@ -21,7 +21,14 @@ from jobsetpy.coscheduler._open_files import check
 from jobsetpy.coscheduler._pods import GroupPod, Preemptor
 from jobsetpy.coscheduler._publication import Publisher
 from jobsetpy.coscheduler._server import listening
-from jobsetpy.coscheduler._settings import CoschedulerSettings
+from jobsetpy.coscheduler._settings import (
+    BACKLOG,
+    CONCURRENT_WRITES,
+    GRACE_S,
+    MAX_HELD,
+    PATH_PREFIX,
+    CoschedulerSettings,
+)
 from jobsetpy.coscheduler._writes import BindRequest
 from jobsetpy.errors import NotLeadingError
 from jobsetpy.manager import Runnable, ServerRunnable
@@ -53,7 +60,7 @@ class Coscheduler(Runnable):
         )
         self._nodes = manager.informer(CapacityNode)
         self._events = manager.recorder("jobset-coscheduler")
-        self._max_held = check(settings.max_held, settings.concurrent_writes, settings.backlog)
+        self._max_held = check(MAX_HELD, CONCURRENT_WRITES, BACKLOG)
         metrics.held_limit(self._max_held)
         self.engine: Engine | None = None
 
@@ -86,9 +93,9 @@ class Coscheduler(Runnable):
             self._manager.client,
             limits=settings.limits,
             clock=self._manager.clock,
-            workers=settings.concurrent_writes,
+            workers=CONCURRENT_WRITES,
             max_held=self._max_held,
-            ordinary_pods=settings.ordinary_pods,
+            ordinary_pods=not settings.member_resource,
             events=self._events,
             capacity=settings.capacity_check,
         )
@@ -109,7 +116,7 @@ class Coscheduler(Runnable):
                 tasks.start(_publish(engine, publisher), name="coscheduler-publication")
                 self.engine = engine
                 yield
-                await engine.finish(settings.grace_s)
+                await engine.finish(GRACE_S)
         finally:
             self.engine = None
             for registration in registrations:
@@ -163,9 +170,9 @@ class ExtenderEndpoint(ServerRunnable):
         return listening(
             self._coscheduler,
             address,
-            prefix=settings.path_prefix.rstrip("/"),
+            prefix=PATH_PREFIX,
             names=None if settings.plain_http else settings.client_names,
-            backlog=settings.backlog,
+            backlog=BACKLOG,
         )
 
 

@@ -103,7 +103,7 @@ async def test_a_standby_takes_over_what_is_held(gangs, tmp_path):
 async def test_more_binds_than_files_may_be_open(gangs):
     """A group that cannot be held stays gated and is told of; regular pods pass, nothing breaks."""
     limited = [sys.executable, "-c", "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (264, 264)); os.execvp(sys.argv[1], sys.argv[1:])"]  # fmt: skip
-    async with gangs("--permit-timeout=1s", "--permit-timeout-per-pod=1ms", prefix=limited) as rig:
+    async with gangs("--permit-timeout=1s", prefix=limited) as rig:
         await rig.node("n", 80)
         most = rig.metric("jobset_coscheduler_held_binds_limit")
         assert 10 <= most <= 60

@@ -295,7 +295,7 @@ async def test_gangs_of_the_coscheduler(site):
     """Marked by the manager; lifted and bound by the coscheduler, as a whole or not at all."""
     gate, flags = (
         {"name": keys.COSCHEDULING_GATE},
-        ["--leader-elect=false", "--ordinary-pods=false"],
+        ["--leader-elect=false"],
     )
     log = site.folder / "coscheduler.log"
     async with (
@@ -321,7 +321,7 @@ async def test_the_backend_follows_the_coscheduler(site):
     await create_namespace(site.client, SYSTEM)
     await site.remove_lease()
     log = site.folder / "coscheduler.log"
-    flags = ["--leader-elect=false", "--ordinary-pods=false", "--member-resource"]
+    flags = ["--leader-elect=false", "--member-resource"]
     async with site.manager_process("auto"):
         # Nobody is there: pods are labelled and scheduled one by one, and that is told.
         await site.create("alone", pods=1)

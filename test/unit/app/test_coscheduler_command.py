@@ -44,20 +44,19 @@ def test_defaults_are_those_of_the_package(options):
 
 def test_a_flag_wins_over_the_file_and_the_file_over_the_default(options):
     """Whatever type the value has."""
-    text = "coscheduler: {permitTimeout: 20s, clientNames: [a], groupsInFlight: 7, backlog: 9}"
+    text = "coscheduler: {permitTimeout: 20s, clientNames: [a], deletePartial: true}"
     settings = made(options(text=text))
-    assert (settings.limits, settings.client_names) == (Limits(permit_s=20, in_flight=7), ("a",))
-    flags = ("--permit-timeout=1m", "--client-name=b", "--client-name=c", "--groups-in-flight=1")
+    expected = Limits(permit_s=20, delete_partial=True)
+    assert (settings.limits, settings.client_names) == (expected, ("a",))
+    flags = ("--permit-timeout=1m", "--client-name=b", "--client-name=c")
     settings = made(options(*flags, text=text))
-    assert settings.limits == Limits(permit_s=60, in_flight=1)
-    assert (settings.client_names, settings.backlog) == (("b", "c"), 9)
+    assert settings.limits == Limits(permit_s=60, delete_partial=True)
+    assert settings.client_names == ("b", "c")
 
 
 def test_files_of_others_take_the_place_of_its_own_certificates(options):
-    """Clients are those of the folder's authority, unless another one is named."""
-    settings = made(options("--cert-dir=/certs", "--client-ca-file=/other/ca.crt"))
-    assert settings.certificate_dir == Path("/certs")
-    assert settings.client_ca_file == Path("/other/ca.crt")
+    """Clients are those of the folder's authority."""
+    assert made(options("--cert-dir=/certs")).certificate_dir == Path("/certs")
     assert made(options("--insecure-plain-http")).plain_http
 
 
@@ -87,13 +86,9 @@ def test_it_may_ask_more_of_the_api_server_than_the_manager(options):
     ("text", "problem"),
     [
         ("coscheduler: {bindAddress: '9443'}", "coscheduler.bindAddress: Invalid value: expected host:port or :port"),
-        ("coscheduler: {pathPrefix: ext}", "coscheduler.pathPrefix: Invalid value: must begin with /"),
+        ("coscheduler: {pathPrefix: ext}", 'field "coscheduler.pathPrefix" was removed: remove it from the file, its value is fixed now'),
         ("coscheduler: {clientNames: []}", "coscheduler.clientNames: Invalid value: must name clients"),
-        ("coscheduler: {maxPermitTimeout: 5s}", "coscheduler.maxPermitTimeout: Invalid value: must not be shorter than permitTimeout, and both longer than 0s"),
-        ("coscheduler: {maxBackoff: 0s}", "coscheduler.maxBackoff: Invalid value: must not be shorter than firstBackoff, and both longer than 0s"),
-        ("coscheduler: {groupsInFlight: 0}", "coscheduler.groupsInFlight: Invalid value: must be at least 1"),
-        ("coscheduler: {maxHeldBinds: 0}", "coscheduler.maxHeldBinds: Invalid value: must be at least 1"),
-        ("coscheduler: {stuckGroups: -1}", "coscheduler.stuckGroups: Invalid value: must not be negative"),
+        ("coscheduler: {permitTimeout: 841s}", "coscheduler.permitTimeout: Invalid value: must be longer than 0s and at most 840s"),
         ("coscheduler: {permitTimeout: 5}", "coscheduler.permitTimeout: expected a duration such as 15s, got 5"),
         ("coscheduler: {certdir: x}", 'unknown field "coscheduler.certdir"'),
     ],
@@ -105,12 +100,27 @@ def test_what_cannot_be(options, text, problem):
     assert caught.value.problems == [problem]
 
 
-def test_flags_are_checked_as_the_file_is():
-    """Both ways lead to the same rules, and the process says what is wrong and ends."""
-    command = [sys.executable, "-m", "jobsetpy.app.main", "coscheduler", "--groups-in-flight=0"]
+@pytest.mark.parametrize(
+    ("flag", "code", "problem"),
+    [
+        (
+            "--permit-timeout=15m",
+            process.EXIT_CONFIGURATION,
+            "coscheduler.permitTimeout: Invalid value: must be longer than 0s and at most 840s",
+        ),
+        (
+            "--groups-in-flight=0",
+            2,
+            "--groups-in-flight was removed: drop it, its value is fixed now",
+        ),
+        ("--backlog", 2, "--backlog was removed: drop it, its value is fixed now"),
+    ],
+)
+def test_process_ends_with_the_reason_when_a_flag_is_refused(flag, code, problem):
+    """Flags are checked as the file is; those of earlier versions are refused by name."""
+    command = [sys.executable, "-m", "jobsetpy.app.main", "coscheduler", flag]
     ended = subprocess.run(
         command, capture_output=True, text=True, timeout=patience.scaled(60), check=False
     )
-    assert ended.returncode == process.EXIT_CONFIGURATION
-    problem = "coscheduler.groupsInFlight: Invalid value: must be at least 1"
-    assert ended.stderr == f"jobsetpy coscheduler: {problem}\n"
+    assert ended.returncode == code
+    assert ended.stderr.endswith(f"{problem}\n")
