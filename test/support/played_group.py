@@ -78,9 +78,13 @@ class PlayedGroup:
                 yield self
 
     async def create(self, **settings: Any) -> None:
-        """Create the JobSet; ``job`` are further fields of its Jobs, the rest as elsewhere."""
-        job = settings.pop("job", {})
+        """Create the JobSet; ``job`` are further fields of its Jobs, the rest as elsewhere.
+
+        It has the ``annotations``, too.
+        """
+        job, annotations = settings.pop("job", {}), settings.pop("annotations", {})
         body = in_place_jobset(self.name, **settings)
+        body["metadata"]["annotations"].update(annotations)
         for item in body["spec"]["replicatedJobs"]:
             spec = item["template"]["spec"]
             spec.update(job)
@@ -144,10 +148,10 @@ class PlayedGroup:
         return at
 
     async def fail(self, name: str, code: int = 137) -> float:
-        """End a pod's container for good, as a full memory does; the monotonic time."""
+        """End a pod's container for good, as a full memory does, or with 0; the monotonic time."""
         at = time.monotonic()
         end = {"terminated": {"exitCode": code, "finishedAt": _now()}}
-        await self._put(name, "Failed", end, [])
+        await self._put(name, "Failed" if code else "Succeeded", end, [])
         return at
 
     async def replacement(self, known: set[str], at: float, timeout_s: float = 60.0) -> float:

@@ -160,6 +160,29 @@ async def test_delay_of_the_job_controller_is_reported_with_its_end(
             await one.at(failures + 1, 4)
 
 
+@pytest.mark.parametrize("choice", ["Continue", "Recreate"])
+async def test_failure_after_a_member_has_succeeded_restarts_what_the_user_has_chosen(
+    cluster, client, namespace, tmp_path, choice
+):
+    """The others alone in place, or all Jobs, so that every rank is there again."""
+    chosen = {keys.AFTER_SUCCESS_ANNOTATION: choice}
+    async with group(cluster, client, namespace, tmp_path, annotations=chosen) as (one, _):
+        first, *_, last = one.there(1)
+        await one.fail(first, code=0)
+
+        async def counted():
+            return (await one.job()).status.succeeded == 1
+
+        assert await patience.eventually(counted, 30)
+        await one.fail(last)
+        all_again = choice == "Recreate"
+        status = await one.at(2, 4 if all_again else 3)
+        restart = status.restart_history[-1]
+
+        assert (status.restarts, restart.counted) == (int(all_again), True)
+        assert restart.kind == ("Recreate" if all_again else "InPlace")
+
+
 async def test_pods_of_other_strategies_are_counted_as_before(cluster, client, namespace, tmp_path):
     """The Job controller alone decides about pods of a JobSet that is recreated."""
     async with group(cluster, client, namespace, tmp_path) as (one, _):

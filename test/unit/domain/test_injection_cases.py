@@ -334,6 +334,7 @@ GRACE, CODES = keys.IN_PLACE_GRACE_ANNOTATION, keys.IN_PLACE_END_CODES_ANNOTATIO
 PORT = keys.IN_PLACE_BARRIER_PORT_ANNOTATION
 HANG, FIRST = keys.IN_PLACE_HANG_ANNOTATION, keys.IN_PLACE_HANG_FIRST_ANNOTATION
 DUMP = keys.IN_PLACE_HANG_SIGNAL_ANNOTATION
+AFTER = keys.AFTER_SUCCESS_ANNOTATION
 LIMIT, ASK = keys.MAX_WITHOUT_PROGRESS_ANNOTATION, keys.RESTART_IN_PLACE_ANNOTATION
 
 
@@ -596,6 +597,12 @@ NOBODY = "only supervisors tell of steps, and no container runs one"
     ("obj", "field", "words"),
     [
         (jobset(notes={LIMIT: "3"}), note(LIMIT), NOBODY),
+        (jobset(notes={AFTER: "Recreate "}), note(AFTER), "one of Continue, Recreate"),
+        (
+            jobset(mode=None, notes={AFTER: "Recreate"}, strategy="Recreate"),
+            note(AFTER),
+            "InPlaceRestart",
+        ),
         (jobset(mode=None, notes={LIMIT: "3"}, strategy="Recreate"), note(LIMIT), "InPlaceRestart"),
         (jobset(mode=None, notes={ASK: "x"}, strategy="Recreate"), note(ASK), "InPlaceRestart"),
         (jobset(mode=None, notes={HANG: "3"}), note(HANG), "an agent that is written out"),
@@ -621,7 +628,7 @@ def test_what_nobody_would_obey(obj, field, words):
 
 def test_annotations_about_progress_that_are_served():
     """With a supervisor, all of them; a sidecar's group restarts on request, too."""
-    both = {LIMIT: "3", ASK: "2026-01-01"}
+    both = {LIMIT: "3", ASK: "2026-01-01", AFTER: "Recreate"}
     for mode, notes in (("supervisor", {**both, HANG: "60"}), ("sidecar", {ASK: "x" * 1000})):
         obj = jobset(mode=mode, notes=notes)
         obj = injected(obj)

@@ -490,6 +490,9 @@ def _deprecate(
         why = f"pod {first!r} has restarted" if first else "a pod has restarted"
     follow = f", {behind} {'pod' if behind == 1 else 'pods'} to follow" if behind else ""
     message = f"{why}: restarting in place from epoch {deprecated} to {new}{follow}"
+    if pods.succeeded:
+        succeeded = "1 pod has" if pods.succeeded == 1 else f"{pods.succeeded} pods have"
+        message += f"; {succeeded} succeeded and will not come along"
     delay = pace.explain(begun)
     if delay:
         message += f"; {delay}"

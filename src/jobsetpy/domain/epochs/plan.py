@@ -17,7 +17,7 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import evolve
 from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
-from jobsetpy.api.jobset import JobSet, RestartCause
+from jobsetpy.api.jobset import JobSet, RestartCause, RestartRecord
 from jobsetpy.api.reconcile import Result
 from jobsetpy.api.timestamps import seconds_text
 from jobsetpy.domain import conditions as cond
@@ -48,10 +48,14 @@ from jobsetpy.domain.epochs.failures import Cause, Failure, Sign, judge, reporte
 from jobsetpy.domain.epochs.laggards import Delay, absentees, laggards
 from jobsetpy.domain.epochs.ledger import Notes
 from jobsetpy.domain.jobs.backoff import OFF, Pace, RestartBackoff
+from jobsetpy.domain.jobs.failure_policy import delay_recreation
 from jobsetpy.domain.membership import is_ours
 from jobsetpy.domain.pinned_time import PinnedTime
 from jobsetpy.domain.plan import EmitEvent, Moment, Plan, StatusChange
 from jobsetpy.domain.status import StatusDraft
+
+RECREATE: Final = "Recreate"
+"""Value of the annotation ``in-place-restart-after-success`` that is not the default."""
 
 LOOK_AGAIN_MAX_S: Final = 600.0
 """Of a barrier that stays closed, the pods are looked at this often at least."""
@@ -263,7 +267,9 @@ def plan_epochs(observed: ObservedEpochs, memory: EpochMemory, now: Moment) -> E
     )
     if not lacks_members(jobset, observed.pods):
         memory = attrs.evolve(memory, lacking_since=None)
-    if not decision.empty:
+    if _is_recreated(jobset, decision, observed.pods):
+        plan = _recreate(jobset, observed, decision, memory, pace, now)
+    elif not decision.empty:
         plan = _change(jobset, observed, decision, memory, now)
     elif decision.wait_s:
         plan = _hold(jobset, observed, decision.wait_s, memory, now)
@@ -337,6 +343,51 @@ def _may_resume(jobset: JobSet) -> bool:
 
 
 # ---- changes of the status -----------------------------------------------------------------------
+
+
+def _is_recreated(jobset: JobSet, decision: EpochDecision, pods: Histogram) -> bool:
+    """Tell if all Jobs are recreated instead of a restart in place, since a pod has succeeded."""
+    if not pods.succeeded or decision.deprecated is None:
+        return False
+    if jobset.metadata.annotations.get(keys.AFTER_SUCCESS_ANNOTATION) != RECREATE:
+        return False
+    return decision.restart or decision.renewed == "remade"
+
+
+def _recreate(
+    jobset: JobSet,
+    observed: ObservedEpochs,
+    decision: EpochDecision,
+    memory: EpochMemory,
+    pace: Pace,
+    now: Moment,
+) -> EpochPlan:
+    """Have all Jobs recreated: the pods that have succeeded do not restart in place."""
+    epoch, count = (decision.deprecated or 0) + 1, observed.pods.succeeded
+    cause = memory.cause
+    if cause is not None and cause.epoch != decision.deprecated:
+        cause = None
+    draft = StatusDraft(jobset.status, now.wall)
+    draft.restart_all(counts_towards_max=decision.restart)
+    draft.record(
+        RestartRecord(
+            kind=history.RECREATE,
+            number=draft.status.restarts,
+            counted=decision.restart,
+            began_at=history.whole_millis(now.wall),
+            cause=epoch_history.cause_of(cause, observed.notes, epoch),
+        )
+    )
+    why = "a pod has restarted" if cause is None else str(cause)
+    succeeded = "1 pod has" if count == 1 else f"{count} pods have"
+    message = f"{why}: recreating all jobs, since {succeeded} succeeded already"
+    delay = delay_recreation(draft, pace)
+    draft.set(
+        cond.restarting(keys.PODS_SUCCEEDED_REASON, f"{message}; {delay}" if delay else message)
+    )
+    summary = "recreates all jobs, since pods have succeeded"
+    result = Result.done(summary=summary)
+    return EpochPlan(memory=_at_rest(memory), status=draft.change(), result=result)
 
 
 def _change(

@@ -353,7 +353,7 @@ def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft, pace:
         reason = keys.DEFAULT_FAILURE_POLICY_REASON
     else:
         reason = f"{keys.FAILURE_POLICY_REASON_PREFIX}{match.rule.name}"
-    delay = _delay(draft, pace)
+    delay = delay_recreation(draft, pace)
     draft.set(cond.restarting(reason, f"{message}; {delay}" if delay else message))
     draft.event(cond.WARNING, f"{match.action}FailurePolicyAction", message)
     draft.decided(action)
@@ -361,8 +361,8 @@ def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft, pace:
     return ""
 
 
-def _delay(draft: StatusDraft, pace: Pace) -> str:
-    """Note that all Jobs restart now; what their start waits for, or ""."""
+def delay_recreation(draft: StatusDraft, pace: Pace) -> str:
+    """Note that all Jobs restart now; return what their start waits for, or ""."""
     begun = draft.status.restart_pacing
     if not restarts_in_place(draft.old):  # otherwise the two are one restart
         begun = pace.begin(draft.status)

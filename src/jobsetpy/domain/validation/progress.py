@@ -13,7 +13,13 @@ from jobsetpy.domain.json_tree import Json, child, job_spec, objects, pod_spec
 
 MAX_WITHOUT_PROGRESS = 100_000
 
-_JUDGED = (keys.MAX_WITHOUT_PROGRESS_ANNOTATION, keys.RESTART_IN_PLACE_ANNOTATION)
+AFTER_SUCCESS = ("Continue", "Recreate")
+
+_JUDGED = (
+    keys.MAX_WITHOUT_PROGRESS_ANNOTATION,
+    keys.RESTART_IN_PLACE_ANNOTATION,
+    keys.AFTER_SUCCESS_ANNOTATION,
+)
 
 
 def progress(jobset: Json) -> list[FieldError]:
@@ -33,9 +39,12 @@ def _wrong(jobset: Json, names: Iterable[str]) -> list[FieldError]:
         value = notes.get(name)
         if value is None:
             continue
-        why = _why_unserved(jobset, needs_supervisor=name != keys.RESTART_IN_PLACE_ANNOTATION)
+        progress = name == keys.MAX_WITHOUT_PROGRESS_ANNOTATION
+        why = _why_unserved(jobset, needs_supervisor=progress)
         if not why and name == keys.MAX_WITHOUT_PROGRESS_ANNOTATION and not _is_count(value):
             why = f"must be a whole number from 1 to {MAX_WITHOUT_PROGRESS}"
+        if not why and name == keys.AFTER_SUCCESS_ANNOTATION and value not in AFTER_SUCCESS:
+            why = f"must be one of {', '.join(AFTER_SUCCESS)}"
         if why:
             problems.append(invalid(note_field(name), value, why))
     return problems
