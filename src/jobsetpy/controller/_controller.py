@@ -46,6 +46,11 @@ _BLOCKED_S = 0.5
 """A reconcile that holds the event loop for longer is told of: watches and leases wait for it."""
 
 
+_REST_FACTOR: Final = 20.0
+"""A request rests for so many times the CPU time for which it held the loop: 5 % are left to it."""
+_LONGEST_REST_S: Final = 300.0
+
+
 @attrs.frozen
 class _Succeeded:
     result: Result
@@ -100,6 +105,10 @@ class Controller(Runnable):
 
     An exception group counts as what all its members are.
 
+    A request whose reconcile held the event loop for more than half a second of CPU time rests for
+    20 times as long (300 s at most) before it is reconciled again, whatever asks for it. So one
+    object cannot keep the others, or the renewal of the Lease, waiting again and again.
+
     Args:
         name: label of metrics and logs; one word such as ``jobset``.
         reconciler: does the work.
@@ -144,6 +153,7 @@ class Controller(Runnable):
         self._early: list[tuple[WatchHandler[Any], Event[Any]]] | None = []
         self._started = False
         self._held = False
+        self._rests: dict[Request, float] = {}
         self._awaited: SharedInformer[Any] | None = None
         self._loops = LoopDetector()
 
@@ -267,7 +277,21 @@ class Controller(Runnable):
             # this, a long queue of such keys would stop the event loop.
             await asyncio.sleep(0)
 
+    def _rest_s(self, request: Request) -> float:
+        """Return how long a request that held the loop has to rest, in seconds; 0 for most."""
+        until = self._rests.get(request)
+        if until is None:
+            return 0.0
+        rest_s = until - self._clock.monotonic()
+        if rest_s <= 0:
+            del self._rests[request]
+        return max(0.0, rest_s)
+
     async def _process(self, request: Request) -> None:
+        rest_s = self._rest_s(request)
+        if rest_s > 0:
+            self.queue.add_after(request, rest_s)
+            return
         started = self._clock.monotonic()
         self._metrics.started()
         # Once for each reconcile: ids from the system's source of randomness, and the context
@@ -308,11 +332,17 @@ class Controller(Runnable):
             return _classify(error)
         finally:
             if steps.longest_s >= _BLOCKED_S:
+                rest_s = 0.0
+                if steps.longest_cpu_s >= _BLOCKED_S:
+                    rest_s = min(_LONGEST_REST_S, steps.longest_cpu_s * _REST_FACTOR)
+                    self._rests[request] = self._clock.monotonic() + rest_s
+                self._metrics.blocked()
                 self._log.warning(
                     "a reconcile blocked the event loop: what takes long needs an await, such as "
                     "asyncio.to_thread",
                     reconciler=_name_of(self.reconciler),
                     blocked_s=round(steps.longest_s, 3),
+                    rests_s=round(rest_s, 3),
                 )
 
     def _settle(self, request: Request, outcome: _Outcome, seconds: float, writes: Writes) -> None:

@@ -184,6 +184,11 @@ _conflicts = REGISTRY.counter(
     "Total number of reconciliations retried because the object had changed meanwhile",
     "controller",
 )
+_blocked = REGISTRY.counter(
+    "controller_reconcile_blocked_total",
+    "Reconciliations that held the event loop for more than half a second without a wait",
+    "controller",
+)
 _reconcile_seconds = REGISTRY.histogram(
     "controller_runtime_reconcile_time_seconds",
     "Length of time per reconciliation per controller",
@@ -217,6 +222,7 @@ class ReconcileMetrics:
 
     __slots__ = (
         "_active",
+        "_blocked",
         "_conflicts",
         "_errors",
         "_panics",
@@ -237,6 +243,7 @@ class ReconcileMetrics:
         self._panics = _panics.labels(controller)
         self._timeouts = _timeouts.labels(controller)
         self._conflicts = _conflicts.labels(controller)
+        self._blocked = _blocked.labels(controller)
         self._seconds = _reconcile_seconds.labels(controller)
         self._workers = _workers.labels(controller)
         self._active = _active_workers.labels(controller)
@@ -268,6 +275,10 @@ class ReconcileMetrics:
     def panic(self) -> None:
         """The error is one nobody raises on purpose (besides the result)."""
         self._panics.inc()
+
+    def blocked(self) -> None:
+        """The reconcile held the event loop for too long (besides the result)."""
+        self._blocked.inc()
 
     def timeout(self) -> None:
         """The reconcile took too long (besides the result)."""

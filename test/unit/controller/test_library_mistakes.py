@@ -214,6 +214,33 @@ async def test_a_reconcile_that_blocks_the_loop_is_named():
     assert 0.6 <= line["blocked_s"] < 20
 
 
+async def test_a_request_rests_when_its_reconcile_held_the_loop():
+    """Whatever asks for it meanwhile; other requests are reconciled."""
+    reconciled = []
+
+    class Computer:
+        async def reconcile(self, request):
+            reconciled.append((request.key.name, asyncio.get_running_loop().time()))
+            ends = time.thread_time() + 0.6
+            while request.key.name == "large" and time.thread_time() < ends:
+                pass
+            return Result.done()
+
+    controller = Controller(name="computer", reconciler=Computer(), watches=[])
+    large, small = (Request(ObjectKey("ns", name)) for name in ("large", "small"))
+    async with controller.running():
+        controller.queue.add(large)
+        await asyncio.sleep(1)
+        controller.queue.add(large)
+        controller.queue.add(small)
+        await asyncio.sleep(1)
+        assert [name for name, _ in reconciled] == ["large", "small"]
+        await asyncio.sleep(300)
+
+    assert [name for name, _ in reconciled] == ["large", "small", "large"]
+    assert reconciled[2][1] - reconciled[0][1] >= 12
+
+
 @pytest.mark.parametrize("ends", ["result", "error", "cancelled"])
 async def test_steps_change_nothing_of_what_is_awaited(ends):
     """Results, errors and cancellations come through as they are."""

@@ -1,0 +1,69 @@
+"""A JobSet that costs much, past admission, beside an ordinary one of another namespace."""
+
+import asyncio
+import time
+import uuid
+
+import pytest
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.coordination import Lease
+from jobsetpy.api.events import Event
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.testing.jobsets import jobset_json, replicated_job
+from support import patience
+from support.hostile import large_patterns
+from support.install import create_namespace
+from support.manager_process import ManagerProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(120)]
+
+NAME = "6d4f6a47.jobset.x-k8s.io"
+CONFIGURATION = """
+apiVersion: config.jobset.x-k8s.io/v1alpha1
+kind: Configuration
+leaderElection: {{resourceNamespace: {namespace}}}
+"""
+
+
+def manifest(made, namespace, name):
+    """A JobSet as a user would write it."""
+    metadata = {"name": name, "namespace": namespace}
+    return {**made, "metadata": metadata}
+
+
+async def test_a_jobset_of_another_namespace_has_its_job_in_time(
+    cluster, client, namespace, tmp_path
+):
+    """Sixty patterns of 13 characters, stored without webhooks, hold nobody up."""
+    other = f"t-{uuid.uuid4().hex[:8]}"
+    await create_namespace(client, other)
+    configuration = tmp_path / "configuration.yaml"
+    configuration.write_text(CONFIGURATION.format(namespace=namespace))
+    manager = ManagerProcess(
+        cluster.kubeconfig, tmp_path / "manager.log", "--config", str(configuration)
+    )
+    await client.create(JobSet, namespace, manifest(large_patterns(60), namespace, "hostile"))
+    await manager.start()
+    try:
+        lease = await client.get(Lease, namespace, NAME)
+        began = time.monotonic()
+        ordinary = jobset_json(replicated_job("w"))
+        await client.create(JobSet, other, manifest(ordinary, other, "ordinary"))
+
+        async def jobs(where):
+            return (await client.list_page(Job, where)).items
+
+        await patience.eventually(lambda: jobs(other), 5, poll_s=0.05)
+        assert time.monotonic() - began < patience.scaled(5)
+        await patience.eventually(lambda: jobs(namespace), 5, poll_s=0.05)
+        await asyncio.sleep(12)
+
+        after = await client.get(Lease, namespace, NAME)
+        assert after.spec.holder_identity == lease.spec.holder_identity
+        assert after.spec.lease_transitions == lease.spec.lease_transitions
+        assert manager.process.returncode is None
+        reasons = {each.reason for each in (await client.list_page(Event, namespace)).items}
+        assert "FailurePolicyNeverApplies" in reasons
+    finally:
+        await manager.kill()

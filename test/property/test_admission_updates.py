@@ -1,0 +1,192 @@
+"""A JobSet that is accepted when it is created accepts changes that are none, or legal."""
+
+import copy
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobsetpy.api import keys
+from jobsetpy.domain.injection.agent import inject
+from jobsetpy.domain.injection.update import restore
+from jobsetpy.domain.validation.create import validate_create
+from jobsetpy.domain.validation.defaulting import default_jobset, kept_defaults, rewrite_jobset
+from jobsetpy.domain.validation.update import validate_update
+
+NAMES = ["a", "b", "c"]
+TARGETS = st.sampled_from([["a"], ["b"], ["a", "b"]])
+
+COSCHEDULING = st.fixed_dictionaries(
+    {keys.COSCHEDULING_ANNOTATION: st.sampled_from(["JobSet", "ReplicatedJob", "Job"])},
+    optional={
+        keys.COSCHEDULING_TARGETS_ANNOTATION: st.sampled_from(["a", "b", "a,b"]),
+        keys.COSCHEDULING_MIN_ANNOTATION: st.just("1"),
+        keys.COSCHEDULING_TIMEOUT_ANNOTATION: st.sampled_from(["9", "x"]),
+        keys.COSCHEDULING_CAPACITY_ANNOTATION: st.just("false"),
+    },
+)
+PLACEMENT = st.fixed_dictionaries(
+    {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: st.just("zone")},
+    optional={keys.NODE_SELECTOR_ANNOTATION: st.just("true")},
+)
+AGENT = st.fixed_dictionaries(
+    {keys.IN_PLACE_AGENT_ANNOTATION: st.sampled_from(["sidecar", "supervisor"])},
+    optional={keys.IN_PLACE_CONTAINER_ANNOTATION: st.just("main")},
+)
+OTHERS = st.fixed_dictionaries(
+    {},
+    optional={
+        keys.GROUP_BARRIER_ANNOTATION: st.just("init-container"),
+        keys.LOST_NODE_DEADLINE_ANNOTATION: st.sampled_from(["60s", "0s"]),
+        keys.RESTART_BACKOFF_ANNOTATION: st.just("10s"),
+    },
+)
+NOTES = st.tuples(st.one_of(st.just({}), COSCHEDULING, COSCHEDULING, PLACEMENT, AGENT), OTHERS).map(
+    lambda both: {**both[0], **both[1]}
+)
+LABELS = st.fixed_dictionaries(
+    {},
+    optional={
+        keys.POD_GROUP_NAME: st.just("mine"),
+        keys.POD_GROUP_MIN_AVAILABLE: st.just("2"),
+        "app": st.just("x"),
+    },
+)
+POD_METADATA = st.fixed_dictionaries({}, optional={"labels": LABELS})
+CONTAINERS = st.just([{"name": "main", "image": "i", "command": ["work"]}])
+POD_SPECS = st.fixed_dictionaries(
+    {"containers": CONTAINERS},
+    optional={
+        "restartPolicy": st.sampled_from(["Never", "OnFailure"]),
+        "nodeSelector": st.just({"pool": "a"}),
+        "priorityClassName": st.just("p"),
+        "tolerations": st.just([{"operator": "Exists"}]),
+    },
+)
+SIZES = st.sampled_from(
+    [{}, {"parallelism": 2}, {"parallelism": 2, "completions": 2}, {"completions": 3}]
+)
+
+
+@st.composite
+def replicated_jobs(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """One to three ReplicatedJobs."""
+    out: list[dict[str, Any]] = []
+    for at, name in enumerate(NAMES[: draw(st.sampled_from([1, 2, 2, 3]))]):
+        pod = {"metadata": draw(POD_METADATA), "spec": draw(POD_SPECS)}
+        job: dict[str, Any] = {
+            "name": name,
+            "groupName": "default",
+            "replicas": draw(st.sampled_from([1, 1, 2, 0])),
+            "template": {"spec": {**draw(SIZES), "template": pod}},
+        }
+        if at and draw(st.integers(0, 4)) == 0:
+            job["dependsOn"] = [{"name": NAMES[at - 1], "status": "Ready"}]
+        out.append(job)
+    return out
+
+
+RULES = st.fixed_dictionaries(
+    {"name": st.just("r"), "action": st.sampled_from(["FailJob", "RestartJob", "RestartJobSet"])},
+    optional={
+        "targetReplicatedJobs": TARGETS,
+        "onJobFailureReasons": st.lists(st.sampled_from(["DeadlineExceeded", "Mine"]), unique=True),
+        "onJobFailureMessagePatterns": st.just([r"exit code \d+"]),
+    },
+)
+POLICIES = st.fixed_dictionaries(
+    {"restartStrategy": st.sampled_from(["Recreate", "BlockingRecreate", "InPlaceRestart"])},
+    optional={"maxRestarts": st.integers(0, 3), "rules": RULES.map(lambda rule: [rule])},
+)
+SPECS = st.fixed_dictionaries(
+    {"replicatedJobs": replicated_jobs()},
+    optional={
+        "suspend": st.booleans(),
+        "failurePolicy": POLICIES,
+        "groupSchedulingConfig": st.fixed_dictionaries(
+            {}, optional={"targetReplicatedJobs": TARGETS, "timeoutAfterSeconds": st.just(9)}
+        ),
+        "successPolicy": st.just({"operator": "Any"}),
+        "startupPolicy": st.sampled_from(
+            [{"startupPolicyOrder": "AnyOrder"}, {"startupPolicyOrder": "InOrder"}]
+        ),
+    },
+)
+
+
+def patched(obj: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
+    """The object with the operations of a mutating webhook."""
+    out = copy.deepcopy(obj)
+    for operation in patch:
+        *parents, last = operation["path"].split("/")[1:]
+        at: Any = out
+        for part in parents:
+            at = at[int(part)] if isinstance(at, list) else at[part]
+        key = int(last) if isinstance(at, list) else last
+        if operation["op"] == "remove":
+            del at[key]
+        else:
+            at[key] = operation["value"]
+    return out
+
+
+def created(manifest: dict[str, Any]) -> dict[str, Any] | None:
+    """The JobSet as it is stored; ``None`` if it is refused."""
+    jobset, patch = rewrite_jobset(manifest)
+    injected = inject(jobset, image="agent:1")
+    if injected.problems:
+        return None
+    every = [*patch, *injected.patch, *default_jobset(injected.jobset)]
+    stored = patched(manifest, every)
+    return None if validate_create(stored) else stored
+
+
+def problems(stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What is wrong with a change, after what the mutating webhook does with it."""
+    restored = restore(stored, new)
+    jobset, patch = rewrite_jobset(restored.jobset, stored)
+    every = [*restored.patch, *patch, *kept_defaults(jobset, stored)]
+    return [str(each) for each in validate_update(stored, patched(new, every))]
+
+
+def changed(stored: dict[str, Any], suspend: bool | None, labels: bool) -> dict[str, Any]:
+    """A change that another controller makes: a label, a suspension, directives for its pods."""
+    out = copy.deepcopy(stored)
+    if labels:
+        out["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "q"
+    if suspend is not None:
+        out["spec"]["suspend"] = suspend
+        if stored["spec"].get("suspend") or suspend:
+            for job in out["spec"]["replicatedJobs"]:
+                pod = job["template"]["spec"]["template"]
+                pod.setdefault("metadata", {}).setdefault("labels", {})["queue"] = "q"
+                pod["spec"]["nodeSelector"] = {"pool": "b"}
+                pod["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
+    return out
+
+
+@settings(max_examples=1000)
+@given(
+    notes=NOTES,
+    spec=SPECS,
+    suspend=st.sampled_from([None, True, False]),
+    labels=st.booleans(),
+)
+def test_what_is_accepted_once_accepts_legal_changes(notes, spec, suspend, labels):
+    """Unchanged, applied again as it was written, labelled, suspended and resumed."""
+    manifest = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "js", "annotations": notes},
+        "spec": spec,
+    }
+    stored = created(manifest)
+    if stored is None:
+        return
+
+    assert problems(stored, copy.deepcopy(stored)) == []
+    assert problems(stored, copy.deepcopy(manifest)) == []
+    assert problems(stored, changed(stored, suspend, labels)) == []
+    resumed = changed(stored, False, labels)
+    stopped = changed(stored, True, labels)
+    assert problems(stopped, resumed) == []
