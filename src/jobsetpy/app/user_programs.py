@@ -104,7 +104,8 @@ def _check_callable(found: Any, target: str) -> None:
     try:
         signature.bind(None)
     except TypeError as error:
-        raise ProgramError(f"{target} takes {signature}, and {error}: {takes}") from None
+        why = f"cannot be called with the manager alone ({error})"
+        raise ProgramError(f"{target}{signature} {why}: {takes}") from None
 
 
 def checked(setup: Setup, target: str) -> Setup:

@@ -122,3 +122,16 @@ async def test_a_queue_without_memory_admits_an_injected_agent(tenant):
     assert agent["resources"]["requests"].keys() == {"cpu"}
     await tenant.until_workload("js", "Admitted")
     await tenant.until_condition("js", "Suspended", "False")
+
+
+async def test_a_jobset_with_a_replicated_job_of_no_jobs_is_resumed(tenant):
+    """Kueue's types drop the zero; the webhook keeps it, so that the rest runs."""
+    flavor = await tenant.pool("pool")
+    await tenant.queue((flavor, {"cpu": 2}))
+    await tenant.create(
+        jobset("js", replicated_job("w", pods=2), replicated_job("none", replicas=0))
+    )
+    await tenant.until_runs("js", 2)
+
+    jobs = (await tenant.jobset("js"))["spec"]["replicatedJobs"]
+    assert [(each["name"], each["replicas"]) for each in jobs] == [("w", 1), ("none", 0)]

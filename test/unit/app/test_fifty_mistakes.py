@@ -86,12 +86,12 @@ BEFORE_THE_START = {
     "no argument": (
         "program:setup",
         "def setup():\n    pass",
-        "program:setup takes (), and too many positional arguments: it has to be a function",
+        "program:setup() cannot be called with the manager alone (too many positional arguments)",
     ),
     "two arguments": (
         "program:setup",
         "def setup(manager, client):\n    pass",
-        "program:setup takes (manager, client), and missing a required argument: 'client'",
+        "program:setup(manager, client) cannot be called with the manager alone (missing a",
     ),
 }
 
