@@ -227,6 +227,7 @@ class JobsMemory:
         ready_since: the creation, restart or resume after which all Jobs have been ready.
         pause: end of the stored back-off, on the monotonic clock as well.
         deletion: when the finished JobSet is deleted, likewise.
+        held: since when deleted Jobs are kept by finalizers alone, on the monotonic clock, by UID.
     """
 
     uid: str = ""
@@ -241,6 +242,7 @@ class JobsMemory:
     ready_since: datetime | None = None
     pause: PinnedTime | None = None
     deletion: PinnedTime | None = None
+    held: Mapping[str, float] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

@@ -434,6 +434,44 @@ def test_a_recreation_waits_for_its_pause_when_the_wall_clock_is_set(hours):
     assert any(isinstance(action, CreateJob) for action in jobs.plan().actions)
 
 
+@pytest.mark.parametrize(
+    ("finalizers", "messages"),
+    [
+        (["example.com/x"], 1),
+        (["foregroundDeletion", "example.com/x"], 0),
+        (["foregroundDeletion"], 0),
+    ],
+    ids=["another's", "pods are not gone yet", "the garbage collector's"],
+)
+def test_a_job_is_reported_when_only_finalizers_of_others_keep_it(finalizers, messages):
+    """Once, after a minute: nothing can be created in its place, for ever perhaps."""
+    jobs = Jobs()
+    jobs.fails()
+    meta = {"name": "test-js-w-0", "namespace": "default", "uid": "u0", "finalizers": finalizers,
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {keys.RESTART_ATTEMPT: "0", keys.REPLICATED_JOB_NAME: "w",
+                       keys.JOB_INDEX: "0"}}  # fmt: skip
+    old = decoded(Job, {"metadata": meta})
+    first = jobs.plan(old)
+    jobs.at += 59
+    early = jobs.plan(old)
+    jobs.at += 1
+    late = [jobs.plan(old), jobs.plan(old)]
+
+    assert first.result.delay == (timedelta(seconds=60) if messages else None)
+    assert (first.notices, early.notices) == ((), ())
+    assert [len(plan.notices) for plan in late] == [messages, 0]
+    if messages:
+        assert late[0].notices[0].reason == "JobHeldByFinalizers"
+        assert (
+            late[0]
+            .notices[0]
+            .message.startswith(
+                "job 'test-js-w-0' is deleted, but its finalizers keep it: example.com/x; no other"
+            )
+        )
+
+
 @pytest.mark.parametrize("hours", [-2, 2])
 def test_a_finished_jobset_is_deleted_after_its_time_when_the_wall_clock_is_set(hours):
     """Not hours later, and not hours too soon."""

@@ -29,6 +29,7 @@ from jobsetpy.api.reconcile import Result
 from jobsetpy.domain import conditions as cond
 from jobsetpy.domain import history
 from jobsetpy.domain.activity import activity
+from jobsetpy.domain.children.held import held, held_notices, report_after_s
 from jobsetpy.domain.children.jobs import Blueprint, blueprints
 from jobsetpy.domain.children.network import dns_hostnames, service_body
 from jobsetpy.domain.children.recreation import SOON_S, Recreation
@@ -211,6 +212,7 @@ class _JobsPlanner:
         pace = Pace.of(jobset, now.wall, observed.backoff)
         self.restart_pace = pace.paused(jobset.status, memory.pause, now)
         self.deletion: PinnedTime | None = None
+        self.held = held(observed.jobs, memory.held, now.monotonic)
         # Of a restart in place; that of all Jobs is looked at where they would be made.
         self.paused_s = self._wait_s() if self.restarting else 0.0
 
@@ -337,6 +339,10 @@ class _JobsPlanner:
         if self.recreation.held:
             wait = timedelta(seconds=self.recreation.wait_s)
             delay = wait if delay is None else min(delay, wait)
+        report_s = report_after_s(self.held, self.now.monotonic)
+        if report_s is not None:
+            wait = timedelta(seconds=report_s)
+            delay = wait if delay is None else min(delay, wait)
         activity = self._activity()
         writes = change is not None and bool(change.patch)
         ready_since = self.memory.ready_since
@@ -353,6 +359,7 @@ class _JobsPlanner:
             restarting=self.restarting,
             pause=self.restart_pace.pause,
             deletion=self.deletion,
+            held=self.held,
         )
         return JobsPlan(
             actions=tuple(self.actions),
@@ -405,6 +412,8 @@ class _JobsPlanner:
             for item in sorted(self.buckets.invalid, key=lambda item: item.job.metadata.name)
         ]
         notices += stored_rules_notice(self.spec.failure_policy)
+        if self.held:
+            notices += held_notices(self.observed.jobs, self.held, self.now.monotonic)
         notices += [stays_failed_notice(match) for match in self.stay_failed]
         notices += [
             EmitEvent(
