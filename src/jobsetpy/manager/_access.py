@@ -29,6 +29,8 @@ ALLOWED_S = 60.0
 DENIED_S = 10.0
 """How long a no counts: a role that was just bound is soon noticed."""
 MAX_REMEMBERED = 256
+MAX_WAITING = 64
+"""Maximum number of unknown tokens that are reviewed or wait for it; further ones get 503."""
 MAX_TOKEN = 16 * 1024
 _TIMEOUT_S = 5.0
 
@@ -87,8 +89,9 @@ class _Remembered:
 class AccessReviewer:
     """Decides by bearer token. Anonymous requests are never let through.
 
-    Verdicts are remembered for a while, under a hash of the token. Few reviews go on at the same
-    time, and few a second: whoever guesses tokens is slowed down, not the API server.
+    Verdicts are remembered for a while, under a hash of the token. Few reviews run at the same
+    time, and few a second: guesses are slowed down, not the API server. Tokens that were let
+    through before have places of their own, so that a flood of guesses does not delay them.
 
     Args:
         client: allowed to create TokenReviews and SubjectAccessReviews; it has its own limits.
@@ -103,8 +106,11 @@ class AccessReviewer:
     ) -> None:
         self._client = client
         self._clock = clock
-        self._remembered: OrderedDict[tuple[bytes, str, str], _Remembered] = OrderedDict()
+        self._allowed: OrderedDict[tuple[bytes, str, str], _Remembered] = OrderedDict()
+        self._refused: OrderedDict[tuple[bytes, str, str], _Remembered] = OrderedDict()
         self._turns = asyncio.Semaphore(4)
+        self._turns_of_known = asyncio.Semaphore(4)
+        self._waiting = 0
         self._log = get_logger("metrics")
 
     async def verdict(self, authorization: str, verb: str, path: str) -> Verdict:
@@ -120,24 +126,45 @@ class AccessReviewer:
         if scheme.lower() != "bearer" or not token or len(token) > MAX_TOKEN:
             return 401
         key = (hashlib.sha256(token.encode()).digest(), verb, path)
-        known = self._remembered.get(key)
-        if known is not None and known.until > self._clock():
-            return known.verdict
-        async with self._turns:
-            known = self._remembered.get(key)  # somebody may have asked meanwhile
-            if known is not None and known.until > self._clock():
-                return known.verdict
+        known = self._known(key)
+        if known is not None:
+            return known
+        if key in self._allowed:
+            return await self._review(self._turns_of_known, key, token)
+        if self._waiting >= MAX_WAITING:
+            return 503
+        self._waiting += 1
+        try:
+            return await self._review(self._turns, key, token)
+        finally:
+            self._waiting -= 1
+
+    def _known(self, key: tuple[bytes, str, str]) -> Verdict | None:
+        known = self._allowed.get(key) or self._refused.get(key)
+        return known.verdict if known is not None and known.until > self._clock() else None
+
+    async def _review(
+        self, turns: asyncio.Semaphore, key: tuple[bytes, str, str], token: str
+    ) -> Verdict:
+        async with turns:
+            known = self._known(key)  # another request may have asked meanwhile
+            if known is not None:
+                return known
             try:
                 async with asyncio.timeout(2 * _TIMEOUT_S):
-                    verdict = await self._ask(token, verb, path)
+                    verdict = await self._ask(token, *key[1:])
             except (JobSetPyError, TimeoutError) as error:
                 self._log.warning("cannot tell who may read metrics", error=str(error))
                 return 503
-        lasts_s = ALLOWED_S if verdict == 200 else DENIED_S
-        self._remembered[key] = _Remembered(verdict, self._clock() + lasts_s)
-        self._remembered.move_to_end(key)
-        if len(self._remembered) > MAX_REMEMBERED:
-            self._remembered.popitem(last=False)
+        allowed = verdict == 200
+        into, other = self._allowed, self._refused
+        if not allowed:
+            into, other = other, into
+        other.pop(key, None)
+        into[key] = _Remembered(verdict, self._clock() + (ALLOWED_S if allowed else DENIED_S))
+        into.move_to_end(key)
+        if len(into) > MAX_REMEMBERED:
+            into.popitem(last=False)
         return verdict
 
     async def _ask(self, token: str, verb: str, path: str) -> Verdict:

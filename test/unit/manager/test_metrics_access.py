@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 from jobsetpy import aio
 from jobsetpy.client import Client, HttpResponse
 from jobsetpy.errors import ConnectFailedError
-from jobsetpy.manager._access import MAX_REMEMBERED, AccessReviewer
+from jobsetpy.manager._access import MAX_REMEMBERED, MAX_WAITING, AccessReviewer
 from jobsetpy.manager._endpoints import metrics_route
 from jobsetpy.serving.certificates import CertificateManager, SelfSignedSource
 from jobsetpy.serving.http import listening, serving
@@ -25,10 +25,12 @@ class Authority:
     def __init__(self):
         self.asked = []
         self.down = False
+        self.slow_s = 0.0
 
     async def request(self, request):
         if self.down:
             raise ConnectFailedError("no connection")
+        await asyncio.sleep(self.slow_s)
         spec = json.loads(request.body)["spec"]
         kind = request.path.rsplit("/", 1)[1]
         self.asked.append((kind, spec))
@@ -124,7 +126,30 @@ async def test_what_is_remembered_is_bounded(reviewer):
     for number in range(MAX_REMEMBERED + 10):
         await reviewer.verdict(f"Bearer {number}", "get", "/metrics")
 
-    assert len(reviewer._remembered) == MAX_REMEMBERED
+    assert len(reviewer._refused) == MAX_REMEMBERED
+
+
+async def test_a_flood_of_guesses_does_not_delay_a_known_token(reviewer, authority, clock):
+    """Neither the remembered verdict nor the next review of it waits for them."""
+    assert await reviewer.verdict("Bearer good", "get", "/metrics") == 200
+    for number in range(MAX_REMEMBERED + 10):
+        await reviewer.verdict(f"Bearer {number}", "get", "/metrics")
+    asked = len(authority.asked)
+    assert await reviewer.verdict("Bearer good", "get", "/metrics") == 200
+    assert len(authority.asked) == asked
+
+    clock.advance(61)
+    authority.slow_s = 5.0
+    async with asyncio.TaskGroup() as tasks:
+        guesses = [
+            tasks.create_task(reviewer.verdict(f"Bearer x{number}", "get", "/metrics"))
+            for number in range(MAX_WAITING + 10)
+        ]
+        await asyncio.sleep(0.1)
+        authority.slow_s = 0.0
+        async with asyncio.timeout(1):
+            assert await reviewer.verdict("Bearer good", "get", "/metrics") == 200
+    assert [guess.result() for guess in guesses].count(503) == 10
 
 
 async def fetch(port, context, token=""):
