@@ -90,6 +90,10 @@ helm-lint: $(STAMP) ## Look the Helm chart over
 
 # ---- tests ----------------------------------------------------------------------------------------
 
+.PHONY: check
+check: lint ## The quick loop: lint, types, import contracts, tests that need no cluster on all cores
+	@$(PYTEST) -q -n auto --dist worksteal -m "not cluster and not node and not clients and not foreign and not releases" $(ARGS)
+
 .PHONY: unit
 unit: $(STAMP) ## Tests that need no cluster
 	@$(PYTEST) -m "not cluster and not node and not clients and not foreign and not releases" $(ARGS)

@@ -55,8 +55,6 @@ class Run:
             await one.create(jobs=self.options.jobs, pods=self.options.pods, max_restarts=100_000)
             await one.complete(size, 120)
             while self.done < self.options.deletions:
-                if self.done % 50 == 0:
-                    print(f"{self.done} deletions", flush=True)
                 if self.options.faults and self.random.random() < 0.03:
                     await self._suspend(one)
                 else:
@@ -85,7 +83,6 @@ class Run:
             await asyncio.sleep(self.random.uniform(10, 40))
             self.kills += 1
             self.may_end.clear()
-            await asyncio.sleep(2)  # those that have ended already are not counted by now
             await manager.kill()
             await asyncio.sleep(self.random.uniform(0, 2))
             await manager.start()

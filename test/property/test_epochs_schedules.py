@@ -73,31 +73,6 @@ def test_a_small_budget_ends_the_jobset(seed, mode):
     assert ended is not None or world.jobset.status.synced_epoch <= epochs
 
 
-def _runs(jobset):
-    """Whether no restart has begun, and the JobSet has not ended."""
-    status = jobset.status
-    begun = status.deprecated_epoch >= status.synced_epoch
-    return not begun and finished(status.conditions) is None
-
-
-@pytest.mark.parametrize("mode", ["sidecar", "supervisor"])
-def test_failures_end_the_jobset_when_each_restart_is_cut_short_by_a_suspension(mode):
-    """As Kueue suspends and resumes: with one restart allowed, the second failure ends it."""
-    world = World(mode, jobs=1, pods=2, max_restarts=1)
-    world.settle()
-    failures = 0
-    while finished(world.jobset.status.conditions) is None and failures < 5:
-        failures += 1
-        fail = next(move for move in world.faults() if move[0].endswith("WORKER FAILS"))
-        world.do(fail)
-        while _runs(world.jobset):
-            world.do(world.moves()[-1])
-        world._suspend()
-        world.settle()
-
-    assert (failures, finished(world.jobset.status.conditions).reason) == (2, "ReachedMaxRestarts")
-
-
 @pytest.mark.parametrize(
     ("method", "broken"),
     [

@@ -75,7 +75,7 @@ users:
   user:
     token: secret
 """
-OF_THE_DOMAIN = {"epochs", "epochs.counts", "epochs.pod_backoff", "jobs", "jobs.budget"}
+OF_THE_DOMAIN = {"epochs", "epochs.counts", "jobs", "jobs.budget"}
 OF_THE_API = {"keys", "timestamps"}
 QUESTIONS = ("status", "why", "restarts")
 LEVERS = ("restart", "suspend", "resume")

@@ -217,7 +217,7 @@ async def test_pods_wait_for_the_coscheduler_only_while_it_is_in_charge(rig):
         begin(rig)
         await rig.settle(1)
         first, *_ = make_gated_pods(rig)
-        await rig.settle(5)
+        await rig.settle(6)
         assert gates(rig) == [[GATE]] * 4
         assert "gates" in rig.jobset()["status"]["conditions"][0]["message"]
     rig.world.patch("pods", first, {"spec": {"schedulingGates": [OTHER, GATE]}})

@@ -39,7 +39,6 @@ import attrs
 from jobsetpy.domain.coscheduling import plugin
 from jobsetpy.domain.coscheduling.lanes import FRESH, STUCK, TRIED, Lane
 from jobsetpy.domain.coscheduling.plugin import PodGroupKey
-from jobsetpy.domain.coscheduling.reservations import Reservations, round_s
 from jobsetpy.domain.coscheduling.state import (
     Action,
     Bind,
@@ -77,6 +76,9 @@ _REFUSED: Final = 100
 _BUSY: Final = 100
 """With more actions than this to carry out the next group is chosen in a step of its own."""
 
+_IN_VAIN: Final = 6
+"""Maximum doublings of the time until the next reservation of a gang that cannot be placed."""
+
 _CLOSER: Final = 8
 """Of so many it is found out whether another one's room would help them."""
 
@@ -112,7 +114,7 @@ class GangPlanner:
         self._deadlines: Timers[TrackedGang] = Timers()
         self._gathering: Timers[TrackedGang] = Timers()
         self._retries: Timers[TrackedGang] = Timers()
-        self._reservations = Reservations(self._limits, room)
+        self._starving: Timers[TrackedGang] = Timers()
         self._lacking: Timers[TrackedGang] = Timers()
         self._partial: Timers[TrackedGang] = Timers()
         self._unfinished: dict[PodGroupKey, TrackedGang] = {}
@@ -120,6 +122,9 @@ class GangPlanner:
         self._needed = 0
         self._stages: Counter[str] = Counter()
         self._states: Counter[PodState] = Counter()
+        self._reserved_for: TrackedGang | None = None
+        self._reserved_until = 0.0
+        self._offered = False
         self._paused = False
         self._out: list[Action] = []
 
@@ -276,7 +281,7 @@ class GangPlanner:
             return f"needs {wanted} held binds, of {self._limits.held}"
         if self._has_to_wait(group):
             return "waits for its turn"
-        if group.failures and self._reservations.blocks(group):
+        if group.failures and self._leaves_room(group):
             return "leaves room for another group"
         return ""
 
@@ -310,7 +315,7 @@ class GangPlanner:
             own = not freed and group.gave_up_at > now - RECENT_S
             if group.not_before > now and not own and self._may_fit(group):
                 group.not_before = now
-        self._reservations.advance(now)
+        self._reserve(now)
         self._wake_all()
         return self._done(now)
 
@@ -375,7 +380,7 @@ class GangPlanner:
             self._give_turn(late, now)
         self._give_up_lacking(now)
         self._end_partial(now)
-        self._reservations.advance(now)
+        self._reserve(now)
         while self._retries.pop(now) is not None:
             pass
         self._wake_all()
@@ -388,10 +393,13 @@ class GangPlanner:
             self._gathering.first(),
             self._lacking.first(),
             self._partial.first(),
-            self._reservations.next_wake(),
         ]
         if self._turn is not None:
             moments.append(self._turn_ends)
+        if self._reserved_for is not None:
+            moments.append(self._reserved_until)
+        else:
+            moments.append(self._starving.first())
         if self._unfinished:
             moments.append(now)
         moments.append(self._retries.first())
@@ -443,7 +451,7 @@ class GangPlanner:
 
         Gangs that are being placed and were not refused before do not count as waiting.
         """
-        if self._turn is not None or self._reservations.holder is not None:
+        if self._turn is not None or self._reserved_for is not None:
             return False
         if any(not group.complete for group in self._ready.values()):
             return False
@@ -506,8 +514,8 @@ class GangPlanner:
         if group.kinds:
             self._review(group)
             return
-        if self._reservations.drop(group):
-            self._wake_all()
+        if self._reserved_for is group:
+            self._reserved_for = None
         for groups in (
             self._groups,
             self._holding,
@@ -521,6 +529,7 @@ class GangPlanner:
             self._deadlines,
             self._gathering,
             self._retries,
+            self._starving,
             self._lacking,
             self._partial,
         ):
@@ -649,7 +658,12 @@ class GangPlanner:
         group.started |= bound >= info.min_available
         if self._waits(group) or self._in_part(group):
             self._new.append(group)
-        if not self._waits(group) and self._reservations.drop(group):
+        if group in self._starving and not self._waits(group):
+            self._starving.drop(group)
+            group.reservations = 0
+        if self._reserved_for is group and not self._waits(group):
+            group.reservations = 0
+            self._reserved_for = None
             self._wake_all()
         self._count(group, group.stage)
 
@@ -789,7 +803,7 @@ class GangPlanner:
         if not group.lacks_a_node and self._may_fit(group):
             return False
         keys = [other.key for other in others]
-        return self._room.fits_without(group.key, group.missing, keys) is not False
+        return self._room.fits_without(group.key, self._missing(group), keys) is not False
 
     def _may_share_nodes(self, group: TrackedGang, other: TrackedGang) -> bool:
         return self._room is None or self._room.compete(group.key, other.key)
@@ -843,7 +857,7 @@ class GangPlanner:
             return
         turn = min(waiting, key=lambda group: (group.timeouts, _queue_key(group)))
         self._turn, turn.not_before = turn, now
-        self._turn_ends = now + round_s(self._limits, turn)
+        self._turn_ends = now + self._round_s(turn)
         for group in [g for g in self._holding.values() if self._has_to_wait(g)]:
             self._reject(group, Cause.YIELDED, f"it is the turn of {turn.key}", now)
 
@@ -864,12 +878,104 @@ class GangPlanner:
         for group in self._new:
             if not group.kinds:
                 continue
-            if self._waits(group):
-                self._reservations.watch(group, now)
+            reserves = limits.reserve_after_s and self._room is not None and self._waits(group)
+            if reserves and group not in self._starving and group is not self._reserved_for:
+                self._starves(group, now + limits.reserve_after_s)
             if limits.partial_s and self._in_part(group) and group not in self._partial:
                 group.bound_before = len(group.pods[PodState.BOUND])
                 self._partial.set(group, now + limits.partial_s)
         self._new.clear()
+
+    def _starves(self, group: TrackedGang, at: float) -> None:
+        self._starving.set(group, at, _queue_key(group))
+
+    def _reserve(self, now: float) -> None:
+        """Keep the capacity that becomes free for one gang that has waited for long and lacks it.
+
+        It may never be placed, for a reason that is not counted. So the reservation ends when there
+        is capacity and each of its pods can have come back from the scheduler's back-off, or after
+        as long as the gang had waited; then others get on for as long, and the next reservation
+        lasts twice as long: a gang that can be placed is started, however long the pods run that
+        have the capacity. One that was offered capacity in vain waits twice as long each time.
+        """
+        self._end_reservation(now)
+        if self._reserved_for is not None or self._room is None:
+            return
+        last: list[tuple[float, TrackedGang]] = []
+        taken = False
+        for _ in range(_QUESTIONS):
+            due_at = self._starving.first()
+            group = self._starving.pop(now)
+            if group is None or due_at is None:
+                break
+            if group.in_vain >= self._limits.stuck_after:
+                last.append((due_at, group))
+                continue
+            taken = self._takes_reservation(group, due_at, now)
+            if taken:
+                break
+        for due_at, group in last:
+            if taken:
+                self._starves(group, due_at)
+            else:
+                taken = self._takes_reservation(group, due_at, now)
+
+    def _takes_reservation(self, group: TrackedGang, due_at: float, now: float) -> bool:
+        """Reserve for a gang if it lacks capacity; ``False`` if another one may be asked."""
+        assert self._room is not None
+        ever = self._may_ever_fit(group)
+        fits = self._room.fits(group.key, self._missing(group)) if ever else False
+        if ever is None or fits is None:
+            self._starves(group, due_at)  # it is asked again when that is known
+            return True
+        if not ever:
+            self._starves(group, now + self._limits.reserve_after_s)
+            return False
+        if fits:
+            self._starves(group, now + self._round_s(group))
+            return False
+        group.reservations += 1
+        self._reserved_for, self._offered = group, False
+        self._reserved_until = now + self._reservation_s(group)
+        return True
+
+    def _end_reservation(self, now: float) -> None:
+        """End the reservation when its time is over, or when it has had its effect."""
+        group = self._reserved_for
+        if group is None or self._room is None:
+            return
+        due = self._reserved_until <= now
+        if self._offered and not due:
+            return
+        fits = self._room.fits(group.key, self._missing(group)) is True
+        if fits and not self._offered:
+            self._offered = True
+            self._reserved_until = min(self._reserved_until, now + self._round_s(group))
+        if not due:
+            return
+        if fits:
+            group.in_vain, group.reservations = group.in_vain + 1, 0
+        patience_s = self._limits.reserve_after_s * 2 ** min(group.in_vain, _IN_VAIN)
+        self._starves(group, now + max(patience_s, self._reservation_s(group)))
+        self._reserved_for = None
+        self._wake_all()
+
+    def _round_s(self, group: TrackedGang) -> float:
+        """Time in which each pod of a gang can have come back from the scheduler's back-off."""
+        limits = self._limits
+        return limits.longest_backoff_s + limits.settle_s + limits.settle_per_pod_s * group.size
+
+    def _reservation_s(self, group: TrackedGang) -> float:
+        doubled = 0 if group.in_vain >= self._limits.stuck_after else group.reservations - 1
+        return float(self._limits.reserve_after_s * 2 ** min(max(doubled, 0), 20))
+
+    def _leaves_room(self, group: TrackedGang) -> bool:
+        """Whether a group must not take room because it is kept for one ahead of it."""
+        first = self._reserved_for
+        if first is None or self._room is None or group.complete:
+            return False
+        ahead = plugin.less(first.info(), group.info())
+        return ahead and self._room.compete(first.key, group.key)
 
     # -- room ---------------------------------------------------------------------------------
 
@@ -877,13 +983,13 @@ class GangPlanner:
         """Whether there may be room for a group; ``None``: that is not known yet."""
         if self._room is None or not group.info().needs_room:
             return True
-        return self._room.fits(group.key, group.missing)
+        return self._room.fits(group.key, self._missing(group))
 
     def _may_ever_fit(self, group: TrackedGang) -> bool | None:
         """The same, if there were no others."""
         if self._room is None:
             return True
-        return self._room.ever_fits(group.key, group.missing)
+        return self._room.ever_fits(group.key, self._missing(group))
 
     def _too_large(self, group: TrackedGang) -> bool:
         """Whether more binds would have to be held than can be."""
@@ -891,6 +997,10 @@ class GangPlanner:
         if not held or group.complete:
             return False
         return group.info().min_available - group.running > held
+
+    @staticmethod
+    def _missing(group: TrackedGang) -> int:
+        return group.info().min_available - group.running - group.waiting
 
     @staticmethod
     def _put(groups: dict[PodGroupKey, TrackedGang], group: TrackedGang, *, wanted: bool) -> None:
@@ -959,9 +1069,9 @@ class GangPlanner:
                 continue
             if group.complete:
                 return group
-            if self._refuse_too_large(group) or group.missing > held:
+            if self._refuse_too_large(group) or self._missing(group) > held:
                 continue
-            if self._reservations.blocks(group):
+            if self._leaves_room(group):
                 continue
             if lane.places[TRIED] >= limits.stuck and not group.info().needs_room:
                 continue
@@ -975,7 +1085,7 @@ class GangPlanner:
         whole = [group for group in lane.whole.values() if group.not_before <= now]
         if whole:
             return min(whole, key=_queue_key)
-        first = self._reservations.holder
+        first = self._reserved_for
         if first is None or first.lane is not lane:
             return None
         if first.key not in self._ready or first.not_before > now:

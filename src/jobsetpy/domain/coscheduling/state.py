@@ -385,11 +385,6 @@ class TrackedGang:
         return len(self._waiting)
 
     @property
-    def missing(self) -> int:
-        """How many more of its pods need capacity."""
-        return self.info().min_available - self.running - self.waiting
-
-    @property
     def lacks_a_node(self) -> bool:
         """Whether pods have found no node without which it cannot be complete."""
         if self.complete or not self.pods[PodState.UNSCHEDULABLE]:
