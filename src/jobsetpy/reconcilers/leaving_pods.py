@@ -46,12 +46,14 @@ def _jobset_key(pod: ChildPod) -> rt.ObjectKey:
     return rt.ObjectKey(pod.metadata.namespace, pod.metadata.labels.jobset_name)
 
 
-def _leaving(pod: ChildPod) -> str | None:
-    return str(_jobset_key(pod)) if is_leaving(pod) else None
+def _counted(pod: ChildPod) -> str | None:
+    meta = pod.metadata
+    going = meta.deletion_timestamp is not None and meta.tracked
+    return str(_jobset_key(pod)) if going else None
 
 
-COUNTED_LEAVING: Final[rt.Index[ChildPod]] = rt.Index("countedLeavingPods", _leaving)
-"""Pods that leave and that their Job would count, by the JobSet that they name."""
+COUNTED_LEAVING: Final[rt.Index[ChildPod]] = rt.Index("countedLeavingPods", _counted)
+"""Pods that are being deleted and that their Job would count, by the JobSet that they name."""
 
 
 class LeavingPodsReconciler:
@@ -68,14 +70,17 @@ class LeavingPodsReconciler:
         self._jobs = caches.jobs.store
         self._pods = caches.pods.store
         self._settings = settings
+        self._told: set[str] = set()  # UIDs of pods that were seen leaving; they may end meanwhile
 
     def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
         """Ask for a reconcile if a pod begins to leave; O(1)."""
         old, new = event.old, event.new
-        if new is None or not is_leaving(new):
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._told.discard(old.metadata.uid)
+        if new is None or not is_leaving(new) or new.metadata.uid in self._told:
             return ()
-        known = old is not None and is_leaving(old) and old.metadata.uid == new.metadata.uid
-        return () if known else (rt.Request(_jobset_key(new)),)
+        self._told.add(new.metadata.uid)
+        return (rt.Request(_jobset_key(new)),)
 
     def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
         """Ask for a reconcile if pods leave whose Job becomes known only now; O(1)."""
@@ -108,6 +113,7 @@ class LeavingPodsReconciler:
                 (pod, job)
                 for pod, job in found
                 if job is not None
+                and pod.metadata.uid in self._told
                 and job.metadata.controller is not None
                 and job.metadata.controller.uid == uid
             ),

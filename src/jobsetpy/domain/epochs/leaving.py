@@ -51,7 +51,8 @@ class ObservedLeaving:
 
     Args:
         jobset: the JobSet; ``None`` if it is gone.
-        pods: its pods that :func:`is_leaving`, each with its Job.
+        pods: its pods that :func:`is_leaving`, or were when they were last seen, each with its
+            Job; their Jobs would count them.
     """
 
     jobset: JobSet | None
