@@ -66,23 +66,23 @@ types: $(STAMP)
 
 .PHONY: verify
 verify: $(STAMP) ## Generated files are what their generators make
-	@$(BIN)/python hack/update_crds.py --verify
-	@$(BIN)/python hack/update_monitoring.py --verify
-	@$(BIN)/python hack/update_reference.py --verify
-	@$(BIN)/python hack/update_plugin_page.py --verify
-	@$(BIN)/python hack/update_versions.py --verify
-	@$(BIN)/python hack/update_rbac.py --verify
-	@$(BIN)/python hack/update_chart.py --verify
+	@$(BIN)/python hack/generate/update_crds.py --verify
+	@$(BIN)/python hack/generate/update_monitoring.py --verify
+	@$(BIN)/python hack/generate/update_reference.py --verify
+	@$(BIN)/python hack/generate/update_plugin_page.py --verify
+	@$(BIN)/python hack/generate/update_versions.py --verify
+	@$(BIN)/python hack/generate/update_rbac.py --verify
+	@$(BIN)/python hack/generate/update_chart.py --verify
 
 .PHONY: generate
 generate: $(STAMP) ## Make generated files anew
-	@$(BIN)/python hack/update_crds.py
-	@$(BIN)/python hack/update_reference.py
-	@$(BIN)/python hack/update_plugin_page.py
-	@$(BIN)/python hack/update_versions.py
-	@$(BIN)/python hack/update_rbac.py
-	@$(BIN)/python hack/update_monitoring.py
-	@$(BIN)/python hack/update_chart.py # takes what the others made
+	@$(BIN)/python hack/generate/update_crds.py
+	@$(BIN)/python hack/generate/update_reference.py
+	@$(BIN)/python hack/generate/update_plugin_page.py
+	@$(BIN)/python hack/generate/update_versions.py
+	@$(BIN)/python hack/generate/update_rbac.py
+	@$(BIN)/python hack/generate/update_monitoring.py
+	@$(BIN)/python hack/generate/update_chart.py # takes what the others made
 
 .PHONY: helm-lint
 helm-lint: $(STAMP) ## Look the Helm chart over
@@ -111,7 +111,7 @@ e2e: $(STAMP) ## Tests with real pods on a real node (Linux, root)
 .PHONY: test-clients
 test-clients: $(STAMP) ## Tests with Kueue and other projects' clients (`make test` has them where inputs changed)
 	@$(GET) $(CONTROL_PLANE) kubelet coredns kubectl $(CLIENTS)
-	@$(BIN)/python hack/client_tests.py $(ARGS)
+	@$(BIN)/python hack/ci/client_tests.py $(ARGS)
 
 .PHONY: test-arm64
 test-arm64: $(STAMP) ## Images for arm64, of Debian's packages, under qemu-user (Debian; fetches both once)
@@ -119,12 +119,12 @@ test-arm64: $(STAMP) ## Images for arm64, of Debian's packages, under qemu-user 
 
 .PHONY: test-versions
 test-versions: $(STAMP) ## A selection of tests on each Kubernetes release (ARGS="--kubernetes 1.35.4"; root)
-	@$(BIN)/python hack/versions.py $(ARGS)
-	@$(BIN)/python hack/update_versions.py
+	@$(BIN)/python hack/ci/versions.py $(ARGS)
+	@$(BIN)/python hack/generate/update_versions.py
 
 .PHONY: test
 test: ruff binaries ## Everything: lint, unit, integration and end-to-end tests; beside them `types` and `verify`
-	@$(BIN)/python hack/run_tests.py $(ARGS)
+	@$(BIN)/python hack/ci/run_tests.py $(ARGS)
 
 # ---- the product ----------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ demo: $(STAMP) ## A real cluster, a JobSet, one worker killed, the group restart
 .PHONY: recordings
 recordings: $(STAMP) ## Record anew, on a real cluster, what the documentation shows of the plugin
 	@$(GET) $(CONTROL_PLANE) kubelet
-	@$(BIN)/python hack/record_plugin.py $(ARGS)
+	@$(BIN)/python hack/docs/record_plugin.py $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) ## All benchmarks, one after the other
@@ -156,7 +156,7 @@ faults: $(STAMP) ## Tests of faults with outages of full length: API server a mi
 
 .PHONY: docs
 docs: $(DOCS) ## The documentation as a site, in build/site; a link that leads nowhere fails
-	@$(BIN)/python hack/docs_site.py $(ARGS)
+	@$(BIN)/python hack/docs/docs_site.py $(ARGS)
 
 .PHONY: image
 image: $(STAMP) ## Container images as tar archives, without a container engine
@@ -164,7 +164,7 @@ image: $(STAMP) ## Container images as tar archives, without a container engine
 
 .PHONY: release
 release: $(STAMP) ## Everything a version consists of, in dist/ (IMAGE_PREFIX=..., SIGN_KEY=..., ALLOW_DIRTY=1)
-	@$(BIN)/python hack/release.py $(ARGS)
+	@$(BIN)/python hack/release/release.py $(ARGS)
 
 .PHONY: requirements
 requirements: ## Pin dependencies anew (needs uv)

@@ -32,8 +32,8 @@ from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.admission._handlers import MUTATE_JOBSET, VALIDATE_JOBSET
 from jobsetpy.client import Client, connect
 from jobsetpy.serving import x509
-from support.install import apply_object
-from support.manager_process import cpu_seconds, free_port
+from support.cluster.install import apply_object
+from support.cluster.manager_process import cpu_seconds, free_port
 
 JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 WARM_UP_S = 2.0

@@ -40,8 +40,8 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest, connect
-from support.account import token_of
-from support.install import apply_object
+from support.cluster.account import token_of
+from support.cluster.install import apply_object
 
 NAMESPACE, POD, JOBSET, ACCOUNT = "bench-agent", "pod-0", "js", "jobset-agent"
 USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"

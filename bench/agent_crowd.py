@@ -25,10 +25,17 @@ from typing import Any
 import uvloop
 
 from jobsetpy import aio
-from jobsetpy.agent.barrier import Action, Barrier, Foreign, Lift, PatchEpoch, Restart
-from jobsetpy.agent.epoch_reporter import EpochReporter
-from jobsetpy.agent.follower import Follower, connect
-from jobsetpy.agent.settings import Settings, load
+from jobsetpy.agent.protocol.barrier import (
+    Action,
+    Barrier,
+    Foreign,
+    Lift,
+    PatchEpoch,
+    Restart,
+)
+from jobsetpy.agent.protocol.epoch_reporter import EpochReporter
+from jobsetpy.agent.protocol.follower import Follower, connect
+from jobsetpy.agent.protocol.settings import Settings, load
 from jobsetpy.client import ByteStream, Client, HttpRequest, HttpResponse, Transport
 
 CONNECTING = 32

@@ -43,12 +43,12 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, connect
-from jobsetpy.reconcilers.jobs import JobsSettings
-from support.account import account_kubeconfig, manager_kubeconfig
-from support.agent_account import RBAC, agent_environ, binding, post
-from support.follow import following
-from support.install import CONFIG, apply_manifest
-from support.manager_process import ManagerProcess
+from jobsetpy.reconcilers.jobs.reconciler import JobsSettings
+from support.agents.agent_account import RBAC, agent_environ, binding, post
+from support.cluster.account import account_kubeconfig, manager_kubeconfig
+from support.cluster.follow import following
+from support.cluster.install import CONFIG, apply_manifest
+from support.cluster.manager_process import ManagerProcess
 
 NAMESPACE, NAME, BARE = "bench-agents", "gang", "bare"
 PROCESSES, IN_FLIGHT = 4, 16

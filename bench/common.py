@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from support.install import create_namespace, install_crd  # noqa: F401 - for the benchmarks
-from support.manager_process import manager_process  # noqa: F401 - for the benchmarks
+from support.cluster.install import create_namespace, install_crd  # noqa: F401 - for the benchmarks
+from support.cluster.manager_process import manager_process  # noqa: F401 - for the benchmarks
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -45,9 +45,13 @@ from jobsetpy.api._wire import wire
 from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
 from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.coscheduler._pods import GroupPod
-from support.coscheduler_process import CoschedulerProcess, ExtenderSite, coscheduler_process
-from support.follow import following
-from support.gangs import (
+from support.cluster.follow import following
+from support.coscheduling.coscheduler_process import (
+    CoschedulerProcess,
+    ExtenderSite,
+    coscheduler_process,
+)
+from support.coscheduling.gangs import (
     NAMESPACE,
     Binds,
     create_all,

@@ -22,8 +22,8 @@ from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest, connect
-from support.install import install_manager
-from support.scenario import (
+from support.cluster.install import install_manager
+from support.restarts.scenario import (
     NAMESPACE,
     WORKER_SCRIPT,
     build_images,

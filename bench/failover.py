@@ -23,10 +23,23 @@ from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api.core import Pod
 from jobsetpy.client import Client, HttpRequest, connect
-from support.deployed import DEPLOYMENT, Replicas, WebhookCalls, kill, memory_mb, process_of
-from support.install import SYSTEM, apply_all, jobsets_served, rendered
-from support.scenario import build_images, gang_jobset, kill_worker, pod_log_folders, run_gang
-from support.timeline import Timeline
+from support.cluster.deployed import (
+    DEPLOYMENT,
+    Replicas,
+    WebhookCalls,
+    kill,
+    memory_mb,
+    process_of,
+)
+from support.cluster.install import SYSTEM, apply_all, jobsets_served, rendered
+from support.restarts.scenario import (
+    build_images,
+    gang_jobset,
+    kill_worker,
+    pod_log_folders,
+    run_gang,
+)
+from support.restarts.timeline import Timeline
 
 SETTLE_S = 3.0
 

@@ -20,12 +20,12 @@ from typing import TypeVar
 
 from jobsetpy.app.garbage import young_only
 from jobsetpy.coscheduler._capacity import STEPS
-from jobsetpy.domain.coscheduling.capacity import Capacity, Shape
-from jobsetpy.domain.coscheduling.node_rules import NodeRoom, Placement
-from jobsetpy.domain.coscheduling.planner import GangPlanner
-from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
-from jobsetpy.domain.coscheduling.requests import MILLI
-from jobsetpy.domain.coscheduling.state import Action, Bind, Lift, SeenPod
+from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeRoom, Placement
+from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.state import Action, Bind, Lift, SeenPod
+from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
 Rows = list[tuple[str, str, str]]
 R = TypeVar("R")

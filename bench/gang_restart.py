@@ -20,10 +20,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client
 from jobsetpy.errors import NotFoundError
-from support.follow import following
-from support.gangs import NAMESPACE
-from support.manager_process import manager_process
-from support.racks import kill
+from support.cluster.follow import following
+from support.cluster.manager_process import manager_process
+from support.cluster.racks import kill
+from support.coscheduling.gangs import NAMESPACE
 
 LIMIT_S: Final = 300.0
 FLAGS: Final = ("--leader-elect=false", "--coscheduling-backend=coscheduler")

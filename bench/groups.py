@@ -40,10 +40,15 @@ from jobsetpy.api.core import ConfigMap, Node, Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.errors import NotFoundError
-from support.follow import following
-from support.install import install_manager
-from support.scenario import SHELL_IMAGE, build_images, manager_ready, pod_log_folders
-from support.timeline import log_time
+from support.cluster.follow import following
+from support.cluster.install import install_manager
+from support.restarts.scenario import (
+    SHELL_IMAGE,
+    build_images,
+    manager_ready,
+    pod_log_folders,
+)
+from support.restarts.timeline import log_time
 
 NAMESPACE, NAME = "bench", "group"
 MAP = f"{NAME}-group-scheduling"

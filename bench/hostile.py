@@ -1,9 +1,9 @@
 """What the largest objects that etcd takes cost the loop in one go; no cluster, CPU time.
 
-Objects of 1.5 MB and less, each of a shape that costs much (``support.hostile``), go through
-both admission handlers, with a creation and an update, and through all planners of JobSets. What is
-measured is the longest part between two yields, in which nothing else of the process runs. The
-ratio is that to an object of half the size: 2 is linear, 4 is quadratic.
+Objects of 1.5 MB and less, each of a shape that costs much (``support.admission.hostile``), go
+through both admission handlers, with a creation and an update, and through all planners of JobSets.
+What is measured is the longest part between two yields, in which nothing else of the process runs.
+The ratio is that to an object of half the size: 2 is linear, 4 is quadratic.
 """
 
 from __future__ import annotations
@@ -23,20 +23,28 @@ from bench.common import console
 from jobsetpy.admission._handlers import JobSetHandlers
 from jobsetpy.app.garbage import young_only
 from jobsetpy.client import Client
-from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
-from jobsetpy.domain.coscheduling.reconcile_plan import (
+from jobsetpy.errors import NotFoundError
+from jobsetpy.reconcilers.coscheduling.plan import (
     GangMemory,
     ObservedGangs,
     plan_coscheduling,
 )
-from jobsetpy.domain.epochs.plan import EpochMemory, ObservedEpochs, plan_epochs
-from jobsetpy.domain.features import Features
-from jobsetpy.domain.plan import JobsMemory, Moment
-from jobsetpy.domain.startup_groups.ledger import StartLedger
-from jobsetpy.domain.startup_groups.plan import GroupMemory, ObservedGroup, plan_startup_group
-from jobsetpy.errors import NotFoundError
+from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
+from jobsetpy.reconcilers.restart_in_place.plan import (
+    EpochMemory,
+    ObservedEpochs,
+    plan_epochs,
+)
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.plan import JobsMemory, Moment
+from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
+from jobsetpy.reconcilers.startup_groups.plan import (
+    GroupMemory,
+    ObservedGroup,
+    plan_startup_group,
+)
 from jobsetpy.serving.review import ReviewRequest
-from support import hostile
+from support.admission import hostile
 
 Steps = tuple[str, Callable[[], float]]
 AIM_MS = 100.0

@@ -34,7 +34,7 @@ from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest, connect
-from support.follow import following
+from support.cluster.follow import following
 
 
 class JobWatch:

@@ -36,8 +36,8 @@ from jobsetpy import aio
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest, connect
-from support.follow import following
-from support.manager_process import free_port
+from support.cluster.follow import following
+from support.cluster.manager_process import free_port
 
 JOBSETS_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 SERVICES_PATH = "/api/v1/namespaces/{}/services"

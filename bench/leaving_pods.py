@@ -24,10 +24,10 @@ from hack.cluster import Cluster
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, connect
-from support.account import manager_kubeconfig
-from support.install import create_namespace, install_crd
-from support.manager_process import ManagerProcess
-from support.played_group import PlayedGroup
+from support.cluster.account import manager_kubeconfig
+from support.cluster.install import create_namespace, install_crd
+from support.cluster.manager_process import ManagerProcess
+from support.restarts.played_group import PlayedGroup
 
 NAMESPACE = "deletions"
 CODES = (0, 0, 1, 137, 143)

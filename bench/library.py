@@ -40,7 +40,7 @@ from hack.cluster import Cluster, _build, _state  # type: ignore[import-not-foun
 from hack.cluster._progress import Shown
 from jobsetpy import runtime as rt
 from jobsetpy.controller import DEFAULT_WORKERS
-from support.manager_process import cpu_seconds
+from support.cluster.manager_process import cpu_seconds
 
 PROGRAMS = Path(__file__).with_name("library_programs")
 ANNOTATION = "bench.example.com/value"

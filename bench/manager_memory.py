@@ -18,9 +18,9 @@ from hack.cluster import Cluster
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import connect
 from jobsetpy.serving import x509
-from support.bare_pods import make_pods
-from support.manager_process import ManagerProcess, free_port
-from support.objects import in_place_jobset
+from support.cluster.bare_pods import make_pods
+from support.cluster.manager_process import ManagerProcess, free_port
+from support.cluster.objects import in_place_jobset
 
 PER_JOB = 100
 

@@ -19,7 +19,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.informers import OWNER_UID, StoreWriter
-from jobsetpy.reconcilers._caches import PODS_OF_JOBSET
+from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET
 
 
 def _container(name: str) -> dict[str, object]:

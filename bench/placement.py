@@ -24,15 +24,15 @@ from jobsetpy import admission, aio
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.app import wiring
-from jobsetpy.app.settings import Configuration
+from jobsetpy.app.config.settings import Configuration
 from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.manager import Manager
 from jobsetpy.testing import eventually
-from support.follow import following
-from support.install import apply_manifest
-from support.manager_process import free_port
-from support.racks import exclusive_jobset, make_rack
-from support.webhooks import apply_webhooks
+from support.cluster.follow import following
+from support.cluster.install import apply_manifest
+from support.cluster.manager_process import free_port
+from support.cluster.racks import exclusive_jobset, make_rack
+from support.cluster.webhooks import apply_webhooks
 
 LIMIT_S = 900.0
 KEY = "example.test/rack"

@@ -18,8 +18,8 @@ import uvloop
 from bench.common import say, spread, table
 from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.client import Client, connect
-from support.install import install_manager
-from support.scenario import (
+from support.cluster.install import install_manager
+from support.restarts.scenario import (
     Restart,
     build_images,
     gang_jobset,
@@ -32,7 +32,7 @@ from support.scenario import (
     run_gang,
     supervised_jobset,
 )
-from support.timeline import Timeline
+from support.restarts.timeline import Timeline
 
 SETTLE_S = 3.0
 AIMS = {("sidecar", 16): 4.5, ("supervisor", 16): 0.3, ("supervisor", 40): 0.6}

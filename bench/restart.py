@@ -31,7 +31,7 @@ from hack.cluster import Cluster  # type: ignore[import-not-found]
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.client import Client, connect
-from support.follow import following
+from support.cluster.follow import following
 
 NAMESPACE = "bench"
 TEMPLATE = {

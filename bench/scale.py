@@ -38,9 +38,9 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import Client, connect
-from support.bare_pods import POD_SPEC
-from support.manager_process import ManagerProcess
-from support.objects import in_place_jobset
+from support.cluster.bare_pods import POD_SPEC
+from support.cluster.manager_process import ManagerProcess
+from support.cluster.objects import in_place_jobset
 
 PER_JOB: Final = 100
 TEAMS: Final = 20

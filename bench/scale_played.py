@@ -18,7 +18,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.testing import FakeApiServer
-from jobsetpy.testing._storage import Collection, Version  # the server's inside, for speed
+from jobsetpy.testing.apiserver._storage import (  # the server's inside, for speed
+    Collection,
+    Version,
+)
 
 Json = dict[str, Any]
 LISTS = 8

@@ -35,10 +35,7 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import Client, HttpRequest, connect
 from jobsetpy.errors import NotFoundError
 from support import patience
-from support.install import CONFIG, apply_manifest, install_manager
-from support.scenario import build_images, manager_ready, pod_log_folders, process_in
-from support.timeline import log_time
-from support.training_kit import (
+from support.agents.training_kit import (
     HANG_S,
     MODES,
     NAMESPACE,
@@ -48,6 +45,14 @@ from support.training_kit import (
     Training,
     manifest,
 )
+from support.cluster.install import CONFIG, apply_manifest, install_manager
+from support.restarts.scenario import (
+    build_images,
+    manager_ready,
+    pod_log_folders,
+    process_in,
+)
+from support.restarts.timeline import log_time
 
 FAILURES = ("kill", "hang", "pod")
 SETTLE_S = 3.0

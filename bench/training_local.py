@@ -27,7 +27,7 @@ from pathlib import Path
 from bench.common import ROOT, say, spread
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.testing import FakeApiServer, make_jobset, make_pod
-from support.training_kit import Training
+from support.agents.training_kit import Training
 
 EPOCH = "jobset.sigs.k8s.io/epoch"
 JOBSETS = ResourceInfo("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")

@@ -20,8 +20,8 @@ from rich.table import Table
 
 from hack.cluster import Cluster, ClusterError
 from jobsetpy.client import connect
-from support.install import install_manager
-from support.scenario import (
+from support.cluster.install import install_manager
+from support.restarts.scenario import (
     Restart,
     build_images,
     gang_jobset,

@@ -31,10 +31,10 @@ from rich.table import Table
 from hack.cluster import Cluster
 from jobsetpy import aio
 from jobsetpy.client import Client, connect
-from support.install import create_namespace
-from support.soak_lives import Lives
-from support.soak_managers import Managers, Sample
-from support.soak_world import World
+from support.cluster.install import create_namespace
+from support.soak.soak_lives import Lives
+from support.soak.soak_managers import Managers, Sample
+from support.soak.soak_world import World
 
 CRD = Path(__file__).resolve().parents[1] / "config" / "crd" / "jobset.x-k8s.io_jobsets.yaml"
 NAMESPACE = "soak"

@@ -10,12 +10,12 @@ import pytest_asyncio
 
 from hack.cluster import Cluster
 from jobsetpy.client import connect
-from support.client_images import client_image
-from support.install import CONFIG, apply_manifest, install_manager
-from support.kubectl import Kubectl
-from support.kueue_install import install_kueue
-from support.scenario import build_images, manager_ready
-from support.trainer_install import install_trainer, runtime_images
+from support.cluster.install import CONFIG, apply_manifest, install_manager
+from support.cluster.kubectl import Kubectl
+from support.others.client_images import client_image
+from support.others.kueue_install import install_kueue
+from support.others.trainer_install import install_trainer, runtime_images
+from support.restarts.scenario import build_images, manager_ready
 
 CLIENTS = ("kueue", "trainer")
 COSCHEDULING = ("--coscheduling-backend=coscheduler", "--coscheduling-member-resource")

@@ -4,8 +4,8 @@ import pytest
 
 from hack.cluster import Cluster
 from jobsetpy.client import connect
-from support.install import install_manager
-from support.scenario import build_images, manager_ready
+from support.cluster.install import install_manager
+from support.restarts.scenario import build_images, manager_ready
 
 
 @pytest.fixture(scope="package")

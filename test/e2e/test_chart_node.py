@@ -6,11 +6,11 @@ import pytest
 
 from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Progress
-from hack.kustomize import render
+from hack.generate.kustomize import render
 from support import patience
-from support.chart_kit import CHART, Helm, Kube
-from support.install import CONFIG
-from support.scenario import SHELL_IMAGE, WORKER_SCRIPT
+from support.cluster.chart_kit import CHART, Helm, Kube
+from support.cluster.install import CONFIG
+from support.restarts.scenario import SHELL_IMAGE, WORKER_SCRIPT
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -11,16 +11,28 @@ import json
 
 import pytest
 
-from hack.kustomize import render
+from hack.generate.kustomize import render
 from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import NotFoundError
-from support.coscheduler_process import shipped
-from support.gangs import Binds, create_all, delete_all, pod_body, set_scheduler
-from support.install import CONFIG, MANAGER_IMAGE, SYSTEM, apply_object, path_of
+from support.cluster.install import (
+    CONFIG,
+    MANAGER_IMAGE,
+    SYSTEM,
+    apply_object,
+    path_of,
+)
+from support.coscheduling.coscheduler_process import shipped
+from support.coscheduling.gangs import (
+    Binds,
+    create_all,
+    delete_all,
+    pod_body,
+    set_scheduler,
+)
 from support.patience import eventually
-from support.scenario import SHELL_IMAGE, pod_log_folders
-from support.timeline import log_time
+from support.restarts.scenario import SHELL_IMAGE, pod_log_folders
+from support.restarts.timeline import log_time
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(600)]
 

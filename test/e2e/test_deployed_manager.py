@@ -10,19 +10,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hack.kustomize import render
+from hack.generate.kustomize import render
 from jobsetpy.api.core import Namespace, Pod
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, InvalidError, NotFoundError
 from jobsetpy.serving import x509
 from support import patience
-from support.install import (
-    CONFIG,
-    apply_object,
-    rendered,
-)
+from support.cluster.install import CONFIG, apply_object, rendered
 from support.patience import eventually
-from support.scenario import SHELL_IMAGE, WORKER_SCRIPT, gang_jobset, kill_worker, manager_ready
+from support.restarts.scenario import (
+    SHELL_IMAGE,
+    WORKER_SCRIPT,
+    gang_jobset,
+    kill_worker,
+    manager_ready,
+)
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

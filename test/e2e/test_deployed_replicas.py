@@ -16,15 +16,21 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from hack.generate.kustomize import render
 from hack.images.project import Release, build
-from hack.kustomize import render
 from jobsetpy import aio
 from jobsetpy.api.core import Pod
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
 from support import patience
-from support.deployed import JOBSETS, Replicas, WebhookCalls, kill, process_of
-from support.install import (
+from support.cluster.deployed import (
+    JOBSETS,
+    Replicas,
+    WebhookCalls,
+    kill,
+    process_of,
+)
+from support.cluster.install import (
     CONFIG,
     ROOT,
     SYSTEM,
@@ -34,7 +40,7 @@ from support.install import (
     rendered,
 )
 from support.patience import eventually
-from support.scenario import (
+from support.restarts.scenario import (
     SHELL_IMAGE,
     gang_jobset,
     kill_worker,

@@ -9,9 +9,9 @@ import dataclasses
 import pytest
 
 from hack.images.basic import shell_image
-from support import docs_kit
-from support.docs_surroundings import Surroundings, pages
-from support.install import AGENT_IMAGE, MANAGER_IMAGE
+from support.cluster.install import AGENT_IMAGE, MANAGER_IMAGE
+from support.docs import docs_kit
+from support.docs.docs_surroundings import Surroundings, pages
 
 SHELL_IMAGE = "busybox:1.37"
 """Named by the tutorial's manifests; the node gets this machine's busybox under that name."""

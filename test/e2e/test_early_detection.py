@@ -7,7 +7,7 @@ import pytest
 
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
-from support.scenario import (
+from support.restarts.scenario import (
     ToldEvent,
     gang_jobset,
     kill_worker,

@@ -17,9 +17,9 @@ from hack.images.basic import shell_image
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import NotFoundError
-from support.examples_kit import Play, eventually
-from support.install import install_manager
-from support.scenario import manager_ready
+from support.cluster.install import install_manager
+from support.examples.examples_kit import Play, eventually
+from support.restarts.scenario import manager_ready
 
 pytestmark = [
     pytest.mark.node,

@@ -16,9 +16,9 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.errors import NotFoundError
 from support import patience
-from support.install import install_manager
+from support.cluster.install import install_manager
 from support.patience import eventually
-from support.scenario import (
+from support.restarts.scenario import (
     gang_jobset,
     kill_worker,
     manager_ready,

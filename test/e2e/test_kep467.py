@@ -22,9 +22,9 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, connect
 from support import patience
-from support.install import CONFIG
-from support.kep467_kit import manager_with_webhooks, send
-from support.scenario import SHELL_IMAGE, pod_log_folders, run_gang
+from support.cluster.install import CONFIG
+from support.restarts.kep467_kit import manager_with_webhooks, send
+from support.restarts.scenario import SHELL_IMAGE, pod_log_folders, run_gang
 
 pytestmark = [
     pytest.mark.node,

@@ -7,7 +7,12 @@ import pytest
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from support import patience
-from support.scenario import gang_jobset, pod_log_folders, run_gang, supervised_jobset
+from support.restarts.scenario import (
+    gang_jobset,
+    pod_log_folders,
+    run_gang,
+    supervised_jobset,
+)
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

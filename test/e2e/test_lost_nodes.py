@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from hack.cluster import Cluster
-from jobsetpy.agent.follower import REFUSED_S
+from jobsetpy.agent.protocol.follower import REFUSED_S
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.client import connect
-from support.install import install_crd
-from support.manager_process import ManagerProcess
+from support.cluster.install import install_crd
+from support.cluster.manager_process import ManagerProcess
 from support.patience import eventually
-from support.scenario import (
+from support.restarts.scenario import (
     WORKER_SCRIPT,
     ToldEvent,
     build_images,

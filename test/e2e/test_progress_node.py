@@ -12,7 +12,7 @@ from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from support import patience
-from support.scenario import (
+from support.restarts.scenario import (
     pod_host_name,
     pod_log_folders,
     process_in,

@@ -1,6 +1,6 @@
 """What only a matrix of Kubernetes releases shows; run by ``make test-versions``, not by ``make test``.
 
-``hack/versions.py`` chooses the releases by the environment; on its default ones there is nothing
+``hack/ci/versions.py`` chooses the releases by the environment; on its default ones there is nothing
 older to move from.
 """
 
@@ -9,16 +9,16 @@ import json
 
 import pytest
 
+from hack.ci.versions import between
 from hack.cluster import Cluster
 from hack.cluster._versions import Release
-from hack.versions import between
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest, connect
-from support.install import install_manager
+from support.cluster.install import install_manager
 from support.patience import eventually
-from support.scenario import (
+from support.restarts.scenario import (
     NAMESPACE,
     build_images,
     gang_jobset,

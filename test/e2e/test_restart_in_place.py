@@ -6,8 +6,13 @@ import copy
 import pytest
 
 from jobsetpy.api.core import Node, Pod
-from support.install import AGENT_IMAGE
-from support.scenario import gang_jobset, pod_log_folders, restart_once, run_gang
+from support.cluster.install import AGENT_IMAGE
+from support.restarts.scenario import (
+    gang_jobset,
+    pod_log_folders,
+    restart_once,
+    run_gang,
+)
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

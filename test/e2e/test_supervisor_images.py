@@ -12,7 +12,7 @@ from hack.images.archive import Image, Layer
 from hack.images.python_root import copy_libraries
 from jobsetpy.api.core import Pod
 from support import patience
-from support.scenario import (
+from support.restarts.scenario import (
     kill_worker,
     pod_log_folders,
     restart_supervised_once,

@@ -10,8 +10,8 @@ from hack.images.training import framework_image
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from support import patience
-from support.scenario import process_in, run_gang
-from support.training_kit import RANKS_HAVE, Training, manifest
+from support.agents.training_kit import RANKS_HAVE, Training, manifest
+from support.restarts.scenario import process_in, run_gang
 
 pytestmark = [pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]
 

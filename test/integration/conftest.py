@@ -7,7 +7,7 @@ import pytest
 
 from hack.cluster import Cluster
 from jobsetpy.client import connect
-from support.install import create_namespace, install_crd
+from support.cluster.install import create_namespace, install_crd
 
 TEST = Path(__file__).resolve().parents[1]
 

@@ -7,11 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobsetpy.api import keys
-from jobsetpy.domain.injection.agent import inject
-from jobsetpy.domain.injection.update import restore
-from jobsetpy.domain.validation.create import validate_create
-from jobsetpy.domain.validation.defaulting import default_jobset, kept_defaults, rewrite_jobset
-from jobsetpy.domain.validation.update import validate_update
+from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
+from jobsetpy.reconcilers.restart_in_place.injection.update import restore
+from jobsetpy.reconcilers.validation.create import validate_create
+from jobsetpy.reconcilers.validation.defaulting import (
+    default_jobset,
+    kept_defaults,
+    rewrite_jobset,
+)
+from jobsetpy.reconcilers.validation.update import validate_update
 
 NAMES = ["a", "b", "c"]
 TARGETS = st.sampled_from([["a"], ["b"], ["a", "b"]])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsetpy.domain.coscheduling.plugin import (
+from jobsetpy.reconcilers.coscheduling.plugin import (
     LONGEST_TIMEOUT_S,
     Member,
     PodGroupInfo,

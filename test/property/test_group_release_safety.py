@@ -19,9 +19,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.group_signal import lifted_attempt, started_value
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.domain.features import Features
-from jobsetpy.domain.startup_groups.decision import released_attempt
-from jobsetpy.domain.startup_groups.ledger import StartLedger
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
+from jobsetpy.reconcilers.startup_groups.release import released_attempt
 from jobsetpy.testing.jobsets import ModelCluster, decoded, jobset_json, replicated_job
 
 PODS = 1

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobsetpy.api import keys
-from jobsetpy.domain.injection.agent import inject
-from jobsetpy.domain.injection.update import restore
-from jobsetpy.domain.validation.defaulting import default_jobset
-from jobsetpy.domain.validation.update import validate_update
+from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
+from jobsetpy.reconcilers.restart_in_place.injection.update import restore
+from jobsetpy.reconcilers.validation.defaulting import default_jobset
+from jobsetpy.reconcilers.validation.update import validate_update
 
 
 def named(values: list[str], **fields: Any) -> st.SearchStrategy[list[dict[str, Any]]]:

@@ -14,10 +14,10 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
 from jobsetpy.client import Client
-from jobsetpy.domain.epochs.ledger import EpochLedger
-from jobsetpy.domain.membership import AttemptKey, attempt_of
-from jobsetpy.domain.membership_ledger import MembershipLedger
 from jobsetpy.informers import SharedInformer, WatchOptions
+from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.rules.membership import AttemptKey, attempt_of
+from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
 from jobsetpy.testing import World
 from jobsetpy.testing.jobsets import decoded
 

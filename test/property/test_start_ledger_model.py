@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.domain.membership import AttemptKey
-from jobsetpy.domain.startup_groups.ledger import StartLedger
+from jobsetpy.reconcilers.rules.membership import AttemptKey
+from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
 from jobsetpy.testing.jobsets import decoded
 
 JOBS, PODS = ("job-a", "job-b"), ("p", "q", "r")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobsetpy.domain.validation.create import validate_create
+from jobsetpy.reconcilers.validation.create import validate_create
 
 NAMES = st.integers(1, 60).map("n".__mul__)
 GENERATED = st.integers(1, 70).map("g".__mul__)

@@ -1,7 +1,7 @@
 """Admission: defaults and checks of JobSets, and places of their pods, as webhooks.
 
-The rules are pure functions in ``jobsetpy.domain``; this package answers the API server's HTTPS
-requests with them.
+The rules are pure functions in ``jobsetpy.reconcilers``; this package answers the API server's
+HTTPS requests with them.
 """
 
 from jobsetpy.admission._settings import WebhookSettings

@@ -20,34 +20,38 @@ from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.api.meta import ObjectKey
 from jobsetpy.client import Client, HttpRequest
-from jobsetpy.domain.coscheduling.admission import add_marks, member_problem
-from jobsetpy.domain.coscheduling.backends import CoschedulerSight, PodMarkers
-from jobsetpy.domain.features import Features
-from jobsetpy.domain.field_errors import FieldError, FieldWarning
-from jobsetpy.domain.injected_containers import ContainerDefaults
-from jobsetpy.domain.injection.agent import inject
-from jobsetpy.domain.injection.update import restore
-from jobsetpy.domain.json_tree import Json, child, text
-from jobsetpy.domain.placement import admission as pod_placement
-from jobsetpy.domain.placement.admission import PodPlace, base_name
-from jobsetpy.domain.startup_groups.barrier import Barrier, add_barrier
-from jobsetpy.domain.validation.agents import (
+from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
+from jobsetpy.informers import Index, Store
+from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
+from jobsetpy.reconcilers.coscheduling.backends import CoschedulerSight, PodMarkers
+from jobsetpy.reconcilers.placement import admission as pod_placement
+from jobsetpy.reconcilers.placement.admission import PodPlace, base_name
+from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
+from jobsetpy.reconcilers.restart_in_place.injection.update import restore
+from jobsetpy.reconcilers.restart_in_place.validation.agents import (
     release_problem,
     release_warning,
     restart_all_rules,
 )
-from jobsetpy.domain.validation.create import (
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.field_errors import FieldError, FieldWarning
+from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
+from jobsetpy.reconcilers.rules.json_tree import Json, child, text
+from jobsetpy.reconcilers.startup_groups.injection import Barrier, add_barrier
+from jobsetpy.reconcilers.validation.create import (
     Claim,
     LookupFailed,
     claims_to_look_up,
     validate_create,
 )
-from jobsetpy.domain.validation.defaulting import default_jobset, kept_defaults, rewrite_jobset
-from jobsetpy.domain.validation.kueue import keep_zero_replicas
-from jobsetpy.domain.validation.update import validate_update
-from jobsetpy.domain.validation.warnings import warnings
-from jobsetpy.errors import ApiError, DecodeError, NotFoundError, TransportError
-from jobsetpy.informers import Index, Store
+from jobsetpy.reconcilers.validation.defaulting import (
+    default_jobset,
+    kept_defaults,
+    rewrite_jobset,
+)
+from jobsetpy.reconcilers.validation.kueue import keep_zero_replicas
+from jobsetpy.reconcilers.validation.update import validate_update
+from jobsetpy.reconcilers.validation.warnings import warnings
 from jobsetpy.serving import review
 from jobsetpy.serving.review import ALLOWED, Answer, ReviewRequest
 from jobsetpy.serving.review_routes import Handler

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.structural_schema import cause
-from jobsetpy.domain.field_errors import FieldError
+from jobsetpy.reconcilers.rules.field_errors import FieldError
 from jobsetpy.serving.review import Answer, failure, invalid
 
 

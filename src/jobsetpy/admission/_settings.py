@@ -8,9 +8,9 @@ from functools import partial
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.domain.coscheduling.backends import CoschedulerSight, PodMarkers
-from jobsetpy.domain.features import Features
-from jobsetpy.domain.injected_containers import ContainerDefaults
+from jobsetpy.reconcilers.coscheduling.backends import CoschedulerSight, PodMarkers
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
 from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.webhook_settings import WebhookServerSettings
 

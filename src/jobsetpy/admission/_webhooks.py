@@ -10,9 +10,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.domain.placement.admission import LEADER_INDEX
-from jobsetpy.domain.startup_groups.barrier import Barrier
 from jobsetpy.manager import WebhookServer
+from jobsetpy.reconcilers.placement.admission import LEADER_INDEX
+from jobsetpy.reconcilers.startup_groups.injection import Barrier
 from jobsetpy.serving.webhook_certificates import certificate_manager
 
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from jobsetpy.agent.signals import leave_on_signals
+from jobsetpy.agent.protocol.signals import leave_on_signals
 
 _START: Final = time.monotonic()
 

@@ -32,7 +32,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-from jobsetpy.agent.settings import EXIT_USAGE
+from jobsetpy.agent.protocol.settings import EXIT_USAGE
 
 EXIT_FAILED: Final = 1
 
@@ -40,12 +40,16 @@ LATER: Final = (
     *("argparse", "encodings.ascii", "encodings.idna", "encodings.latin_1", "encodings.utf_8"),
     *("base64", "inspect", "linecache", "locale", "platform", "subprocess", "textwrap", "tokenize"),
     *("runpy", "pkgutil", "traceback", "importlib.util", "concurrent.futures.thread"),
-    *("jobsetpy.agent.__main__", "jobsetpy.agent.supervisor", "jobsetpy.agent.install"),
-    *("jobsetpy.agent.group_wait", "jobsetpy.agent.standby", "jobsetpy.agent.last_words"),
+    *("jobsetpy.agent.__main__", "jobsetpy.agent.supervisor.supervisor", "jobsetpy.agent.install"),
+    *(
+        "jobsetpy.agent.startup_group.wait",
+        "jobsetpy.agent.supervisor.standby.process",
+        "jobsetpy.agent.supervisor.last_words",
+    ),
 )
 """Modules that the supervisor imports late or only when something fails."""
 
-PROGRAM: Final = '''"""The supervisor; see jobsetpy.agent.supervisor."""
+PROGRAM: Final = '''"""The supervisor; see jobsetpy.agent.supervisor.supervisor."""
 import os
 
 # The worker's image may have a configuration of OpenSSL, for a library that is not ours. The
@@ -109,7 +113,7 @@ def install(folder: str) -> tuple[int, int]:
     tree.write(PROGRAM.encode(), "app/__main__.py")
     package = sys.modules["jobsetpy"].__path__[0]
     # No modules of this Python: the worker image's own runs them.
-    for file in sys.modules["jobsetpy.agent.standby"].LAUNCHED:
+    for file in sys.modules["jobsetpy.agent.supervisor.standby.process"].LAUNCHED:
         tree.copy(f"{package}/{file}", f"app/jobsetpy/{file}")
     launcher = os.path.join(os.path.dirname(package), LAUNCHER)
     if os.path.exists(launcher):

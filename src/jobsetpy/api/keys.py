@@ -39,8 +39,8 @@ RESTART_CAUSE_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-cause"
 PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/progress"
 FIRST_PROGRESS_ANNOTATION: Final = "jobset.sigs.k8s.io/first-progress"
 """What supervisors report of their worker's last run, with the epoch: how it failed (see
-``domain.epochs.reports``), the last step that it has told of, and the first one with the seconds
-that it took from the start."""
+``reconcilers.restart_in_place.reports``), the last step that it has told of, and the first one with
+the seconds that it took from the start."""
 ATTEMPT_ANNOTATION: Final = "jobset.sigs.k8s.io/in-place-restart-attempt"
 """What agents of the Go project report on their pods: an epoch, counted from 0."""
 DISABLE_IN_PLACE_ANNOTATION: Final = "jobset.sigs.k8s.io/disable-in-place-restart"
@@ -130,7 +130,7 @@ COSCHEDULING_CAPACITY_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-capac
 COSCHEDULING_BACKEND_ANNOTATION: Final = "jobset.sigs.k8s.io/coscheduling-backend"
 """On Jobs and pods of groups: what they were made for, if it is more than labels."""
 COSCHEDULING_BACKENDS: Final = ("auto", "labels", "coscheduler", "podgroup")
-"""Who may schedule groups of coscheduling; see ``domain.coscheduling.backends``."""
+"""Who may schedule groups of coscheduling; see ``reconcilers.coscheduling.backends``."""
 POD_GROUP_MEMBER_RESOURCE: Final = "pod-group.scheduling.x-k8s.io/member"
 """Resource by which a scheduler's extender is asked about pods of groups, and no others."""
 

@@ -1,8 +1,8 @@
 """The custom resource definition of JobSet, made from the attrs classes in ``api.jobset``.
 
 The classes are the only place where the API is written down; everything about a field that is not
-in its annotation is in its metadata (see ``api.jobset``). ``hack/update_crds.py`` writes the
-result to ``config/crd``.
+in its annotation is in its metadata (see ``api.jobset``). ``hack/generate/update_crds.py`` writes
+the result to ``config/crd``.
 """
 
 from __future__ import annotations

@@ -9,14 +9,20 @@ import attrs
 from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
 from jobsetpy.client import Client
-from jobsetpy.domain.coscheduling.backends import AUTO, COSCHEDULER, LABELS, PODGROUP, PodMarkers
-from jobsetpy.domain.coscheduling.podgroups import API_VERSION
-from jobsetpy.domain.features import Features
 from jobsetpy.errors import ApiError, RetryableApiError, TransportError
 from jobsetpy.manager import Manager
 from jobsetpy.observability.logging import get_logger
-from jobsetpy.reconcilers._coscheduler import CoschedulerWatch
-from jobsetpy.reconcilers.coscheduling import pod_groups_are_served
+from jobsetpy.reconcilers.coscheduling.backends import (
+    AUTO,
+    COSCHEDULER,
+    LABELS,
+    PODGROUP,
+    PodMarkers,
+)
+from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
+from jobsetpy.reconcilers.coscheduling.pod_groups import API_VERSION
+from jobsetpy.reconcilers.coscheduling.reconciler import pod_groups_are_served
+from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.serving.namespace import own_namespace
 
 _WHY: Final = (

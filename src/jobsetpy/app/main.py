@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments and _refused(arguments[0]):
         return EXIT_USAGE
     if arguments[:1] in (["manager"], ["coscheduler"]):
-        from jobsetpy.app.flags import with_double_dashes
+        from jobsetpy.app.config.flags import with_double_dashes
 
         arguments = with_double_dashes(arguments)
     options = _parser(arguments[:1]).parse_args(arguments)
@@ -100,7 +100,7 @@ def _parser(chosen: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
             command.add_argument("--namespace", default="default", help="where the manager runs")
             command.add_argument("--url", default="", help="call this instead of a Service")
         if name in chosen and name in {"manager", "coscheduler", "run"}:
-            from jobsetpy.app import flags, settings
+            from jobsetpy.app.config import flags, settings
 
             flags.add(command, getattr(settings, name.upper()))
     return parser
@@ -122,10 +122,11 @@ def _refused(command: str) -> bool:
 
 
 def _manager(options: argparse.Namespace) -> int:
-    from jobsetpy.app import configuration as file
-    from jobsetpy.app import process, settings, wiring
+    from jobsetpy.app import process, wiring
     from jobsetpy.app.backend import choose_backend
-    from jobsetpy.domain.coscheduling.backends import PodMarkers
+    from jobsetpy.app.config import configuration as file
+    from jobsetpy.app.config import settings
+    from jobsetpy.reconcilers.coscheduling.backends import PodMarkers
 
     configuration, manager_settings = process.configured(options, settings.MANAGER)
     file.log(configuration)
@@ -144,7 +145,8 @@ def _manager(options: argparse.Namespace) -> int:
 
 def _coscheduler(options: argparse.Namespace) -> int:
     from jobsetpy import coscheduler
-    from jobsetpy.app import process, settings, wiring
+    from jobsetpy.app import process, wiring
+    from jobsetpy.app.config import settings
     from jobsetpy.observability.logging import get_logger
 
     configuration, manager_settings = process.configured(options, settings.COSCHEDULER)
@@ -160,14 +162,18 @@ def _coscheduler(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from jobsetpy.app import process, settings, user_programs
+    from jobsetpy.app import process, user_programs
+    from jobsetpy.app.config import settings
 
     try:
         setup = user_programs.load(options.target)
     except user_programs.ProgramError as error:
         print("\n".join(error.lines()), file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
-    from jobsetpy.app.election import with_lease_named_after, with_lease_of_shard
+    from jobsetpy.app.config.election import (
+        with_lease_named_after,
+        with_lease_of_shard,
+    )
 
     configuration, manager_settings = process.configured(options, settings.RUN)
     manager_settings = with_lease_named_after(options.target, configuration, manager_settings)

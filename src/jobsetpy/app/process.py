@@ -9,10 +9,11 @@ import sys
 import uvloop
 
 from jobsetpy import aio
-from jobsetpy.app import flags, wiring
+from jobsetpy.app import wiring
+from jobsetpy.app.config import flags
+from jobsetpy.app.config.settings import Command, Configuration
+from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.app.garbage import collect_garbage
-from jobsetpy.app.kinds import ConfigurationError
-from jobsetpy.app.settings import Command, Configuration
 from jobsetpy.app.user_programs import Setup, ending, traceback_of
 from jobsetpy.client import connect
 from jobsetpy.errors import LeadershipLostError

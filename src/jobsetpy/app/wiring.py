@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from jobsetpy.app import _tls_names as tls_names
-from jobsetpy.app.election import NAMESPACE_FILE, election_settings
-from jobsetpy.app.kinds import ConfigurationError
-from jobsetpy.app.settings import Configuration
+from jobsetpy.app.config import tls_names
+from jobsetpy.app.config.election import NAMESPACE_FILE, election_settings
+from jobsetpy.app.config.settings import Configuration
+from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.manager import Manager, ManagerSettings, Shards
 from jobsetpy.serving.namespace import own_namespace
 from jobsetpy.serving.tls import TlsPolicy
@@ -73,7 +73,7 @@ def shards(configuration: Configuration, *, elected: bool) -> Shards | None:
         )
     if problems:
         raise ConfigurationError(problems)
-    from jobsetpy.reconcilers.shards import jobset_name_of, peek
+    from jobsetpy.reconcilers.execution.shards import jobset_name_of, peek
 
     return Shards(count, jobset_name_of, peek)
 
@@ -118,43 +118,53 @@ def add_jobset_controllers(
         backend: of coscheduling; labels alone when absent.
     """
     from jobsetpy.app.backend import Backend
-    from jobsetpy.domain.jobs.backoff import RestartBackoff
-    from jobsetpy.reconcilers import (
-        coscheduling,
-        jobs,
-        leader_pods,
+    from jobsetpy.reconcilers.coscheduling import reconciler as coscheduling_reconciler
+    from jobsetpy.reconcilers.execution import metrics as execution_metrics
+    from jobsetpy.reconcilers.jobs import (
+        reconciler as jobs_reconciler,
+    )
+    from jobsetpy.reconcilers.jobs import (
+        refused_pods_reconciler,
+    )
+    from jobsetpy.reconcilers.lost_nodes import reconciler as lost_nodes_reconciler
+    from jobsetpy.reconcilers.placement import reconciler as placement_reconciler
+    from jobsetpy.reconcilers.restart_in_place import (
         leaving_pods,
-        lost_nodes,
-        metrics,
-        pod_epochs,
-        pod_placement,
-        refused_pods,
+    )
+    from jobsetpy.reconcilers.restart_in_place import (
+        reconciler as restart_in_place_reconciler,
+    )
+    from jobsetpy.reconcilers.rules.backoff import RestartBackoff
+    from jobsetpy.reconcilers.startup_groups import (
+        reconciler as startup_groups_reconciler,
     )
 
     configuration = configuration or Configuration()
     backend = backend or Backend()
     features, make = configuration.features, configuration.make
-    manager.add_metrics(metrics.REGISTRY)
+    manager.add_metrics(execution_metrics.REGISTRY)
     backoff = make(RestartBackoff)
-    lost = make(lost_nodes.LostNodesSettings)
+    lost = make(lost_nodes_reconciler.LostNodesSettings)
     job_settings = make(
-        jobs.JobsSettings,
+        jobs_reconciler.JobsSettings,
         features=features,
         marks=backend.marks,
         backoff=backoff,
         coscheduler=backend.coscheduler,
         lost_node_deadline_s=lost.deadline_s,
-        lost=lost_nodes.lookup(manager),
+        lost=lost_nodes_reconciler.lookup(manager),
     )
     # What all agents of the cluster are told is told by all managers together.
     events_per_s = job_settings.agent_events_per_s / configuration["shards.count"]
-    jobs.setup(manager, attrs.evolve(job_settings, agent_events_per_s=events_per_s))
-    leader_pods.setup(manager, make(leader_pods.LeaderPodsSettings, features=features))
+    jobs_reconciler.setup(manager, attrs.evolve(job_settings, agent_events_per_s=events_per_s))
+    startup_groups_reconciler.setup(
+        manager, make(startup_groups_reconciler.LeaderPodsSettings, features=features)
+    )
     if features.coscheduling:
-        coscheduling.setup(
+        coscheduling_reconciler.setup(
             manager,
             make(
-                coscheduling.CoschedulingSettings,
+                coscheduling_reconciler.CoschedulingSettings,
                 features=features,
                 marks=backend.marks,
                 coscheduler=backend.coscheduler,
@@ -162,13 +172,15 @@ def add_jobset_controllers(
             ),
         )
     if features.in_place_restart:
-        pod_epochs.setup(manager, make(pod_epochs.PodEpochsSettings, backoff=backoff))
+        restart_in_place_reconciler.setup(
+            manager, make(restart_in_place_reconciler.PodEpochsSettings, backoff=backoff)
+        )
         leaving_pods.setup(manager)
-    lost_nodes.setup(manager, lost)
-    refused_pods.setup(manager)
+    lost_nodes_reconciler.setup(manager, lost)
+    refused_pods_reconciler.setup(manager)
     # Only where the pod webhook is served is a misplaced pod an accident.
     repair = configuration["--webhooks"]
-    pod_placement.setup(manager, make(pod_placement.PlacementSettings, repair=repair))
+    placement_reconciler.setup(manager, make(placement_reconciler.PlacementSettings, repair=repair))
 
 
 def webhook_settings(
@@ -197,6 +209,6 @@ def webhook_settings(
 def coscheduler_settings(configuration: Configuration) -> CoschedulerSettings:
     """How the coscheduler works."""
     from jobsetpy.coscheduler import CoschedulerSettings
-    from jobsetpy.domain.coscheduling.state import Limits
+    from jobsetpy.coscheduler.gang_scheduler.state import Limits
 
     return configuration.make(CoschedulerSettings, limits=configuration.make(Limits))

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from jobsetpy.client._fence import WriteFence
     from jobsetpy.client._frames import WatchFrame, WatchStream
     from jobsetpy.client._models import Page, decoder_of
-    from jobsetpy.client._noted import Writes, noted_writes
     from jobsetpy.client._ratelimit import RateLimiter
     from jobsetpy.client._send import RequestObserver
     from jobsetpy.client._slim import SlimTransport
     from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
+    from jobsetpy.client._write_log import Writes, noted_writes
 
 __all__ = [
     "ByteStream",
@@ -57,7 +57,7 @@ _HOMES: Final = {
     "_fence": ("WriteFence",),
     "_frames": ("WatchFrame", "WatchStream"),
     "_models": ("Page", "decoder_of"),
-    "_noted": ("Writes", "noted_writes"),
+    "_write_log": ("Writes", "noted_writes"),
     "_ratelimit": ("RateLimiter",),
     "_send": ("RequestObserver",),
     "_slim": ("SlimTransport",),

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from jobsetpy.client._errors import MAX_BODY, error_from_response
-from jobsetpy.client._noted import SHOWN, written
 from jobsetpy.client._ratelimit import RateLimiter
 from jobsetpy.client._retry import Retry, Safety
 from jobsetpy.client._transport import ByteStream, HttpRequest, HttpResponse, Transport
+from jobsetpy.client._write_log import SHOWN, written
 from jobsetpy.errors import ApiTimeoutError, JobSetPyError, StreamBrokenError, TransportError
 
 

@@ -1,7 +1,7 @@
 """Coscheduling beside the stock kube-scheduler: gates are lifted, and binds held, by groups.
 
-The rules are in ``jobsetpy.domain.coscheduling``; this package watches pods, writes gates and
-binds, and answers the scheduler over mutual TLS. Certificates are handled as the webhooks' are.
+``gang_scheduler`` decides, without I/O; this package watches pods, writes gates and binds, and
+answers the scheduler over mutual TLS. Certificates are handled as the webhooks' are.
 """
 
 from jobsetpy.coscheduler._settings import CoschedulerSettings

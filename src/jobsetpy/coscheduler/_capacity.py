@@ -19,8 +19,8 @@ from jobsetpy.coscheduler._pods import (
     GroupPodSpec,
     attempt_of,
 )
-from jobsetpy.domain.coscheduling.capacity import Capacity, Shape
-from jobsetpy.domain.coscheduling.node_rules import (
+from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.node_rules import (
     UNSCHEDULABLE_TAINT,
     NodeRoom,
     Placement,
@@ -29,7 +29,11 @@ from jobsetpy.domain.coscheduling.node_rules import (
     Term,
     Toleration,
 )
-from jobsetpy.domain.coscheduling.requests import Amounts, amounts, pod_requests
+from jobsetpy.coscheduler.gang_scheduler.requests import (
+    Amounts,
+    amounts,
+    pod_requests,
+)
 
 
 @wire

@@ -26,10 +26,8 @@ from jobsetpy.coscheduler._pods import GroupPod, Preemptor, attempt_of, new_fail
 from jobsetpy.coscheduler._report import Events, Reporter
 from jobsetpy.coscheduler._settings import MAX_HELD
 from jobsetpy.coscheduler._writes import BindRequest, Writes
-from jobsetpy.domain.coscheduling.gangs import positive
-from jobsetpy.domain.coscheduling.planner import GangPlanner
-from jobsetpy.domain.coscheduling.plugin import PodGroupKey
-from jobsetpy.domain.coscheduling.state import (
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.state import (
     Action,
     Bind,
     Evict,
@@ -41,6 +39,8 @@ from jobsetpy.domain.coscheduling.state import (
 )
 from jobsetpy.errors import ConflictError, JobSetPyError, LeadershipLostError, NotFoundError
 from jobsetpy.informers import Registration
+from jobsetpy.reconcilers.coscheduling.gangs import positive
+from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
 
 _LIFT_AGAIN_S: Final = 1.0
 """After a gate could not be taken off; the client has tried several times by then."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from jobsetpy import aio
 from jobsetpy.coscheduler._capacity import CapacityNode, node_room, shape_of
 from jobsetpy.coscheduler._pods import GroupPod
-from jobsetpy.domain.coscheduling.node_rules import NodeRoom
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeRoom
 
 
 class NodeRegistry:

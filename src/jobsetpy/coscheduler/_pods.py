@@ -15,9 +15,9 @@ from jobsetpy.api import keys
 from jobsetpy.api._wire import field, wire
 from jobsetpy.api.child_pod import SchedulingGate
 from jobsetpy.api.meta import ResourceInfo, resource
-from jobsetpy.domain.coscheduling.gangs import positive
-from jobsetpy.domain.coscheduling.plugin import Member, PodGroupKey
-from jobsetpy.domain.coscheduling.state import SeenPod
+from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
+from jobsetpy.reconcilers.coscheduling.gangs import positive
+from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
 
 SEEN_MARK: Final = "[seen] "
 """Put in front of the scheduler's message once it was taken into account.

@@ -1,8 +1,8 @@
 """Publishes whether the queue of gangs is empty, in an annotation of a Lease.
 
-Managers create pods without gates while it is (``domain.coscheduling.queue_state``). The Lease is
-renewed while a coscheduler leads, so that the state expires with it. It is in the namespace of the
-coscheduler, where users have no write access.
+Managers create pods without gates while it is (``reconcilers.coscheduling.queue_state``). The Lease
+is renewed while a coscheduler leads, so that the state expires with it. It is in the namespace of
+the coscheduler, where users have no write access.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.timestamps import micros_text
 from jobsetpy.coscheduler._engine import Engine
-from jobsetpy.domain.coscheduling.queue_state import QueueState
 from jobsetpy.errors import AlreadyExistsError, JobSetPyError, NotFoundError
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.reconcilers.coscheduling.queue_state import QueueState
 
 RENEWED_S: Final = 5.0
 """Interval of renewals when nothing changes."""

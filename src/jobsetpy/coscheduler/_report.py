@@ -17,10 +17,10 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.meta import KubeObject, ResourceInfo
 from jobsetpy.coscheduler import metrics
 from jobsetpy.coscheduler._pods import GroupPod
-from jobsetpy.domain.coscheduling.plugin import PodGroupInfo, PodGroupKey
-from jobsetpy.domain.coscheduling.state import Cause, Census, Standing
-from jobsetpy.domain.coscheduling.timers import Timers
+from jobsetpy.coscheduler.gang_scheduler.state import Cause, Census, Standing
+from jobsetpy.coscheduler.gang_scheduler.timers import Timers
 from jobsetpy.observability.logging import get_logger
+from jobsetpy.reconcilers.coscheduling.plugin import PodGroupInfo, PodGroupKey
 
 SCHEDULED_REASON: Final = "PodGroupScheduled"
 REJECTED_REASON: Final = "PodGroupRejected"

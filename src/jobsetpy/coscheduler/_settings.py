@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from jobsetpy.api import keys
-from jobsetpy.domain.coscheduling.state import Limits
+from jobsetpy.coscheduler.gang_scheduler.state import Limits
 from jobsetpy.serving.namespace import own_namespace
 
 SCHEDULER_NAME: Final = "system:kube-scheduler"

@@ -16,7 +16,7 @@ from jobsetpy.aio import supervise
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.client import Client
 from jobsetpy.errors import AlreadyStartedError
-from jobsetpy.informers._advice import advice
+from jobsetpy.informers._error_hints import advice
 from jobsetpy.informers._handlers import Handler, HandlerSet, Registration
 from jobsetpy.informers._indexer import Index
 from jobsetpy.informers._options import DEFAULT_OPTIONS, WatchOptions

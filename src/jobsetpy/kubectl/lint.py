@@ -6,11 +6,11 @@ import argparse
 import os
 from typing import Any
 
-from jobsetpy.domain.features import Features, gate_problems
-from jobsetpy.domain.json_tree import child, text
 from jobsetpy.errors import ApiError
 from jobsetpy.kubectl import manifests, output
 from jobsetpy.kubectl.errors import EXIT_ERROR, CommandError
+from jobsetpy.reconcilers.rules.features import Features, gate_problems
+from jobsetpy.reconcilers.rules.json_tree import child, text
 
 DEFAULT_IMAGE = "jobsetpy-agent"
 

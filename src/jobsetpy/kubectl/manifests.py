@@ -18,12 +18,18 @@ import yaml
 
 from jobsetpy.api.schema import jobset_crd
 from jobsetpy.api.structural_schema import complete, problems, unknown_fields
-from jobsetpy.domain.features import Features
-from jobsetpy.domain.injection.agent import inject
-from jobsetpy.domain.validation.create import claims_to_look_up, validate_create
-from jobsetpy.domain.validation.defaulting import default_jobset, rewrite_jobset
-from jobsetpy.domain.validation.warnings import warnings
 from jobsetpy.kubectl.errors import CommandError
+from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.validation.create import (
+    claims_to_look_up,
+    validate_create,
+)
+from jobsetpy.reconcilers.validation.defaulting import (
+    default_jobset,
+    rewrite_jobset,
+)
+from jobsetpy.reconcilers.validation.warnings import warnings
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 

@@ -8,10 +8,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from jobsetpy.api import keys
-from jobsetpy.domain.epochs.counts import is_waiting, next_epoch, parse_epoch
-from jobsetpy.domain.jobs import budget
 from jobsetpy.kubectl.errors import CommandError
 from jobsetpy.kubectl.model import InPlaceRestart, JobSet
+from jobsetpy.reconcilers.restart_in_place.barrier_state import (
+    is_waiting,
+    next_epoch,
+    parse_epoch,
+)
+from jobsetpy.reconcilers.rules import restart_budget
 
 Json = Mapping[str, Any]
 T = TypeVar("T")
@@ -68,7 +72,7 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
         },
     }
     if policy is not None:
-        spent = budget.spent(status)
+        spent = restart_budget.spent(status)
         out["budget"] = {
             "max": policy.max_restarts,
             "spent": spent,
@@ -100,7 +104,7 @@ def describe(jobset: Json, jobs: Sequence[Json], pods: Sequence[Json]) -> dict[s
 def _state(jobset: Json) -> str:
     """What the rest of a status comes to that another controller, or none, has written."""
     from jobsetpy.api.jobset import JobSet
-    from jobsetpy.domain.state import state
+    from jobsetpy.reconcilers.rules.summary import state
 
     return state(typed(JobSet, jobset))
 

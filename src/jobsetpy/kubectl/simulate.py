@@ -1,9 +1,9 @@
 """``simulate``: plays a manifest through failures in virtual time, by the controllers' own rules.
 
-What is decided is decided by ``domain``: ``plan_jobs`` and ``plan_epochs``, as in the manager. Only
-their surroundings are a model: a Job controller that knows the back-off limit and pod failure
-policies by exit codes, kubelets that start every pod after the same time, agents that follow the
-epochs. It knows no scheduler, no quotas, no dependencies on time other than these.
+What is decided is decided by the plans of ``reconcilers``: ``plan_jobs`` and ``plan_epochs``, as in
+the manager. Only their surroundings are a model: a Job controller that knows the back-off limit and
+pod failure policies by exit codes, kubelets that start every pod after the same time, agents that
+follow the epochs. It knows no scheduler, no quotas, no dependencies on time other than these.
 """
 
 from __future__ import annotations
@@ -21,25 +21,29 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.child_pod import ChildPod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.api.timestamps import seconds_text
-from jobsetpy.domain import plan as p
-from jobsetpy.domain.agent_containers import (
+from jobsetpy.kubectl import manifests, output, timeline
+from jobsetpy.kubectl.errors import CommandError
+from jobsetpy.kubectl.objects import typed
+from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
+from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.restart_in_place.plan import (
+    EpochMemory,
+    ObservedEpochs,
+    plan_epochs,
+)
+from jobsetpy.reconcilers.rules import plan as p
+from jobsetpy.reconcilers.rules import restart_budget
+from jobsetpy.reconcilers.rules.agent_containers import (
     RESTART_ALL_ACTIONS,
     has_code,
     restart_action,
     supervised,
 )
-from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
-from jobsetpy.domain.epochs.ledger import EpochLedger
-from jobsetpy.domain.epochs.plan import EpochMemory, ObservedEpochs, plan_epochs
-from jobsetpy.domain.features import Features
-from jobsetpy.domain.jobs import budget
-from jobsetpy.domain.jobs.backoff import RestartBackoff
-from jobsetpy.domain.json_tree import child, objects, text
-from jobsetpy.domain.membership import AttemptKey
-from jobsetpy.domain.state import state
-from jobsetpy.kubectl import manifests, output, timeline
-from jobsetpy.kubectl.errors import CommandError
-from jobsetpy.kubectl.objects import typed
+from jobsetpy.reconcilers.rules.backoff import RestartBackoff
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.json_tree import child, objects, text
+from jobsetpy.reconcilers.rules.membership import AttemptKey
+from jobsetpy.reconcilers.rules.summary import state
 
 START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 UID: Final = "simulated"
@@ -555,7 +559,7 @@ class Simulation:
         return {
             "state": state(self._model),
             "restarts": self._jobset["status"].get("restartHistory", []),
-            "spent": budget.spent(self._model.status),
+            "spent": restart_budget.spent(self._model.status),
             "log": [{"seconds": round(at, 3), "text": line.strip()} for at, line in self.log],
         }
 
@@ -566,7 +570,7 @@ class Simulation:
         policy = model.spec.failure_policy
         lines = [f"At {_time(self._now)} the JobSet is {word}."]
         if policy is not None:
-            spent = budget.spent(model.status)
+            spent = restart_budget.spent(model.status)
             lines.append(f"{spent} of {policy.max_restarts} restarts that count are spent.")
         for record in self._jobset["status"].get("restartHistory", ()):
             counted = "counted" if record["counted"] else "not counted"

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 from jobsetpy.aio import LoopClock
 from jobsetpy.api import keys
 from jobsetpy.api.timestamps import seconds_text
-from jobsetpy.domain.epochs import pod_backoff
 from jobsetpy.kubectl import output
 from jobsetpy.kubectl.cluster import Cluster
 from jobsetpy.kubectl.objects import describe, owned
+from jobsetpy.reconcilers.restart_in_place import pod_backoff
 
 MAX_NAMED: Final = 3
 

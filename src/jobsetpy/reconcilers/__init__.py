@@ -1,4 +1,5 @@
-"""Where the rules meet the cluster: look at the caches, have a plan made, carry it out.
+"""Features of JobSets, one room each; ``rules`` and ``execution`` are what they share.
 
-Each reconciler has one module, with ``setup(manager)`` to wire it. They do not know each other.
+A reconciler observes, has its room's ``plan`` decide, and executes the plan. Plans, ledgers,
+tallies and validation are pure: no I/O, no clock, no event loop.
 """

@@ -7,7 +7,6 @@ from jobsetpy.extras import require
 
 require("jobsetpy.testing", "runtime")
 
-from jobsetpy.testing._answers import StatusError
 from jobsetpy.testing._builders import (
     JobBuilder,
     JobSetBuilder,
@@ -19,16 +18,17 @@ from jobsetpy.testing._builders import (
 from jobsetpy.testing._client import RecordingClient
 from jobsetpy.testing._clock import VirtualClock
 from jobsetpy.testing._eventually import eventually
-from jobsetpy.testing._faults import Faults, Rule, Select, Target
-from jobsetpy.testing._jobcontroller import FakeJobController
-from jobsetpy.testing._memory import MemoryTransport
-from jobsetpy.testing._patches import json_patch
-from jobsetpy.testing._requests import Request, RequestLog
 from jobsetpy.testing._running import VirtualTime, VirtualTimeLoop, running_manager
-from jobsetpy.testing._server import FakeApiServer
-from jobsetpy.testing._serving import ServedApi, write_kubeconfig
 from jobsetpy.testing._stores import decoded, store_of, store_writer_of
-from jobsetpy.testing._world import World
+from jobsetpy.testing.apiserver._answers import StatusError
+from jobsetpy.testing.apiserver._faults import Faults, Rule, Select, Target
+from jobsetpy.testing.apiserver._memory import MemoryTransport
+from jobsetpy.testing.apiserver._patches import json_patch
+from jobsetpy.testing.apiserver._requests import Request, RequestLog
+from jobsetpy.testing.apiserver._server import FakeApiServer
+from jobsetpy.testing.apiserver._serving import ServedApi, write_kubeconfig
+from jobsetpy.testing.apiserver._world import World
+from jobsetpy.testing.controllers._jobcontroller import FakeJobController
 
 __all__ = [
     "FakeApiServer",

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from jobsetpy.testing._answers import StatusError
-from jobsetpy.testing._server import FakeApiServer
-from jobsetpy.testing._serving import write_kubeconfig
+from jobsetpy.testing.apiserver._answers import StatusError
+from jobsetpy.testing.apiserver._server import FakeApiServer
+from jobsetpy.testing.apiserver._serving import write_kubeconfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:

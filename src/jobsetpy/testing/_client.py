@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from jobsetpy.client import Client, SlimTransport
-from jobsetpy.testing._requests import Request
-from jobsetpy.testing._world import World
+from jobsetpy.testing.apiserver._requests import Request
+from jobsetpy.testing.apiserver._world import World
 
 
 def make_client(url: str, **settings: Any) -> Client:

@@ -12,7 +12,7 @@ from jobsetpy import aio
 from jobsetpy.manager import Manager, ManagerSettings
 from jobsetpy.testing._client import RecordingClient
 from jobsetpy.testing._clock import VirtualClock
-from jobsetpy.testing._world import World
+from jobsetpy.testing.apiserver._world import World
 
 T = TypeVar("T")
 

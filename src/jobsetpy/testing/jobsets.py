@@ -15,12 +15,12 @@ from typing import Any
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import JobSet, JobSetStatus
 from jobsetpy.api.timestamps import seconds_text
-from jobsetpy.domain import plan as p
-from jobsetpy.domain.children.planner import ObservedJobSet, plan_jobs
-from jobsetpy.domain.children.suspension import resume_patch
-from jobsetpy.domain.features import Features
-from jobsetpy.testing._patches import merge_patch as merge
+from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
+from jobsetpy.reconcilers.jobs.suspension import resume_patch
+from jobsetpy.reconcilers.rules import plan as p
+from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.testing._stores import decoded
+from jobsetpy.testing.apiserver._patches import merge_patch as merge
 
 __all__ = ["EPOCH_START", "ModelCluster", "decoded", "jobset_json", "merge", "replicated_job"]
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest_asyncio
 
-from support.kueue_kit import Tenant
-from support.played_nodes import PlayedNodes
+from support.cluster.played_nodes import PlayedNodes
+from support.others.kueue_kit import Tenant
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

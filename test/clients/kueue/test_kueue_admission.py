@@ -3,7 +3,7 @@
 import pytest
 
 from jobsetpy.api import keys
-from support.kueue_kit import condition, jobset, pod_spec, replicated_job
+from support.others.kueue_kit import condition, jobset, pod_spec, replicated_job
 
 pytestmark = [
     pytest.mark.clients,

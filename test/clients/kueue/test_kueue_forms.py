@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from support.forms import FORMS, pair
+from support.admission.forms import FORMS, pair
 
 pytestmark = [
     pytest.mark.clients,

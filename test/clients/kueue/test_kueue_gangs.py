@@ -7,12 +7,15 @@ import pytest_asyncio
 
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
-from support.coscheduler_process import CoschedulerProcess, ExtenderSite
-from support.gangs import set_scheduler
-from support.install import CONFIG
-from support.kueue_kit import condition, jobset, replicated_job
+from support.cluster.install import CONFIG
+from support.coscheduling.coscheduler_process import (
+    CoschedulerProcess,
+    ExtenderSite,
+)
+from support.coscheduling.gangs import set_scheduler
+from support.others.kueue_kit import condition, jobset, replicated_job
 from support.patience import eventually
-from support.scenario import WORKER_SCRIPT, kill_worker, worker_of
+from support.restarts.scenario import WORKER_SCRIPT, kill_worker, worker_of
 
 pytestmark = [
     pytest.mark.clients,

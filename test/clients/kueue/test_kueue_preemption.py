@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.kueue_kit import jobset, pod_spec, replicated_job
+from support.others.kueue_kit import jobset, pod_spec, replicated_job
 
 pytestmark = [
     pytest.mark.clients,

@@ -2,8 +2,14 @@
 
 import pytest
 
-from support.kueue_kit import QUEUE, QUEUE_LABEL, condition, pod_spec
-from support.trainer_kit import container, path, replicated_job, runtime, train_job
+from support.others.kueue_kit import QUEUE, QUEUE_LABEL, condition, pod_spec
+from support.others.trainer_kit import (
+    container,
+    path,
+    replicated_job,
+    runtime,
+    train_job,
+)
 
 pytestmark = [
     pytest.mark.clients,

@@ -14,10 +14,16 @@ from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError, NotFoundError
 from support import patience
-from support.install import CONFIG, apply_object, create_namespace
-from support.scenario import SHELL_IMAGE, WORKER_SCRIPT, kill_worker
-from support.trainer_install import RUNTIMES
-from support.trainer_kit import container, path, replicated_job, runtime, train_job
+from support.cluster.install import CONFIG, apply_object, create_namespace
+from support.others.trainer_install import RUNTIMES
+from support.others.trainer_kit import (
+    container,
+    path,
+    replicated_job,
+    runtime,
+    train_job,
+)
+from support.restarts.scenario import SHELL_IMAGE, WORKER_SCRIPT, kill_worker
 
 pytestmark = [
     pytest.mark.clients,

@@ -11,14 +11,14 @@ import yaml
 from jobsetpy import admission, aio
 from jobsetpy.api.core import Namespace
 from jobsetpy.client import connect
-from jobsetpy.domain.features import Features
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
+from jobsetpy.reconcilers.rules.features import Features
 from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
-from support.account import manager_kubeconfig
-from support.admission_kit import Api, jobset
-from support.install import apply_object, install_crd
-from support.manager_process import free_port
+from support.admission.admission_kit import Api, jobset
+from support.cluster.account import manager_kubeconfig
+from support.cluster.install import apply_object, install_crd
+from support.cluster.manager_process import free_port
 from support.patience import eventually
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from jobsetpy.api import keys
 from jobsetpy.errors import InvalidError
-from support.admission_kit import Api, job, jobset
+from support.admission.admission_kit import Api, job, jobset
 
 pytestmark = [
     pytest.mark.cluster,

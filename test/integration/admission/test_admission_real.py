@@ -21,9 +21,9 @@ from jobsetpy.serving.certificates import Secret
 from jobsetpy.serving.webhook_certificates import secret_source
 from jobsetpy.serving.webhook_kinds import MutatingConfiguration
 from support import patience
-from support.admission_kit import Api, job, jobset, served_certificate
-from support.install import apply_object
-from support.manager_process import ManagerProcess, free_port
+from support.admission.admission_kit import Api, job, jobset, served_certificate
+from support.cluster.install import apply_object
+from support.cluster.manager_process import ManagerProcess, free_port
 from support.patience import eventually
 
 pytestmark = [

@@ -14,7 +14,7 @@ import pytest_asyncio
 from jobsetpy.api import keys
 from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError
-from support.install import apply_object
+from support.cluster.install import apply_object
 from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]

@@ -18,9 +18,9 @@ import yaml
 
 from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Progress
-from support.admission_kit import Api
-from support.forms import FORMS, gathered, pair, with_value
-from support.typed_client import typed_client
+from support.admission.admission_kit import Api
+from support.admission.forms import FORMS, gathered, pair, with_value
+from support.admission.typed_client import typed_client
 
 pytestmark = [
     pytest.mark.cluster,

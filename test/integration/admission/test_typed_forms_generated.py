@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from jobsetpy.api import shapes
 from jobsetpy.api.schema_embedded import Schema, snapshot
-from jobsetpy.domain.json_equality import same
-from support.typed_client import typed_client
+from jobsetpy.reconcilers.rules.json_equality import same
+from support.admission.typed_client import typed_client
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

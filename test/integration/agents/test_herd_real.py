@@ -14,12 +14,12 @@ import pytest
 from hack.cluster import Cluster
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import connect
-from support.account import manager_kubeconfig
-from support.agent_account import ACCOUNT, agent_environ, post
-from support.bare_pods import make_pods
-from support.install import create_namespace, install_crd
-from support.manager_process import ManagerProcess
-from support.objects import in_place_jobset
+from support.agents.agent_account import ACCOUNT, agent_environ, post
+from support.cluster.account import manager_kubeconfig
+from support.cluster.bare_pods import make_pods
+from support.cluster.install import create_namespace, install_crd
+from support.cluster.manager_process import ManagerProcess
+from support.cluster.objects import in_place_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -34,7 +34,7 @@ async def herd(environ, names):
             mine = " ".join(names[number::PROCESSES])
             processes.append(
                 await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "support.agent_herd", env={**environ, "POD_NAMES": mine}, limit=2**20,
+                    sys.executable, "-m", "support.agents.agent_herd", env={**environ, "POD_NAMES": mine}, limit=2**20,
                     stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 )
             )  # fmt: skip

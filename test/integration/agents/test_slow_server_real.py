@@ -17,12 +17,12 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
-from support.account import token_of
-from support.agent_account import agent_environ
-from support.bare_pods import POD_SPEC
-from support.objects import in_place_jobset
+from support.agents.agent_account import agent_environ
+from support.cluster.account import token_of
+from support.cluster.bare_pods import POD_SPEC
+from support.cluster.objects import in_place_jobset
+from support.faults.tcp_proxy import TcpProxy
 from support.patience import eventually, timeout
-from support.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 

@@ -9,7 +9,7 @@ import uuid
 import attrs
 import pytest
 
-from hack import update_crds
+from hack.generate import update_crds
 from support import patience
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-k8s.io"

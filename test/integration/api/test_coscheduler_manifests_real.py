@@ -12,11 +12,12 @@ import yaml
 
 from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Shown
-from hack.kustomize import render
-from jobsetpy.app import flags, main
-from jobsetpy.app.settings import COSCHEDULER
+from hack.generate.kustomize import render
+from jobsetpy.app import main
+from jobsetpy.app.config import flags
+from jobsetpy.app.config.settings import COSCHEDULER
 from support import patience
-from support.coscheduler_process import ExtenderSite, shipped
+from support.coscheduling.coscheduler_process import ExtenderSite, shipped
 
 pytestmark = pytest.mark.cluster
 

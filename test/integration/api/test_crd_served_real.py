@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from hack import update_crds
+from hack.generate import update_crds
 
 pytestmark = pytest.mark.cluster
 

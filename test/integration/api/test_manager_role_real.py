@@ -1,7 +1,7 @@
 """The manager's role: enough for all that the controllers do, and no more than that.
 
 The manager runs as its own account, and the API server's audit log says what it asked for. The
-rules are generated from the requests in the code (hack/update_rbac.py); here they meet an API
+rules are generated from the requests in the code (hack/generate/update_rbac.py); here they meet an API
 server. The managers of other tests run with the same roles, so that none of them is refused.
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack import update_crds
 from hack.cluster import Cluster
+from hack.generate import update_crds
 from support import patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]

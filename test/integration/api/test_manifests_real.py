@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.kustomize import render
+from hack.generate.kustomize import render
 from support import patience
-from support.kubectl import Kubectl
+from support.cluster.kubectl import Kubectl
 
 pytestmark = pytest.mark.cluster
 

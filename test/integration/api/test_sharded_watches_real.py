@@ -10,7 +10,7 @@ from jobsetpy.api.core import ConfigMap
 from jobsetpy.client import connect
 from jobsetpy.informers import NullObserver, Shard, SharedInformer, WatchOptions
 from support import patience
-from support.install import create_namespace
+from support.cluster.install import create_namespace
 
 pytestmark = pytest.mark.cluster
 NAMESPACES = ("default", "training", "inference", "vision", "speech", "search")

@@ -8,7 +8,7 @@ import yaml
 from hack.cluster import Cluster
 from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Progress
-from support.chart_kit import Helm, Kube
+from support.cluster.chart_kit import Helm, Kube
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]

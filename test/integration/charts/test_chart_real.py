@@ -5,7 +5,7 @@ import copy
 import pytest
 import yaml
 
-from support.chart_kit import CHART, EVERYTHING, LOADER, Kube, namespaced
+from support.cluster.chart_kit import CHART, EVERYTHING, LOADER, Kube, namespaced
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

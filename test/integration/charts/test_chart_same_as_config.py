@@ -7,12 +7,17 @@ import attrs
 import pytest
 import yaml
 
-from hack.kustomize import render
-from jobsetpy.app import flags as app_flags
-from jobsetpy.app.configuration import without_effect
+from hack.generate.kustomize import render
+from jobsetpy.app.config import flags as app_flags
+from jobsetpy.app.config.configuration import without_effect
+from jobsetpy.app.config.settings import (
+    COSCHEDULER,
+    MANAGER,
+    SETTINGS,
+    Configuration,
+)
 from jobsetpy.app.main import _parser
-from jobsetpy.app.settings import COSCHEDULER, MANAGER, SETTINGS, Configuration
-from support.chart_kit import CHART, REPOSITORY
+from support.cluster.chart_kit import CHART, REPOSITORY
 
 pytestmark = pytest.mark.cluster  # for Helm, which is got with the cluster's programs
 

@@ -5,10 +5,10 @@ import json
 import pytest
 import yaml
 
-from jobsetpy.app import configuration
-from jobsetpy.app.settings import Configuration
-from jobsetpy.domain.features import gate_names
-from support.chart_kit import CHART, EVERYTHING, SERVICE_MONITOR
+from jobsetpy.app.config import configuration
+from jobsetpy.app.config.settings import Configuration
+from jobsetpy.reconcilers.rules.features import gate_names
+from support.cluster.chart_kit import CHART, EVERYTHING, SERVICE_MONITOR
 
 pytestmark = pytest.mark.cluster  # for Helm, which is got with the cluster's programs
 

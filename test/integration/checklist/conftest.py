@@ -13,11 +13,15 @@ import pytest_asyncio
 
 from hack.cluster import Cluster
 from jobsetpy.client import connect
-from jobsetpy.domain.features import Features
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers import jobs, pod_epochs
-from support import checklist_kit, patience
-from support.install import create_namespace, install_crd
+from jobsetpy.reconcilers.jobs import reconciler as jobs_reconciler
+from jobsetpy.reconcilers.restart_in_place import (
+    reconciler as restart_in_place_reconciler,
+)
+from jobsetpy.reconcilers.rules.features import Features
+from support import patience
+from support.cluster.install import create_namespace, install_crd
+from support.features import checklist_kit
 from support.patience import eventually
 
 
@@ -61,9 +65,9 @@ async def manager(request, client, kubeconfig):
     writes = checklist_kit.Writes()
     own_client = await connect(kubeconfig=kubeconfig, observer=writes)
     manager = Manager(own_client)
-    controllers = [jobs.setup(manager, jobs.JobsSettings(features=features))]
+    controllers = [jobs_reconciler.setup(manager, jobs_reconciler.JobsSettings(features=features))]
     if features.in_place_restart:
-        controllers.append(pod_epochs.setup(manager))
+        controllers.append(restart_in_place_reconciler.setup(manager))
     stop = asyncio.Event()
     # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
     running = asyncio.create_task(manager.run(stop))

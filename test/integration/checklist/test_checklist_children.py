@@ -6,7 +6,7 @@ from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.core import PersistentVolumeClaim
 from jobsetpy.api.jobset import JobSet
-from support.checklist_kit import (
+from support.features.checklist_kit import (
     A0,
     ALL,
     B0,

@@ -2,7 +2,18 @@
 
 import pytest
 
-from support.checklist_kit import A0, ALL, B0, B1, B2, NAME, RA, RB, bare_jobset, standard_jobset
+from support.features.checklist_kit import (
+    A0,
+    ALL,
+    B0,
+    B1,
+    B2,
+    NAME,
+    RA,
+    RB,
+    bare_jobset,
+    standard_jobset,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

@@ -7,7 +7,7 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.testing import make_jobset
-from support.checklist_kit import NAME
+from support.features.checklist_kit import NAME
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 

@@ -6,9 +6,9 @@ import pytest
 
 from hack.cluster import Cluster
 from jobsetpy.client import connect
-from support.coscheduler_process import ExtenderSite
-from support.gangs_kit import Gangs
-from support.install import create_namespace
+from support.cluster.install import create_namespace
+from support.coscheduling.coscheduler_process import ExtenderSite
+from support.coscheduling.gangs_kit import Gangs
 
 SYSTEM = "jobset-system"
 

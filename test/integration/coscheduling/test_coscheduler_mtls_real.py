@@ -11,16 +11,19 @@ import ssl
 import aiohttp
 import pytest
 
-from hack.kustomize import render
+from hack.generate.kustomize import render
 from jobsetpy.api.core import Node
 from jobsetpy.client import HttpRequest
 from jobsetpy.coscheduler._pods import GroupPod
-from support.account import account_kubeconfig
-from support.coscheduler_process import CoschedulerProcess, ExtenderSite
-from support.gangs import set_scheduler
-from support.gangs_kit import Front
-from support.install import CONFIG, apply_object
-from support.manager_process import free_port
+from support.cluster.account import account_kubeconfig
+from support.cluster.install import CONFIG, apply_object
+from support.cluster.manager_process import free_port
+from support.coscheduling.coscheduler_process import (
+    CoschedulerProcess,
+    ExtenderSite,
+)
+from support.coscheduling.gangs import set_scheduler
+from support.coscheduling.gangs_kit import Front
 from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -14,7 +14,7 @@ from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import HttpRequest, connect
 from jobsetpy.manager import Manager
 from support import patience
-from support.install import create_namespace, install_crd
+from support.cluster.install import create_namespace, install_crd
 from support.patience import eventually
 
 pytestmark = [

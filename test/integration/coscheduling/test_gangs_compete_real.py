@@ -6,8 +6,8 @@ import time
 import pytest
 
 from support import patience
-from support.gangs import create_all, pod_body
-from support.gangs_kit import LIMIT_S
+from support.coscheduling.gangs import create_all, pod_body
+from support.coscheduling.gangs_kit import LIMIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(150)]
 

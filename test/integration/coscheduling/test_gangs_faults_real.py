@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from support.coscheduler_process import CoschedulerProcess
-from support.gangs import create_all, pod_body
-from support.gangs_kit import LIMIT_S, Front
-from support.manager_process import free_port
+from support.cluster.manager_process import free_port
+from support.coscheduling.coscheduler_process import CoschedulerProcess
+from support.coscheduling.gangs import create_all, pod_body
+from support.coscheduling.gangs_kit import LIMIT_S, Front
 from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(180)]

@@ -10,8 +10,8 @@ from jobsetpy.api import keys
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.core import Node
 from support import patience
-from support.gangs import create_all, pod_body
-from support.gangs_kit import FOREIGN, LIMIT_S
+from support.coscheduling.gangs import create_all, pod_body
+from support.coscheduling.gangs_kit import FOREIGN, LIMIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(240)]
 

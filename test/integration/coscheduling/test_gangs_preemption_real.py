@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from jobsetpy.api import keys
-from support.gangs import create_all, pod_body
-from support.gangs_kit import LIMIT_S
+from support.coscheduling.gangs import create_all, pod_body
+from support.coscheduling.gangs_kit import LIMIT_S
 from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(150)]

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from hack.cluster import Cluster
-from hack.kustomize import render
+from hack.generate.kustomize import render
 from jobsetpy import admission, aio
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
@@ -22,15 +22,24 @@ from jobsetpy.api.scheduling import SchedulingPodGroup, SchedulingWorkload
 from jobsetpy.app.backend import Backend
 from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import HttpRequest, connect
-from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers
 from jobsetpy.errors import ApiError, NotFoundError
 from jobsetpy.manager import Manager
-from support.account import manager_kubeconfig
-from support.coscheduler_process import ExtenderSite, coscheduler_process
-from support.install import CONFIG, ROOT, apply_manifest, apply_object, create_namespace
-from support.manager_process import free_port, manager_process
+from jobsetpy.reconcilers.coscheduling.backends import GATE, PodMarkers
+from support.cluster.account import manager_kubeconfig
+from support.cluster.install import (
+    CONFIG,
+    ROOT,
+    apply_manifest,
+    apply_object,
+    create_namespace,
+)
+from support.cluster.manager_process import free_port, manager_process
+from support.cluster.webhooks import delete_webhooks
+from support.coscheduling.coscheduler_process import (
+    ExtenderSite,
+    coscheduler_process,
+)
 from support.patience import eventually
-from support.webhooks import delete_webhooks
 
 pytestmark = [
     pytest.mark.cluster,

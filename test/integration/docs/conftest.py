@@ -3,7 +3,7 @@
 import pytest
 
 from hack.cluster import Cluster
-from support.docs_kit import ROOT
+from support.docs.docs_kit import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from support import docs_kit
-from support.docs_surroundings import Surroundings, pages
+from support.docs import docs_kit
+from support.docs.docs_surroundings import Surroundings, pages
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support import docs_kit
+from support.docs import docs_kit
 
 
 def page(tmp_path, text):

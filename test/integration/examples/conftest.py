@@ -16,11 +16,12 @@ from jobsetpy import admission
 from jobsetpy.app import wiring
 from jobsetpy.client import connect
 from jobsetpy.manager import Manager
-from support import examples_kit, patience
-from support.install import apply_manifest, create_namespace
-from support.manager_process import free_port
+from support import patience
+from support.cluster.install import apply_manifest, create_namespace
+from support.cluster.manager_process import free_port
+from support.cluster.webhooks import apply_webhooks
+from support.examples import examples_kit
 from support.patience import eventually
-from support.webhooks import apply_webhooks
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -2,8 +2,13 @@
 
 import pytest
 
-from support import promises_cluster, promises_coscheduling, promises_failure, promises_run
-from support.examples_kit import EXAMPLES, manifests
+from support.examples import (
+    promises_cluster,
+    promises_coscheduling,
+    promises_failure,
+    promises_run,
+)
+from support.examples.examples_kit import EXAMPLES, manifests
 
 pytestmark = pytest.mark.cluster
 

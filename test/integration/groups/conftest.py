@@ -10,17 +10,17 @@ import yaml
 
 from jobsetpy import admission
 from jobsetpy.api.core import Namespace
-from jobsetpy.app.settings import Configuration
+from jobsetpy.app.config.settings import Configuration
 from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.client import connect
 from jobsetpy.errors import NotFoundError
 from jobsetpy.manager import Manager
 from jobsetpy.serving.webhook_kinds import MutatingConfiguration, ValidatingConfiguration
 from support import patience
-from support.account import account_kubeconfig, install_roles
-from support.groups_kit import Place, Requests
-from support.install import apply_object, install_crd
-from support.manager_process import free_port
+from support.cluster.account import account_kubeconfig, install_roles
+from support.cluster.install import apply_object, install_crd
+from support.cluster.manager_process import free_port
+from support.features.groups_kit import Place, Requests
 from support.patience import eventually
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -7,7 +7,7 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.core import ConfigMap
 from jobsetpy.errors import ForbiddenError, InvalidError
-from support.groups_kit import MAP, replicated_job
+from support.features.groups_kit import MAP, replicated_job
 from support.patience import eventually
 
 pytestmark = [

@@ -22,8 +22,8 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from support import patience
-from support.manager_process import manager_process
-from support.objects import in_place_jobset
+from support.cluster.manager_process import manager_process
+from support.cluster.objects import in_place_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -9,10 +9,10 @@ from jobsetpy.api._wire import to_json
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from support import patience
-from support.account import manager_kubeconfig
-from support.attempt_agent import AttemptAgent, Step
-from support.manager_process import ManagerProcess
-from support.objects import in_place_jobset
+from support.agents.attempt_agent import AttemptAgent, Step
+from support.cluster.account import manager_kubeconfig
+from support.cluster.manager_process import ManagerProcess
+from support.cluster.objects import in_place_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -17,9 +17,9 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
 from support import patience
-from support.account import manager_kubeconfig
-from support.manager_process import ManagerProcess
-from support.objects import in_place_jobset
+from support.cluster.account import manager_kubeconfig
+from support.cluster.manager_process import ManagerProcess
+from support.cluster.objects import in_place_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 

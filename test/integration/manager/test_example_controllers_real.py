@@ -22,9 +22,9 @@ from jobsetpy.serving.webhook_kinds import (
     MutatingConfiguration,
     ValidatingConfiguration,
 )
-from support.account import account_kubeconfig
-from support.install import apply_object
-from support.manager_process import free_port
+from support.cluster.account import account_kubeconfig
+from support.cluster.install import apply_object
+from support.cluster.manager_process import free_port
 from support.patience import eventually
 
 pytestmark = pytest.mark.cluster

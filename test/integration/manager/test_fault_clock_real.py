@@ -16,13 +16,13 @@ from hack.cluster._requirements import require_programs
 from jobsetpy.api.coordination import Lease
 from jobsetpy.errors import NotFoundError
 from support import patience
-from support.fault_kit import attempt_of, quiet
-from support.manager_process import ManagerProcess
+from support.cluster.manager_process import ManagerProcess
+from support.faults.fault_kit import attempt_of, quiet
 from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 
-SOURCE = Path(__file__).resolve().parents[2] / "support" / "wall_clock.c"
+SOURCE = Path(__file__).resolve().parents[2] / "support" / "faults" / "wall_clock.c"
 HOURS = 3600
 LEASE = "6d4f6a47.jobset.x-k8s.io"
 CONFIGURATION = """

@@ -12,8 +12,8 @@ import pytest
 
 from hack.cluster._cgroups import hierarchies
 from support import patience
-from support.fault_kit import attempt_of
-from support.manager_process import ManagerProcess
+from support.cluster.manager_process import ManagerProcess
+from support.faults.fault_kit import attempt_of
 from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.node, pytest.mark.slow, pytest.mark.timeout(300)]

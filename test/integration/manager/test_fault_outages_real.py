@@ -13,8 +13,8 @@ import time
 import pytest
 
 from support import patience
-from support.fault_kit import attempt_of, quiet, requests_of
-from support.manager_process import ManagerProcess
+from support.cluster.manager_process import ManagerProcess
+from support.faults.fault_kit import attempt_of, quiet, requests_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -29,12 +29,12 @@ from jobsetpy.client import HttpRequest
 from jobsetpy.errors import ApiError
 from jobsetpy.serving import x509
 from support import patience
-from support.fault_kit import attempt_of, requests_of
-from support.install import CONFIG, apply_object
-from support.manager_process import ManagerProcess, free_port
+from support.cluster.install import CONFIG, apply_object
+from support.cluster.manager_process import ManagerProcess, free_port
+from support.faults.fault_kit import attempt_of, requests_of
+from support.faults.tcp_proxy import TcpProxy
 from support.patience import eventually
-from support.soak_lives import KINDS
-from support.tcp_proxy import TcpProxy
+from support.soak.soak_lives import KINDS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
 

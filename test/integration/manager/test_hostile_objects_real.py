@@ -12,9 +12,9 @@ from jobsetpy.api.events import Event
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.testing.jobsets import jobset_json, replicated_job
 from support import patience
-from support.hostile import large_patterns
-from support.install import create_namespace
-from support.manager_process import ManagerProcess
+from support.admission.hostile import large_patterns
+from support.cluster.install import create_namespace
+from support.cluster.manager_process import ManagerProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -8,9 +8,9 @@ import pytest
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import ChildPod, JobSet
 from support import patience
-from support.follow import following
-from support.manager_process import manager_process
-from support.objects import in_place_jobset
+from support.cluster.follow import following
+from support.cluster.manager_process import manager_process
+from support.cluster.objects import in_place_jobset
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 

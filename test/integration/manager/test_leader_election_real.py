@@ -19,10 +19,10 @@ from jobsetpy.api.coordination import Lease
 from jobsetpy.api.jobset import ChildPod, JobSet
 from jobsetpy.app.process import EXIT_LEADERSHIP_LOST
 from support import patience
-from support.fleet import Fleet
-from support.manager_process import ManagerProcess
-from support.objects import in_place_jobset
-from support.tcp_proxy import TcpProxy
+from support.agents.fleet import Fleet
+from support.cluster.manager_process import ManagerProcess
+from support.cluster.objects import in_place_jobset
+from support.faults.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -15,9 +15,9 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import JobSet
 from support import patience
-from support.account import manager_kubeconfig
-from support.manager_process import ManagerProcess
-from support.played_group import PlayedGroup
+from support.cluster.account import manager_kubeconfig
+from support.cluster.manager_process import ManagerProcess
+from support.restarts.played_group import PlayedGroup
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(240)]
 

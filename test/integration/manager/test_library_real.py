@@ -10,7 +10,7 @@ import yaml
 from jobsetpy import aio
 from jobsetpy import runtime as rt
 from jobsetpy.app.main import main
-from support.install import apply_object
+from support.cluster.install import apply_object
 from support.patience import eventually, timeout
 
 pytestmark = pytest.mark.cluster

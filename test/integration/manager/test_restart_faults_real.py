@@ -16,11 +16,11 @@ import yaml
 
 from jobsetpy.api.jobset import ChildPod, JobSet
 from support import patience
-from support.account import manager_kubeconfig
-from support.fleet import Fleet
-from support.manager_process import ManagerProcess
-from support.objects import in_place_jobset
-from support.tcp_proxy import TcpProxy
+from support.agents.fleet import Fleet
+from support.cluster.account import manager_kubeconfig
+from support.cluster.manager_process import ManagerProcess
+from support.cluster.objects import in_place_jobset
+from support.faults.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -10,8 +10,8 @@ from jobsetpy.api.batch import Job
 from jobsetpy.api.coordination import Lease
 from jobsetpy.api.jobset import JobSet
 from support import patience
-from support.manager_process import ManagerProcess
-from support.objects import in_place_jobset
+from support.cluster.manager_process import ManagerProcess
+from support.cluster.objects import in_place_jobset
 
 pytestmark = pytest.mark.cluster
 

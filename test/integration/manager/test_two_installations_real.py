@@ -14,10 +14,10 @@ from jobsetpy.api.coordination import Lease
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
 from support import patience
-from support.account import account_kubeconfig
-from support.install import CONFIG, create_namespace
-from support.manager_process import ManagerProcess
-from support.objects import in_place_jobset
+from support.cluster.account import account_kubeconfig
+from support.cluster.install import CONFIG, create_namespace
+from support.cluster.manager_process import ManagerProcess
+from support.cluster.objects import in_place_jobset
 
 pytestmark = pytest.mark.cluster
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

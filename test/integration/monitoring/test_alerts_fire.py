@@ -7,10 +7,11 @@ import attrs
 import pytest
 import yaml
 
-from hack import update_monitoring
 from hack.cluster._binaries import Binaries
 from hack.cluster._progress import Progress
-from support import docs_kit, patience
+from hack.generate import update_monitoring
+from support import patience
+from support.docs import docs_kit
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -5,14 +5,14 @@ import math
 
 import pytest
 
-from hack import monitoring_dashboard, update_monitoring
+from hack.generate import monitoring_dashboard, update_monitoring
 from jobsetpy.api import keys
 from jobsetpy.api.core import Pod
 from jobsetpy.api.jobset import ChildPod, JobSet
-from support.manager_process import free_port, manager_process
-from support.objects import in_place_jobset
+from support.cluster.manager_process import free_port, manager_process
+from support.cluster.objects import in_place_jobset
+from support.cluster.prometheus import prometheus
 from support.patience import eventually
-from support.prometheus import prometheus
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
 

@@ -6,11 +6,12 @@ import urllib.request
 import pytest
 import yaml
 
-from hack import monitoring_dashboard, update_monitoring
+from hack.generate import monitoring_dashboard, update_monitoring
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.testing import make_jobset
-from support import patience, promql
-from support.manager_process import free_port, manager_process
+from support import patience
+from support.cluster.manager_process import free_port, manager_process
+from support.docs import promql
 from support.patience import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]

@@ -13,11 +13,11 @@ import pytest_asyncio
 
 from hack.cluster import Cluster
 from jobsetpy.client import connect
-from support.account import manager_kubeconfig
-from support.install import install_crd
-from support.manager_process import free_port
-from support.placement_kit import Place, Requests, Site
-from support.racks import kubelets
+from support.cluster.account import manager_kubeconfig
+from support.cluster.install import install_crd
+from support.cluster.manager_process import free_port
+from support.cluster.racks import kubelets
+from support.features.placement_kit import Place, Requests, Site
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SYSTEM = "jobset-system"

@@ -9,8 +9,8 @@ from jobsetpy.api import keys
 from jobsetpy.api.core import Node, Pod
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.client import HttpRequest
+from support.cluster.racks import kill, set_phase
 from support.patience import eventually
-from support.racks import kill, set_phase
 
 pytestmark = [
     pytest.mark.cluster,

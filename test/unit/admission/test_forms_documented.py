@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from support.forms import FORMS, JOB, gathered
+from support.admission.forms import FORMS, JOB, gathered
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/reference/clients.md"
 

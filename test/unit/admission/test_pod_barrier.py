@@ -6,8 +6,8 @@ from jobsetpy.admission._handlers import LEADERS, PodHandlers
 from jobsetpy.api import keys
 from jobsetpy.api.core import Node
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.domain.startup_groups.barrier import Barrier
 from jobsetpy.informers import StoreWriter
+from jobsetpy.reconcilers.startup_groups.injection import Barrier
 from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.testing import json_patch
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hack.kustomize import render
+from hack.generate.kustomize import render
 from jobsetpy.admission import _handlers as handlers
 from jobsetpy.api import keys
 from jobsetpy.api.core import LabelledNode
 from jobsetpy.api.jobset import ChildPod
-from jobsetpy.domain.coscheduling.backends import GATE, PodMarkers
 from jobsetpy.informers import StoreWriter
+from jobsetpy.reconcilers.coscheduling.backends import GATE, PodMarkers
 from jobsetpy.serving.review import ReviewRequest
 from jobsetpy.testing import json_patch
 

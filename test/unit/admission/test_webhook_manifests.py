@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.kustomize import render
+from hack.generate.kustomize import render
 from jobsetpy.admission import WebhookSettings
 from jobsetpy.admission import _handlers as handlers
 from jobsetpy.api import keys

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobsetpy.agent.log import JsonLog
+from jobsetpy.agent.protocol.log import JsonLog
 from jobsetpy.aio import LoopClock
 
 

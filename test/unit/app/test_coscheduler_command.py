@@ -7,12 +7,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from jobsetpy.app import flags as f
 from jobsetpy.app import main, process, wiring
-from jobsetpy.app.kinds import ConfigurationError
-from jobsetpy.app.settings import COSCHEDULER
+from jobsetpy.app.config import flags as f
+from jobsetpy.app.config.settings import COSCHEDULER
+from jobsetpy.app.config.value_types import ConfigurationError
 from jobsetpy.coscheduler import CoschedulerSettings
-from jobsetpy.domain.coscheduling.state import Limits
+from jobsetpy.coscheduler.gang_scheduler.state import Limits
 from support import patience
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"

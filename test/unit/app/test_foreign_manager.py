@@ -9,8 +9,8 @@ import pytest
 from jobsetpy.api.meta import ResourceInfo
 from jobsetpy.testing import FakeApiServer, make_jobset, write_kubeconfig
 from support import patience
-from support.foreign_images import emulated, root_of
-from support.manager_process import ManagerProcess
+from support.agents.foreign_images import emulated, root_of
+from support.cluster.manager_process import ManagerProcess
 from support.patience import eventually
 
 pytestmark = [pytest.mark.foreign, pytest.mark.timeout(900)]

@@ -34,7 +34,7 @@ KUBECONFIG = {
 }
 WHEN_USED = {"aiohttp.web", "cattrs", "cryptography", "jobsetpy.api.schema", "rich", "urllib3.util"}
 """What a server, a file, certificates, definitions and passwords take."""
-OF_JOBSET = ("admission", "coscheduler", "domain", "kubectl", "reconcilers", "api.jobset")
+OF_JOBSET = ("admission", "coscheduler", "kubectl", "reconcilers", "api.jobset")
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ from jobsetpy import admission, aio
 from jobsetpy.api import keys
 from jobsetpy.api.batch import Job
 from jobsetpy.api.jobset import ChildPod, JobSet
-from jobsetpy.app.settings import Configuration
+from jobsetpy.app.config.settings import Configuration
 from jobsetpy.app.wiring import add_jobset_controllers, shards
 from jobsetpy.informers._keyed_shard import place_of
 from jobsetpy.manager import LeaderElectionSettings, Manager, ManagerSettings
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
-from support.objects import in_place_jobset
+from support.cluster.objects import in_place_jobset
 
 pytestmark = pytest.mark.looptime
 

@@ -6,10 +6,10 @@ import argparse
 
 import pytest
 
-from jobsetpy.app import flags
-from jobsetpy.app.configuration import parse, validate
-from jobsetpy.app.settings import MANAGER
-from jobsetpy.reconcilers.pod_epochs import PodEpochsSettings
+from jobsetpy.app.config import flags
+from jobsetpy.app.config.configuration import parse, validate
+from jobsetpy.app.config.settings import MANAGER
+from jobsetpy.reconcilers.restart_in_place.reconciler import PodEpochsSettings
 
 HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
 

@@ -10,7 +10,7 @@ import structlog
 from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
-from jobsetpy.app.settings import Configuration
+from jobsetpy.app.config.settings import Configuration
 from jobsetpy.app.wiring import add_jobset_controllers
 from jobsetpy.manager import Manager
 from jobsetpy.testing import RecordingClient, World

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.kustomize import render
+from hack.generate.kustomize import render
 from jobsetpy.app.wiring import IN_POD_DRAIN_S
 from jobsetpy.controller import Controller
 from jobsetpy.controller._recorder import _FINAL_FLUSH_TIMEOUT_S

@@ -11,8 +11,15 @@ from jobsetpy import aio
 from jobsetpy.api import keys
 from jobsetpy.api.jobset import JobSet
 from jobsetpy.manager import Manager
-from jobsetpy.reconcilers import coscheduling, jobs, leader_pods, pod_epochs
-from jobsetpy.reconcilers._coscheduler import CoschedulerWatch
+from jobsetpy.reconcilers.coscheduling import reconciler as coscheduling_reconciler
+from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
+from jobsetpy.reconcilers.jobs import reconciler as jobs
+from jobsetpy.reconcilers.restart_in_place import (
+    reconciler as restart_in_place_reconciler,
+)
+from jobsetpy.reconcilers.startup_groups import (
+    reconciler as startup_groups_reconciler,
+)
 from jobsetpy.testing import RecordingClient, VirtualClock, World, make_pod
 from jobsetpy.testing.jobsets import jobset_json
 
@@ -41,14 +48,16 @@ class Rig:
         manager = Manager(client, clock=VirtualClock())
         if looks_for is not None:
             settings["coscheduler"] = CoschedulerWatch(manager, NAMESPACE, looks_for)
-            gangs = coscheduling.CoschedulingSettings(coscheduler=settings["coscheduler"])
+            gangs = coscheduling_reconciler.CoschedulingSettings(
+                coscheduler=settings["coscheduler"]
+            )
         jobs.setup(manager, jobs.JobsSettings(**settings))
         if epochs:
-            pod_epochs.setup(manager)
+            restart_in_place_reconciler.setup(manager)
         if groups:
-            leader_pods.setup(manager)
+            startup_groups_reconciler.setup(manager)
         if gangs:
-            coscheduling.setup(manager, None if gangs is True else gangs)
+            coscheduling_reconciler.setup(manager, None if gangs is True else gangs)
         stop = asyncio.Event()
         async with aio.supervise() as tasks:
             running = tasks.start(manager.run(stop), name="manager")

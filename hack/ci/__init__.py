@@ -1,0 +1,1 @@
+"""Commands of the test runs: groups, outcomes, releases of Kubernetes."""

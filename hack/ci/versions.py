@@ -1,0 +1,212 @@
+"""``make test-versions``: what works on which release of Kubernetes, shown and written down.
+
+For each release, one after the other, a selection of the tests runs against its own control plane
+and nodes; then again with kubelets that are older. What came of each subject goes to
+``hack/docs/recorded/versions.json``, from which ``hack/generate/update_versions.py`` makes a page.
+A subject that was not run keeps what was recorded before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hack.ci import outcomes
+from hack.cluster._versions import KUBERNETES
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = ROOT / "hack/docs/recorded/versions.json"
+RELEASES = (KUBERNETES, "1.35.4", "1.34.4")
+SIDECARS = "RestartAllContainersOnContainerExits"
+GATES: Mapping[str, tuple[str, ...]] = {
+    "1.35": (f"{SIDECARS}=true", "NodeDeclaredFeatures=true"),
+}
+"""Gates by minor release, for what is behind one there."""
+SIDECAR = "restart in place, sidecar"
+MOVED = "moved on from the kubelets' release"
+GROUPS = "test/e2e/test_group_scheduling.py"
+OF_RELEASES = "test/e2e/test_releases.py"
+SUBJECTS: Mapping[str, tuple[str, ...]] = {
+    "install by manifests": (
+        "test/integration/api/test_manifests_real.py::test_installation",
+        "test/integration/api/test_manifests_real.py::test_samples",
+    ),
+    "install by chart": (
+        "test/integration/charts/test_chart_real.py::test_install_upgrade_uninstall",
+    ),
+    "admission": (
+        "test/integration/admission/test_admission_real.py::test_defaults",
+        "test/integration/admission/test_admission_real.py::test_accepted",
+        "test/integration/admission/test_admission_real.py::test_refused",
+    ),
+    "a JobSet's life": (
+        "test/integration/checklist/test_checklist_basics.py",
+        "test/integration/checklist/test_checklist_suspension.py",
+    ),
+    "failure policy": ("test/integration/checklist/test_checklist_failure.py",),
+    "group scheduling": (f"{GROUPS}::test_a_group_waits_for_a_pod_that_cannot_be_scheduled",),
+    "coscheduling": (
+        "test/e2e/test_coscheduling_node.py::test_a_gang_starts_together_and_the_other_one_after_it",
+    ),
+    "restart in place, supervisor": (
+        f"{GROUPS}::test_supervised_workers_wait_for_their_group_and_restart_without_it",
+    ),
+    SIDECAR: (
+        "test/e2e/test_restart_in_place.py::test_a_killed_worker_restarts_the_group_in_place",
+    ),
+    MOVED: (f"{OF_RELEASES}::test_a_control_plane_moves_on_under_running_workers",),
+}
+"""Tests by what they show. The first ones need a control plane only."""
+WITH_NODES = tuple(SUBJECTS)[5:]
+REFUSED = (
+    "test/integration/admission/test_old_release_real.py"
+    "::test_a_sidecar_is_refused_where_its_rule_would_be_dropped"
+)
+TOLD_OF = f"{OF_RELEASES}::test_a_sidecar_that_no_kubelet_knows_is_told_of"
+"""Tests of what is said of sidecars where a release has no rule for them."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row: a control plane's release, and that of its kubelets."""
+
+    kubernetes: str
+    kubelet: str
+
+    @property
+    def minor(self) -> str:
+        """Such as ``1.35``."""
+        return ".".join(self.kubernetes.split(".")[:2])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes tests and ``hack/cluster`` take these releases."""
+        return {
+            "JOBSETPY_KUBERNETES_VERSION": self.kubernetes,
+            "JOBSETPY_KUBELET_VERSION": self.kubelet,
+            "JOBSETPY_FEATURE_GATES": ",".join(self._gates),
+        }
+
+    def subjects(self) -> list[str]:
+        """What there is to show; older kubelets have a say only where there are nodes."""
+        if self.kubelet != self.kubernetes:
+            return list(WITH_NODES)
+        return [subject for subject in SUBJECTS if subject != MOVED]
+
+    def lacks(self, subject: str) -> bool:
+        """Whether these releases cannot do it, whatever the manager does."""
+        return subject == SIDECAR and _numbers(self.kubelet) < (1, 36) and not self._gates
+
+    def tests(self, subject: str) -> tuple[str, ...]:
+        """Those of a subject; of one that the releases lack, those of what is said then."""
+        if not self.lacks(subject):
+            return SUBJECTS[subject]
+        return (REFUSED if _numbers(self.kubernetes) < (1, 35) else TOLD_OF,)
+
+    @property
+    def _gates(self) -> tuple[str, ...]:
+        return GATES.get(self.minor, ()) if self.kubelet == self.kubernetes else ()
+
+
+def between(old: str, new: str) -> list[str]:
+    """The releases of the matrix from one, which is left out, to another, oldest first."""
+    passed = {new, *(r for r in RELEASES if _numbers(old) < _numbers(r) < _numbers(new))}
+    return sorted(passed, key=_numbers)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the matrix or a part of it; 1 if a subject failed."""
+    parser = argparse.ArgumentParser(description="Tests against several Kubernetes releases.")
+    parser.add_argument("--kubernetes", nargs="+", default=[], help="releases; default: all")
+    parser.add_argument("--kubelet", nargs="+", default=[], help="only with these, older kubelets")
+    parser.add_argument("--subject", action="append", choices=list(SUBJECTS), help="only this one")
+    parser.add_argument("--out", type=Path, default=RECORDED, help="the file of results")
+    given = parser.parse_args(argv)
+    bad = False
+    for run in pairs(given.kubernetes, given.kubelet):
+        for subject in run.subjects():
+            if given.subject and subject not in given.subject:
+                continue
+            result = play(run, subject)
+            record(given.out, run, subject, result)
+            bad |= bool(result["failed"])
+            said = f"{result['passed']} passed, {len(result['failed'])} failed"
+            print(f"== {run.kubernetes}, kubelet {run.kubelet}: {subject}: {said}", flush=True)
+    return int(bad)
+
+
+def pairs(kubernetes: Sequence[str], kubelets: Sequence[str]) -> list[Run]:
+    """What is asked for; of nothing, all releases, and the newest with the older kubelets."""
+    if kubelets:
+        return [Run(each, kubelet) for each in kubernetes or RELEASES[:1] for kubelet in kubelets]
+    own = [Run(release, release) for release in kubernetes or RELEASES]
+    return own if kubernetes else [*own, *(Run(RELEASES[0], older) for older in RELEASES[1:])]
+
+
+def play(run: Run, subject: str) -> dict[str, Any]:
+    """Run a subject's tests; how many passed, and the names of those that did not."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "outcomes")
+        words = ["-p", "hack.ci.outcomes", f"--outcomes={file}", "-q", *run.tests(subject)]
+        subprocess.run(
+            [sys.executable, "-m", "pytest", *words],
+            cwd=ROOT,
+            check=False,
+            env={**os.environ, **run.environment},
+        )
+        found = outcomes.read(file)
+    failed = sorted(failure.node for failure in found.failed)
+    if not found.complete and not failed:
+        failed = ["not all tests ran"]
+    return {"passed": len(found.passed), "failed": failed}
+
+
+def record(out: Path, run: Run, subject: str, result: Mapping[str, Any]) -> None:
+    """Put one result into the file of all."""
+    rows = json.loads(out.read_text()) if out.exists() else []
+    key = {"kubernetes": run.kubernetes, "kubelet": run.kubelet}
+    row = next((each for each in rows if key.items() <= each.items()), None)
+    if row is None:
+        row = {**key, "subjects": {}}
+        rows.append(row)
+    row["gates"] = run.environment["JOBSETPY_FEATURE_GATES"]
+    row["machine"] = machine()
+    row["subjects"][subject] = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), **result}
+    rows.sort(key=lambda each: (_numbers(each["kubernetes"]), _numbers(each["kubelet"])))
+    rows.reverse()
+    out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def machine() -> str:
+    """What the nodes run on, as far as it may matter."""
+    said = []
+    for program in ("containerd", "runc"):
+        try:
+            done = subprocess.run(
+                [program, "--version"], capture_output=True, text=True, check=False, timeout=30
+            )
+        except FileNotFoundError:
+            continue
+        if found := re.search(r"\b(\d+\.\d+\.\d+)", done.stdout):
+            said.append(f"{program} {found[1]}")
+    groups = "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1"
+    return ", ".join([platform.machine(), *said, f"cgroup {groups}"])
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Documentation: its site, and recordings of the plugin."""

@@ -1,0 +1,168 @@
+"""Make the documentation's site: a folder of static pages with search, for any web server.
+
+    docs_site.py                 build/site, of the pages in docs/, the README and the code
+    docs_site.py --out FOLDER    somewhere else
+
+Pages are taken as they are in the repository, so that links work in both places: the sources are
+laid out the same under build/site-src, with the README as the first page, and a page for each of
+the public packages, made from their docstrings. Nothing is fetched. A link that leads nowhere, a
+page that is in no section, or a docstring that is not valid fails the build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import re
+import shutil
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "build/site"
+STAGE = ROOT / "build/site-src"
+SETTINGS = ROOT / "hack/docs/site"
+
+SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Tutorial": (
+        "docs/tutorial/first-jobset",
+        "docs/tutorial/custom-controller",
+        "docs/tutorial/coming-from",
+    ),
+    "How-to": (
+        "docs/how-to/install",
+        "docs/how-to/restart-in-place",
+        "docs/how-to/failure-policy",
+        "docs/how-to/exit-codes",
+        "docs/how-to/lost-nodes",
+        "docs/how-to/progress",
+        "docs/how-to/kubectl",
+        "docs/how-to/group-scheduling",
+        "docs/how-to/coscheduling",
+        "docs/how-to/kueue-and-trainer",
+        "docs/how-to/platform-rules",
+        "docs/how-to/configure",
+        "docs/how-to/operate",
+        "docs/how-to/alerts",
+        "docs/how-to/upgrade",
+        "docs/how-to/troubleshooting",
+        "docs/how-to/release",
+    ),
+    "Explanation": (
+        "docs/explanation/jobset",
+        "docs/explanation/in-place-restart",
+        "docs/explanation/exclusive-placement",
+        "docs/explanation/group-scheduling",
+        "docs/explanation/coscheduling",
+        "docs/explanation/faults",
+        "docs/explanation/security",
+        "docs/explanation/scale",
+        "docs/explanation/figures",
+        "docs/explanation/known-limitations",
+    ),
+    "Reference": (
+        "docs/reference/glossary",
+        "docs/reference/jobset",
+        "docs/reference/metrics",
+        "docs/reference/clients",
+        "docs/reference/versions",
+        "charts/jobsetpy/README",
+        "examples/README",
+        "docs/reference/runtime",
+        "docs/reference/testing",
+    ),
+    "Project": ("ARCHITECTURE", "CONTRIBUTING", "CHANGELOG", "SECURITY"),
+}
+"""The pages of each section, in the order in which they are listed."""
+
+PACKAGES: Final[Mapping[str, str]] = {
+    "docs/reference/runtime": "jobsetpy.runtime",
+    "docs/reference/testing": "jobsetpy.testing",
+}
+"""Pages that are made from docstrings."""
+
+FOLDERS: Final = ("docs", "examples")
+"""Laid out whole: pages, and the files that they link to."""
+
+_MARK: Final = re.compile(r'^<a id="([\w-]+)"></a>$', re.MULTILINE)
+"""A place that can be linked to beside headings, as GitHub knows it."""
+_LINK: Final = re.compile(r"\]\([^)\s#]*#([\w-]+)\)")
+
+
+def pages() -> list[str]:
+    """All pages but the first one, without their suffix."""
+    return [page for section in SECTIONS.values() for page in section]
+
+
+def index_text() -> str:
+    """The README, and the sections for the navigation."""
+    out = [(ROOT / "README.md").read_text()]
+    for caption, listed in SECTIONS.items():
+        out += ["```{toctree}", f":caption: {caption}", ":hidden:", "", *listed, "```", ""]
+    return "\n".join(out)
+
+
+def package_text(name: str) -> str:
+    """A package's page: what it is, a table of its names, then what each one's docstring says."""
+    package = importlib.import_module(name)
+    title = f"``{name}``"
+    about, table = inspect.getdoc(package) or "", (f"   {each}" for each in package.__all__)
+    out = [title, "=" * len(title), "", about, "", f".. currentmodule:: {name}", ""]
+    out += [".. autosummary::", "   :nosignatures:", "", *table, ""]
+    for each in package.__all__:
+        of = getattr(package, each)
+        if inspect.isclass(of):
+            out += [f".. autoclass:: {each}", "   :members:"]
+        else:
+            out.append(f".. auto{'function' if inspect.isfunction(of) else 'data'}:: {each}")
+        out.append("")
+    return "\n".join(out)
+
+
+def lay_out(stage: Path) -> None:
+    """Put the sources where the site's generator reads them."""
+    shutil.rmtree(stage, ignore_errors=True)
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, stage / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for page in pages():
+        source, copy = ROOT / f"{page}.md", stage / f"{page}.md"
+        if page in PACKAGES:
+            (stage / f"{page}.rst").write_text(package_text(PACKAGES[page]))
+        elif not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, copy)
+    (stage / "index.md").write_text(index_text())
+    pages_with_marks = {path: path.read_text() for path in stage.rglob("*.md")}
+    marks = {mark for text in pages_with_marks.values() for mark in _MARK.findall(text)}
+    for path, text in pages_with_marks.items():
+        path.write_text(with_targets(text, marks))
+
+
+def with_targets(text: str, marks: Collection[str]) -> str:
+    """Marks by hand, and links to them, in the generator's notation: a target has no page."""
+    text = _MARK.sub(r"(\1)=", text)
+    return _LINK.sub(lambda link: f"](#{link[1]})" if link[1] in marks else link[0], text)
+
+
+def main(argv: list[str]) -> int:
+    """Build the site; the exit code."""
+    from sphinx.cmd.build import build_main
+
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, default=SITE)
+    out = parser.parse_args(argv).out
+    lay_out(STAGE)
+    shutil.rmtree(out, ignore_errors=True)
+    strict = ("--fail-on-warning", "--keep-going", "--fresh-env", "--quiet")
+    state = ("--doctree-dir", str(STAGE.with_name("site-doctrees")), "--conf-dir", str(SETTINGS))
+    code = build_main(["--builder", "html", *strict, *state, str(STAGE), str(out)])
+    if code == 0:
+        print(f"{out}: {len(pages()) + 1} pages; open {out / 'index.html'}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

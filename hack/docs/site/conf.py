@@ -1,0 +1,37 @@
+"""Settings of the documentation's site (hack/docs/docs_site.py makes it)."""
+
+from jobsetpy import __version__
+
+project = "jobsetpy"
+author = "The jobsetpy authors"
+copyright = author  # noqa: A001 - its name there
+version = release = __version__
+
+extensions = [
+    "myst_parser",
+    "hack.docs.site.sequence",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+]
+# Links to headings are those of GitHub's.
+myst_heading_anchors = 4
+# Blocks that are drawn, by hack/docs/site/sequence.py.
+myst_fence_as_directive = ["mermaid"]
+
+autodoc_member_order = "alphabetical"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 80
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+napoleon_numpy_docstring = False
+
+html_theme = "furo"
+html_title = f"jobsetpy {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_sphinx = False

@@ -1,0 +1,42 @@
+"""Files that are made from others: written anew, or compared with what they should be."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write_or_compare(
+    outputs: Iterable[tuple[str, str]], description: str, argv: Sequence[str]
+) -> int:
+    """Write what differs, or with ``--verify`` show it; the exit code.
+
+    Args:
+        outputs: the files, from the repository's root, and their texts.
+        description: of the command, whose first line is shown as help.
+        argv: its arguments.
+    """
+    parser = argparse.ArgumentParser(description=description.split("\n", maxsplit=1)[0])
+    parser.add_argument("--verify", action="store_true", help="write nothing, report differences")
+    verify = parser.parse_args(argv).verify
+    changed = False
+    for name, text in outputs:
+        path = ROOT / name
+        old = path.read_text() if path.exists() else ""
+        if old == text:
+            continue
+        changed = True
+        if verify:
+            lines = difflib.unified_diff(
+                old.splitlines(), text.splitlines(), name, "made anew", lineterm="", n=1
+            )
+            print("\n".join(list(lines)[:40]))
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            print(f"wrote {name}")
+    return 1 if changed and verify else 0

@@ -1,0 +1,180 @@
+"""Make the pictures and texts of ``kubectl jobset`` in the documentation anew, or check them.
+
+    update_plugin_page.py            write docs/images and the texts in docs/how-to/kubectl.md
+    update_plugin_page.py --verify   write nothing; exit 1 and list the differences, if any
+
+The plugin's own commands make them, of what was recorded on a real cluster (``make recordings``,
+``hack/docs/recorded``): a change of what commands print or draw shows at once, without a cluster. A
+text is put between the fences that follow ``<!-- shown: NAME -->``, with its command in the first
+line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+from unittest import mock
+
+from hack.generate.generated import ROOT, write_or_compare
+from jobsetpy.aio import LoopClock
+from jobsetpy.client import HttpRequest, HttpResponse
+from jobsetpy.kubectl import cluster
+from jobsetpy.kubectl import main as plugin
+from jobsetpy.kubectl.kubeconfig import Target
+
+RECORDED = ROOT / "hack/docs/recorded"
+PAGE: Final = "docs/how-to/kubectl.md"
+
+
+class Moment(NamedTuple):
+    """A recorded JobSet at some time.
+
+    Args:
+        file: in ``hack/docs/recorded``.
+        name: of the moment in it.
+    """
+
+    file: str
+    name: str
+
+
+SIDECAR: Final = Moment("sidecar", "running")
+SUPERVISED: Final = Moment("supervised", "running")
+MISTAKES: Final = "mistakes.yaml"
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "status": "status training",
+    "waiting": "status late",
+    "why": "why late",
+    "restart": "restart training --in-place",
+    "suspend": "suspend training",
+    "resume": "resume training",
+    "doctor": "doctor",
+    "lint-server": "lint elsewhere.yaml --server",
+}
+"""What ``hack/docs/record_plugin.py`` asks a cluster; the answers are kept, each by its name."""
+
+SHOWN: Final[Mapping[str, tuple[Moment, str]]] = {
+    "restarts": (SIDECAR, "restarts sidecar"),
+    **{name: (Moment("commands", name), command) for name, command in COMMANDS.items()},
+}
+"""Texts by their names: of which moment, and the command."""
+
+OFFLINE: Final[Mapping[str, str]] = {
+    "lint": f"lint {MISTAKES}",
+    "simulate": (
+        "simulate examples/in-place-restart/injected-supervisor.yaml "
+        "--fail workers-0-3@90s:exit=137 --fail workers-0-1@91s --lose-node workers-0-2@3m"
+    ),
+}
+"""Those that need no cluster; files are of ``hack/docs/recorded``, or of the repository."""
+
+PICTURES: Final[Mapping[str, tuple[Moment, str]]] = {
+    "docs/images/restarts-sidecar.svg": (SIDECAR, "sidecar"),
+    "docs/images/restarts-supervised.svg": (SUPERVISED, "supervised"),
+}
+
+
+def asked(request: HttpRequest) -> str:
+    """What a request is found by again: all of it that says what is asked."""
+    query = "&".join(f"{key}={value}" for key, value in request.query)
+    told = request.body.decode() if request.body and request.method == "POST" else ""
+    return f"{request.method} {request.path}?{query} {told}".rstrip(" ?")
+
+
+class Recorded:
+    """A transport that answers with what was answered at one moment.
+
+    Args:
+        moment: which.
+    """
+
+    def __init__(self, moment: Moment) -> None:
+        found = json.loads((RECORDED / f"{moment.file}.json").read_text())[moment.name]
+        self.now = datetime.fromisoformat(found["now"])
+        self._answers = found["answers"]
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        """The answer to the same question."""
+        found = self._answers.get(asked(request))
+        if found is None:
+            raise SystemExit(f"{asked(request)} is not recorded; see hack/docs/record_plugin.py")
+        body = found["body"]
+        text = body if isinstance(body, str) else json.dumps(body)
+        return HttpResponse(found["status"], {}, text.encode())
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def printed(command: str, moment: Moment | None = None) -> str:
+    """What a command prints, of a recorded moment or without a cluster."""
+    out = io.StringIO()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(out))
+        stack.enter_context(contextlib.chdir(ROOT if "/" in command else RECORDED))
+        if moment is not None:
+            answers = Recorded(moment)
+            target = Target(answers, "https://recorded:6443", "default")
+            stack.enter_context(mock.patch.object(LoopClock, "now", return_value=answers.now))
+            stack.enter_context(mock.patch.object(cluster, "target", return_value=target))
+        plugin.main(command.split())
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Names of texts, and what stands between the fences."""
+    for name, (moment, command) in SHOWN.items():
+        yield name, f"$ kubectl jobset {command}\n{printed(command, moment)}"
+    for name, command in OFFLINE.items():
+        asked = "" if name == "simulate" else f"$ kubectl jobset {command}\n"  # it is above
+        yield name, f"{asked}{printed(command)}"
+
+
+def page_text() -> str:
+    """The page with its texts made anew."""
+    page = (ROOT / PAGE).read_text()
+    for name, text in texts():
+        page, count = re.subn(
+            rf"(<!-- shown: {name} -->\n```text\n).*?^```$",
+            lambda found, text=text: f"{found[1]}{text}\n```",
+            page,
+            flags=re.DOTALL | re.MULTILINE,
+        )
+        if count != 1:
+            raise SystemExit(f"{PAGE}: <!-- shown: {name} --> and a text block: {count} of them")
+    return page
+
+
+def picture(moment: Moment, name: str) -> str:
+    """What ``restarts NAME --svg FILE`` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "restarts.svg")  # noqa: PTH118 - text, for a command line
+        printed(f"restarts {name} --svg {file}", moment)
+        return Path(file).read_text()
+
+
+def outputs() -> Iterator[tuple[str, str]]:
+    """Files that are made, with their content."""
+    for path, (moment, name) in PICTURES.items():
+        yield path, picture(moment, name)
+    yield PAGE, page_text()
+
+
+def main(argv: list[str]) -> int:
+    """Write or compare; the exit code."""
+    return write_or_compare(outputs(), __doc__, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

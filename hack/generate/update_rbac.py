@@ -1,0 +1,219 @@
+"""Generate the rules of the roles in ``config/`` from the requests that the code makes.
+
+Every request goes through the typed client or through an informer, and names the class of the
+objects it is about. This reads those calls out of the source and writes, for each role, what the
+modules that run with it ask for: nothing that no line of code needs, and nothing forgotten. Where a
+call's class cannot be told, it fails rather than leave something out.
+
+``--verify`` writes nothing and reports differences. That the result is enough in practice, and that
+the API server sees each of the requests, is for a test with an audit log
+(``test/integration/api/test_manager_role_real.py``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hack.generate.update_crds import differences
+from jobsetpy.app.rbac import MAKES_NEW, Need, UntoldError, module_names, needs_of, rule
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One role, and where its rules come from.
+
+    Args:
+        file: below the repository's root.
+        name: the role's; a file may hold several.
+        modules: whose requests it allows; a trailing ``.*`` means all modules of a package.
+        only: if given, these resources alone.
+        without: resources that are left to another role.
+        beside: names of roles that the same account has anyway.
+        names: of the only objects of a resource that are asked for by name.
+        also: what the API server asks of the account without a request of its own, with the reason.
+    """
+
+    file: str
+    name: str
+    modules: tuple[str, ...]
+    only: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
+    beside: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    also: tuple[tuple[Need, str], ...] = ()
+
+
+GROUP_RBAC = frozenset({"roles", "rolebindings"})
+CONTROLLERS = ("jobsetpy.reconcilers.*", "jobsetpy.controller.*")
+ROLES = (
+    Generated(
+        "config/rbac/manager_role.yaml",
+        "jobset-manager-role",
+        CONTROLLERS,
+        without=GROUP_RBAC | {"leases"},
+        also=(
+            (
+                Need("jobset.x-k8s.io", "jobsets/finalizers", "update", ""),
+                "owner references that block the owner's deletion",
+            ),
+        ),
+    ),
+    Generated(
+        "config/group-scheduling/manager_role.yaml",
+        "jobset-manager-group-role",
+        CONTROLLERS,
+        only=GROUP_RBAC,
+    ),
+    Generated(
+        "config/rbac/leader_election_role.yaml",
+        "jobset-leader-election-role",
+        (
+            "jobsetpy.manager._leader",
+            "jobsetpy.manager._manager",
+            "jobsetpy.reconcilers.coscheduling.coscheduler_watch",
+        ),
+    ),
+    Generated("config/rbac/metrics_roles.yaml", "jobset-proxy-role", ("jobsetpy.manager._access",)),
+    Generated(
+        "config/webhook/role.yaml",
+        "jobset-webhook-role",
+        ("jobsetpy.admission.*", "jobsetpy.serving.webhook_certificates"),
+        without=frozenset({"secrets", "customresourcedefinitions"}),
+        beside=("jobset-manager-role",),
+        names={
+            "mutatingwebhookconfigurations": "jobset-mutating-webhook-configuration",
+            "validatingwebhookconfigurations": "jobset-validating-webhook-configuration",
+        },
+    ),
+    Generated(
+        "config/webhook/role.yaml",
+        "jobset-manager-secrets-role",
+        ("jobsetpy.serving.certificates",),
+        only=frozenset({"secrets"}),
+        names={"secrets": "jobset-webhook-server-cert"},
+    ),
+    Generated(
+        "config/coscheduler/base/role.yaml",
+        "jobset-coscheduler-role",
+        ("jobsetpy.coscheduler.*", "jobsetpy.controller.*", "jobsetpy.manager._access"),
+        without=frozenset({"secrets", "leases"}),
+    ),
+    Generated(
+        "config/coscheduler/base/leader_election_role.yaml",
+        "jobset-coscheduler-leader-election-role",
+        (
+            "jobsetpy.coscheduler._publication",
+            "jobsetpy.manager._leader",
+            "jobsetpy.manager._manager",
+        ),
+    ),
+)
+
+
+# ---- writing the roles --------------------------------------------------------------------------
+
+
+def needs_for(role: Generated) -> set[Need]:
+    """What a role has to allow."""
+    found = {
+        need
+        for pattern in role.modules
+        for module in module_names(pattern)
+        for need in needs_of(module)
+    }
+    elsewhere = {
+        (need.group, need.resource, need.verb)
+        for other in ROLES
+        if other.name in role.beside
+        for need in needs_for(other)
+    }
+    return {
+        need
+        for need in found
+        if (not role.only or need.resource in role.only)
+        and need.resource not in role.without
+        and (need.group, need.resource, need.verb) not in elsewhere
+    }
+
+
+def rules_text(role: Generated) -> str:
+    """The role's rules as YAML, each with the modules that ask for it."""
+    verbs: dict[tuple[str, str], set[str]] = defaultdict(set)
+    reasons: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for need in needs_for(role):
+        at = (need.group, need.resource)
+        verbs[at].add(need.verb)
+        package, _, module = need.module.removeprefix("jobsetpy.").partition(".")
+        reasons[at][package].add(module)
+    for need, reason in role.also:
+        verbs[need.group, need.resource].add(need.verb)
+        reasons[need.group, need.resource]["API server"].add(reason)
+    lines = ["rules:"]
+    for at in sorted(verbs):
+        name = role.names.get(at[1])
+        open_to_all = verbs[at] & MAKES_NEW if name else verbs[at]
+        lines += [f"# {who}: {', '.join(sorted(why))}" for who, why in sorted(reasons[at].items())]
+        if open_to_all:
+            lines += rule(at, open_to_all, "")
+        if name and verbs[at] - open_to_all:
+            lines += rule(at, verbs[at] - open_to_all, name)
+    return "\n".join(lines) + "\n"
+
+
+def with_rules(text: str, role: Generated) -> str:
+    """A file's text with the role's rules made anew.
+
+    Raises:
+        ValueError: the file holds no such role.
+    """
+    documents = re.split(r"(?m)^(?=---$)", text)
+    for at, document in enumerate(documents):
+        of_role = re.search(rf"(?m)^kind: (Cluster)?Role$[\s\S]*^  name: {role.name}$", document)
+        if of_role:
+            begin = document.index("\nrules:") + 1
+            documents[at] = document[:begin] + rules_text(role)
+            return "".join(documents)
+    msg = f"{role.file} holds no role {role.name}"
+    raise ValueError(msg)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--verify", action="store_true", help="write nothing, report differences")
+    args = parser.parse_args(arguments)
+    texts: dict[Path, str] = {}
+    try:
+        for role in ROLES:
+            path = REPOSITORY / role.file
+            texts[path] = with_rules(texts.get(path) or path.read_text(), role)
+    except UntoldError as untold:
+        print(f"{untold}: say so in the call, or teach src/jobsetpy/app/rbac.py", file=sys.stderr)
+        return 2
+    changed = False
+    for path, text in texts.items():
+        name = path.relative_to(REPOSITORY)
+        found = differences(path, text)
+        if found and args.verify:
+            print(f"{name}: out of date; run hack/generate/update_rbac.py", *found, sep="\n")
+        elif found:
+            path.write_text(text)
+            print(f"{name}: written")
+        else:
+            print(f"{name}: up to date")
+        changed |= bool(found)
+    return 1 if changed and args.verify else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Releases: archives, bills of materials, signatures."""

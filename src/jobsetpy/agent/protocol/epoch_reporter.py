@@ -1,0 +1,229 @@
+"""Stores the epoch in the annotation of the own pod, however long the API server refuses.
+
+One merge patch per epoch: no read before it, so five thousand agents cost the API server five
+thousand requests and not ten. A merge patch cannot say "unless the value is higher already"; what
+keeps a lower epoch from replacing a higher one is this:
+
+* The epoch comes from a consistent read of the JobSet, and the synced epoch never falls, so a later
+  run of a pod computes the same epoch as an earlier run or a higher one.
+* Within a run one patch is under way at a time, and epochs only grow.
+* What remains is a patch that the API server delays and carries out after the next run's. Only the
+  API server can refuse that one: an admission policy that forbids the annotation to decrease.
+
+The answer to a patch is also how an agent knows that it has a pod at all. A pod that was given up
+with its node is deleted by force while the agent may live on; the group would be complete without
+it, at the very epoch that it holds. So no worker starts before an answer has confirmed that the pod
+exists and stays. Where pods are given up, it has to be the answer to a patch that was sent a few
+seconds ago at most, or after the barrier lifted. The latter may take any time: a pod that existed
+after the lift was one of those that the controller counted for it, since the pod that replaces it
+is made later and joins a later epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from math import inf
+from typing import Final
+
+from jobsetpy.agent.protocol.log import Log
+from jobsetpy.agent.protocol.wire_types import Pod
+from jobsetpy.aio import Backoff
+from jobsetpy.api import keys
+from jobsetpy.client import Client
+from jobsetpy.errors import (
+    ApiError,
+    ForbiddenError,
+    InvalidError,
+    JobSetPyError,
+    NotFoundError,
+    RetryableApiError,
+    UnauthorizedError,
+)
+
+FRESH_S: Final = 5.0
+"""Maximum age of a patch from before the lift that still confirms a pod which may be given up,
+counted from when it was sent. The controller deletes none by force sooner than ten seconds after it
+was told to end (``reconcilers.lost_nodes.plan.LEAVING_S``). A restart takes less, so it costs no
+second patch."""
+
+SLOW_S: Final = 5.0
+"""Duration of a patch above which the log has a warning."""
+
+_NOTHING: Final[Mapping[str, str | None]] = {}
+
+_REFUSED: Final = (ForbiddenError, InvalidError, NotFoundError, UnauthorizedError)
+"""Answers that a human has to do something about; asking again soon would only be noise."""
+
+
+def _briefer(about: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """A report without the worker's own words, which came last; or else none."""
+    cause = about.get(keys.RESTART_CAUSE_ANNOTATION) or ""
+    brief, space, _ = cause.partition(" ")
+    return {**about, keys.RESTART_CAUSE_ANNOTATION: brief} if space else _NOTHING
+
+
+class EpochReporter:
+    """Brings the epoch it was last given to the API server.
+
+    Args:
+        client: used for the one patch.
+        namespace: of the pod.
+        pod_name: the own pod.
+        log: one line when stored, one for each failure.
+        rand: uniform numbers in [0, 1) for the jitter.
+        sleep: how to wait.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        pod_name: str,
+        log: Log,
+        rand: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._pod_name = pod_name
+        self._log = log
+        self._rand = rand
+        self._sleep = sleep
+        self._wanted = 0
+        self._about = _NOTHING
+        self._stored = 0
+        self._asked_at = -inf
+        self._took_s = 0.0
+        self._leaving = False
+        self._deadline = ""
+        self._lift: Callable[[], None] | None = None
+        self._lift_at = inf
+        self._wake = asyncio.Event()
+
+    @property
+    def stored(self) -> int:
+        """The highest epoch known to be in the annotation; 0 for none of this run's."""
+        return self._stored
+
+    @property
+    def may_be_given_up(self) -> bool:
+        """Whether the own pod is given up when its node is unreachable for a while."""
+        return bool(self._deadline)
+
+    def report(self, epoch: int, about: Mapping[str, str | None] = _NOTHING) -> None:
+        """Have ``epoch`` stored; one that is not above an earlier one is ignored.
+
+        Args:
+            epoch: that the pod has come to.
+            about: other annotations, stored with it in the same patch; ``None`` takes one away.
+                They only say more: where they are refused, the epoch is stored without.
+        """
+        if epoch > self._wanted:
+            if epoch > keys.MAX_EPOCH:
+                self._log(
+                    "no epoch is left: the manager does not count this one; "
+                    "delete the JobSet and create it again",
+                    level="error",
+                    epoch=epoch,
+                    highest=keys.MAX_EPOCH,
+                )
+            self._wanted = epoch
+            self._about = about
+            self._lift = None
+            self._wake.set()
+
+    def once_member(self, epoch: int, lift: Callable[[], None]) -> None:
+        """Call ``lift`` when it is sure that the own pod is there, at ``epoch``, and stays.
+
+        In most cases that is immediately: the controller has just seen the annotation, and its
+        patch was answered. If the answer was lost, or the patch is too old, one more is sent; until
+        it is answered, and for ever in a pod that is being deleted, ``lift`` is not called. Neither
+        is it when another epoch is reported meanwhile.
+        """
+        self.report(epoch)  # an earlier run of the pod may have reported it
+        self._lift = lift
+        self._lift_at = asyncio.get_running_loop().time()
+        self._try_lift()
+        if self._lift is not None:
+            self._wake.set()
+
+    def _try_lift(self) -> None:
+        lift = self._lift
+        if lift is None or self._leaving or self._stored < self._wanted:
+            return
+        if self.may_be_given_up and self._asked_at < self._lift_at:
+            age = asyncio.get_running_loop().time() - self._asked_at
+            if age > FRESH_S:
+                return
+        self._lift = None
+        lift()
+
+    async def run(self) -> None:
+        """Send patches until cancelled; nothing the API server does ends this."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._store()
+
+    async def _store(self) -> None:
+        """Try until the wanted epoch is stored."""
+        soon = Backoff(base=0.1, cap=30.0, rand=self._rand)
+        late = Backoff(base=2.0, cap=60.0, rand=self._rand)
+        while self._stored < self._wanted or (self._lift is not None and not self._leaving):
+            if self._stored >= self._wanted:
+                # A confirmation. Where the server is slow, a whole group must not ask together.
+                wait = self._took_s * self._rand()
+                self._log("confirming that the pod exists", epoch=self._wanted, in_s=round(wait, 3))
+                await self._sleep(wait)
+            epoch, asked_at = self._wanted, asyncio.get_running_loop().time()
+            try:
+                pod = await self._patch(epoch)
+            except JobSetPyError as error:
+                retry_after = error.retry_after if isinstance(error, RetryableApiError) else None
+                if isinstance(error, (ForbiddenError, InvalidError)) and any(self._about.values()):
+                    # An admission policy may be older than this agent, and not know of them.
+                    self._about = _briefer(self._about)
+                    self._log_failure(epoch, error, 0.0)
+                    continue
+                wait = (late if isinstance(error, _REFUSED) else soon).next(retry_after)
+                self._log_failure(epoch, error, wait)
+                await self._sleep(wait)
+            else:
+                self._stored = max(self._stored, epoch)
+                self._asked_at = asked_at
+                self._took_s = asyncio.get_running_loop().time() - asked_at
+                self._deadline = pod.metadata.annotations.deadline
+                self._log("epoch patched", epoch=epoch)
+                if self._took_s > SLOW_S:
+                    self._log(
+                        "the API server is slow to patch the pod",
+                        level="warning",
+                        epoch=epoch,
+                        seconds=round(self._took_s, 3),
+                    )
+                if pod.metadata.deletion_timestamp is not None and not self._leaving:
+                    self._leaving = True
+                    self._log("the pod is being deleted: no worker starts in it", level="warning")
+                self._try_lift()
+
+    async def _patch(self, epoch: int) -> Pod:
+        return await self._client.merge_patch(
+            Pod,
+            self._namespace,
+            self._pod_name,
+            {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch), **self._about}}},
+        )
+
+    def _log_failure(self, epoch: int, error: JobSetPyError, wait: float) -> None:
+        fields: dict[str, object] = {"epoch": epoch, "error": str(error), "retry_s": round(wait, 3)}
+        if isinstance(error, ForbiddenError):
+            fields["hint"] = (
+                f"the pod's service account needs the verb patch on pods in {self._namespace}, "
+                "and no admission policy may refuse the annotation"
+            )
+        elif isinstance(error, ApiError):
+            fields["status"] = error.status
+        self._log("epoch not stored", level="warning", **fields)

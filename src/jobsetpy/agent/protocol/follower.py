@@ -1,0 +1,212 @@
+"""Follows the one JobSet and turns each of its states into the barrier's actions; for both modes.
+
+Nobody else reads the watch: a state is acted upon completely before the next one is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, assert_never
+
+from jobsetpy.agent.protocol.barrier import Action, Barrier
+from jobsetpy.agent.protocol.log import Log
+from jobsetpy.agent.protocol.settings import Settings
+from jobsetpy.agent.protocol.wire_types import JobSet
+from jobsetpy.client import Client, SlimTransport
+from jobsetpy.errors import ForbiddenError, UnauthorizedError
+from jobsetpy.informers._events import (
+    Applied,
+    Bookmark,
+    Deleted,
+    ListCompleted,
+    Listed,
+    ListStarted,
+    Unreadable,
+    WatchEvent,
+)
+from jobsetpy.informers._observer import NullObserver
+from jobsetpy.informers._options import WatchOptions
+from jobsetpy.informers._watcher import Watcher
+
+IDLE_TIMEOUT_S: Final = 120.0
+"""Longest silence of the watch. Above it, the API server's own bookmarks (one a minute) are the
+sign of life, so that thousands of waiting agents cost no requests; a peer that vanished is noticed
+sooner, by TCP keep-alive."""
+
+REFUSED_S: Final = 180.0
+"""Time for which the API server must refuse the token before the pod is presumed gone. The token is
+bound to the pod, so that it stays refused once the pod is deleted. But API servers also refuse
+tokens while signing keys are rotated or an authenticator is down, for minutes, and those of all
+workers of the cluster."""
+
+
+def connect(settings: Settings) -> Client:
+    """A client of the pod's own service account; nothing is sent yet."""
+    folder = settings.service_account_dir
+    transport = SlimTransport.in_cluster(
+        token_file=f"{folder}/token",
+        ca_file=f"{folder}/ca.crt",
+        host=settings.api_host,
+        port=settings.api_port,
+    )
+    return Client(transport)
+
+
+class Follower:
+    """The watch of the JobSet, in front of a :class:`Barrier`.
+
+    Args:
+        settings: whom to follow.
+        client: of the pod's own service account.
+        barrier: is shown each state of the JobSet.
+        log: what goes wrong.
+        act: carries out the barrier's actions; synchronous.
+        may_be_given_up: whether the pod may be deleted while the agent lives on. Its token, which
+            is bound to it, is then refused, and nothing else can be known of the JobSet.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client,
+        *,
+        barrier: Barrier,
+        log: Log,
+        act: Callable[[Action], None],
+        may_be_given_up: Callable[[], bool],
+    ) -> None:
+        self._may_be_given_up = may_be_given_up
+        self._barrier = barrier
+        self._log = log
+        self._act = act
+        # Its first state is a consistent one, as ``Barrier`` demands: a streaming list that asks
+        # for no resourceVersion, or a paged list that asks for none where streaming is refused.
+        self._watcher = Watcher(
+            client,
+            JobSet,
+            WatchOptions(
+                namespace=settings.namespace,
+                field_selector=f"metadata.name={settings.jobset_name}",
+                page_limit=0,
+                streaming=True,
+                idle_timeout_s=IDLE_TIMEOUT_S,
+                observer=_WatchLog(log, settings, self._refused),
+            ),
+        )
+        self._listed: JobSet | None = None
+        self._listing = False
+        self._present = True
+
+    async def run(self) -> None:
+        """Watch until cancelled; nothing the API server does ends this."""
+        await self._watcher.run(self.on_events)
+
+    def on_events(self, events: Sequence[WatchEvent[JobSet]]) -> None:
+        """Take a batch of watch events; synchronous, so that no state is seen half applied.
+
+        During a list nothing is acted upon: its objects may come from an API server's cache that
+        lags behind, and only its end says that they are as new as the moment it was asked for.
+        """
+        for event in events:
+            match event:
+                case ListStarted():
+                    self._listing, self._listed = True, None
+                case Listed(jobset) | Applied(jobset) if self._listing:
+                    self._listed = jobset
+                case Deleted() if self._listing:
+                    self._listed = None
+                case ListCompleted():
+                    self._listing = False
+                    self._see(self._listed)
+                case Listed(jobset) | Applied(jobset):
+                    self._see(jobset)
+                case Deleted():
+                    self._see(None)
+                case Bookmark() | Unreadable():
+                    pass
+                case _:
+                    assert_never(event)
+
+    def _refused(self) -> None:
+        """The token has been refused for a while."""
+        if not self._may_be_given_up():
+            return
+        actions = self._barrier.expel()
+        if actions:
+            self._log(
+                "the token is refused: the pod is presumed deleted, and its worker is stopped",
+                level="error",
+                seconds=REFUSED_S,
+            )
+        for action in actions:
+            self._act(action)
+
+    def _see(self, jobset: JobSet | None) -> None:
+        """One complete state of the JobSet; ``None`` when there is none."""
+        if jobset is None:
+            if self._present:
+                self._log("no JobSet of this name; waiting", level="warning")
+            self._present = False
+            return
+        self._present = True
+        status = jobset.status
+        joined = bool(self._barrier.epoch)
+        for action in self._barrier.observe(
+            jobset.metadata.uid, status.synced_epoch, status.deprecated_epoch
+        ):
+            self._act(action)
+        if not joined and self._barrier.epoch and not jobset.restarts_in_place:
+            self._log(
+                "the JobSet does not restart in place: nobody will lift the barrier",
+                level="warning",
+                hint="spec.failurePolicy.restartStrategy must be InPlaceRestart",
+            )
+
+
+class _WatchLog(NullObserver):
+    """Says what goes wrong with the watch, and which permission is missing.
+
+    Args:
+        log: takes the lines.
+        settings: who we are.
+        refused: called when the token has been refused for ``REFUSED_S``, and at each refusal that
+            follows.
+    """
+
+    def __init__(self, log: Log, settings: Settings, refused: Callable[[], None]) -> None:
+        self._log = log
+        self._settings = settings
+        self._refused = refused
+        self._refused_since: float | None = None
+
+    def on_watch_open(self, kind: str, resource_version: str) -> None:  # noqa: ARG002 - a protocol's
+        """The token is good."""
+        self._refused_since = None
+
+    def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
+        """A list or watch request failed."""
+        if not isinstance(error, UnauthorizedError):
+            self._refused_since = None
+        else:
+            now = asyncio.get_running_loop().time()
+            if self._refused_since is None:
+                self._refused_since = now
+            elif now - self._refused_since >= REFUSED_S:
+                self._refused()
+        fields: dict[str, object] = {"error": str(error), "retry_s": round(retry_in_s, 3)}
+        if isinstance(error, ForbiddenError):
+            fields["hint"] = (
+                "the pod's service account needs the verbs list and watch on "
+                f"jobsets.jobset.x-k8s.io in namespace {self._settings.namespace}"
+            )
+        self._log(f"cannot watch the {kind}", level="warning", **fields)
+
+    def on_silence(self, kind: str, seconds: float) -> None:
+        """The watch died without a word."""
+        self._log(f"watch of the {kind} is silent", level="warning", seconds=round(seconds))
+
+    def on_decode_error(self, kind: str, error: Exception, namespace: str, name: str) -> None:
+        """The JobSet is not what we think a JobSet is."""
+        key = f"{namespace}/{name}"
+        self._log(f"cannot read the {kind}", level="error", error=str(error), object=key)

@@ -1,0 +1,156 @@
+"""The agent's configuration: environment variables, which flags may override.
+
+Pod templates set the environment (the names are part of the API); flags serve those who start the
+agent by hand. ``argparse`` is imported only when there are flags: without them it would cost some
+milliseconds of every restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from jobsetpy.agent.protocol.saved_epoch import SHARED_MEMORY
+
+DEFAULT_EXIT_CODE: Final = 42
+"""Not one of the codes that shells, signals (128 + n) or a crash of Python (1) give, so that a rule
+that restarts the pod on it never fires by accident."""
+
+DEFAULT_BARRIER_PATH: Final = "/barrier-is-lifted"
+DEFAULT_BARRIER_PORT: Final = 8080
+DEFAULT_SERVICE_ACCOUNT_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+EXIT_USAGE: Final = 2
+"""Exit code of a configuration that cannot work."""
+
+_DIGITS: Final = 18
+"""More are no number of anything."""
+
+_REQUIRED: Final = ("NAMESPACE", "POD_NAME", "JOBSET_NAME")
+_FLAGS: Final = {
+    "--barrier-path": ("BARRIER_PATH", "URL path that answers 200 once the barrier is lifted"),
+    "--barrier-port": ("BARRIER_PORT", "TCP port of the barrier's server"),
+    "--barrier-bind-address": ("BARRIER_BIND_ADDRESS", "IP address to listen on"),
+    "--restart-exit-code": (
+        "RESTART_POD_IN_PLACE_EXIT_CODE",
+        "exit code that makes the kubelet restart the pod in place",
+    ),
+    "--namespace": ("NAMESPACE", "namespace of the pod and its JobSet"),
+    "--pod-name": ("POD_NAME", "name of the pod"),
+    "--jobset-name": ("JOBSET_NAME", "name of the JobSet"),
+    "--jobset-uid": ("JOBSET_UID", "UID of the JobSet; without it the first one seen is taken"),
+    "--arrival-file": (
+        "ARRIVAL_FILE",
+        "where a run that ends while it waits leaves its epoch to the next one",
+    ),
+    "--service-account-dir": ("SERVICE_ACCOUNT_DIR", "folder with the files token and ca.crt"),
+}
+
+
+class ConfigurationError(Exception):
+    """The environment or the flags cannot work; the message says which and why."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the agent can be told.
+
+    Args:
+        namespace: of the pod and the JobSet.
+        pod_name: the own pod.
+        jobset_name: the JobSet to obey.
+        jobset_uid: its UID, "" to take the first one seen. The pods carry it as the label
+            ``jobset.sigs.k8s.io/jobset-uid``.
+        exit_code: 1 to 255, the process's exit code that asks for a restart in place.
+        barrier_path: URL path of the barrier, starting with "/".
+        barrier_port: TCP port, 0 for any free one.
+        barrier_bind_address: IP address; "" for all addresses of both families.
+        arrival_file: outlives the agent's container, but not the pod (see ``arrival``).
+        service_account_dir: folder of ``token`` and ``ca.crt``.
+        api_host, api_port: the API server, as the kubelet tells every container.
+    """
+
+    namespace: str
+    pod_name: str
+    jobset_name: str
+    jobset_uid: str = ""
+    exit_code: int = DEFAULT_EXIT_CODE
+    barrier_path: str = DEFAULT_BARRIER_PATH
+    barrier_port: int = DEFAULT_BARRIER_PORT
+    barrier_bind_address: str = ""
+    arrival_file: str = ""
+    service_account_dir: str = DEFAULT_SERVICE_ACCOUNT_DIR
+    api_host: str
+    api_port: int = 443
+
+
+def load(environ: Mapping[str, str], argv: Sequence[str] = ()) -> Settings:
+    """Read the settings; a flag wins over its variable, and an empty variable counts as unset.
+
+    Raises:
+        ConfigurationError: something required is missing, or a value cannot be used. All missing
+            names are named at once.
+        SystemExit: ``--help`` was asked for, or a flag is unknown.
+    """
+    given = {name: value for name, value in environ.items() if value}
+    if argv:
+        given |= _parse_flags(argv)
+    missing = [name for name in _REQUIRED if name not in given]
+    if missing:
+        raise ConfigurationError(f"not set in the environment: {', '.join(missing)}")
+    if "KUBERNETES_SERVICE_HOST" not in given:
+        raise ConfigurationError(
+            "KUBERNETES_SERVICE_HOST is not set: the agent runs in a pod, as the pod's account"
+        )
+    path = given.get("BARRIER_PATH", DEFAULT_BARRIER_PATH)
+    if not path.startswith("/"):
+        raise ConfigurationError(f"BARRIER_PATH must start with a slash: {path!r}")
+    return Settings(
+        namespace=given["NAMESPACE"],
+        pod_name=given["POD_NAME"],
+        jobset_name=given["JOBSET_NAME"],
+        jobset_uid=given.get("JOBSET_UID", ""),
+        exit_code=number_of(given, "RESTART_POD_IN_PLACE_EXIT_CODE", DEFAULT_EXIT_CODE, 1, 255),
+        barrier_path=path,
+        barrier_port=number_of(given, "BARRIER_PORT", DEFAULT_BARRIER_PORT, 0, 65535),
+        barrier_bind_address=given.get("BARRIER_BIND_ADDRESS", ""),
+        arrival_file=given.get("ARRIVAL_FILE")
+        or f"{SHARED_MEMORY}/jobset-agent-{given['NAMESPACE']}-{given['POD_NAME']}",
+        service_account_dir=given.get("SERVICE_ACCOUNT_DIR", DEFAULT_SERVICE_ACCOUNT_DIR),
+        api_host=given["KUBERNETES_SERVICE_HOST"],
+        api_port=number_of(given, "KUBERNETES_SERVICE_PORT", 443, 1, 65535),
+    )
+
+
+def is_number(text: str, low: int, high: int) -> bool:
+    """Whether a text is an integer within bounds, however long it is."""
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS and low <= int(text) <= high
+
+
+def number_of(environ: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """An integer within bounds; an empty variable counts as unset.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    text = environ.get(name, "")
+    if not text:
+        return default
+    if not is_number(text, low, high):
+        raise ConfigurationError(f"{name} must be an integer from {low} to {high}: {text!r}")
+    return int(text)
+
+
+def _parse_flags(argv: Sequence[str]) -> dict[str, str]:
+    """Flags as the variables they stand for."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="jobsetpy.agent",
+        description="Agent of in-place restarts; every flag stands for an environment variable.",
+        allow_abbrev=False,
+    )
+    for flag, (variable, text) in _FLAGS.items():
+        parser.add_argument(flag, dest=variable, metavar="VALUE", help=f"{text} (${variable})")
+    return {name: value for name, value in vars(parser.parse_args(argv)).items() if value}

@@ -1,0 +1,325 @@
+"""``wait-for-group``: the init container that ends when its whole group has started (KEP-498).
+
+The supervisor waits in the same way where it holds the containers of a group itself.
+
+It watches the one ConfigMap and looks at the mounted copy of it at the same time, and goes by
+whatever tells first: the watch within milliseconds, the mount within a minute or so. Without the
+right to watch, or without an API server, the mount alone will do.
+
+The value names the attempt that is released, see ``api.group_signal``; one that is older than the
+pod's own attempt lifts nothing, however it comes here. So a container that runs again, as all do
+when a pod restarts in place, ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Final, Never
+
+import msgspec
+
+from jobsetpy.agent.protocol.log import JsonLog, Log
+from jobsetpy.agent.protocol.settings import (
+    DEFAULT_SERVICE_ACCOUNT_DIR,
+    EXIT_USAGE,
+    ConfigurationError,
+    number_of,
+)
+from jobsetpy.agent.protocol.signals import leave_on_signals
+from jobsetpy.agent.protocol.wire_types import Metadata, Resource
+from jobsetpy.aio import LoopClock, supervise
+from jobsetpy.api.group_signal import (
+    MOUNT_PATH,
+    STARTED,
+    WAITING,
+    Progress,
+    config_map_name,
+    lifted_attempt,
+    progress_of,
+    timed_out_message,
+)
+from jobsetpy.client import Client, SlimTransport
+from jobsetpy.errors import ForbiddenError, TransportError
+from jobsetpy.informers._events import Applied, Listed, WatchEvent
+from jobsetpy.informers._observer import NullObserver
+from jobsetpy.informers._options import WatchOptions
+from jobsetpy.informers._watcher import Watcher
+
+EXIT_TIMED_OUT: Final = 1
+"""The pod fails, and the JobSet's failure policy goes on from there."""
+
+EXIT_STOPPED: Final = 143
+"""Told to stop: not 0, which would say that the group has started."""
+
+IDLE_TIMEOUT_S: Final = 120.0
+"""Longest silence of the watch; bookmarks come once a minute."""
+
+BACKOFF_S: Final = 0.5
+"""Bound of the first wait after a failure; long, as a whole group may lack the right."""
+
+LOOK_EVERY_S: Final = 1.0
+"""How often the mounted file is read."""
+
+TERMINATION_LOG: Final = "/dev/termination-log"
+
+_HIGHEST: Final = 2**31 - 1
+"""Of a count or a time, as the JobSet's definition has it."""
+
+_REQUIRED: Final = ("NAMESPACE", "JOBSET_NAME", "JOBSET_UID", "GROUP_ATTEMPT")
+
+
+class ConfigMap(msgspec.Struct, frozen=True):
+    """The agent's slice of a ConfigMap."""
+
+    RESOURCE: ClassVar[Resource] = Resource("", "v1", "ConfigMap", "configmaps")
+
+    metadata: Metadata
+    data: dict[str, str] | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the wait can be told.
+
+    Args:
+        namespace: of the pod.
+        jobset_name, jobset_uid: whose group it is.
+        attempt: the pod's own.
+        size: of the group, for messages; "" if it is not known.
+        timeout_s: how long to wait, in seconds; ``None`` for ever.
+        mount: where the ConfigMap is mounted.
+        termination_log: where the last words go.
+        service_account_dir: folder of ``token`` and ``ca.crt``.
+        api_host, api_port: the API server; "" if it is not known.
+    """
+
+    namespace: str
+    jobset_name: str
+    jobset_uid: str
+    attempt: int
+    size: str = ""
+    timeout_s: int | None = None
+    mount: str = MOUNT_PATH
+    termination_log: str = TERMINATION_LOG
+    service_account_dir: str = DEFAULT_SERVICE_ACCOUNT_DIR
+    api_host: str = ""
+    api_port: int = 443
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """Read the settings; an empty variable counts as unset.
+
+    Raises:
+        ConfigurationError: something required is missing, or a value cannot be used.
+    """
+    given = {name: value for name, value in environ.items() if value}
+    missing = [name for name in _REQUIRED if name not in given]
+    if missing:
+        raise ConfigurationError(f"not set in the environment: {', '.join(missing)}")
+    timeout_s = number_of(given, "GROUP_TIMEOUT", 0, 0, _HIGHEST)
+    return Settings(
+        namespace=given["NAMESPACE"],
+        jobset_name=given["JOBSET_NAME"],
+        jobset_uid=given["JOBSET_UID"],
+        attempt=number_of(given, "GROUP_ATTEMPT", 0, 0, _HIGHEST),
+        size=given.get("GROUP_SIZE", ""),
+        timeout_s=timeout_s or None,
+        mount=given.get("GROUP_MOUNT", MOUNT_PATH),
+        termination_log=given.get("TERMINATION_LOG", TERMINATION_LOG),
+        service_account_dir=given.get("SERVICE_ACCOUNT_DIR", DEFAULT_SERVICE_ACCOUNT_DIR),
+        api_host=given.get("KUBERNETES_SERVICE_HOST", ""),
+        api_port=number_of(given, "KUBERNETES_SERVICE_PORT", 443, 1, 65535),
+    )
+
+
+class GroupWait:
+    """Waits until the group is released.
+
+    Args:
+        settings: whom to wait for.
+        client: of the pod's own service account; ``None`` to look at the mount alone.
+        log: one line for each transition.
+        elapsed: seconds since the container started.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client | None,
+        *,
+        log: Log,
+        elapsed: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._log = log
+        self._elapsed = elapsed
+        self._progress: Progress | None = None
+        self._released: asyncio.Future[str] | None = None
+
+    def look(self) -> bool:
+        """Read the mount; whether it says that the group is released."""
+        return self._take({name: self._read(name) for name in (STARTED, WAITING)})
+
+    def on_events(self, events: Sequence[WatchEvent[ConfigMap]]) -> None:
+        """Take a batch of watch events; values only grow, so their order does not matter."""
+        for event in events:
+            match event:
+                case Listed(config_map) | Applied(config_map):
+                    if self._take(config_map.data or {}):
+                        self._release("watch")
+                case _:
+                    pass
+
+    async def run(self) -> int:
+        """Wait.
+
+        Returns:
+            0 once the group is released, :data:`EXIT_TIMED_OUT` if it is not in time.
+        """
+        self._released = asyncio.get_running_loop().create_future()
+        limit = self._settings.timeout_s
+        left = None if limit is None else max(0.0, limit - self._elapsed())
+        try:
+            async with asyncio.timeout(left), supervise() as tasks:
+                if self._client is not None:
+                    tasks.start(self._watcher(self._client).run(self.on_events), name="watch")
+                tasks.start(self._keep_looking(), name="look")
+                self._log("waiting", attempt=self._settings.attempt, size=self._settings.size)
+                path = await self._released
+        except TimeoutError:
+            return self._give_up()
+        self._log("released", path=path)
+        return 0
+
+    async def _keep_looking(self) -> Never:
+        while True:
+            if self.look():
+                self._release("volume")
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _watcher(self, client: Client) -> Watcher[ConfigMap]:
+        name = config_map_name(self._settings.jobset_name)
+        return Watcher(
+            client,
+            ConfigMap,
+            WatchOptions(
+                namespace=self._settings.namespace,
+                field_selector=f"metadata.name={name}",
+                page_limit=0,
+                streaming=True,
+                idle_timeout_s=IDLE_TIMEOUT_S,
+                backoff_base_s=BACKOFF_S,
+                observer=_WatchLog(self._log, name),
+            ),
+        )
+
+    def _take(self, data: Mapping[str, str | None]) -> bool:
+        settings = self._settings
+        told = progress_of(data.get(WAITING), settings.jobset_uid, settings.attempt)
+        if told is not None and (self._progress is None or told.time >= self._progress.time):
+            self._progress = told
+        return lifted_attempt(data.get(STARTED), settings.jobset_uid) >= settings.attempt
+
+    def _read(self, name: str) -> str | None:
+        try:
+            return Path(self._settings.mount, name).read_text()
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def _release(self, path: str) -> None:
+        assert self._released is not None
+        if not self._released.done():
+            self._released.set_result(path)
+
+    def _give_up(self) -> int:
+        settings = self._settings
+        message = timed_out_message(settings.timeout_s or 0, self._progress, settings.size)
+        self._log("timed out", level="error", message=message)
+        try:
+            Path(settings.termination_log).write_text(message)
+        except OSError as error:
+            self._log("no termination log", level="warning", error=str(error))
+        return EXIT_TIMED_OUT
+
+
+class _WatchLog(NullObserver):
+    """Says what goes wrong with the watch, and which permission is missing."""
+
+    def __init__(self, log: Log, name: str) -> None:
+        self._log = log
+        self._name = name
+        self._forbidden = False
+
+    def on_failure(self, kind: str, error: Exception, retry_in_s: float) -> None:
+        """A list or watch request failed; a right that is missing is told of once."""
+        if isinstance(error, ForbiddenError) and self._forbidden:
+            return
+        self._forbidden = isinstance(error, ForbiddenError)
+        fields: dict[str, object] = {"error": str(error), "retry_s": round(retry_in_s, 3)}
+        if isinstance(error, ForbiddenError):
+            fields["hint"] = (
+                "the pod's service account needs the verbs list and watch on the ConfigMap "
+                f"{self._name}; until then, the mounted volume tells, a minute later"
+            )
+        self._log(f"cannot watch the {kind}", level="warning", **fields)
+
+
+def connect(settings: Settings) -> Client | None:
+    """A client of the pod's own service account; ``None`` if there is no API server to ask."""
+    folder = settings.service_account_dir
+    if not settings.api_host or not Path(folder, "token").exists():
+        return None
+    try:
+        transport = SlimTransport.in_cluster(
+            token_file=f"{folder}/token",
+            ca_file=f"{folder}/ca.crt",
+            host=settings.api_host,
+            port=settings.api_port,
+        )
+    except (TransportError, ValueError):
+        return None
+    return Client(transport)
+
+
+async def _run(settings: Settings, log: Log, start: float) -> int:
+    """Connect and wait; the client is not closed, because the process ends right after."""
+    return await GroupWait(
+        settings, connect(settings), log=log, elapsed=lambda: time.monotonic() - start
+    ).run()
+
+
+def main(*, start: float | None = None) -> int:
+    """Wait by the environment.
+
+    Args:
+        start: when the process started, on ``time.monotonic()``.
+
+    Returns:
+        0 once the group is released, 1 if that was not in time, 2 for a configuration that cannot
+        work. SIGTERM ends the process with 143 before this returns.
+    """
+    leave_on_signals(EXIT_STOPPED)
+    began = time.monotonic() if start is None else start
+    log = JsonLog(LoopClock(), start=began)
+    try:
+        settings = load(os.environ)
+    except ConfigurationError as error:
+        log("wrong configuration", level="error", error=str(error))
+        return EXIT_USAGE
+    return wait(settings, log=log, start=began)
+
+
+def wait(settings: Settings, *, log: Log, start: float) -> int:
+    """Wait, without an event loop if the mount says already that the group is released.
+
+    Returns:
+        As :meth:`GroupWait.run`.
+    """
+    if GroupWait(settings, None, log=log).look():
+        log("released", path="volume")
+        return 0
+    return asyncio.run(_run(settings, log, start))

@@ -1,0 +1,382 @@
+"""What a worker tells of its progress, and whether it hangs.
+
+The worker writes its step into a file in memory, or only touches it. That costs it a few
+microseconds and needs no library; the agent looks at the file's status a few times a second while a
+hang is to be noticed. Otherwise it looks for the first step only, less and less often, and once
+more when the worker has ended.
+
+Nothing in the file can stop a training: what cannot be read is told once and counts as a touch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from jobsetpy.agent.protocol.log import Log
+from jobsetpy.agent.protocol.settings import ConfigurationError, number_of
+from jobsetpy.api.hang_sections import SECTIONS_FORM, hang_sections, section_name
+
+VARIABLE: Final = "JOBSET_PROGRESS_FILE"
+"""Tells the worker where the file is. Where the container has it already, its value is taken."""
+
+FOLDER: Final = "/dev/shm"  # noqa: S108 - in memory, and the container's own, mostly
+TOUCHED: Final = "touched"
+"""In place of a step, for a worker that has shown progress and no number."""
+
+MAX_STEP: Final = 2**63 - 1
+MAX_HANG_S: Final = 604800
+POLL_S: Final = 0.25
+"""Between two looks. A longer pause means that the agent did not run either (it was frozen with its
+container, or starved), so no more than this counts of it, twice."""
+
+AUTO: Final = "auto"
+"""In place of seconds: a limit by what the worker was seen to need."""
+
+AUTO_FACTOR: Final = 5
+AUTO_LEAST_S: Final = 30.0
+AUTO_AFTER: Final = 3
+"""Number of steps that must have been seen before there is such a limit."""
+
+MAX_SECTIONS: Final = 32
+_LONGEST: Final = 64
+
+
+class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a worker tells of its progress, and when it is hung.
+
+    Args:
+        file: that it writes its step into, or touches.
+        after_s: maximum time after its last progress; 0 for no limit.
+        first_s: maximum time from its start to its first progress; 0 for no limit, so that a worker
+            that never reports progress, as most ranks of a group may, is never hung.
+        auto: in place of ``after_s``, five times the longest step that was seen, 30 s at least; of
+            a section, the longest of that section.
+        sections: maximum times in sections of the program, by the word that stands after the step.
+    """
+
+    file: str
+    after_s: float = 0.0
+    first_s: float = 0.0
+    auto: bool = False
+    sections: dict[str, float] = {}
+
+    @property
+    def watches(self) -> bool:
+        """Whether a worker may be found hung at all."""
+        return self.auto or self.after_s > 0
+
+
+def load_progress_rules(environ: Mapping[str, str], file: str) -> ProgressRules:
+    """Read ``HANG_SECONDS``, ``HANG_SECTIONS`` and ``HANG_FIRST_SECONDS``.
+
+    Raises:
+        ConfigurationError: a value cannot be used; the message names the variable.
+    """
+    auto = environ.get("HANG_SECONDS") == AUTO
+    after = 0 if auto else number_of(environ, "HANG_SECONDS", 0, 1, MAX_HANG_S)
+    for name in ("HANG_FIRST_SECONDS", "HANG_SECTIONS"):
+        if not after and not auto and environ.get(name):
+            raise ConfigurationError(f"{name} has no effect without HANG_SECONDS")
+    first = number_of(environ, "HANG_FIRST_SECONDS", 0, 1, MAX_HANG_S)
+    sections = hang_sections(environ.get("HANG_SECTIONS", ""))
+    if sections is None:
+        raise ConfigurationError(f"HANG_SECTIONS {SECTIONS_FORM}")
+    return ProgressRules(file=file, after_s=after, first_s=first, auto=auto, sections=sections)
+
+
+def progress_file(environ: Mapping[str, str], *, namespace: str, pod: str) -> str:
+    """Where the file is, by the container's whole environment.
+
+    The pod is in its name because pods with ``hostIPC`` share the folder.
+
+    Raises:
+        ConfigurationError: the path is not absolute.
+    """
+    path = environ.get(VARIABLE) or f"{FOLDER}/jobset-progress.{f'{namespace}.{pod}'[-200:]}"
+    if not path.startswith("/") or "\0" in path:
+        raise ConfigurationError(f"{VARIABLE} must be an absolute path: {path!r}")
+    return path
+
+
+class Steps:
+    """What the contents of the file mean, over one run of the worker.
+
+    Args:
+        log: what is wrong with them, each kind of it once.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._told: set[str] = set()
+        self.touched = False
+        self.step = -1
+        self.section = ""
+
+    def take(self, data: bytes) -> None:
+        """The file was written to, and holds ``data`` now; of a long one, the beginning."""
+        self.touched = True
+        words = data.split()
+        self.section = ""
+        if not words:
+            return
+        text = words[0]
+        if len(words) == 2 and (section := section_name(words[1])):
+            self.section = section
+        elif len(words) > 1:
+            text = data
+        if len(data) >= _LONGEST or not text.isdigit():
+            self.tell("garbage", "is no step", text=repr(data[:24]))
+        elif len(text.lstrip(b"0")) > 19 or int(text) > MAX_STEP:
+            self.tell("huge", "is too large for a step", text=repr(data[:24]))
+        elif int(text) < self.step:
+            self.tell("backwards", "has gone backwards", step=int(text), highest=self.step)
+        else:
+            self.step = int(text)
+
+    def tell(self, kind: str, what: str, **fields: object) -> None:
+        """Write a line about the file, once for each kind."""
+        if kind not in self._told:
+            self._told.add(kind)
+            self._log(f"the progress file {what}", level="warning", **fields)
+
+    @property
+    def report(self) -> str | None:
+        """For the pod's annotation; ``None`` if the worker has shown no progress."""
+        if self.step >= 0:
+            return str(self.step)
+        return TOUCHED if self.touched else None
+
+
+class StepTimes:
+    """The longest steps of a worker through all its runs, by section.
+
+    Args:
+        log: the limit that follows from them, when it is first known and when it has doubled.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._told: dict[str, float] = {}
+
+    def note(self, section: str, seconds: float) -> None:
+        """A step, or a section, has taken so long."""
+        if section not in self._seen and len(self._seen) > MAX_SECTIONS:
+            return
+        count, longest = self._seen.get(section, (0, 0.0))
+        self._seen[section] = count + 1, max(longest, seconds)
+        limit = self.limit(section)
+        if limit and limit >= 2 * self._told.get(section, 0.0):
+            self._told[section] = limit
+            about = {"section": section} if section else {}
+            self._log("limit for hangs", seconds=round(limit, 1), **about)
+
+    def limit(self, section: str) -> float:
+        """The limit for the next one; 0 before enough was seen."""
+        count, longest = self._seen.get(section, (0, 0.0))
+        return max(AUTO_LEAST_S, AUTO_FACTOR * longest) if count >= AUTO_AFTER else 0.0
+
+
+class Idle:
+    """How long nothing has come, as far as the agent ran itself.
+
+    Args:
+        rules: when that is too long.
+        now: on the monotonic clock.
+        times: of the steps so far, where limits follow from them.
+    """
+
+    def __init__(self, rules: ProgressRules, now: float, times: StepTimes | None = None) -> None:
+        self._rules = rules
+        self._times = times
+        self._at = now
+        self._idle = 0.0
+        self._first = True
+        self._section = ""
+
+    @property
+    def limit(self) -> float:
+        """How long it may be; 0 for as long as it likes."""
+        if self._first:
+            return self._rules.first_s
+        if self._section in self._rules.sections:
+            return self._rules.sections[self._section]
+        if self._rules.auto and self._times is not None:
+            return self._times.limit(self._section)
+        return self._rules.after_s
+
+    def look(self, now: float, *, progress: bool, known: bool = True, section: str = "") -> bool:
+        """Whether it has been too long.
+
+        Args:
+            now: on the monotonic clock.
+            progress: whether there was some since the last look.
+            known: whether that can be told.
+            section: of the program, as it was told with the progress.
+        """
+        passed, self._at = min(now - self._at, 2 * POLL_S), now
+        if progress:
+            if self._times is not None and not self._first:
+                self._times.note(self._section, self._idle + passed)
+            self._first = False
+            self._section = section
+        self._idle = 0.0 if progress or not known else self._idle + passed
+        return 0 < self.limit <= self._idle
+
+
+class Progress:
+    """The progress of one worker after the other.
+
+    Args:
+        rules: where the file is, and when a worker is hung.
+        log: what goes wrong.
+        on_hung: called with the seconds that have been too long, once for each worker.
+    """
+
+    def __init__(self, rules: ProgressRules, *, log: Log, on_hung: Callable[[float], None]) -> None:
+        self._path = rules.file
+        self._rules = rules
+        self._log = log
+        self._on_hung = on_hung
+        self._steps = Steps(log)
+        self._times = StepTimes(log) if rules.auto else None
+        self._usable = True
+        self._seen: tuple[int, int, int] | None = None
+        self._began = 0.0
+        self._first: str | None = None
+        self._poll: asyncio.TimerHandle | None = None
+
+    @property
+    def report(self) -> str | None:
+        """What the present or the last worker has told, for the pod's annotation."""
+        return self._steps.report
+
+    @property
+    def first(self) -> str | None:
+        """Likewise, of its first step and the seconds since the start, as far as it was seen."""
+        return self._first
+
+    @property
+    def step(self) -> int:
+        """The last step that was told of, or -1."""
+        return self._steps.step
+
+    def started(self) -> None:
+        """A worker is about to start: it finds an empty file."""
+        self._steps = Steps(self._log)
+        self._first = None
+        try:
+            _make_empty(self._path)
+            self._seen = _state(self._path)
+        except OSError as error:
+            if self._usable:
+                self._log(
+                    "there is no progress file: steps and hangs of the worker are not noticed",
+                    level="warning" if self._rules.watches else "info",
+                    file=self._path,
+                    error=str(error),
+                )
+            self._usable = False
+            return
+        self._usable = True
+        loop = asyncio.get_running_loop()
+        self._began = loop.time()
+        idle = Idle(self._rules, self._began, self._times)
+        self._poll = loop.call_later(POLL_S, self._look, idle)
+
+    def stop(self) -> None:
+        """Nobody is to be found hung any more: the worker stops, or has ended."""
+        if self._poll is not None:
+            self._poll.cancel()
+            self._poll = None
+
+    def ended(self) -> None:
+        """The worker has ended: see what it told last."""
+        self.stop()
+        if self._usable:
+            self._changed()
+
+    def _look(self, idle: Idle) -> None:
+        self._poll = None
+        loop = asyncio.get_running_loop()
+        progress, known = self._changed(), self._seen is not None
+        section = self._steps.section
+        if idle.look(loop.time(), progress=progress, known=known, section=section):
+            self._on_hung(idle.limit)
+        elif self._rules.watches:
+            self._poll = loop.call_later(POLL_S, self._look, idle)
+        elif self._first is None:
+            # Many programs never write a step: that is not worth a look each quarter of a second.
+            pause = max(POLL_S, (loop.time() - self._began) / 100)
+            self._poll = loop.call_later(pause, self._look, idle)
+
+    def _changed(self) -> bool:
+        """Whether the file was written to or touched; takes what it holds."""
+        try:
+            state = _state(self._path)
+            if state == self._seen:
+                return False
+            data = _read(self._path)
+        except OSError as error:
+            self._seen = None
+            self._steps.tell(
+                "gone", "cannot be read: no hang is noticed until it can", error=str(error)
+            )
+            return False
+        self._seen = state
+        self._steps.take(data)
+        if self._first is None and self._steps.step >= 0:
+            seconds = asyncio.get_running_loop().time() - self._began
+            self._first = f"{self._steps.step} {min(seconds, 9999999.0):.3f}"
+        return True
+
+
+_CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A pipe without a reader, or a link to anywhere, is an error rather than something to wait for."""
+
+
+def _make_empty(path: str) -> None:
+    """Have an empty file there that any user may write to.
+
+    Programs give up their rights before they start to work (gosu, setpriv, su-exec), and the file
+    of an agent that runs as root would make them crash at their first step.
+    """
+    # Whatever is there instead of a file must not stop the agent.
+    flags = os.O_TRUNC | os.O_WRONLY | _CAREFUL
+    try:
+        # Not with O_CREAT: in a sticky folder (/dev/shm) the kernel refuses that, even to root, for
+        # a file that the worker has replaced as another user (fs.protected_regular).
+        number = os.open(path, flags)
+    except FileNotFoundError:
+        number = os.open(path, flags | os.O_CREAT, 0o666)
+    try:
+        mode = os.fstat(number).st_mode
+        if stat.S_ISREG(mode) and mode & 0o666 != 0o666:
+            with suppress(OSError):  # another user's file, which has the mode that it was given
+                os.fchmod(number, 0o666)  # whatever the umask says
+    finally:
+        os.close(number)
+
+
+def _state(path: str) -> tuple[int, int, int]:
+    """What changes when the file is written to, touched or replaced."""
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError("it is no ordinary file")
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _read(path: str) -> bytes:
+    """The beginning of the file."""
+    fd = os.open(path, os.O_RDONLY | _CAREFUL)
+    try:
+        return os.read(fd, _LONGEST)
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""Standby processes of a worker, which have imported its framework beforehand."""

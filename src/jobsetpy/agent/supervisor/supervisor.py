@@ -1,0 +1,477 @@
+"""Supervisor mode: the agent is the container's first process and runs the worker as its child.
+
+A group restart then needs no kubelet, no new process of the agent and no new watch: the worker is
+stopped, the next epoch is patched, and when the barrier lifts the command is started again. What
+the worker sees of the agent is nothing: standard streams, working directory, environment, signals
+and exit codes are those of a container that runs the command itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, assert_never
+
+import msgspec
+
+from jobsetpy.agent.protocol.barrier import (
+    Action,
+    Barrier,
+    Foreign,
+    Lift,
+    PatchEpoch,
+    Restart,
+)
+from jobsetpy.agent.protocol.epoch_reporter import EpochReporter
+from jobsetpy.agent.protocol.follower import Follower, connect
+from jobsetpy.agent.protocol.log import JsonLog, Log
+from jobsetpy.agent.protocol.settings import (
+    EXIT_USAGE,
+    ConfigurationError,
+    Settings,
+    load,
+)
+from jobsetpy.agent.protocol.signals import leave_on_signals
+from jobsetpy.agent.supervisor.processes import (
+    Processes,
+    become,
+    exit_code_of,
+    original_environ,
+)
+from jobsetpy.agent.supervisor.progress import (
+    VARIABLE,
+    Progress,
+    ProgressRules,
+    load_progress_rules,
+    progress_file,
+)
+from jobsetpy.agent.supervisor.worker_rules import (
+    ArmGrace,
+    End,
+    JoinNext,
+    KillAll,
+    Phase,
+    Rules,
+    Signal,
+    Start,
+    Worker,
+    WorkerAction,
+)
+from jobsetpy.agent.supervisor.worker_settings import (
+    load_rules,
+    log_choice,
+    own_environ,
+    split_command,
+    worker_environs,
+    workers_environ,
+)
+from jobsetpy.aio import LoopClock, supervise
+from jobsetpy.api import keys
+from jobsetpy.client import Client
+
+if TYPE_CHECKING:
+    from jobsetpy.agent.startup_group.wait import GroupWait
+    from jobsetpy.agent.supervisor.last_words import LastWords
+    from jobsetpy.agent.supervisor.standby.process import StandbyRules, Standbys
+
+EXIT_STOPPED: Final = 128 + signal.SIGTERM
+"""Exit code when the pod is told to stop while there is no worker; not 0, see
+:meth:`Worker.signalled`."""
+
+EPOCH_VARIABLE: Final = b"JOBSET_EPOCH"
+"""Tells each of the worker's processes its epoch, for ids and ports of its own rendezvous."""
+
+
+class Supervisor:
+    """Runs a command once in each epoch of its group.
+
+    Args:
+        settings: who we are and whom we obey.
+        client: of the pod's own service account.
+        command: the worker's program and arguments.
+        environs: the environment of each of the worker's processes.
+        rules: what the user decided about the worker.
+        log: one line for each transition.
+        progress: where the worker tells of its progress, and when it is hung.
+        standby: what the user decided about standbys, if there are to be any.
+        group: what its first start waits for besides (KEP-498); its pod has no barrier of its own.
+    """
+
+    def __init__(  # noqa: PLR0913 - each of them a value of its own
+        self,
+        settings: Settings,
+        client: Client,
+        *,
+        command: Sequence[str],
+        environs: Sequence[Mapping[bytes, bytes]],
+        rules: Rules,
+        log: Log,
+        progress: ProgressRules,
+        standby: StandbyRules | None = None,
+        group: GroupWait | None = None,
+    ) -> None:
+        self._group = group
+        self._environs = environs
+        self._lifted = 0
+        self._settings = settings
+        self._log = log
+        self._command = command
+        self._barrier = Barrier(uid=settings.jobset_uid)
+        self._reporter = EpochReporter(
+            client, namespace=settings.namespace, pod_name=settings.pod_name, log=log
+        )
+        self._follower = Follower(
+            settings,
+            client,
+            barrier=self._barrier,
+            log=log,
+            act=self._obey,
+            may_be_given_up=lambda: self._reporter.may_be_given_up,
+        )
+        self._worker = Worker(rules)
+        self._progress = Progress(progress, log=log, on_hung=self._hung)
+        self._cause: str | None = None
+        self._said = ""
+        self._processes = Processes(
+            command,
+            on_exit=self._exited,
+            on_empty=self._emptied,
+            on_unkillable=self._unkillable,
+            on_stuck=self._stuck,
+        )
+        self._standbys = None if standby is None else self._make_standbys(standby)
+        launched = standby is not None and standby.preloaded
+        self._last_words = self._make_last_words() if launched else None
+        self._grace: asyncio.TimerHandle | None = None
+        self._end: asyncio.Future[int] | None = None
+
+    async def run(self) -> int:
+        """Live until the worker's work is done or the pod ends.
+
+        Returns:
+            The container's exit code.
+        """
+        self._end = asyncio.get_running_loop().create_future()
+        self._processes.attach(self._signalled)
+        async with supervise() as tasks:
+            tasks.start(self._follower.run(), name="watch")
+            tasks.start(self._reporter.run(), name="report")
+            if self._group is not None:
+                tasks.start(self._gather(self._group), name="group")
+            self._log("started", pod=self._settings.pod_name, jobset=self._settings.jobset_name)
+            return await self._end
+
+    async def _gather(self, group: GroupWait) -> None:
+        """Wait for the group to start, once; the epoch's barrier may have lifted before."""
+        code = await group.run()
+        if code:
+            self._do([End(code)])
+            return
+        self._group = None
+        if self._lifted:
+            # It may have waited for long: the pod may be gone by now.
+            self._reporter.once_member(self._lifted, partial(self._lift, self._lifted))
+
+    def _lift(self, epoch: int) -> None:
+        self._log("barrier lifted", epoch=epoch)
+        self._lifted = epoch
+        if self._group is None:
+            self._do(self._worker.lifted(epoch))
+
+    def _obey(self, action: Action) -> None:
+        """Carry out what the barrier says."""
+        match action:
+            case PatchEpoch(epoch):
+                self._log("joining", epoch=epoch)
+                self._reporter.report(epoch, self._last_run())
+            case Lift(epoch):
+                self._reporter.once_member(epoch, partial(self._lift, epoch))
+            case Restart(epoch, deprecated, replaced):
+                self._lifted = 0
+                if replaced:
+                    self._log("the group runs without this pod", level="warning", epoch=epoch)
+                self._log("epoch deprecated", epoch=epoch, deprecated=deprecated)
+                self._do(self._worker.deprecated(replaced=replaced))
+            case Foreign(uid):
+                self._log(
+                    "ignoring another JobSet of this name",
+                    level="warning",
+                    uid=uid,
+                    own_uid=self._barrier.uid,
+                )
+            case _:
+                assert_never(action)
+
+    def _last_run(self) -> dict[str, str | None]:
+        """What is told of the run that is over, with the epoch that follows it."""
+        cause, self._cause = self._cause, None
+        return {
+            keys.RESTART_CAUSE_ANNOTATION: cause,
+            keys.PROGRESS_ANNOTATION: self._progress.report,
+            keys.FIRST_PROGRESS_ANNOTATION: self._progress.first,
+        }
+
+    def _do(self, actions: Sequence[WorkerAction]) -> None:
+        """Carry out what the rules of the worker say."""
+        for action in actions:
+            match action:
+                case Start(epoch):
+                    self._start(epoch)
+                case Signal(number):
+                    self._processes.send(number)
+                case ArmGrace(seconds):
+                    self._disarm()
+                    loop = asyncio.get_running_loop()
+                    self._grace = loop.call_later(seconds, self._grace_over)
+                case KillAll():
+                    self._disarm()
+                    self._processes.kill_all()
+                case JoinNext():
+                    for step in self._barrier.next_round():
+                        self._obey(step)
+                case End(code):
+                    self._disarm()
+                    self._log("ending", exit_code=code)
+                    if self._standbys is not None:
+                        self._standbys.close(kill=True)
+                    assert self._end is not None
+                    if not self._end.done():
+                        self._end.set_result(code)
+                case _:
+                    assert_never(action)
+
+    def _make_standbys(self, rules: StandbyRules) -> Standbys:
+        from jobsetpy.agent.supervisor.standby.process import Standbys  # what most pods do not have
+
+        def worker_runs() -> bool:
+            return self._worker.phase is Phase.RUNNING
+
+        return Standbys(
+            self._processes, self._environs, rules, log=self._log, worker_runs=worker_runs
+        )
+
+    def _make_last_words(self) -> LastWords:
+        from jobsetpy.agent.supervisor.last_words import LastWords  # what most pods do not have
+
+        return LastWords(self._raised)
+
+    def _start(self, epoch: int) -> None:
+        """Have the worker's processes run: those that stand by go on, the others are started."""
+        self._progress.started()
+        self._said = ""
+        words = self._last_words
+        if words is not None:
+            words.close()
+        failed: list[OSError] = []
+        for number, environ in enumerate(self._environs):
+            keep = None if words is None else words.follow
+            pid = self._standbys.take(number, epoch, keep) if self._standbys is not None else 0
+            if pid:
+                self._log("worker started", epoch=epoch, pid=pid, standby=True)
+                continue
+            own = {**environ, EPOCH_VARIABLE: str(epoch).encode()}
+            start = self._processes.start
+            try:
+                pid = start(own) if words is None else words.start(start, own)
+            except OSError as error:
+                failed.append(error)
+            else:
+                self._log("worker started", epoch=epoch, pid=pid)
+        if self._standbys is not None:
+            self._standbys.worker_started()
+        for why in failed:
+            self._log(
+                "the worker's command cannot be run",
+                level="error",
+                command=self._command[0],
+                error=str(why),
+            )
+            self._exited(exit_code_of(why))
+
+    def _raised(self, code: int, text: str) -> None:
+        """A process of the worker says why it fails."""
+        if self._worker.phase is not Phase.RUNNING or self._said:
+            return
+        self._said = f" {text}" if text else ""
+        self._cause = f"exit-code={code}{self._said}"
+        self._log("worker fails", level="warning", exit_code=code, why=text)
+        self._do(self._worker.raised())
+
+    def _exited(self, code: int) -> None:
+        if self._last_words is not None:
+            self._last_words.read()
+        phase = self._worker.phase
+        if code or not self._processes.running:
+            self._progress.ended()
+            if phase is Phase.RUNNING:
+                self._cause = f"exit-code={code}{self._said}"
+        self._log("worker exited", exit_code=code, asked=phase is not Phase.RUNNING)
+        self._do(self._worker.exited(code))
+
+    def _hung(self, seconds: float) -> None:
+        """The worker has shown no progress for too long."""
+        self._processes.collect()  # one that has ended with 0 by now has succeeded
+        if self._worker.phase is not Phase.RUNNING:
+            return
+        step = self._progress.step
+        where = {} if step < 0 else {"step": step}
+        self._log("no progress: the worker hangs", level="error", seconds=seconds, **where)
+        self._cause = f"no-progress={seconds:.0f}"
+        self._do(self._worker.hung())
+
+    def _emptied(self) -> None:
+        self._do(self._worker.emptied())
+
+    def _unkillable(self) -> None:
+        self._log(
+            "a process of the worker belongs to another user and cannot be killed: "
+            "the container ends, and takes it along",
+            level="error",
+        )
+        self._do(self._worker.unkillable())
+
+    def _stuck(self, seconds: float, processes: list[str]) -> None:
+        self._log(
+            "killed processes do not end, and the next epoch waits for them",
+            level="warning",
+            seconds=round(seconds),
+            processes=processes,
+            hint="state D waits in the kernel, in most cases for a file system or a device; "
+            "a debugger may hold others",
+        )
+
+    def _grace_over(self) -> None:
+        self._grace = None
+        if self._worker.phase is Phase.STOPPING:
+            self._log("the worker did not stop within its grace period", level="warning")
+        self._do(self._worker.grace_over())
+
+    def _signalled(self, number: int) -> None:
+        self._do(self._worker.signalled(number))
+        if self._worker.phase is Phase.ENDING and self._standbys is not None:
+            self._standbys.close()
+
+    def _disarm(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+
+def _chosen(log: Log, choice: str) -> Log:
+    """The log without the lines that are not wanted: standard error is the worker's as well."""
+    if choice == "on":
+        return log
+
+    def quieter(event: str, /, *, level: str = "info", **fields: object) -> None:
+        if choice == "problems" and level != "info":
+            log(event, level=level, **fields)
+
+    return quieter
+
+
+def _progress_file(settings: Settings) -> str:
+    return progress_file(os.environ, namespace=settings.namespace, pod=settings.pod_name)
+
+
+def _standby_rules(environ: Mapping[str, str]) -> StandbyRules | None:
+    """What standbys are to be like, if there are to be any."""
+    if not environ.get("WORKER_STANDBY") and not environ.get("WORKER_PRELOAD"):
+        return None
+    from jobsetpy.agent.supervisor.standby import process as standby  # what most pods do not have
+
+    return standby.load(environ)
+
+
+def _command_of(
+    argv: Sequence[str], environ: Mapping[str, str], log: Log
+) -> tuple[list[str], StandbyRules | None]:
+    """The worker's command, with the launcher that preloads for it, and what stands by."""
+    command, rules = split_command(argv), _standby_rules(environ)
+    if rules is None or not rules.modules:
+        return command, rules
+    from jobsetpy.agent.supervisor.standby import process as standby
+
+    launched = standby.with_launcher(command, rules.modules, standby.learned_file(environ))
+    if isinstance(launched, str) and rules.optional:
+        return command, msgspec.structs.replace(rules, modules="")
+    if isinstance(launched, str):
+        log("nothing can be preloaded, and there is no standby", level="warning", why=launched)
+        return command, None
+    return launched, rules
+
+
+def _group_wait(
+    environ: Mapping[str, str], client: Client, *, log: Log, start: float
+) -> GroupWait | None:
+    """What the first start waits for, if the pod starts as a part of a group."""
+    if not environ.get("GROUP_ATTEMPT"):
+        return None
+    from jobsetpy.agent.startup_group import (
+        wait as startup_group_wait,  # what most pods do not need
+    )
+
+    return startup_group_wait.GroupWait(
+        startup_group_wait.load(environ), client, log=log, elapsed=lambda: time.monotonic() - start
+    )
+
+
+def _hold(command: Sequence[str], environ: Mapping[str, str], *, log: Log, start: float) -> int:
+    """Wait for the group, then become the command; returns only if that is not to be."""
+    from jobsetpy.agent.startup_group import wait as startup_group_wait
+
+    code = startup_group_wait.wait(startup_group_wait.load(environ), log=log, start=start)
+    if code:
+        return code
+    error = become(command, workers_environ(original_environ()))
+    log("the command cannot be run", level="error", command=command[0], error=str(error))
+    return exit_code_of(error)
+
+
+def main(argv: Sequence[str], *, start: float | None = None) -> int:
+    """Run the supervisor by its environment.
+
+    Args:
+        argv: ``-- COMMAND [ARGUMENT...]``.
+        start: when the process started, on ``time.monotonic()``.
+
+    Returns:
+        The exit code: the worker's (128 + n when a signal ended it) if that ends the pod, 143 when
+        the pod is told to stop and no worker runs or the worker exits with 0 after that, 2 for a
+        configuration that cannot work.
+    """
+    leave_on_signals(EXIT_STOPPED)
+    began = time.monotonic() if start is None else start
+    log: Log = JsonLog(LoopClock(), start=began)
+    try:
+        command = split_command(argv)
+        environ = own_environ(os.environ)
+        choice = log_choice(environ)
+        if environ.get("MODE") == "hold":
+            return _hold(command, environ, log=_chosen(log, choice), start=began)
+        command, standby = _command_of(argv, environ, _chosen(log, choice))
+        settings, rules = load(environ), load_rules(environ)
+        progress = load_progress_rules(environ, _progress_file(settings))
+        common = workers_environ(original_environ())
+        common[VARIABLE.encode()] = os.fsencode(progress.file)
+        environs = worker_environs(common, environ, rules.processes)
+        client = connect(settings)
+        group = _group_wait(environ, client, log=_chosen(log, choice), start=began)
+    except ConfigurationError as error:
+        log("wrong configuration", level="error", error=str(error))
+        return EXIT_USAGE
+    supervisor = Supervisor(
+        settings,
+        client,
+        command=command,
+        environs=environs,
+        rules=rules,
+        log=_chosen(log, choice),
+        progress=progress,
+        standby=standby,
+        group=group,
+    )
+    return asyncio.run(supervisor.run())

@@ -1,0 +1,185 @@
+"""The supervisor's own settings: environment variables only.
+
+Flags would have to be told from the worker's command line, and the environment is what pod
+templates set. The variables stay in the worker's environment like all others, unless they have the
+prefix ``JOBSET_AGENT_``: those are for the supervisor alone, win over the same name without it, and
+are what admission injects.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from jobsetpy.agent.protocol.settings import (
+    ConfigurationError,
+    is_number,
+    number_of,
+)
+from jobsetpy.agent.supervisor.worker_rules import Rules
+from jobsetpy.api import keys
+
+DEFAULT_GRACE_S: Final = 10.0
+MAX_GRACE_S: Final = 86400.0
+MAX_PROCESSES: Final = 64
+MAX_RANKS: Final = 10_000_000
+DEFAULT_MASTER_PORT: Final = "29500"
+
+
+def own_environ(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment as the supervisor reads it.
+
+    With variables that are its own, these under their plain names and what the kubelet tells of the
+    API server: then whatever else there is, is the worker's.
+    """
+    prefix = keys.AGENT_VARIABLE_PREFIX
+    own = {name.removeprefix(prefix): environ[name] for name in environ if name.startswith(prefix)}
+    if not own:
+        return environ
+    return {name: environ[name] for name in environ if name.startswith("KUBERNETES_")} | own
+
+
+def workers_environ(environ: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The environment as the worker gets it: without the supervisor's own variables."""
+    prefix = keys.AGENT_VARIABLE_PREFIX.encode()
+    return {name: value for name, value in environ.items() if not name.startswith(prefix)}
+
+
+def load_rules(environ: Mapping[str, str]) -> Rules:
+    """Read what is said of the worker: grace, exit codes, signals, number of processes.
+
+    Raises:
+        ConfigurationError: a value cannot be used; the message names the variable.
+    """
+    return Rules(
+        grace_s=seconds_of(environ, "WORKER_GRACE_SECONDS", DEFAULT_GRACE_S),
+        end_codes=_codes(environ.get("END_POD_EXIT_CODES", "")),
+        stop_signal=_signal(environ, "WORKER_STOP_SIGNAL", signal.SIGTERM),
+        dump_signal=_signal(environ, "HANG_SIGNAL", signal.SIGABRT),
+        processes=number_of(environ, "WORKER_PROCESSES", 1, 1, MAX_PROCESSES),
+    )
+
+
+def log_choice(environ: Mapping[str, str]) -> str:
+    """What the agent writes to the standard error it shares with the worker.
+
+    ``on``: a line for each transition; ``problems``: what goes wrong; ``off``: nothing.
+
+    Raises:
+        ConfigurationError: ``AGENT_LOG`` is none of these.
+    """
+    text = environ.get("AGENT_LOG", "") or "on"
+    if text not in {"on", "problems", "off"}:
+        raise ConfigurationError(f'AGENT_LOG must be "on", "problems" or "off": {text!r}')
+    return text
+
+
+def split_command(argv: Sequence[str]) -> list[str]:
+    """The worker's command from the arguments after ``supervise``: all after the first ``--``.
+
+    Raises:
+        ConfigurationError: there is no command, or something before the dashes.
+    """
+    if not argv or argv[0] != "--":
+        extra = f", not {argv[0]!r}" if argv else ""
+        raise ConfigurationError(f"supervise must be followed by -- COMMAND [ARGUMENT...]{extra}")
+    command = list(argv[1:])
+    if not command or not command[0]:
+        raise ConfigurationError(
+            "no command to run: the agent cannot know the entry point of the worker's image, so "
+            "the container's command must be given"
+        )
+    return command
+
+
+def worker_environs(
+    common: dict[bytes, bytes], environ: Mapping[str, str], processes: int
+) -> list[Mapping[bytes, bytes]]:
+    """The environment of each of the worker's processes, by the names that torch and others read.
+
+    Ranks count through all processes of all pods, those of a pod one after the other, from the pod
+    that has ``MASTER_ADDR``. Without ``WORKER_PROCESSES`` nothing is added.
+
+    Args:
+        common: what they share.
+        environ: the supervisor's own: ``WORKER_WORLD_SIZE`` is how many processes there are in all
+            pods, ``WORKER_FIRST_RANK`` the rank of the first one in the first pod of the first Job
+            of this ReplicatedJob, ``WORKER_JOB_PODS`` how many pods each of these Jobs has,
+            ``WORKER_JOB_INDEX`` and ``WORKER_POD_INDEX`` which of them this one is.
+        processes: how many there are in this pod.
+
+    Raises:
+        ConfigurationError: a value is missing, or they do not fit together.
+    """
+    if not environ.get("WORKER_PROCESSES"):
+        return [common]
+    world = number_of(environ, "WORKER_WORLD_SIZE", 1, 1, MAX_RANKS)
+    first = number_of(environ, "WORKER_FIRST_RANK", 0, 0, MAX_RANKS)
+    pods = number_of(environ, "WORKER_JOB_PODS", 1, 1, MAX_RANKS)
+    job = number_of(environ, "WORKER_JOB_INDEX", 0, 0, MAX_RANKS)
+    pod = number_of(environ, "WORKER_POD_INDEX", 0, 0, MAX_RANKS)
+    rank = first + (job * pods + pod) * processes
+    if pod >= pods or rank + processes > world:
+        raise ConfigurationError(
+            f"pod {pod} of Job {job} has no ranks: {processes} processes from rank {rank} do not "
+            f"fit into WORKER_WORLD_SIZE {world} with WORKER_JOB_PODS {pods}"
+        )
+    rank = (rank - number_of(environ, "WORKER_MASTER_RANK", 0, 0, MAX_RANKS)) % world
+    given = {"MASTER_ADDR": "", "MASTER_PORT": DEFAULT_MASTER_PORT}
+    shared = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(processes)} | {
+        name: environ.get(name) or default
+        for name, default in given.items()
+        if name.encode() not in common
+    }
+    return [
+        common | _encoded(shared | {"RANK": str(rank + local), "LOCAL_RANK": str(local)})
+        for local in range(processes)
+    ]
+
+
+def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in variables.items() if value}
+
+
+def seconds_of(environ: Mapping[str, str], name: str, default: float) -> float:
+    """A number of seconds, at most a day.
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    text = environ.get(name, "")
+    if not text:
+        return default
+    whole, dot, part = text.partition(".")
+    digits = whole + part
+    valid = digits.isascii() and digits.isdecimal() and bool(whole) and (bool(part) or not dot)
+    if not (valid and len(whole) <= 5 and float(text) <= MAX_GRACE_S):
+        raise ConfigurationError(f"{name} must be a number from 0 to {MAX_GRACE_S:.0f}: {text!r}")
+    return float(text)
+
+
+def _codes(text: str) -> frozenset[int]:
+    codes = set()
+    for word in text.replace(",", " ").split():
+        if not is_number(word, 1, 255):
+            raise ConfigurationError(
+                f"END_POD_EXIT_CODES must be integers from 1 to 255, with commas: {text!r}"
+            )
+        codes.add(int(word))
+    return frozenset(codes)
+
+
+def _signal(environ: Mapping[str, str], variable: str, default: signal.Signals) -> int:
+    text = environ.get(variable, "")
+    if not text:
+        return int(default)
+    name = text.upper()
+    try:
+        number = int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
+    except KeyError:
+        number = int(text) if is_number(text, 1, signal.NSIG) else 0
+    if number not in signal.valid_signals() or number in {signal.SIGKILL, signal.SIGSTOP}:
+        raise ConfigurationError(f"{variable} is no signal that can be sent: {text!r}")
+    return number

@@ -1,0 +1,1 @@
+"""Configuration: the table of settings, flags, the configuration file."""

@@ -1,0 +1,471 @@
+"""Every setting, once: its field in the configuration file, its flag, and what it becomes.
+
+A setting that is given is an argument of the Settings class that uses it (``target``), and that
+class states the default. A default is stated here where there is no such class, or where a command
+starts from another one than the class does.
+
+``jobsetpy run`` reads the same table: what is JobSet's own is imported where it is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.name_rules import dns1035_label, dns1123_label, dns1123_subdomain
+from jobsetpy.app.config import value_types
+from jobsetpy.app.config.value_types import (
+    AMOUNTS,
+    BOOLEAN,
+    DELAY,
+    DURATION,
+    INTEGER,
+    NAMES,
+    NUMBER,
+    SWITCH,
+    TEXT,
+    Kind,
+)
+from jobsetpy.client import RateLimiter
+from jobsetpy.informers import Shard
+from jobsetpy.manager import MOST_SHARDS
+
+if TYPE_CHECKING:
+    from jobsetpy.reconcilers.rules.features import Features
+
+T = TypeVar("T")
+Check = Callable[[Any], Sequence[str]]
+
+WEBHOOK_CERT_DIR: Final = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 - users' mounts
+METRICS_CERT_DIR: Final = "/tmp/k8s-metrics-server/serving-certs"  # noqa: S108 - users' mounts
+
+_CLASSES: Final = {
+    "CoschedulerSettings": "jobsetpy.coscheduler",
+    "JobsSettings": "jobsetpy.reconcilers.jobs.reconciler",
+    "LeaderElectionSettings": "jobsetpy.manager",
+    "Limits": "jobsetpy.coscheduler.gang_scheduler.state",
+    "LostNodesSettings": "jobsetpy.reconcilers.lost_nodes.reconciler",
+    "ManagerSettings": "jobsetpy.manager",
+    "PodMarkers": "jobsetpy.reconcilers.coscheduling.backends",
+    "PodEpochsSettings": "jobsetpy.reconcilers.restart_in_place.reconciler",
+    "RestartBackoff": "jobsetpy.reconcilers.rules.backoff",
+    "WebhookServerSettings": "jobsetpy.serving.webhook_settings",
+    "WebhookSettings": "jobsetpy.admission",
+}
+"""Where Settings classes are. Imported when a default is asked for: no command uses them all."""
+
+
+@attrs.frozen
+class Setting:
+    """One setting.
+
+    Args:
+        path: of its field in the configuration file; of one that is only a flag, the flag.
+        kind: how it is written.
+        target: class and field that takes it as it is; "" if something else is made of it.
+        flag: "" if only the file can set it.
+        help: of the flag; ``{}`` stands for the default.
+        default: as in the file, where the class has none, or another one.
+        check: what is wrong with a value.
+    """
+
+    path: str
+    kind: Kind
+    target: str = ""
+    flag: str = ""
+    help: str = ""
+    default: Any = attrs.field(default=None, kw_only=True)
+    check: Check = attrs.field(default=lambda _: (), kw_only=True)
+
+    @property
+    def section(self) -> str:
+        """Of the file; "" for a flag alone."""
+        return "" if self.path.startswith("--") else self.path.partition(".")[0]
+
+    def default_value(self) -> Any:
+        """As in the file."""
+        if self.default is not None or not self.target:
+            return self.default
+        name, _, field = self.target.partition(".")
+        cls = getattr(importlib.import_module(_CLASSES[name]), name)
+        default = attrs.fields_dict(cls)[field].default
+        return "" if default is None else default
+
+
+def _unless(good: Callable[[Any], bool], why: str) -> Check:
+    return lambda value: () if good(value) else (why,)
+
+
+def _named_by(rule: Callable[[str], Sequence[str]]) -> Check:
+    return lambda name: [f"{name!r}: {why}" for why in rule(name) if name]
+
+
+def _backend_check(name: str) -> Sequence[str]:
+    names = keys.COSCHEDULING_BACKENDS
+    return () if name in names else (f"{name!r}: must be one of {', '.join(names)}",)
+
+
+def _lost_node_deadline_check(seconds: float) -> Sequence[str]:
+    from jobsetpy.reconcilers.lost_nodes.deadline import problem_of
+
+    problem = problem_of(seconds)
+    return (problem,) if problem else ()
+
+
+def _scheduler_name(text: str) -> str:
+    problems = dns1123_subdomain(text)
+    if problems:
+        raise argparse.ArgumentTypeError(f"{text!r}: {problems[0]}")
+    return text
+
+
+def _namespace(text: str) -> str:
+    problems = dns1123_label(text)
+    if problems:
+        raise argparse.ArgumentTypeError(f"{text!r} is no namespace: {problems[0]}")
+    return text
+
+
+def _namespaces(text: str) -> list[str]:
+    return [_namespace(name.strip()) for name in text.split(",")]
+
+
+def _shard(text: str) -> Shard:
+    try:
+        return Shard.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+_ADDRESS: Final = TEXT.with_flag(metavar="ADDRESS")
+_BACKEND: Final = TEXT.with_flag(choices=keys.COSCHEDULING_BACKENDS)
+_FOLDER: Final = value_types.PATH.with_flag(metavar="FOLDER")
+_NAMESPACES: Final = NAMES.with_flag(metavar="NAME,...", action="extend", type=_namespaces)
+_SHARD: Final = Kind(TEXT.decode, {"metavar": "INDEX/COUNT", "type": _shard})
+_IMAGE: Final = TEXT.with_flag(metavar="IMAGE")
+_NAME: Final = TEXT.with_flag(metavar="NAME")
+_SCHEDULER: Final = TEXT.with_flag(metavar="NAME", type=_scheduler_name)
+
+_COUNT: Final = _unless(lambda number: number >= 1, "must be at least 1")
+_SOME_TIME: Final = _unless(lambda seconds: seconds > 0, "must be longer than 0s")
+_HOST_PORT: Final = _unless(lambda address: ":" in address, "expected host:port or :port")
+_PERMIT: Final = _unless(
+    lambda seconds: 0 < seconds <= 840, "must be longer than 0s and at most 840s"
+)
+_NAMED: Final = _unless(lambda names: all(names or ("",)), "must name clients")
+_SHARDS: Final = _unless(
+    lambda number: 1 <= number <= MOST_SHARDS, f"must be from 1 to {MOST_SHARDS}"
+)
+_NOT_NEGATIVE: Final = _unless(lambda number: number >= 0, "must not be negative")
+
+SETTINGS: Final = (
+    Setting("webhook.port", INTEGER, default=9443),
+    Setting("webhook.host", TEXT, default=""),
+    Setting("webhook.certDir", TEXT, default=WEBHOOK_CERT_DIR),
+    Setting("--webhooks", SWITCH, "", "--webhooks",
+            "serve the admission webhooks as well", default=False),
+    Setting("--webhook-bind-address", _ADDRESS, "WebhookServerSettings.bind_address",
+            "--webhook-bind-address", "default :9443"),
+    Setting("--webhook-cert-dir", _FOLDER, "WebhookServerSettings.certificate_dir",
+            "--webhook-cert-dir",
+            "folder with tls.crt and tls.key; default: certificates of the manager's own"),
+    Setting("--webhook-dns-name", NAMES.with_flag(metavar="NAME"),
+            "WebhookServerSettings.extra_dns_names", "--webhook-dns-name",
+            "more names, or IP addresses, for the webhooks' certificate; may be given again",
+            default=()),
+    Setting("--webhook-shutdown-delay", value_types.DELAY, "WebhookServerSettings.drain_s",
+            "--webhook-shutdown-delay",
+            "how long webhooks are served after SIGTERM; default 5s in a pod, else 0s"),
+    Setting("leaderElection.leaderElect", BOOLEAN, "", "--leader-elect",
+            "default: what the configuration file says, else {}", default=True),
+    Setting("leaderElection.leaseDuration", DURATION, "LeaderElectionSettings.lease_duration_s"),
+    Setting("leaderElection.renewDeadline", DURATION, "LeaderElectionSettings.renew_deadline_s"),
+    Setting("leaderElection.retryPeriod", DURATION, "LeaderElectionSettings.retry_period_s"),
+    Setting("leaderElection.resourceLock", TEXT, default="leases"),
+    Setting("leaderElection.resourceName", TEXT, "LeaderElectionSettings.name",
+            default="6d4f6a47.jobset.x-k8s.io"),
+    Setting("leaderElection.resourceNamespace", TEXT, "LeaderElectionSettings.namespace",
+            default=""),
+    Setting("--namespace", NAMES.with_flag(metavar="NAMESPACE", type=_namespace),
+            "ManagerSettings.namespaces",
+            "--namespace", "where to look for objects, may be given again; default: everywhere",
+            default=()),
+    Setting("--namespaces", _NAMESPACES, "ManagerSettings.namespaces", "--namespaces",
+            "where this installation's JobSets are, may be given again; default: everywhere",
+            default=()),
+    Setting("shards.count", INTEGER.with_flag(metavar="N"), "", "--shards",
+            "so many managers share the JobSets, each with a Lease of its own; default {}",
+            default=1, check=_SHARDS),
+    Setting("--shard", _SHARD, "ManagerSettings.shard", "--shard",
+            "this process's share of all namespaces, from 0/2 and 1/2 on; default: all"),
+    Setting("metrics.bindAddress", _ADDRESS, "ManagerSettings.metrics_bind_address",
+            "--metrics-bind-address", "host:port, 0 switches it off; default {}", default=":8443"),
+    Setting("metrics.certDir", TEXT, default=""),
+    Setting("--metrics-secure", BOOLEAN, "", "--metrics-secure",
+            "metrics over TLS, for those whom the API server lets read them; default {}",
+            default=True),
+    Setting("health.healthProbeBindAddress", _ADDRESS, "ManagerSettings.health_probe_bind_address",
+            "--health-probe-bind-address", "host:port, 0 switches it off; default {}",
+            default=":8081"),
+    Setting("health.readinessEndpointName", TEXT, "ManagerSettings.readiness_path"),
+    Setting("health.livenessEndpointName", TEXT, "ManagerSettings.liveness_path"),
+    Setting("tls.minVersion", TEXT, default=""),
+    Setting("tls.cipherSuites", NAMES, default=()),
+    Setting("internalCertManagement.enable", BOOLEAN, default=True),
+    Setting("internalCertManagement.webhookServiceName", TEXT, "WebhookSettings.service_name",
+            check=_named_by(dns1035_label)),
+    Setting("internalCertManagement.webhookSecretName", TEXT, "WebhookSettings.secret_name",
+            check=_named_by(dns1123_subdomain)),
+    Setting("internalCertManagement.mutatingConfigurationName", TEXT,
+            "WebhookSettings.mutating_configuration", check=_named_by(dns1123_subdomain)),
+    Setting("internalCertManagement.validatingConfigurationName", TEXT,
+            "WebhookSettings.validating_configuration", check=_named_by(dns1123_subdomain)),
+    Setting("clientConnection.qps", NUMBER, "", "--kube-api-qps",
+            "requests a second to the API server; default {}, 0: no limit",
+            default=RateLimiter.DEFAULT_QPS),
+    Setting("clientConnection.burst", INTEGER, "", "--kube-api-burst",
+            "maximum requests at once; default {}", default=RateLimiter.DEFAULT_BURST),
+    Setting("inPlaceRestart.agentImage", _IMAGE, "WebhookSettings.agent_image", "--agent-image",
+            "in-place restart agent that the webhooks add to JobSets that ask for it"),
+    Setting("inPlaceRestart.stalledAfter", DURATION, "PodEpochsSettings.stalled_after_s",
+            "--in-place-restart-stalled-after",
+            "closed barriers name the pods that hold them after this time; default {}",
+            check=_SOME_TIME),
+    Setting("inPlaceRestart.agentEventsPerSecond", NUMBER, "JobsSettings.agent_events_per_s",
+            "--in-place-restart-agent-events-per-second",
+            "counters alone are written so rarely that agents of a JobSet are told no more often "
+            "than this, over all of them; default {}, 0: no limit",
+            check=_NOT_NEGATIVE),
+    Setting("lostNodes.deadline", DELAY, "LostNodesSettings.deadline_s", "--lost-node-deadline",
+            "give up pods of JobSets on nodes that are unreachable for longer; 0 for never; "
+            "default {}", check=_lost_node_deadline_check),
+    Setting("restarts.backoff", DELAY, "RestartBackoff.first_s", "--restart-backoff",
+            "pause before the third run in quick succession, doubled each time; 0: none; "
+            "default {}"),
+    Setting("restarts.maxBackoff", DURATION, "RestartBackoff.longest_s", "--restart-max-backoff",
+            "but no longer than this; default {}", check=_SOME_TIME),
+    Setting("restarts.backoffResetAfter", DURATION, "RestartBackoff.reset_after_s",
+            "--restart-backoff-reset-after",
+            "a run that lasts so long ends the succession; default {}", check=_SOME_TIME),
+    Setting("groupScheduling.image", _IMAGE, "WebhookSettings.group_image",
+            "--group-scheduling-image",
+            "with a shell, in which pods of a group wait for each other; default {}",
+            default=keys.GROUP_IMAGE),
+    Setting("groupScheduling.agentImage", _IMAGE, "WebhookSettings.group_agent_image",
+            "--group-scheduling-agent-image",
+            "agent by which they wait in its place, to go on within a second; default: none"),
+    Setting("groupScheduling.manageRbac", BOOLEAN, "JobsSettings.group_rbac",
+            "--group-scheduling-rbac",
+            "have a Role made that lets them watch their group's ConfigMap; default {}"),
+    Setting("injectedContainers.requests", AMOUNTS, "WebhookSettings.injected_requests",
+            "--injected-requests",
+            "resources that containers added to pods request, where the pod requests any; default "
+            "cpu=10m,memory=32Mi,ephemeral-storage=16Mi", default={}),
+    Setting("injectedContainers.limits", AMOUNTS, "WebhookSettings.injected_limits",
+            "--injected-limits",
+            "their limits, where all containers of the pod have limits; default "
+            "cpu=100m,memory=64Mi,ephemeral-storage=64Mi", default={}),
+    Setting("injectedContainers.pullSecret", _NAME, "WebhookSettings.pull_secret",
+            "--injected-pull-secret",
+            "Secret in each namespace for the images of added containers, given to pods that name "
+            "other pull secrets", check=_named_by(dns1123_subdomain)),
+    Setting("coscheduler.bindAddress", _ADDRESS, "CoschedulerSettings.bind_address",
+            "--bind-address", "of the extender, host:port or :port; default {}", check=_HOST_PORT),
+    Setting("coscheduler.certDir", _FOLDER, "CoschedulerSettings.certificate_dir", "--cert-dir",
+            "with tls.crt, tls.key and ca.crt (for clients); default: own certificates"),
+    Setting("coscheduler.clientNames", NAMES, "CoschedulerSettings.client_names", "--client-name",
+            "common name of a client that is let in, may be given again; default {}", check=_NAMED),
+    Setting("coscheduler.serviceName", _NAME, "CoschedulerSettings.service_name", "--service-name",
+            "in the name of a certificate of its own; default {}"),
+    Setting("coscheduler.extraDnsNames", NAMES, "CoschedulerSettings.extra_dns_names",
+            "--extra-dns-name",
+            "more names, or IP addresses, for a certificate of its own; may be given again"),
+    Setting("coscheduler.permitTimeout", DURATION, "Limits.permit_s", "--permit-timeout",
+            "how long an incomplete gang's binds are held, plus 50 ms for each pod, at most 14 "
+            "minutes; default {}", check=_PERMIT),
+    Setting("coscheduler.deletePartial", BOOLEAN, "Limits.delete_partial", "--delete-partial",
+            "its pods that are bound are deleted then; default {}"),
+    Setting("coscheduler.capacityCheck", BOOLEAN, "CoschedulerSettings.capacity_check",
+            "--capacity-check", "keep a group gated while there is no room for it; default {}. "
+            "False where a cluster autoscaler makes room: it does not see gated pods"),
+    Setting("coscheduler.schedulerName", _SCHEDULER, "CoschedulerSettings.scheduler_name",
+            "--scheduler-name", "of the scheduler that asks, for managers to give to pods of "
+            "groups; default: the usual one", check=_named_by(dns1123_subdomain)),
+    Setting("coscheduler.memberResource", BOOLEAN, "CoschedulerSettings.member_resource",
+            "--member-resource",
+            f"have managers give {keys.POD_GROUP_MEMBER_RESOURCE} to pods of groups; default {{}}"),
+    Setting("--insecure-plain-http", SWITCH, "CoschedulerSettings.plain_http",
+            "--insecure-plain-http",
+            "no TLS and no client certificates: whoever connects can have pods bound"),
+    Setting("coscheduling.backend", _BACKEND, "PodMarkers.backend",
+            "--coscheduling-backend",
+            "what schedules groups of coscheduling; default {}: a coscheduler, where there is one",
+            check=_backend_check),
+    Setting("coscheduling.schedulerName", _SCHEDULER, "PodMarkers.scheduler_name",
+            "--coscheduling-scheduler-name",
+            "scheduler beside the coscheduler, for pods that name none; default: the usual one",
+            check=_named_by(dns1123_subdomain)),
+    Setting("coscheduling.memberResource", BOOLEAN, "PodMarkers.member_resource",
+            "--coscheduling-member-resource",
+            f"have pods of groups ask for {keys.POD_GROUP_MEMBER_RESOURCE}; default {{}}"),
+    Setting("coscheduling.alwaysGate", BOOLEAN, "PodMarkers.always_gate",
+            "--coscheduling-always-gate",
+            "gate pods of groups even while no group waits, so that groups come one after the "
+            "other; default {}"),
+)  # fmt: skip
+
+
+REMOVED: Final = {
+    "coscheduler.pathPrefix": "--path-prefix",
+    "coscheduler.clientCaFile": "--client-ca-file",
+    "coscheduler.serverSecretName": "--server-secret-name",
+    "coscheduler.clientSecretName": "--client-secret-name",
+    "coscheduler.permitTimeoutPerPod": "--permit-timeout-per-pod",
+    "coscheduler.maxPermitTimeout": "--max-permit-timeout",
+    "coscheduler.gatherTimeout": "--gather-timeout",
+    "coscheduler.firstBackoff": "--first-backoff",
+    "coscheduler.maxBackoff": "--max-backoff",
+    "coscheduler.reserveAfter": "--reserve-after",
+    "coscheduler.partialTimeout": "--partial-timeout",
+    "coscheduler.shutdownGrace": "--shutdown-grace",
+    "coscheduler.groupsInFlight": "--groups-in-flight",
+    "coscheduler.stuckGroups": "--stuck-groups",
+    "coscheduler.concurrentWrites": "--concurrent-writes",
+    "coscheduler.maxHeldBinds": "--max-held-binds",
+    "coscheduler.backlog": "--backlog",
+    "coscheduler.ordinaryPods": "--ordinary-pods",
+    "coscheduling.optimistic": "--coscheduling-optimistic",
+}
+"""Settings of earlier versions that have fixed values now, with their flags: refused by name."""
+
+
+@attrs.frozen
+class Command:
+    """A command that runs a manager.
+
+    Args:
+        name: on the command line.
+        sections: of the configuration file that it looks at; their flags are its own.
+        flags: those of no section.
+        defaults: by path, where they are others than the manager's.
+        metrics_service: in the name of a certificate that it makes for metrics.
+    """
+
+    name: str
+    sections: frozenset[str]
+    flags: frozenset[str] = frozenset()
+    defaults: Mapping[str, Any] = attrs.field(factory=dict)
+    metrics_service: str = ""
+
+    def uses(self, setting: Setting) -> bool:
+        """Whether a setting has a meaning for it."""
+        return setting.section in self.sections or setting.path in self.flags
+
+
+_SERVERS: Final = frozenset({"metrics", "health", "clientConnection"})
+_REPLICAS: Final = _SERVERS | {"leaderElection", "tls"}
+MANAGER: Final = Command(
+    "manager",
+    _REPLICAS
+    | {"webhook", "internalCertManagement", "inPlaceRestart", "groupScheduling", "coscheduling"}
+    | {"injectedContainers", "lostNodes", "restarts", "featureGates", "shards"},
+    frozenset(each.flag for each in SETTINGS if each.path.startswith("--webhook"))
+    | {"--metrics-secure", "--namespaces"},
+    metrics_service="jobset-controller-manager-metrics-service",
+)
+COSCHEDULER: Final = Command(
+    "coscheduler",
+    _REPLICAS | {"coscheduler"},
+    frozenset({"--metrics-secure", "--insecure-plain-http"}),
+    {
+        "leaderElection.resourceName": "coscheduler.jobset.x-k8s.io",
+        # A pod takes two requests, and a cluster's groups may all come at once.
+        "clientConnection.qps": 2000.0,
+        "clientConnection.burst": 4000,
+    },
+    "jobset-coscheduler-metrics-service",
+)
+RUN: Final = Command(
+    "run",
+    _SERVERS | {"leaderElection"},
+    frozenset({"--namespace", "--shard", "--webhook-bind-address", "--webhook-cert-dir"})
+    | {"--webhook-dns-name", "--webhook-shutdown-delay"},
+    defaults={
+        "metrics.bindAddress": "0",
+        "health.healthProbeBindAddress": "0",
+        "leaderElection.leaderElect": False,
+        "--metrics-secure": False,
+    },
+)
+
+
+@attrs.frozen(kw_only=True)
+class Configuration:
+    """What a command runs with.
+
+    Args:
+        command: whose defaults hold.
+        values: what file and flags say, by path; neither what counts as not given.
+        feature_gates: those that are given.
+        given: paths of all that the file says, such as ``metrics`` and ``metrics.certDir``.
+    """
+
+    command: Command = MANAGER
+    values: Mapping[str, Any] = attrs.field(factory=dict)
+    feature_gates: Mapping[str, bool] = attrs.field(factory=dict)
+    given: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+
+    @property
+    def features(self) -> Features:
+        """The feature gates; defaults for those that are not given."""
+        from jobsetpy.reconcilers.rules.features import Features
+
+        return Features.from_gates(self.feature_gates)
+
+    def __getitem__(self, path: str) -> Any:
+        """A setting's value, or its default."""
+        for known in self.values, self.command.defaults:
+            if path in known:
+                return known[path]
+        return BY_PATH[path].default_value()
+
+    def make(self, cls: type[T], **others: Any) -> T:
+        """A Settings value of all settings that ``cls`` takes.
+
+        Args:
+            cls: a Settings class; it fills in the defaults that nobody else states.
+            others: more arguments; of those that are settings, what is given wins.
+        """
+        arguments = dict(others)
+        names = {each.__name__ for each in cls.__mro__}
+        for setting in SETTINGS:
+            name, _, field = setting.target.partition(".")
+            if name not in names:
+                continue
+            if setting.path in self.values:
+                arguments[field] = setting.kind.convert(self.values[setting.path])
+            elif setting.default is not None or setting.path in self.command.defaults:
+                arguments.setdefault(field, self[setting.path])
+        return cls(**arguments)
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Values of the file's section, by the name of the field."""
+        return {
+            setting.path.partition(".")[2]: self[setting.path]
+            for setting in SETTINGS
+            if setting.section == name
+        }
+
+
+BY_PATH: Final = {setting.path: setting for setting in SETTINGS}
+
+
+def snake_case(name: str) -> str:
+    """``certDir`` as ``cert_dir``."""
+    return re.sub(r"([A-Z])", r"_\1", name).lower()

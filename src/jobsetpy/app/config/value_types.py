@@ -1,0 +1,160 @@
+"""How values are written in the configuration file and as flags."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from jobsetpy.api.durations import parse_duration
+
+
+class ConfigurationError(Exception):
+    """The configuration cannot be used.
+
+    Args:
+        problems: one line each, with the field's path where there is one.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@attrs.frozen(eq=False)
+class Kind:
+    """A kind of value.
+
+    Args:
+        decode: makes the value of a field's path and of what the file has there.
+        flag: keyword arguments of ``ArgumentParser.add_argument``.
+        convert: makes what Settings classes take of it.
+    """
+
+    decode: Callable[[str, Any], Any]
+    flag: Mapping[str, Any] = attrs.field(factory=dict)
+    convert: Callable[[Any], Any] = attrs.field(default=lambda value: value)
+
+    def with_flag(self, **flag: Any) -> Kind:
+        """The same with more keyword arguments for the flag, or other ones."""
+        return attrs.evolve(self, flag={**self.flag, **flag})
+
+
+def boolean(text: str) -> bool:
+    """A flag's truth value, with the spellings that Go's flags have.
+
+    Raises:
+        argparse.ArgumentTypeError: another one.
+    """
+    if text in {"1", "t", "T", "true", "TRUE", "True"}:
+        return True
+    if text in {"0", "f", "F", "false", "FALSE", "False"}:
+        return False
+    msg = f"{text!r} is neither true nor false"
+    raise argparse.ArgumentTypeError(msg)
+
+
+def _delay(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _positive_duration(text: str) -> float:
+    seconds = _delay(text)
+    if seconds <= 0:
+        msg = f"{text!r} must be longer than 0s"
+        raise argparse.ArgumentTypeError(msg)
+    return seconds
+
+
+def expected(what: str, path: str, value: object) -> ConfigurationError:
+    """The error for a value of another type."""
+    return ConfigurationError([f"{path}: expected {what}, got {value!r}"])
+
+
+def _exactly(kind: type, what: str) -> Callable[[str, Any], Any]:
+    def decode(path: str, value: Any) -> Any:
+        if type(value) is not kind:
+            raise expected(what, path, value)
+        return value
+
+    return decode
+
+
+def _number(path: str, value: Any) -> float:
+    if type(value) not in {int, float} or not math.isfinite(value):
+        raise expected("a number", path, value)
+    return float(value)
+
+
+def _duration(path: str, value: Any) -> float:
+    if not isinstance(value, str):
+        raise expected("a duration such as 15s", path, value)
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise ConfigurationError([f"{path}: {error}"]) from None
+
+
+def _names(path: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise expected("a list of strings", path, value)
+    return tuple(TEXT.decode(f"{path}[{index}]", item) for index, item in enumerate(value))
+
+
+def _amounts(path: str, value: Any) -> dict[str, str]:
+    from jobsetpy.reconcilers.rules.injected_containers import amount_problem
+
+    if not isinstance(value, dict):
+        raise expected("a mapping such as {cpu: 100m, memory: 64Mi}", path, value)
+    amounts = {name: str(each) if type(each) is int else each for name, each in value.items()}
+    problems = [amount_problem(name, each) for name, each in amounts.items()]
+    if any(problems):
+        raise ConfigurationError([f"{path}: {problem}" for problem in problems if problem])
+    return amounts
+
+
+def _amounts_flag(text: str) -> dict[str, str]:
+    from jobsetpy.reconcilers.rules.injected_containers import parse_amounts
+
+    try:
+        return parse_amounts(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+TEXT: Final = Kind(_exactly(str, "a string"))
+BOOLEAN: Final = Kind(
+    _exactly(bool, "true or false"),
+    {"nargs": "?", "const": True, "type": boolean, "metavar": "BOOL"},
+)
+INTEGER: Final = Kind(_exactly(int, "an integer"), {"type": int, "metavar": "NUMBER"})
+NUMBER: Final = Kind(_number, {"type": float, "metavar": "NUMBER"})
+DURATION: Final = Kind(_duration, {"type": _positive_duration, "metavar": "DURATION"})
+NAMES: Final = Kind(_names, {"action": "append", "metavar": "NAME"}, convert=tuple)
+PATH: Final = Kind(TEXT.decode, convert=lambda text: Path(text) if text else None)
+DELAY: Final = Kind(_duration, {"type": _delay, "metavar": "DURATION"})
+"""A duration that may be 0."""
+AMOUNTS: Final = Kind(
+    _amounts, {"metavar": "RESOURCE=AMOUNT,...", "type": _amounts_flag}, convert=dict
+)
+"""Amounts by resource."""
+SWITCH: Final = Kind(BOOLEAN.decode, {"action": "store_const", "const": True})
+"""Of flags only: on if given."""
+
+
+def shown(kind: Kind, value: Any) -> str:
+    """A value as a help text has it."""
+    if kind in {DURATION, DELAY}:
+        return f"{value * 1000:g}ms" if 0 < value < 1 else f"{value:g}s"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,66 @@
+"""What a pod takes of a node.
+
+Amounts are integers, in thousandths of a resource's unit. Rules: Kubernetes documentation,
+"Resource Management for Pods and Containers", "Sidecar Containers" and "Pod Overhead".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from jobsetpy.reconcilers.rules.json_equality import quantity
+
+MILLI: Final = 1000
+Amounts = tuple[tuple[str, int], ...]
+"""Resources and how much of each, sorted, without zeros."""
+
+
+@lru_cache(maxsize=4096)
+def milli(text: str | float) -> int:
+    """A quantity in thousandths; 0 if it is none."""
+    value = quantity(text)
+    return int(value * MILLI) if not isinstance(value, str) else 0
+
+
+def amounts(resources: Mapping[str, Any]) -> dict[str, int]:
+    """Quantities by resource."""
+    return {name: milli(value) for name, value in resources.items()}
+
+
+def pod_requests(
+    containers: Iterable[Mapping[str, Any]],
+    init_containers: Iterable[tuple[Mapping[str, Any], bool]] = (),
+    *,
+    pod_level: Mapping[str, Any] | None = None,
+    overhead: Mapping[str, Any] | None = None,
+) -> Amounts:
+    """What a pod takes of a node.
+
+    Containers run together, with the sidecars; other init containers one by one before them, each
+    beside the sidecars that were started before it. What is requested for the whole pod counts in
+    place of its containers' sum.
+
+    Args:
+        containers: requests of each.
+        init_containers: requests of each in order, and whether it is a sidecar (it stays).
+        pod_level: requests of the pod.
+        overhead: of its runtime class.
+    """
+    total: Counter[str] = Counter()
+    for requests in containers:
+        total.update(amounts(requests))
+    sidecars: Counter[str] = Counter()
+    peak: Counter[str] = Counter()
+    for requests, stays in init_containers:
+        own = Counter(amounts(requests))
+        if stays:
+            sidecars += own
+        peak |= sidecars if stays else own + sidecars
+    total = (total + sidecars) | peak
+    total.update({name: amount - total[name] for name, amount in amounts(pod_level or {}).items()})
+    total.update(amounts(overhead or {}))
+    total["pods"] = MILLI
+    return tuple(sorted((name, amount) for name, amount in total.items() if amount > 0))

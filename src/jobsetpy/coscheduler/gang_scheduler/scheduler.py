@@ -1,0 +1,1117 @@
+"""Which groups are lifted, which binds are held, answered or refused: a state machine without I/O.
+
+What happens goes in (pods seen and gone, binds asked for, members the scheduler found no node for,
+results, time); what is to be done comes out as a list of actions. A process around it holds the
+requests, writes to the API server, and calls :meth:`GangPlanner.tick` by :meth:`next_wake`.
+
+* **One group settles at a time.** The scheduler queues pods by when it first saw them, so the order
+  among groups comes from here: the next group is lifted when each lifted pod of the one before has
+  found a node, was found unschedulable, or is gone.
+* **Lifting cannot be undone**, so only a few incomplete groups are lifted at a time. One that fails
+  again and again gives its place to others, since it may never fit; of such there is a bound too.
+* **A group is bound as a whole or not at all**: binds are held until there are enough of them, or
+  their time is over. Then all are refused, and the scheduler gives up their reservations.
+* **Nobody gives way in vain**: a pod that finds no node costs its group nothing at first, and
+  others only what they hold without getting on themselves, and only where that room would help.
+* **Members that come without a gate wait for the others**: their binds are held while the group
+  grows, since nobody refused them before.
+* **A group for which there is no room stays gated**, if it is known how much room there is.
+* **A group that has waited for long gets the room that becomes free**: groups behind it in the
+  queue stay gated meanwhile. So none is overtaken for ever by smaller ones.
+* **Groups that ran out of time take turns**: while one of them has its turn, the others' binds are
+  refused. So one that fits gets on even if nothing is ever heard of unschedulable pods.
+
+Costs per event do not grow with the group, but for those that release or refuse all of it, nor with
+the number of groups that wait.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+from operator import attrgetter
+from typing import Final
+
+import attrs
+
+from jobsetpy.coscheduler.gang_scheduler.lanes import FRESH, STUCK, TRIED, Lane
+from jobsetpy.coscheduler.gang_scheduler.state import (
+    Action,
+    Bind,
+    Cause,
+    Census,
+    Evict,
+    Lift,
+    Limits,
+    LookUp,
+    NoObserver,
+    Observer,
+    PodState,
+    Preemption,
+    Refuse,
+    Room,
+    SeenPod,
+    Standing,
+    TrackedGang,
+    TrackedPod,
+)
+from jobsetpy.coscheduler.gang_scheduler.timers import Timers
+from jobsetpy.reconcilers.coscheduling import plugin
+from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
+
+RECENT_S: Final = 1.0
+"""So long after a group has given up its reservations, these count as its own."""
+
+_QUESTIONS: Final = 100
+"""So many groups at a time are asked about room; the rest when others have had their turn."""
+
+_PORTION: Final = 500
+"""So many pods of a group are lifted or let go at a time."""
+
+_REFUSED: Final = 100
+"""So many held binds are refused at a time: each is answered, and its room is free again."""
+
+_BUSY: Final = 100
+"""With more actions than this to carry out the next group is chosen in a step of its own."""
+
+_IN_VAIN: Final = 6
+"""Maximum doublings of the time until the next reservation of a gang that cannot be placed."""
+
+_CLOSER: Final = 8
+"""Of so many it is found out whether another one's room would help them."""
+
+
+def _queue_key(group: TrackedGang) -> plugin.QueueKey:
+    return plugin.queue_key(group.info())
+
+
+class GangPlanner:
+    """All groups of a cluster. ``now`` is a monotonic time in seconds everywhere."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        observer: Observer | None = None,
+        room: Room | None = None,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._room = room
+        self._observer: Observer = observer or NoObserver()
+        self._groups: dict[PodGroupKey, TrackedGang] = {}
+        self._pods: dict[str, TrackedPod] = {}
+        self._tickets: dict[int, TrackedPod] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._active: dict[Lane, None] = {}
+        self._holding: dict[PodGroupKey, TrackedGang] = {}
+        self._ready: dict[PodGroupKey, TrackedGang] = {}
+        self._flying: dict[PodGroupKey, TrackedGang] = {}
+        self._refused: dict[PodGroupKey, TrackedGang] = {}
+        self._turn: TrackedGang | None = None
+        self._turn_ends = 0.0
+        self._deadlines: Timers[TrackedGang] = Timers()
+        self._gathering: Timers[TrackedGang] = Timers()
+        self._retries: Timers[TrackedGang] = Timers()
+        self._starving: Timers[TrackedGang] = Timers()
+        self._lacking: Timers[TrackedGang] = Timers()
+        self._partial: Timers[TrackedGang] = Timers()
+        self._unfinished: dict[PodGroupKey, TrackedGang] = {}
+        self._new: list[TrackedGang] = []
+        self._needed = 0
+        self._stages: Counter[str] = Counter()
+        self._states: Counter[PodState] = Counter()
+        self._reserved_for: TrackedGang | None = None
+        self._reserved_until = 0.0
+        self._offered = False
+        self._paused = False
+        self._out: list[Action] = []
+
+    def pause(self) -> None:
+        """Decide nothing while pods are shown that were there before.
+
+        The order of groups, and which of them are large enough, is known when all have been seen.
+        """
+        self._paused = True
+
+    def resume(self, now: float) -> list[Action]:
+        """All have been seen."""
+        self._paused = False
+        return self._done(now)
+
+    # -- what happens -------------------------------------------------------------------------
+
+    def seen(self, pod: SeenPod, now: float) -> list[Action]:
+        """A pod is new, or has changed."""
+        uid = pod.member.uid
+        known = self._pods.get(uid)
+        if known is not None and (pod.ended or known.group.key != pod.group):
+            self._remove(known)
+            known = None
+        if pod.ended:
+            return self._done(now)
+        kind = attrs.evolve(pod.member, uid="")
+        if known is None:
+            state = PodState.GATED if pod.gated else PodState.LIFTED
+            if pod.member.bound:
+                state = PodState.BOUND
+            group = self._groups.setdefault(pod.group, TrackedGang(pod.group))
+            known = self._pods[uid] = TrackedPod(uid, pod.name, group, kind, state)
+            group.pods[state][uid] = known
+            self._states[state] += 1
+            group.add_kind(kind)
+            group.gathers_until = now + self._limits.gather_s
+            # What was there before this process may have been lifted by the one before.
+            group.lifted |= self._paused and state is PodState.LIFTED
+            if group.gathering:
+                self._gathering.set(group, group.gathers_until)
+        else:
+            if known.kind != kind:
+                known.group.add_kind(kind)
+                known.group.remove_kind(known.kind)
+                known.kind = kind
+            if pod.member.bound:
+                if known.state is PodState.WAITING:
+                    self._refuse(known, "the pod has a node")
+                self._move(known, PodState.BOUND)
+            elif known.state is PodState.GATED and not pod.gated:
+                self._move(known, PodState.LIFTED)
+        if pod.bound_at is not None:
+            known.group.was_bound(pod.bound_at)
+        self._review(known.group)
+        return self._done(now)
+
+    def gone(self, uid: str, now: float) -> list[Action]:
+        """A pod was deleted."""
+        pod = self._pods.get(uid)
+        if pod is not None:
+            self._remove(pod)
+        return self._done(now)
+
+    def lift_failed(self, uid: str, now: float) -> list[Action]:
+        """A gate could not be taken off; it will be tried again."""
+        pod = self._pods.get(uid)
+        if pod is not None and pod.state is PodState.LIFTED:
+            self._move(pod, PodState.GATED)
+            self._review(pod.group)
+        return self._done(now)
+
+    def unschedulable(self, uid: str, now: float) -> list[Action]:
+        """The scheduler has tried a member and found no node for it.
+
+        Its group keeps what it holds: there may be room in time. But of two groups that cannot be
+        complete for want of room, the younger one gives way if its room helps the older: so they do
+        not wait for each other until their time is over.
+        """
+        pod = self._pods.get(uid)
+        if pod is None or pod.state not in {PodState.LIFTED, PodState.UNSCHEDULABLE}:
+            return self._done(now)
+        group = pod.group
+        self._move(pod, PodState.UNSCHEDULABLE)
+        if group.lacks_a_node and group not in self._lacking:
+            patience_s = 0.0 if group.failures else self._limits.patience_s
+            self._lacking.set(group, max(now, group.not_before) + patience_s)
+            self._untangle(now)
+            self._give_up_lacking(now)
+        self._review(group)
+        return self._done(now)
+
+    def promised(self, uid: str, now: float) -> list[Action]:
+        """A member is to have the room of pods that are deleted for it.
+
+        The scheduler looks at it again when these are gone. But it can miss that, if they were
+        deleted for another member at the same time; then only the group's timeout has it look
+        again. So that is shorter while one of its pods waits for this.
+        """
+        pod = self._pods.get(uid)
+        if pod is not None and pod.state is PodState.LIFTED:
+            group = pod.group
+            group.promised.add(uid)
+            if group.deadline is not None:
+                self._set_deadline(group, min(group.deadline, now + self._limits.promise_s))
+        return self._done(now)
+
+    def bind_asked(self, ticket: int, uid: str, now: float) -> list[Action]:
+        """The scheduler has found a node for a pod, and asks for the bind.
+
+        Args:
+            ticket: names the request; never used twice.
+            uid: of the pod.
+            now: the time.
+        """
+        pod = self._pods.get(uid)
+        if pod is None:
+            return [*self._done(now), LookUp(ticket, uid)]
+        group = pod.group
+        if pod.state is PodState.WAITING:
+            self._refuse(pod, "asked for again")  # a new scheduler, or the old one gave up
+        if pod.state in {PodState.GATED, PodState.BINDING, PodState.BOUND}:
+            self._out.append(Refuse(ticket, uid, f"the pod is {pod.state.value}"))
+            return self._done(now)
+        info = group.info()
+        group.unsettled.discard(uid)
+        obstacle = self._obstacle(group, now)
+        if obstacle:
+            self._move(pod, PodState.LIFTED)
+            self._out.append(Refuse(ticket, uid, f"{group.key} {obstacle}"))
+        else:
+            permitted = plugin.permit(info, running=group.running, waiting=group.waiting)
+            pod.ticket = ticket
+            self._tickets[ticket] = pod
+            self._move(pod, PodState.WAITING)
+            if not group.begun:
+                group.begun = True
+                self._observer.lifted(info, 0)
+            # One that is permitted is let go by the review below.
+            if not permitted and group.deadline is None:
+                longest_s = self._limits.promise_s if group.promised else float("inf")
+                self._set_deadline(group, now + min(self._permit_timeout(info), longest_s))
+        self._review(group)
+        return self._done(now)
+
+    def _obstacle(self, group: TrackedGang, now: float) -> str:
+        """Why a bind of a pod of a group is refused now; "" if it is not."""
+        wanted = group.info().min_available
+        if group.not_before > now and not group.complete:
+            return "backs off"
+        if not self._large_soon(group, now) and not group.complete:
+            return f"has {group.placeable} of {wanted} pods"
+        if self._too_large(group):
+            return f"needs {wanted} held binds, of {self._limits.held}"
+        if self._has_to_wait(group):
+            return "waits for its turn"
+        if group.failures and self._leaves_room(group):
+            return "leaves room for another group"
+        return ""
+
+    def bind_cancelled(self, ticket: int, now: float) -> list[Action]:
+        """Whoever asked for a bind is gone: its reservation is, too."""
+        pod = self._tickets.pop(ticket, None)
+        if pod is not None and pod.state is PodState.WAITING:
+            self._move(pod, PodState.LIFTED)
+            self._review(pod.group)
+        return self._done(now)
+
+    def bind_done(self, uid: str, *, ok: bool, now: float) -> list[Action]:
+        """How a :class:`Bind` went. One that failed is asked for again, and then passes at once."""
+        pod = self._pods.get(uid)
+        if pod is not None and pod.state is PodState.BINDING:
+            self._move(pod, PodState.BOUND if ok else PodState.LIFTED)
+            self._review(pod.group)
+        return self._done(now)
+
+    def room_grew(self, now: float, *, freed: bool = True) -> list[Action]:
+        """There may be more room than before.
+
+        Args:
+            now: the time.
+            freed: pods or nodes have changed; not only reservations were given up.
+
+        A group that backs off need not any longer if there may be room for it now; but not by
+        what it has just given up itself.
+        """
+        for group in self._refused.values():
+            own = not freed and group.gave_up_at > now - RECENT_S
+            if group.not_before > now and not own and self._may_fit(group):
+                group.not_before = now
+        self._reserve(now)
+        self._wake_all()
+        return self._done(now)
+
+    def preempt(
+        self, victims: Mapping[str, Iterable[str]], now: float, *, preemptor: str = ""
+    ) -> Preemption | None:
+        """Keep pods that only wait from being deleted for a pod of higher priority.
+
+        Their groups are refused instead, which frees the room as well. Where another node offers no
+        waiting pods as victims, and none offers only such, the choice is left to it. Nothing is
+        deleted for a member of a group that is too small, or cannot be complete even so.
+
+        Args:
+            victims: by node, the UIDs of those that would be deleted there.
+            now: the time.
+            preemptor: UID of the pod that needs the room.
+
+        Returns:
+            The answer; ``None`` if it is not known yet how much room there is.
+        """
+        pod = self._pods.get(preemptor)
+        if pod is not None and not pod.group.complete:
+            fits = pod.group.is_large and self._may_fit(pod.group)
+            if fits is None:
+                return None
+            if not fits:
+                return Preemption("refused", {}, self._done(now))
+        nodes = {node: list(uids) for node, uids in victims.items()}
+        waiting = {node: [u for u in uids if self._unbound(u)] for node, uids in nodes.items()}
+        free = [node for node, uids in nodes.items() if uids and len(waiting[node]) == len(uids)]
+        clean = {node: uids for node, uids in nodes.items() if not waiting[node]}
+        if clean and not free:
+            return Preemption("allowed", clean, self._done(now))
+        candidates = free or [node for node in nodes if waiting[node]]
+        if candidates:
+            chosen = min(candidates, key=lambda node: (len(waiting[node]), node))
+            for uid in waiting[chosen]:
+                group = self._pods[uid].group
+                if self._pods[uid].state is PodState.WAITING:
+                    self._reject(group, Cause.PREEMPTED, "its room is needed", now)
+        return Preemption("spared", {}, self._done(now))
+
+    def tick(self, now: float) -> list[Action]:
+        """Time has passed."""
+        self._go_on()
+        while (group := self._gathering.pop(now)) is not None:
+            if group.gathering:
+                group.gathering = False
+                self._review(group)
+        late = []
+        while (group := self._deadlines.pop(now)) is not None:
+            late.append(group)
+        turn = self._turn
+        if turn is not None and self._turn_ends <= now and turn not in late:
+            late.append(turn)
+        for group in late:
+            have, want = group.running + group.waiting, group.info().min_available
+            why = f"{group.key}: {have} of {want} pods in time"
+            group.timeouts += 1
+            self._reject(group, Cause.TIMEOUT, why, now)
+        if late and self._turn is None:
+            self._give_turn(late, now)
+        self._give_up_lacking(now)
+        self._end_partial(now)
+        self._reserve(now)
+        while self._retries.pop(now) is not None:
+            pass
+        self._wake_all()
+        return self._done(now)
+
+    def next_wake(self, now: float) -> float | None:
+        """When :meth:`tick` is due; ``None`` if nothing waits for time to pass. O(log groups)."""
+        moments = [
+            self._deadlines.first(),
+            self._gathering.first(),
+            self._lacking.first(),
+            self._partial.first(),
+        ]
+        if self._turn is not None:
+            moments.append(self._turn_ends)
+        if self._reserved_for is not None:
+            moments.append(self._reserved_until)
+        else:
+            moments.append(self._starving.first())
+        if self._unfinished:
+            moments.append(now)
+        moments.append(self._retries.first())
+        for lane in self._active:
+            settling = lane.settling
+            if settling is None or not settling.unsettled:
+                moments.append(now)
+            else:
+                rest = settling.key in self._ready and settling.not_before <= now
+                moments.append(now if rest else settling.settle_by)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def finish(self, now: float) -> list[Action]:
+        """The rest of what was decided: nothing more is asked of the planner."""
+        out = self._done(now)
+        while self._unfinished:
+            self._go_on()
+            out += self._done(now)
+        return out
+
+    def standing(self, key: PodGroupKey) -> Standing | None:
+        """Where a group stands; ``None`` if it has no pods."""
+        group = self._groups.get(key)
+        if group is None:
+            return None
+        return Standing(
+            group.info(),
+            group.size,
+            group.placeable,
+            group.waiting,
+            group.running,
+            group.in_flight,
+            group.failures,
+        )
+
+    def census(self) -> Census:
+        """How many groups and pods there are; O(1)."""
+        pods = {state.value: count for state, count in (+self._states).items()}
+        return Census(+self._stages, pods)
+
+    def lacks_room(self, key: PodGroupKey) -> bool:
+        """Whether a group is kept behind its gates because there certainly is no room for it."""
+        group = self._groups.get(key)
+        waits = group is not None and key in self._ready and not group.complete
+        return waits and group is not None and self._may_fit(group) is False
+
+    def queue_is_empty(self) -> bool:
+        """Whether no gang has to wait for its turn or for capacity; O(incomplete gangs).
+
+        Gangs that are being placed and were not refused before do not count as waiting.
+        """
+        if self._turn is not None or self._reserved_for is not None:
+            return False
+        if any(not group.complete for group in self._ready.values()):
+            return False
+        return not any(
+            group.failures or group.pods[PodState.UNSCHEDULABLE] for group in self._flying.values()
+        )
+
+    def disagreements(self, key: PodGroupKey) -> list[str]:
+        """In what a group's pods differ that should be the same for all of them; for people."""
+        group = self._groups.get(key)
+        return [] if group is None else group.disagreements()
+
+    def first_member(self, key: PodGroupKey) -> str:
+        """UID of the pod of a group whose name comes first; "" if it has none. O(its pods)."""
+        group = self._groups.get(key)
+        pods = chain.from_iterable(each.values() for each in group.pods.values()) if group else ()
+        first = min(pods, key=attrgetter("name"), default=None)
+        return "" if first is None else first.uid
+
+    def states(self) -> dict[str, PodState]:
+        """The state of every pod, by UID."""
+        return {uid: pod.state for uid, pod in self._pods.items()}
+
+    # -- groups -------------------------------------------------------------------------------
+
+    def _unbound(self, uid: str) -> bool:
+        """Whether room is no more than reserved for a pod.
+
+        Or was until just now: the scheduler takes notice of one refused bind after the other, and
+        in between thinks of the rest as pods that can be deleted.
+        """
+        pod = self._pods.get(uid)
+        if pod is None or pod.group.releasing:
+            return False
+        return pod.state not in {PodState.BINDING, PodState.BOUND}
+
+    def _move(self, pod: TrackedPod, state: PodState) -> None:
+        group = pod.group
+        if pod.state is not state:
+            del group.pods[pod.state][pod.uid]
+            group.pods[state][pod.uid] = pod
+            self._states[pod.state] -= 1
+            self._states[state] += 1
+            pod.state = state
+        if state is not PodState.LIFTED:
+            group.unsettled.discard(pod.uid)
+            group.promised.discard(pod.uid)
+
+    def _remove(self, pod: TrackedPod) -> None:
+        group = pod.group
+        if pod.state is PodState.WAITING:
+            self._refuse(pod, "the pod is gone")
+        del self._pods[pod.uid]
+        del group.pods[pod.state][pod.uid]
+        self._states[pod.state] -= 1
+        group.unsettled.discard(pod.uid)
+        group.promised.discard(pod.uid)
+        group.remove_kind(pod.kind)
+        group.gathering = False
+        if group.kinds:
+            self._review(group)
+            return
+        if self._reserved_for is group:
+            self._reserved_for = None
+        for groups in (
+            self._groups,
+            self._holding,
+            self._ready,
+            self._flying,
+            self._refused,
+            self._unfinished,
+        ):
+            groups.pop(group.key, None)
+        for timers in (
+            self._deadlines,
+            self._gathering,
+            self._retries,
+            self._starving,
+            self._lacking,
+            self._partial,
+        ):
+            timers.drop(group)
+        self._needed -= group.needed
+        self._leave_lane(group)
+        self._count(group, "")
+        if self._turn is group:
+            self._turn = None
+        self._observer.forgotten(group.key)
+
+    def _refuse(self, pod: TrackedPod, reason: str) -> None:
+        self._tickets.pop(pod.ticket, None)
+        self._out.append(Refuse(pod.ticket, pod.uid, reason))
+        self._move(pod, PodState.LIFTED)
+
+    def _permit_timeout(self, info: plugin.PodGroupInfo) -> float:
+        limits = self._limits
+        return plugin.permit_timeout(
+            info,
+            shortest_s=limits.permit_s,
+            per_pod_s=limits.permit_per_pod_s,
+            longest_s=limits.longest_permit_s,
+        )
+
+    def _reject(self, group: TrackedGang, cause: Cause, reason: str, now: float) -> None:
+        """Refuse what is held; retries are refused for a while, longer each time."""
+        limits = self._limits
+        waiting = list(group.pods[PodState.WAITING])
+        refused = plugin.unreserve(group.info(), running=group.running, waiting=waiting)
+        self._observer.rejected(group.info(), cause, reason, len(refused))
+        if refused:
+            group.gave_up_at = now
+            group.refusing = reason
+            self._refuse_some(group)
+        # What was found unschedulable may fit now, and will be tried again.
+        for pod in list(group.pods[PodState.UNSCHEDULABLE].values()):
+            self._move(pod, PodState.LIFTED)
+        pause_s = min(limits.first_backoff_s * 2**group.failures, limits.longest_backoff_s)
+        group.not_before = now + pause_s
+        group.failures = min(group.failures + 1, 30)
+        if self._turn is group:
+            self._turn = None
+        self._set_deadline(group, None)
+        self._review(group)
+        self._wake(group)  # its place may be another's now
+
+    def _set_deadline(self, group: TrackedGang, at: float | None) -> None:
+        group.deadline = at
+        if at is None:
+            self._deadlines.drop(group)
+        else:
+            self._deadlines.set(group, at)
+
+    def _release(self, group: TrackedGang) -> None:
+        """Have held binds carried out, some at a time: from now on none is refused."""
+        waiting = group.pods[PodState.WAITING]
+        if not group.releasing:
+            self._observer.released(group.info(), len(waiting))
+        group.released, group.refusing = True, ""
+        for pod in list(islice(waiting.values(), max(0, _PORTION - len(self._out)))):
+            self._tickets.pop(pod.ticket, None)
+            self._move(pod, PodState.BINDING)
+            self._out.append(Bind(pod.ticket, pod.uid))
+        group.releasing = bool(waiting)
+        self._put(self._unfinished, group, wanted=group.releasing)
+
+    def _refuse_some(self, group: TrackedGang) -> None:
+        waiting = group.pods[PodState.WAITING]
+        for pod in list(islice(waiting.values(), max(0, _REFUSED - len(self._out)))):
+            self._refuse(pod, group.refusing)
+        if not waiting:
+            group.refusing = ""
+        self._put(self._unfinished, group, wanted=bool(waiting))
+
+    def _go_on(self) -> None:
+        """Go on with groups that are let go, or refused: some pods at a time, in all."""
+        for group in list(self._unfinished.values()):
+            if group.refusing:
+                self._refuse_some(group)
+            self._review(group)
+            if len(self._out) >= _REFUSED:
+                return
+
+    def _review(self, group: TrackedGang) -> None:
+        """Bring everything that depends on the counts of a group, which has pods, up to date."""
+        info = group.info()
+        large = group.is_large
+        if group.gathering and large:
+            group.gathering = False
+        if not group.gathering or not group.waiting:
+            self._gathering.drop(group)
+        if group.waiting:
+            if group.releasing or group.running + group.waiting >= info.min_available:
+                self._release(group)  # the minimum was lowered, or a bind was seen
+            elif group.refusing:
+                pass
+            elif not large and not group.gathering:
+                why = f"{group.key} has {group.placeable} of {info.min_available} pods"
+                self._observer.rejected(info, Cause.TOO_SMALL, why, group.waiting)
+                group.refusing = why
+                self._refuse_some(group)
+        else:
+            group.releasing, group.refusing = False, ""
+            self._unfinished.pop(group.key, None)
+        complete = group.complete
+        if complete:
+            group.failures, group.timeouts, group.not_before, group.in_vain = 0, 0, 0.0, 0
+            group.begun = group.lifted = False
+        if self._turn is group and not group.in_flight:
+            self._turn = None
+        if group.deadline is not None and (not group.waiting or complete):
+            self._set_deadline(group, None)
+        if group in self._lacking and not group.lacks_a_node:
+            self._lacking.drop(group)
+        self._put(self._holding, group, wanted=group.waiting > 0)
+        in_flight = group.in_flight
+        if group.key in self._flying and not in_flight:
+            self._wake(group)
+        self._put(self._flying, group, wanted=in_flight)
+        self._put(self._refused, group, wanted=in_flight and group.failures > 0)
+        ready = bool(group.pods[PodState.GATED]) and (large or complete)
+        self._put(self._ready, group, wanted=ready)
+        self._put_in_lane(group, ready=ready, in_flight=in_flight)
+        bound = len(group.pods[PodState.BOUND])
+        group.started |= bound >= info.min_available
+        if self._waits(group) or self._in_part(group):
+            self._new.append(group)
+        if group in self._starving and not self._waits(group):
+            self._starving.drop(group)
+            group.reservations = 0
+        if self._reserved_for is group and not self._waits(group):
+            group.reservations = 0
+            self._reserved_for = None
+            self._wake_all()
+        self._count(group, group.stage)
+
+    def _large_soon(self, group: TrackedGang, now: float) -> bool:
+        """Whether a group has enough pods, or may have when those that are being created are seen.
+
+        That is so as long as new ones come. One that was refused before has had that time.
+        """
+        if group.is_large:
+            return True
+        group.gathering = group.gathers_until > now and not group.failures
+        if group.gathering:
+            self._gathering.set(group, group.gathers_until)
+        return group.gathering
+
+    def _put_in_lane(self, group: TrackedGang, *, ready: bool, in_flight: bool) -> None:
+        """Keep the lane of a gang up to date: its queue, and the places that are taken."""
+        info = group.info()
+        if group.lane is None or group.lane.scheduler != info.scheduler:
+            self._leave_lane(group)
+            group.lane = self._lanes.setdefault(info.scheduler, Lane(info.scheduler))
+            group.lane.members += 1
+        lane = group.lane
+        if not ready:
+            self._retries.drop(group)
+        elif group.not_before != group.retry_at:
+            self._retries.set(group, group.not_before)
+        group.retry_at = group.not_before if ready else 0.0
+        lane.enqueue(group, _queue_key(group) if ready else None)
+        self._put(lane.begun, group, wanted=ready and in_flight and group.lifted)
+        self._put(lane.whole, group, wanted=ready and group.complete)
+        place = ""
+        if in_flight:
+            stuck = group.failures >= self._limits.stuck_after
+            place = TRIED if not info.needs_room else STUCK if stuck else FRESH
+        lane.count_place(group, place)
+        needed = 0
+        if in_flight and not self._too_large(group):
+            needed = max(group.waiting, info.min_available - group.running)
+        self._needed += needed - group.needed
+        group.needed = needed
+        if ready:
+            self._wake(group)
+
+    def _leave_lane(self, group: TrackedGang) -> None:
+        lane, group.lane = group.lane, None
+        if lane is None:
+            return
+        lane.remove(group)
+        if lane.members:
+            self._wake_lane(lane)
+        else:
+            del self._lanes[lane.scheduler]
+            self._active.pop(lane, None)
+
+    def _wake(self, group: TrackedGang) -> None:
+        """Have the queue of a gang's lane looked at."""
+        if group.lane is not None:
+            self._wake_lane(group.lane)
+
+    def _wake_lane(self, lane: Lane) -> None:
+        lane.may_ungate = True
+        self._active[lane] = None
+
+    def _wake_all(self) -> None:
+        for lane in self._lanes.values():
+            if lane.queue and lane.resume is None:
+                self._wake_lane(lane)
+
+    def _count(self, group: TrackedGang, stage: str) -> None:
+        if group.counted_as != stage:
+            for name, change in ((group.counted_as, -1), (stage, 1)):
+                if name:
+                    self._stages[name] += change
+            group.counted_as = stage
+            self._observer.staged(group.key, stage)
+
+    # -- giving way ---------------------------------------------------------------------------
+
+    def _untangle(self, now: float) -> None:
+        """Of groups that lack nodes and hold some, have the youngest give way if that helps."""
+        lacking = sorted((g for g in self._flying.values() if g.lacks_a_node), key=_queue_key)
+        for at, first in enumerate(lacking):
+            if first.not_before > now:
+                continue
+            younger = [
+                g for g in lacking[at + 1 :] if g.waiting and self._may_share_nodes(first, g)
+            ]
+            if younger and self._helps(first, younger):
+                why = f"{first.key} found no node for one of its pods"
+                self._reject(younger[-1], Cause.YIELDED, why, now)
+                return
+
+    def _give_up_lacking(self, now: float) -> None:
+        """Groups that lack nodes for long give up what they hold, if others wait for it.
+
+        One that holds nothing has failed, too: it gives its place among those that are tried.
+        """
+        due = []
+        while (group := self._lacking.pop(now)) is not None:
+            due.append(group)
+        if due:
+            self._untangle(now)
+        for group in due:
+            if not group.lacks_a_node:
+                continue
+            if group.waiting and not self._is_in_the_way(group):
+                self._lacking.set(group, now + max(1.0, self._limits.patience_s))
+                continue
+            why = f"{group.key} found no node for one of its pods"
+            self._reject(group, Cause.UNSCHEDULABLE, why, now)
+
+    def _is_in_the_way(self, group: TrackedGang) -> bool:
+        """Whether another group waits for room, and what this one holds would help it."""
+        refused = (o for o in self._flying.values() if o.lacks_a_node or o.failures)
+        others = (
+            other
+            for other in chain(refused, self._first_in_queues(group))
+            if other is not group
+            and not other.complete
+            and self._may_share_nodes(other, group)
+            and self._may_ever_fit(other) is not False
+        )
+        return any(self._helps(other, [group]) for other in islice(others, _CLOSER))
+
+    def _first_in_queues(self, group: TrackedGang) -> Iterator[TrackedGang]:
+        """Gangs at the front of the queues, those of a gang's own lane first."""
+        own = group.lane
+        lanes = chain((own,), (lane for lane in self._lanes.values() if lane is not own))
+        queued = chain.from_iterable(islice(lane.queue, _QUESTIONS) for lane in lanes if lane)
+        return (each for _, each in islice(queued, _QUESTIONS))
+
+    def _helps(self, group: TrackedGang, others: list[TrackedGang]) -> bool:
+        """Whether a group may fit if others gave up what they hold, and does not so far."""
+        if self._room is None:
+            return True
+        if not group.lacks_a_node and self._may_fit(group):
+            return False
+        keys = [other.key for other in others]
+        return self._room.fits_without(group.key, self._missing(group), keys) is not False
+
+    def _may_share_nodes(self, group: TrackedGang, other: TrackedGang) -> bool:
+        return self._room is None or self._room.compete(group.key, other.key)
+
+    # -- bound in part ------------------------------------------------------------------------
+
+    @staticmethod
+    def _in_part(group: TrackedGang) -> bool:
+        pods = group.pods
+        on_the_way = pods[PodState.BINDING] or group.releasing
+        return bool(pods[PodState.BOUND]) and not group.started and not on_the_way
+
+    def _end_partial(self, now: float) -> None:
+        """Groups of which only a part has been bound, and nothing has changed for long."""
+        limits = self._limits
+        while (group := self._partial.pop(now)) is not None:
+            bound = group.pods[PodState.BOUND]
+            if not self._in_part(group):
+                continue
+            self._partial.set(group, now + limits.partial_s)
+            progress = len(bound) != group.bound_before
+            group.bound_before = len(bound)
+            # Pods that are made after others had started take the place of some that were lost.
+            left = (
+                pod
+                for state in (PodState.LIFTED, PodState.UNSCHEDULABLE, PodState.WAITING)
+                for pod in group.pods[state].values()
+            )
+            since = group.bound_at
+            left_over = group.released or (
+                since is not None and any(pod.kind.created <= since for pod in left)
+            )
+            if progress or not left_over:
+                continue
+            self._observer.bound_in_part(group.info(), len(bound), deleted=limits.delete_partial)
+            if limits.delete_partial:
+                self._out += [Evict(group.key, pod.name, pod.uid) for pod in bound.values()]
+
+    # -- turns --------------------------------------------------------------------------------
+
+    def _give_turn(self, late: list[TrackedGang], now: float) -> None:
+        """Let one group try alone, of those that wait the one that has failed the least often.
+
+        The others that have failed in this way give up what they hold. A turn lasts until each of
+        the group's pods can have come back from the scheduler's back-off.
+        """
+        waiting = [group for group in self._flying.values() if group not in late] or [
+            group for group in late if group.in_flight
+        ]
+        if len(self._flying) < 2 or not waiting:
+            return
+        turn = min(waiting, key=lambda group: (group.timeouts, _queue_key(group)))
+        self._turn, turn.not_before = turn, now
+        self._turn_ends = now + self._round_s(turn)
+        for group in [g for g in self._holding.values() if self._has_to_wait(g)]:
+            self._reject(group, Cause.YIELDED, f"it is the turn of {turn.key}", now)
+
+    def _has_to_wait(self, group: TrackedGang) -> bool:
+        turn = self._turn
+        if turn is None or turn is group or not group.timeouts or group.complete:
+            return False
+        return self._may_share_nodes(turn, group)
+
+    # -- reservations -------------------------------------------------------------------------
+
+    def _waits(self, group: TrackedGang) -> bool:
+        return not group.complete and (group.key in self._ready or group.in_flight)
+
+    def _watch_new(self, now: float) -> None:
+        """Have groups that have begun to wait get a reservation after a while."""
+        limits = self._limits
+        for group in self._new:
+            if not group.kinds:
+                continue
+            reserves = limits.reserve_after_s and self._room is not None and self._waits(group)
+            if reserves and group not in self._starving and group is not self._reserved_for:
+                self._starves(group, now + limits.reserve_after_s)
+            if limits.partial_s and self._in_part(group) and group not in self._partial:
+                group.bound_before = len(group.pods[PodState.BOUND])
+                self._partial.set(group, now + limits.partial_s)
+        self._new.clear()
+
+    def _starves(self, group: TrackedGang, at: float) -> None:
+        self._starving.set(group, at, _queue_key(group))
+
+    def _reserve(self, now: float) -> None:
+        """Keep the capacity that becomes free for one gang that has waited for long and lacks it.
+
+        It may never be placed, for a reason that is not counted. So the reservation ends when there
+        is capacity and each of its pods can have come back from the scheduler's back-off, or after
+        as long as the gang had waited; then others get on for as long, and the next reservation
+        lasts twice as long: a gang that can be placed is started, however long the pods run that
+        have the capacity. One that was offered capacity in vain waits twice as long each time.
+        """
+        self._end_reservation(now)
+        if self._reserved_for is not None or self._room is None:
+            return
+        last: list[tuple[float, TrackedGang]] = []
+        taken = False
+        for _ in range(_QUESTIONS):
+            due_at = self._starving.first()
+            group = self._starving.pop(now)
+            if group is None or due_at is None:
+                break
+            if group.in_vain >= self._limits.stuck_after:
+                last.append((due_at, group))
+                continue
+            taken = self._takes_reservation(group, due_at, now)
+            if taken:
+                break
+        for due_at, group in last:
+            if taken:
+                self._starves(group, due_at)
+            else:
+                taken = self._takes_reservation(group, due_at, now)
+
+    def _takes_reservation(self, group: TrackedGang, due_at: float, now: float) -> bool:
+        """Reserve for a gang if it lacks capacity; ``False`` if another one may be asked."""
+        assert self._room is not None
+        ever = self._may_ever_fit(group)
+        fits = self._room.fits(group.key, self._missing(group)) if ever else False
+        if ever is None or fits is None:
+            self._starves(group, due_at)  # it is asked again when that is known
+            return True
+        if not ever:
+            self._starves(group, now + self._limits.reserve_after_s)
+            return False
+        if fits:
+            self._starves(group, now + self._round_s(group))
+            return False
+        group.reservations += 1
+        self._reserved_for, self._offered = group, False
+        self._reserved_until = now + self._reservation_s(group)
+        return True
+
+    def _end_reservation(self, now: float) -> None:
+        """End the reservation when its time is over, or when it has had its effect."""
+        group = self._reserved_for
+        if group is None or self._room is None:
+            return
+        due = self._reserved_until <= now
+        if self._offered and not due:
+            return
+        fits = self._room.fits(group.key, self._missing(group)) is True
+        if fits and not self._offered:
+            self._offered = True
+            self._reserved_until = min(self._reserved_until, now + self._round_s(group))
+        if not due:
+            return
+        if fits:
+            group.in_vain, group.reservations = group.in_vain + 1, 0
+        patience_s = self._limits.reserve_after_s * 2 ** min(group.in_vain, _IN_VAIN)
+        self._starves(group, now + max(patience_s, self._reservation_s(group)))
+        self._reserved_for = None
+        self._wake_all()
+
+    def _round_s(self, group: TrackedGang) -> float:
+        """Time in which each pod of a gang can have come back from the scheduler's back-off."""
+        limits = self._limits
+        return limits.longest_backoff_s + limits.settle_s + limits.settle_per_pod_s * group.size
+
+    def _reservation_s(self, group: TrackedGang) -> float:
+        doubled = 0 if group.in_vain >= self._limits.stuck_after else group.reservations - 1
+        return float(self._limits.reserve_after_s * 2 ** min(max(doubled, 0), 20))
+
+    def _leaves_room(self, group: TrackedGang) -> bool:
+        """Whether a group must not take room because it is kept for one ahead of it."""
+        first = self._reserved_for
+        if first is None or self._room is None or group.complete:
+            return False
+        ahead = plugin.less(first.info(), group.info())
+        return ahead and self._room.compete(first.key, group.key)
+
+    # -- room ---------------------------------------------------------------------------------
+
+    def _may_fit(self, group: TrackedGang) -> bool | None:
+        """Whether there may be room for a group; ``None``: that is not known yet."""
+        if self._room is None or not group.info().needs_room:
+            return True
+        return self._room.fits(group.key, self._missing(group))
+
+    def _may_ever_fit(self, group: TrackedGang) -> bool | None:
+        """The same, if there were no others."""
+        if self._room is None:
+            return True
+        return self._room.ever_fits(group.key, self._missing(group))
+
+    def _too_large(self, group: TrackedGang) -> bool:
+        """Whether more binds would have to be held than can be."""
+        held = self._limits.held
+        if not held or group.complete:
+            return False
+        return group.info().min_available - group.running > held
+
+    @staticmethod
+    def _missing(group: TrackedGang) -> int:
+        return group.info().min_available - group.running - group.waiting
+
+    @staticmethod
+    def _put(groups: dict[PodGroupKey, TrackedGang], group: TrackedGang, *, wanted: bool) -> None:
+        if wanted:
+            groups[group.key] = group
+        else:
+            groups.pop(group.key, None)
+
+    # -- lifting ------------------------------------------------------------------------------
+
+    def _done(self, now: float) -> list[Action]:
+        self._watch_new(now)
+        if self._paused:
+            return []
+        for lane in list(self._active):
+            if len(self._out) > _BUSY:
+                break  # there is enough to do: the next wake-up is due immediately
+            self._advance(lane, now)
+        out, self._out = self._out, []
+        return out
+
+    def _advance(self, lane: Lane, now: float) -> None:
+        """Ungate the next pods of a lane, if the gang before has settled."""
+        settling = lane.settling
+        if settling is not None and (not settling.unsettled or settling.settle_by <= now):
+            settling.unsettled.clear()
+            lane.settling, lane.may_ungate = None, True
+        if lane.settling is not None:
+            # Those that came since belong to it: they go with it.
+            if lane.settling.key in self._ready and lane.settling.not_before <= now:
+                self._lift(lane, lane.settling, now)
+        else:
+            if lane.resume is None:
+                lane.may_ungate = False
+            group = self._choose(lane, now)
+            if group is not None:
+                self._lift(lane, group, now)
+        if not lane.is_active:
+            self._active.pop(lane, None)
+
+    def _choose(self, lane: Lane, now: float) -> TrackedGang | None:
+        """The next gang to ungate: one that is in part, or the first for which there is capacity.
+
+        After some questions about capacity it continues where it has stopped when it is called
+        again.
+        """
+        # One that is ungated in part is finished first: its pods are in the scheduler's queue.
+        begun = [group for group in lane.begun.values() if group.not_before <= now]
+        if begun:
+            return min(begun, key=_queue_key)
+        limits = self._limits
+        held = (limits.held or float("inf")) - self._needed
+        if not lane.has_place(limits.in_flight, limits.stuck):
+            lane.resume = None
+            return self._choose_without_place(lane, now)
+        at = 0
+        if lane.resume is not None:
+            at = bisect_left(lane.queue, lane.resume, key=lambda each: each[0])
+            lane.resume = None
+        for asked in range(at, len(lane.queue)):
+            key, group = lane.queue[asked]
+            if asked - at >= _QUESTIONS:
+                lane.resume = key
+                return None
+            if group.not_before > now:
+                continue
+            if group.complete:
+                return group
+            if self._refuse_too_large(group) or self._missing(group) > held:
+                continue
+            if self._leaves_room(group):
+                continue
+            if lane.places[TRIED] >= limits.stuck and not group.info().needs_room:
+                continue
+            fits = self._may_fit(group)
+            if fits is not False:
+                return group if fits else None  # the order is kept while that is found out
+        return None
+
+    def _choose_without_place(self, lane: Lane, now: float) -> TrackedGang | None:
+        """The same while enough incomplete gangs are ungated."""
+        whole = [group for group in lane.whole.values() if group.not_before <= now]
+        if whole:
+            return min(whole, key=_queue_key)
+        first = self._reserved_for
+        if first is None or first.lane is not lane:
+            return None
+        if first.key not in self._ready or first.not_before > now:
+            return None
+        return first if self._may_fit(first) else None
+
+    def _refuse_too_large(self, group: TrackedGang) -> bool:
+        """Whether a group can never start; it is told of once."""
+        too_large = self._too_large(group)
+        if too_large and not group.too_large:
+            self._observer.too_large(group.info(), self._limits.held)
+        group.too_large = too_large
+        return too_large
+
+    def _lift(self, lane: Lane, group: TrackedGang, now: float) -> None:
+        limits = self._limits
+        gated = group.pods[PodState.GATED]
+        if lane.settling is not group:
+            self._observer.lifted(group.info(), len(gated))
+        group.begun = group.lifted = True
+        for pod in list(islice(gated.values(), _PORTION)):
+            self._move(pod, PodState.LIFTED)
+            if not pod.kind.blocked:
+                group.unsettled.add(pod.uid)
+            self._out.append(Lift(group.key, pod.name, pod.uid))
+        lane.settling = group
+        self._active[lane] = None
+        group.settle_by = now + limits.settle_s + limits.settle_per_pod_s * len(group.unsettled)
+        self._review(group)

@@ -1,1 +1,0 @@
-"""Gangs of pods that are bound together or not at all."""

@@ -1,1 +1,0 @@
-"""What admission adds to pods that restart in place."""

@@ -1,1 +1,0 @@
-"""Pods on nodes of which nothing is heard any more."""

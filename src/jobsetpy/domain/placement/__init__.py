@@ -1,1 +1,0 @@
-"""Exclusive placement: one topology domain for each Job."""

@@ -1,1 +1,0 @@
-"""Group scheduling (KEP-498): pods that start together."""

@@ -1,0 +1,112 @@
+"""What a manager sees of a coscheduler: the Lease in which it tells of its queue.
+
+The Lease is there as long as a coscheduler is installed, and what it says counts as long as it is
+renewed. How old it is when a manager starts cannot be told, clocks may differ: so it counts from
+its first renewal on. Each replica of a manager looks at it; its webhooks need it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from jobsetpy import runtime as rt
+from jobsetpy.aio import Clock
+from jobsetpy.api import keys
+from jobsetpy.api.coordination import Lease
+from jobsetpy.reconcilers.coscheduling import status as told
+from jobsetpy.reconcilers.coscheduling.backends import AUTO, PodMarkers
+from jobsetpy.reconcilers.coscheduling.queue_state import QueueState, queue_state
+
+SILENT_S: Final = 60.0
+"""So long a coscheduler may be away before JobSets are told."""
+
+
+class CoschedulerWatch:
+    """Follows the Lease.
+
+    Args:
+        manager: not started yet.
+        namespace: of the coscheduler.
+        marks: what pods of groups are given, as far as the manager was told.
+    """
+
+    def __init__(self, manager: rt.Manager, namespace: str, marks: PodMarkers) -> None:
+        self.leases: rt.SharedInformer[Lease] = manager.informer(
+            Lease, namespace=namespace, field_selector=f"metadata.name={keys.COSCHEDULER_LEASE}"
+        )
+        self.leases.add_handler(self)
+        self._clock: Clock = manager.clock
+        self._asked = marks
+        self._state: QueueState | None = None
+        self._counts_until = 0.0
+        self._heard: float | None = None
+
+    @property
+    def marks(self) -> PodMarkers:
+        """What pods of groups are given now."""
+        return self._asked.resolved(self._state)
+
+    @property
+    def not_served(self) -> str:
+        """Why nobody schedules groups; "" if somebody does, as far as is known."""
+        if self._asked.backend == AUTO and self._state is None:
+            return told.NO_COSCHEDULER
+        now = self._clock.monotonic()
+        if self._heard is None:
+            self._heard = now
+        return told.SILENT_COSCHEDULER if now - self._heard > SILENT_S else ""
+
+    @property
+    def queue_is_empty(self) -> bool:
+        """Whether a coscheduler is known to serve an empty queue: pods need no gate then."""
+        if self._asked.always_gate or self._clock.monotonic() >= self._counts_until:
+            return False
+        return self._state is not None and self._state.empty
+
+    def watch(self, jobsets: rt.Store) -> rt.Watch[Lease]:  # type: ignore[type-arg]
+        """Asks for all JobSets with groups when a coscheduler appears, or goes."""
+        return rt.Watch(self.leases, _all_with_groups(jobsets))
+
+    # -- the Lease, as an informer's handler --------------------------------------------------
+
+    def on_add(self, obj: Lease, *, initial: bool) -> None:
+        """It is there."""
+        self._see(obj, renewed=not initial)
+
+    def on_update(self, old: Lease, new: Lease) -> None:
+        """It was renewed, or says something else."""
+        self._see(new, renewed=old.spec.renew_time != new.spec.renew_time)
+
+    def on_delete(self, obj: Lease, *, final_state_known: bool) -> None:  # noqa: ARG002 - protocol
+        """The coscheduler was removed."""
+        self._state, self._counts_until = None, 0.0
+
+    def _see(self, lease: Lease, *, renewed: bool) -> None:
+        self._state = _state(lease)
+        if renewed or self._heard is None:
+            self._heard = self._clock.monotonic()
+        if renewed:
+            lasts_s = lease.spec.lease_duration_seconds or 0
+            self._counts_until = self._clock.monotonic() + lasts_s
+
+
+def _state(lease: Lease | None) -> QueueState | None:
+    if lease is None:
+        return None
+    return queue_state(lease.metadata.annotations.get(keys.COSCHEDULER_QUEUE_ANNOTATION, ""))
+
+
+def _all_with_groups(
+    jobsets: rt.Store,  # type: ignore[type-arg]
+) -> Callable[[rt.Event[Lease]], Iterable[rt.Request]]:
+    def requests(event: rt.Event[Lease]) -> Iterable[rt.Request]:
+        if (_state(event.old) is None) == (_state(event.new) is None):
+            return ()
+        return [
+            rt.Request(each.metadata.key)
+            for each in jobsets.list()
+            if keys.COSCHEDULING_ANNOTATION in each.metadata.annotations
+        ]
+
+    return requests

@@ -1,0 +1,136 @@
+"""What a JobSet's conditions say of its gangs, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.coscheduling.gangs import Gang
+from jobsetpy.reconcilers.coscheduling.tally import GangCounts
+from jobsetpy.reconcilers.rules.conditions import WARNING, DesiredCondition
+
+TELL_AFTER_S: Final = 1.0
+"""Gangs that are bound faster than this are only told of when they are."""
+
+FIRST_PAUSE_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 60.0
+"""Changed numbers are written after pauses that grow from one to the other."""
+
+NAMED: Final = 3
+"""So many gangs that wait are told of, each with its numbers."""
+
+
+@attrs.frozen
+class GangStanding:
+    """One gang and its pods.
+
+    Args:
+        gang: as the spec has it.
+        left: for how many pods at the same time it has work left.
+        minimum: how many it needs now.
+        counts: its pods.
+    """
+
+    gang: Gang
+    left: int
+    minimum: int
+    counts: GangCounts
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many are bound as it needs."""
+        return self.left <= 0 or self.counts.bound >= self.minimum
+
+    @property
+    def mixed(self) -> tuple[int, ...]:
+        """The priorities of its pods, if they differ."""
+        priorities = sorted(self.counts.priorities)
+        return tuple(priorities) if len(priorities) > 1 else ()
+
+    def __str__(self) -> str:
+        """For people."""
+        counts = self.counts
+        waiting = counts.members - counts.bound
+        return (
+            f"{self.gang.title or 'the group'}: {counts.members} of {self.minimum} members, "
+            f"{waiting} waiting, {counts.bound} bound ({self._why()})"
+        )
+
+    def _why(self) -> str:
+        counts = self.counts
+        if counts.members < self.minimum:
+            return f"{self.minimum - counts.members} pods are missing"
+        if counts.gated:
+            return f"{counts.gated} are held by scheduling gates"
+        if counts.unschedulable:
+            return f"no node for {counts.unschedulable}"
+        return "being scheduled"
+
+
+def waiting(standings: Sequence[GangStanding]) -> DesiredCondition:
+    """The condition while some gang is not complete."""
+    incomplete = [standing for standing in standings if not standing.complete]
+    done = len(standings) - len(incomplete)
+    more = len(incomplete) - NAMED
+    told = "; ".join(map(str, incomplete[:NAMED])) + (f"; and {more} more" if more > 0 else "")
+    ahead = f"{done} of {len(standings)} groups are bound; " if len(standings) > 1 else ""
+    return DesiredCondition(
+        keys.COSCHEDULING_IN_PROGRESS_CONDITION, True, keys.POD_GROUPS_WAITING_REASON, ahead + told
+    )
+
+
+def bound(number: int) -> DesiredCondition:
+    """The condition when all gangs are complete."""
+    return DesiredCondition(
+        keys.COSCHEDULING_COMPLETED_CONDITION,
+        True,
+        keys.POD_GROUPS_BOUND_REASON,
+        "the group has its pods bound" if number == 1 else f"all {number} groups are bound",
+    )
+
+
+def not_served(why: str) -> DesiredCondition:
+    """The condition while nobody schedules groups as such."""
+    absent = why in {NO_COSCHEDULER, SILENT_COSCHEDULER}
+    return DesiredCondition(
+        keys.COSCHEDULING_NOT_SERVED_CONDITION,
+        True,
+        keys.NO_COSCHEDULER_REASON if absent else keys.POD_GROUPS_NOT_SERVED_REASON,
+        why,
+        WARNING,
+    )
+
+
+def next_pause(pause: float) -> float:
+    """How long to wait after another write, in seconds."""
+    return min(max(FIRST_PAUSE_S, pause * 2), LONGEST_PAUSE_S)
+
+
+NO_COSCHEDULER: Final = (
+    "no coscheduler is installed, nor is the manager told that something else schedules groups "
+    "(coscheduling.backend): pods are labelled, and scheduled one by one"
+)
+SILENT_COSCHEDULER: Final = (
+    "nothing has been heard of the coscheduler for a while: groups wait until there is one"
+)
+SERVED: Final = DesiredCondition(
+    keys.COSCHEDULING_NOT_SERVED_CONDITION,
+    False,
+    keys.COSCHEDULING_SERVED_REASON,
+    "groups are scheduled as such",
+)
+SUSPENDED: Final = DesiredCondition(
+    keys.COSCHEDULING_IN_PROGRESS_CONDITION,
+    False,
+    keys.POD_GROUPS_SUSPENDED_REASON,
+    "jobset is suspended",
+)
+FINISHED: Final = DesiredCondition(
+    keys.COSCHEDULING_IN_PROGRESS_CONDITION,
+    False,
+    keys.POD_GROUPS_FINISHED_REASON,
+    "jobset has finished",
+)

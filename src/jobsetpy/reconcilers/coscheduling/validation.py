@@ -1,0 +1,278 @@
+"""Rules for the coscheduling a JobSet asks for by annotations (``coscheduling_groups``)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.coscheduling.backends import DEFAULT_SCHEDULER
+from jobsetpy.reconcilers.coscheduling.gangs import (
+    JOBSET,
+    LABELS,
+    SCOPES,
+    positive,
+    target_names,
+)
+from jobsetpy.reconcilers.coscheduling.plugin import LONGEST_TIMEOUT_S
+from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.field_errors import (
+    FieldError,
+    FieldWarning,
+    forbidden,
+    invalid,
+    plain,
+    required,
+)
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    child,
+    job_spec,
+    number,
+    objects,
+    pod_spec,
+    text,
+)
+from jobsetpy.reconcilers.rules.membership import pods_at_once
+from jobsetpy.reconcilers.rules.replicated_jobs import reached_targets, replicas_of
+
+SETTINGS: Final = (
+    keys.COSCHEDULING_TARGETS_ANNOTATION,
+    keys.COSCHEDULING_MIN_ANNOTATION,
+    keys.COSCHEDULING_TIMEOUT_ANNOTATION,
+    keys.COSCHEDULING_CAPACITY_ANNOTATION,
+)
+_IMMUTABLE: Final = "field is immutable"
+
+
+def coscheduling(jobset: Json, features: Features) -> list[FieldError]:
+    """What is wrong with the coscheduling of a new JobSet; nothing if it asks for none."""
+    notes = child(jobset, "metadata", "annotations")
+    spec = child(jobset, "spec")
+    scope = notes.get(keys.COSCHEDULING_ANNOTATION)
+    if scope is not None and not features.coscheduling:
+        why = "is not allowed while the feature gate Coscheduling is disabled"
+        return [plain(f"annotation {keys.COSCHEDULING_ANNOTATION} {why}")]
+    if scope is None:
+        idle = [name for name in SETTINGS if name in notes]
+        why = f"{', '.join(idle)} has no effect without it"
+        return [required(note_field(keys.COSCHEDULING_ANNOTATION), why)] if idle else []
+    if scope not in SCOPES:
+        why = f"must be one of {', '.join(SCOPES)}"
+        return [invalid(note_field(keys.COSCHEDULING_ANNOTATION), scope, why)]
+    problems = _targets(notes, spec)
+    problems += _timeout(notes) + _capacity(notes)
+    if problems:
+        return problems
+    targets = _target_jobs(notes, spec)
+    problems += _minima(notes, targets, scope)
+    problems += _reserved(targets)
+    problems += _placement(notes, targets)
+    if scope == JOBSET:
+        problems += _order(spec, targets)
+        problems += _alike(targets)
+    return problems
+
+
+def coscheduling_update(old: Json, new: Json) -> list[FieldError]:
+    """What is wrong with a change: which pods are a group stays, how many are needed may change."""
+    after = child(new, "metadata", "annotations")
+    changed = changed_notes(old, new, (keys.COSCHEDULING_ANNOTATION, *SETTINGS))
+    problems = [
+        invalid(
+            note_field(name), after.get(name), f"{_IMMUTABLE}: pods are in their groups already"
+        )
+        for name in changed
+        if name in {keys.COSCHEDULING_ANNOTATION, keys.COSCHEDULING_TARGETS_ANNOTATION}
+    ]
+    if keys.COSCHEDULING_ANNOTATION not in after or problems:
+        return problems
+    if keys.COSCHEDULING_TIMEOUT_ANNOTATION in changed:
+        problems += _timeout(after)
+    if keys.COSCHEDULING_CAPACITY_ANNOTATION in changed:
+        problems += _capacity(after)
+    if keys.COSCHEDULING_MIN_ANNOTATION in changed:
+        # No upper bound: a group that is smaller than that needs all of its pods.
+        given = after.get(keys.COSCHEDULING_MIN_ANNOTATION)
+        problems += _number(given, note_field(keys.COSCHEDULING_MIN_ANNOTATION))
+    return problems + _reserved(_target_jobs(after, child(new, "spec")))
+
+
+def coscheduling_warnings(jobset: Json) -> list[FieldWarning]:
+    """What is odd about group labels that templates of a new JobSet have by themselves."""
+    out = []
+    for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
+        labels = child(job_spec(job), "template", "metadata", "labels")
+        given = labels.get(keys.POD_GROUP_MIN_AVAILABLE)
+        if labels.get(keys.POD_GROUP_NAME) and (
+            positive(given if isinstance(given, str) else None) is None
+        ):
+            path = f"spec.replicatedJobs[{at}].template.spec.template.metadata.labels"
+            why = (
+                f"{given!r} is not a number from 1 to {keys.INT32_MAX} and counts as 1, so each "
+                "pod of the group is scheduled by itself"
+            )
+            out.append(FieldWarning(f"{path}[{keys.POD_GROUP_MIN_AVAILABLE}]", why))
+    return out
+
+
+def _target_jobs(notes: Json, spec: Json) -> list[tuple[int, Json]]:
+    """Return the ReplicatedJobs that take part, each with its index."""
+    wanted = set(target_names(text(notes, keys.COSCHEDULING_TARGETS_ANNOTATION)))
+    return [
+        (at, job)
+        for at, job in objects(spec, "replicatedJobs")
+        if not wanted or text(job, "name") in wanted
+    ]
+
+
+def _targets(notes: Json, spec: Json) -> list[FieldError]:
+    given = notes.get(keys.COSCHEDULING_TARGETS_ANNOTATION)
+    if given is None:
+        return []
+    field = note_field(keys.COSCHEDULING_TARGETS_ANNOTATION)
+    names = target_names(given) if isinstance(given, str) else []
+    if not names:
+        return [invalid(field, given, "must be names of replicatedJobs, with commas")]
+    known = {text(job, "name") for _, job in objects(spec, "replicatedJobs")}
+    return [
+        invalid(field, given, f"{name!r} does not appear in .spec.replicatedJobs")
+        for name in names
+        if name not in known
+    ]
+
+
+def _timeout(notes: Json) -> list[FieldError]:
+    given = notes.get(keys.COSCHEDULING_TIMEOUT_ANNOTATION)
+    if given is None:
+        return []
+    value = positive(given) if isinstance(given, str) else None
+    if value is not None and value <= LONGEST_TIMEOUT_S:
+        return []
+    why = f"must be a number from 1 to {LONGEST_TIMEOUT_S:.0f}"
+    return [invalid(note_field(keys.COSCHEDULING_TIMEOUT_ANNOTATION), given, why)]
+
+
+def _capacity(notes: Json) -> list[FieldError]:
+    given = notes.get(keys.COSCHEDULING_CAPACITY_ANNOTATION)
+    if given in {None, "true", "false"}:
+        return []
+    return [
+        invalid(
+            note_field(keys.COSCHEDULING_CAPACITY_ANNOTATION), given, 'must be "true" or "false"'
+        )
+    ]
+
+
+def _minima(notes: Json, targets: list[tuple[int, Json]], scope: str) -> list[FieldError]:
+    problems: list[FieldError] = []
+    field = note_field(keys.COSCHEDULING_MIN_ANNOTATION)
+    general = notes.get(keys.COSCHEDULING_MIN_ANNOTATION)
+    if scope == JOBSET:
+        size = sum(replicas_of(job) * _pods(job) for _, job in targets)
+        problems += _number(general, field, size, "the group")
+    for at, job in targets:
+        own = child(job, "template", "metadata", "annotations")
+        given = own.get(keys.COSCHEDULING_MIN_ANNOTATION)
+        own_field = note_field(
+            keys.COSCHEDULING_MIN_ANNOTATION, f"spec.replicatedJobs[{at}].template"
+        )
+        if scope == JOBSET:
+            if given is not None:
+                why = "the group is all of the JobSet: set it in the JobSet's annotations"
+                problems.append(forbidden(own_field, why))
+            continue
+        size = _pods(job) * (1 if scope == "Job" else replicas_of(job))
+        chosen = (general, field) if given is None else (given, own_field)
+        problems += _number(*chosen, size, f"each group of replicatedJob {text(job, 'name')!r}")
+    return problems
+
+
+def _number(given: Any, field: str, size: int = 0, what: str = "") -> list[FieldError]:
+    if given is None:
+        return []
+    value = positive(given) if isinstance(given, str) else None
+    if value is None:
+        return [invalid(field, given, 'must be a number from 1, as text: "4"')]
+    if what and value > size:
+        return [invalid(field, given, f"{what} has only {size} pods")]
+    return []
+
+
+def _reserved(targets: list[tuple[int, Json]]) -> list[FieldError]:
+    return [
+        forbidden(
+            f"spec.replicatedJobs[{at}].template.spec.template.metadata.labels[{label}]",
+            f"is set by the controller when {keys.COSCHEDULING_ANNOTATION} is given",
+        )
+        for at, job in targets
+        for label in LABELS
+        if label in child(job_spec(job), "template", "metadata", "labels")
+    ]
+
+
+def _placement(notes: Json, targets: list[tuple[int, Json]]) -> list[FieldError]:
+    """Followers of exclusive placement wait for their leader's node, and a group for all pods."""
+    problems = []
+    for at, job in targets:
+        own = child(job, "template", "metadata", "annotations")
+        path = f"spec.replicatedJobs[{at}].template"
+        for source, where in ((own, path), (notes, "")):
+            if source.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION) is None:
+                continue
+            if keys.NODE_SELECTOR_ANNOTATION not in source and _pods(job) > 1:
+                problems.append(
+                    forbidden(
+                        note_field(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION, where),
+                        "with coscheduling its pods would wait for each other for ever: they have "
+                        "to follow one that has a node, and it gets one only together with them; "
+                        f"use it with {keys.NODE_SELECTOR_ANNOTATION}",
+                    )
+                )
+            break
+    return problems
+
+
+def _order(spec: Json, targets: list[tuple[int, Json]]) -> list[FieldError]:
+    if len(targets) < 2:
+        return []
+    problems = []
+    order = text(child(spec, "startupPolicy"), "startupPolicyOrder")
+    if order == "InOrder":
+        why = "must not be InOrder when one group of coscheduling spans several replicatedJobs"
+        problems.append(invalid("spec.startupPolicy.startupPolicyOrder", order, why))
+    names = {text(job, "name") for _, job in targets}
+    through = reached_targets(spec, names)
+    for at, job in targets:
+        for nth, dependency in objects(job, "dependsOn"):
+            name = text(dependency, "name")
+            if name in names or name in through:
+                path = f"spec.replicatedJobs[{at}].dependsOn[{nth}].name"
+                why = "a member of a group must not wait for another member, directly or not"
+                problems.append(invalid(path, name, why))
+    return problems
+
+
+_ALIKE: Final = (
+    ("priorityClassName", "one priority", ""),
+    ("schedulerName", "one scheduler", DEFAULT_SCHEDULER),
+)
+"""Field, what it stands for, and what the API server fills in."""
+
+
+def _alike(targets: list[tuple[int, Json]]) -> list[FieldError]:
+    """What pods of one group have to have in common, so that a scheduler keeps it together."""
+    problems = []
+    for name, what, default in _ALIKE:
+        values = [(at, text(pod_spec(job), name) or default) for at, job in targets]
+        for at, own in values[1:]:
+            if own != values[0][1]:
+                path = f"spec.replicatedJobs[{at}].template.spec.template.spec.{name}"
+                why = f"all pods of a group have to have {what}; others of it have {values[0][1]!r}"
+                problems.append(invalid(path, own, why))
+    return problems
+
+
+def _pods(job: Json) -> int:
+    spec = job_spec(job)
+    return pods_at_once(number(spec, "parallelism"), number(spec, "completions"))

@@ -1,0 +1,394 @@
+"""Metrics of JobSets and of group scheduling.
+
+No label names an object, since objects come and go without end; the two compatible counters that
+must (``jobset_failed_total``, ``jobset_completed_total``) are bounded.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final, Literal
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from jobsetpy.observability.metrics import MetricRegistry
+from jobsetpy.reconcilers.rules.time_accounting import ACTIVITIES, Total
+
+REGISTRY: Final = MetricRegistry()
+"""Served by a manager that runs these reconcilers."""
+
+RestartKind = Literal["recreate", "replicated_job", "job", "in_place"]
+RestartPhase = Literal["detect", "deprecate", "gather", "wait", "lift"]
+
+RestartCause = Literal[
+    "container_failed",
+    "pod_failed",
+    "pod_deleted",
+    "pods_missing",
+    "node_lost",
+    "worker_failed",
+    "worker_hung",
+    "pod_restarted",
+    # Of restarts that do not count, and are in no metric of restarts:
+    "pod_leaving",
+    "requested",
+]
+
+TimeUse = Literal["starting", "repeating", "training", "restarting"]
+
+_PHASES: Final[tuple[RestartPhase, ...]] = ("detect", "deprecate", "gather", "wait", "lift")
+
+_STEP_BUCKETS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+
+_RESTART_BUCKETS: Final = (
+    *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600),
+)
+
+_GROUP_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
+
+_COST_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+
+MAX_JOBSET_SERIES: Final = 10_000
+"""Bound of the series that name a JobSet; the one that changed longest ago makes room."""
+
+_NAMED: Final = ("jobset_name", "namespace")
+_failed = REGISTRY.counter("jobset_failed_total", "The total number of failed JobSets", *_NAMED)
+_completed = REGISTRY.counter(
+    "jobset_completed_total", "The total number of completed JobSets", *_NAMED
+)
+_named_series: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+_restarts = REGISTRY.counter(
+    "jobset_restarts_total",
+    "Restarts decided: recreate (all Jobs), replicated_job (all Jobs of one ReplicatedJob), job "
+    "(one Job), in_place (all pods keep their place)",
+    "kind",
+)
+_restart_seconds = REGISTRY.histogram(
+    "jobset_restart_seconds",
+    "Restarts that led to running workers, from the first sign of the failure until they ran",
+    "kind",
+    buckets=_COST_BUCKETS,
+)
+_restart_phases = REGISTRY.counter(
+    "jobset_restart_phase_seconds_total",
+    "The seconds of jobset_restart_seconds by phase: detect (until it was decided to restart), "
+    "gather (until all pods were there again); of restarts in place, deprecate (until no pod of an "
+    "older epoch ran) before, wait (until the back-off was over) and lift (of the barrier) after",
+    "kind",
+    "phase",
+)
+_restart_pod_seconds = REGISTRY.counter(
+    "jobset_restart_pod_seconds_total",
+    "What restarts cost: their seconds times the pods that started over; those included that "
+    "another restart, a suspension or the end of the JobSet came before",
+    "kind",
+)
+_failure_decisions = REGISTRY.counter(
+    "jobset_failure_policy_decisions_total",
+    "What failure policies decided: the action applied (once for each Job or ReplicatedJob that "
+    "it is applied to), ReachedMaxRestarts in place of one that would exceed maxRestarts, or "
+    "NoFailurePolicy",
+    "action",
+)
+_in_place_restarts = REGISTRY.counter(
+    "jobset_in_place_restarts_total", "In-place restarts that began"
+)
+_in_place_causes = REGISTRY.counter(
+    "jobset_in_place_restart_causes_total",
+    "In-place restarts by what was seen first: container_failed, pod_failed, pod_deleted, "
+    "pods_missing (for some seconds), worker_failed or worker_hung (as its supervisor says), or "
+    "pod_restarted (a pod at a new epoch); with the exit code, where it is known",
+    "cause",
+    "exit_code",
+)
+_in_place_lost_steps = REGISTRY.histogram(
+    "jobset_in_place_restart_lost_steps",
+    "Steps that a run did again because the checkpoint was older than the failure; known when the "
+    "run is over, and only of workers that write their step (JOBSET_PROGRESS_FILE)",
+    buckets=_STEP_BUCKETS,
+)
+_in_place_first_step = REGISTRY.histogram(
+    "jobset_in_place_restart_first_step_seconds",
+    "From the first sign of a failure to the first step after it, of the same workers",
+    buckets=_RESTART_BUCKETS,
+)
+_in_place_run_seconds = REGISTRY.counter(
+    "jobset_in_place_run_seconds_total",
+    "The time of runs that a restart in place has ended, and of that restart, by what it went "
+    "into: starting (until the first step), repeating (steps that a run before had done), training "
+    "(new steps), restarting (from the first sign of the failure until workers ran again); only of "
+    "workers that write their step (JOBSET_PROGRESS_FILE)",
+    "use",
+)
+_in_place_phase = REGISTRY.histogram(
+    "jobset_in_place_restart_phase_seconds",
+    "In-place restarts by phase: detect (first new epoch seen to status written), deprecate "
+    "(until no pod of an older epoch runs), gather (until the last pod is at the barrier), wait "
+    "(until the back-off is over, if there is any), lift (until the barrier is lifted)",
+    "phase",
+    buckets=_RESTART_BUCKETS,
+)
+_in_place_seconds = REGISTRY.histogram(
+    "jobset_in_place_restart_seconds",
+    "Whole in-place restarts, from the first new epoch seen to the barrier lifted",
+    buckets=_RESTART_BUCKETS,
+)
+_in_place_missing = REGISTRY.gauge(
+    "jobset_in_place_restart_missing_pods", "Pods that barriers wait for, over all JobSets"
+)
+_in_place_stalled = REGISTRY.gauge(
+    "jobset_in_place_restarts_stalled",
+    "JobSets whose barrier has been closed for longer than inPlaceRestart.stalledAfter",
+)
+_ready_seconds = REGISTRY.histogram(
+    "jobset_time_to_ready_seconds",
+    "From the creation, or the latest restart or resume, of a JobSet until all its Jobs are ready",
+    buckets=_RESTART_BUCKETS,
+)
+_followers = REGISTRY.counter(
+    "jobset_exclusive_placement_followers_total",
+    "Followers under exclusive placement: released (sent to their leader's domain), evicted "
+    "(deleted because they were elsewhere)",
+    "action",
+)
+_group_gather_seconds = REGISTRY.histogram(
+    "jobset_group_gather_seconds",
+    "From the first Job of a group's attempt until all its pods had started and were released",
+    buckets=_GROUP_BUCKETS,
+)
+_groups_waiting = REGISTRY.gauge(
+    "jobset_groups_waiting", "Groups of which some pod has not started, so that all others wait"
+)
+
+_lost_pods = REGISTRY.counter(
+    "jobset_lost_node_pods_deleted_total",
+    "Pods deleted by force because their node was unreachable for longer than the deadline",
+)
+
+
+class _Activities(Collector):
+    """What JobSets do, summed up when scraped: the time goes on while nothing changes."""
+
+    def __init__(self, totals: Callable[[], Mapping[str, Total]]) -> None:
+        self._totals = totals
+
+    def describe(self) -> Iterator[Metric]:
+        """The families without samples."""
+        yield from self._families()
+
+    def collect(self) -> Iterator[Metric]:
+        """One sample for each activity."""
+        jobsets, seconds, pod_seconds = self._families()
+        known = self._totals()
+        for name in ACTIVITIES:
+            total = known.get(name, _NOTHING)
+            jobsets.add_metric([name], total.jobsets)
+            seconds.add_metric([name], total.seconds)
+            pod_seconds.add_metric([name], total.pod_seconds)
+        yield from (jobsets, seconds, pod_seconds)
+
+    @staticmethod
+    def _families() -> tuple[GaugeMetricFamily, CounterMetricFamily, CounterMetricFamily]:
+        return (
+            GaugeMetricFamily(
+                "jobset_activity_jobsets",
+                "JobSets that have not ended, by what they do: running (all their pods are "
+                "ready), restarting, or wait for: suspended (to be resumed), queue (Kueue's), "
+                "gates (of coscheduling), barrier (pods that hold it for long, or have not "
+                "started), backoff, dependencies (other ReplicatedJobs), lost_node (pods that are "
+                "deleted on a node that does not answer), missing_pods (that a quota or a webhook "
+                "refuses, or that are not replaced yet), not_ready (pods that are scheduled or "
+                "start)",
+                labels=["activity"],
+            ),
+            CounterMetricFamily(
+                "jobset_activity_seconds",
+                "Seconds that JobSets have spent, by what they did (jobset_activity_jobsets)",
+                labels=["activity"],
+            ),
+            CounterMetricFamily(
+                "jobset_activity_pod_seconds",
+                "The same, times the pods that each of them asks for",
+                labels=["activity"],
+            ),
+        )
+
+
+_NOTHING: Final = Total()
+
+for _action in ("released", "evicted"):
+    _followers.labels(_action)
+for _kind in ("recreate", "replicated_job", "job", "in_place"):
+    _restarts.labels(_kind)
+    _restart_seconds.labels(_kind)
+    _restart_pod_seconds.labels(_kind)
+    for _phase in _PHASES if _kind == "in_place" else ("detect", "gather"):
+        _restart_phases.labels(_kind, _phase)
+_in_place_causes.labels("pod_restarted", "")
+for _phase in _PHASES:
+    _in_place_phase.labels(_phase)
+for _use in ("starting", "repeating", "training", "restarting"):
+    _in_place_run_seconds.labels(_use)
+
+
+def jobset_failed(namespace: str, name: str) -> None:
+    """A JobSet failed. Call it after the status was written, so that each counts once."""
+    _failed.labels(*_named(namespace, name)).inc()
+
+
+def jobset_completed(namespace: str, name: str) -> None:
+    """A JobSet completed. Call it after the status was written, so that each counts once."""
+    _completed.labels(*_named(namespace, name)).inc()
+
+
+def forget_jobset(namespace: str, name: str) -> None:
+    """A JobSet was deleted: drop the series that name it. O(1), and harmless for unknown ones."""
+    if (name, namespace) in _named_series:
+        del _named_series[name, namespace]
+        _drop(name, namespace)
+
+
+def _named(namespace: str, name: str) -> tuple[str, str]:
+    series = (name, namespace)
+    _named_series[series] = None
+    _named_series.move_to_end(series)
+    if len(_named_series) > MAX_JOBSET_SERIES:
+        _drop(*_named_series.popitem(last=False)[0])
+    return series
+
+
+def _drop(name: str, namespace: str) -> None:
+    for counter in (_failed, _completed):
+        with suppress(KeyError):  # it may have none of the two; older releases raise then
+            counter.remove(name, namespace)
+
+
+def failure_decided(decision: str) -> None:
+    """A failure policy decided something and its status was written.
+
+    Args:
+        decision: one of ``rules.failure_policy.DECISIONS``, never text of a user's.
+    """
+    _failure_decisions.labels(decision).inc()
+
+
+def failure_decisions(decisions: Iterable[str]) -> None:
+    """Have a series, at 0, for each decision there can be."""
+    for decision in decisions:
+        _failure_decisions.labels(decision)
+
+
+def restarted(kind: RestartKind) -> None:
+    """A restart was decided and its status written."""
+    _restarts.labels(kind).inc()
+
+
+def restart_over(
+    kind: RestartKind, seconds: float, pods: int, phases: Mapping[RestartPhase, float] | None
+) -> None:
+    """A restart is over and its status written.
+
+    Args:
+        kind: of it.
+        seconds: from the first sign of the failure to the end.
+        pods: how many started over.
+        phases: what the seconds are made of; ``None`` if workers do not run now.
+    """
+    _restart_pod_seconds.labels(kind).inc(seconds * pods)
+    if phases is None:
+        return
+    _restart_seconds.labels(kind).observe(seconds)
+    for phase, each in phases.items():
+        _restart_phases.labels(kind, phase).inc(each)
+
+
+def activity_registry(totals: Callable[[], Mapping[str, Total]]) -> MetricRegistry:
+    """What JobSets do, and for how long, to be served by the manager that knows it.
+
+    Args:
+        totals: what it comes to, by activity; called at each scrape.
+    """
+    registry = MetricRegistry()
+    registry.register(_Activities(totals))
+    return registry
+
+
+def in_place_restart_began(
+    cause: RestartCause = "pod_restarted", exit_code: int | None = None
+) -> None:
+    """An in-place restart began; counted under ``jobset_restarts_total`` too.
+
+    Args:
+        cause: what was seen first.
+        exit_code: of the container that failed, ``None`` if it is not known.
+    """
+    _in_place_restarts.inc()
+    # Kubelets report 0 to 255; whatever else a status may claim shares one series.
+    known = "" if exit_code is None else str(exit_code) if 0 <= exit_code <= 255 else "other"
+    _in_place_causes.labels(cause, known).inc()
+    restarted("in_place")
+
+
+def in_place_restart_phase(phase: RestartPhase, seconds: float) -> None:
+    """A phase of an in-place restart ended."""
+    _in_place_phase.labels(phase).observe(seconds)
+
+
+def in_place_restart_ended(seconds: float) -> None:
+    """An in-place restart ended with its barrier lifted."""
+    _in_place_seconds.observe(seconds)
+
+
+def in_place_lost_steps(steps: int) -> None:
+    """A run is over that has done so many steps again."""
+    _in_place_lost_steps.observe(steps)
+
+
+def in_place_first_step(seconds: float) -> None:
+    """A run is over whose first step came so long after the failure before it."""
+    _in_place_first_step.observe(seconds)
+
+
+def in_place_time_spent(use: TimeUse, seconds: float) -> None:
+    """So long a run that is over, or the restart after it, has been at something."""
+    _in_place_run_seconds.labels(use).inc(seconds)
+
+
+def in_place_missing_pods(count: int) -> None:
+    """Set how many pods all barriers together wait for."""
+    _in_place_missing.set(count)
+
+
+def in_place_stalled(count: int) -> None:
+    """Set how many barriers are stalled."""
+    _in_place_stalled.set(count)
+
+
+def jobset_ready(seconds: float) -> None:
+    """All Jobs of a JobSet became ready."""
+    _ready_seconds.observe(seconds)
+
+
+def followers_placed(*, released: int = 0, evicted: int = 0) -> None:
+    """So many followers were sent to their leader's domain, or deleted because they were not."""
+    _followers.labels("released").inc(released)
+    _followers.labels("evicted").inc(evicted)
+
+
+def lost_pods_deleted(count: int) -> None:
+    """So many pods of a lost node were deleted by force."""
+    _lost_pods.inc(count)
+
+
+def group_released(seconds: float) -> None:
+    """All pods of a group had started, and the group was released."""
+    _group_gather_seconds.observe(seconds)
+
+
+def groups_waiting(count: int) -> None:
+    """Set how many groups gather."""
+    _groups_waiting.set(count)

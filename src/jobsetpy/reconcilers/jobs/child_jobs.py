@@ -1,0 +1,345 @@
+"""The child Jobs a JobSet should have, and their bodies.
+
+A JobSet may have thousands of Jobs that differ in a few numbers only. What they have in common is
+computed once per ReplicatedJob; a body is then a handful of small dicts around shared parts. Bodies
+are therefore read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet, ReplicatedJob
+from jobsetpy.api.meta import owner_reference_to
+from jobsetpy.reconcilers.coscheduling import backends
+from jobsetpy.reconcilers.coscheduling import gangs as coscheduling_groups
+from jobsetpy.reconcilers.coscheduling.pod_groups import pod_group_name
+from jobsetpy.reconcilers.jobs.network import dns_hostnames
+from jobsetpy.reconcilers.jobs.volumes import pod_volumes, template_places
+from jobsetpy.reconcilers.lost_nodes.deadline import (
+    deadline_of,
+    job_fields,
+    tolerations,
+)
+from jobsetpy.reconcilers.rules.buckets import OwnAttempts, job_restart_targets
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.names import (
+    coordinator_endpoint,
+    job_key,
+    job_name,
+    namespaced_job,
+    subdomain,
+)
+from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
+
+GENERATED_KEYS: Final = frozenset(
+    {
+        keys.JOBSET_NAME,
+        keys.JOBSET_UID,
+        keys.REPLICATED_JOB_NAME,
+        keys.RESTART_ATTEMPT,
+        keys.JOB_RESTART_ATTEMPT,
+        keys.REPLICATED_JOB_REPLICAS,
+        keys.GLOBAL_REPLICAS,
+        keys.JOB_INDEX,
+        keys.JOB_KEY,
+        keys.JOB_GLOBAL_INDEX,
+        keys.GROUP_NAME,
+        keys.GROUP_REPLICAS,
+        keys.JOB_GROUP_INDEX,
+        keys.COORDINATOR,
+        keys.EXCLUSIVE_TOPOLOGY_ANNOTATION,
+        keys.NODE_SELECTOR_ANNOTATION,
+        keys.COSCHEDULING_BACKEND_ANNOTATION,
+        keys.LOST_NODE_DEADLINE_ANNOTATION,
+        *group_scheduling.ANNOTATIONS,
+    }
+)
+"""Keys whose value on Jobs and pods is the controller's, whatever a template says."""
+
+_NO_SCHEDULE_TOLERATION: Final = {
+    "key": keys.NO_SCHEDULE_TAINT,
+    "operator": "Exists",
+    "effect": "NoSchedule",
+}
+
+_NO_MARKS: Final = backends.PodMarkers()
+
+
+class Blueprint:
+    """Makes the Jobs of one ReplicatedJob.
+
+    Args:
+        jobset: the parent; its status gives the attempt.
+        replicated: the ReplicatedJob.
+        first_global: sum of the replicas of the ReplicatedJobs before it.
+        first_in_group: the same over those with its group name.
+        global_replicas: sum of the replicas of all.
+        group_replicas: sum of the replicas in its group.
+        own_attempts: each index's own restarts, or ``None`` to leave that label out.
+        pod_groups: of coscheduling, if the JobSet asks for it.
+        marks: what pods of those groups are given beside their labels.
+        lost_node_deadline_s: after which pods on an unreachable node are given up; 0 for never.
+        group_annotations: annotations of the startup group, if the ReplicatedJob is in it.
+        claims: templates of volume claims, each with its place.
+    """
+
+    def __init__(  # noqa: PLR0913 - made in one place, from sums over all ReplicatedJobs
+        self,
+        jobset: JobSet,
+        replicated: ReplicatedJob,
+        *,
+        first_global: int,
+        first_in_group: int,
+        global_replicas: int,
+        group_replicas: int,
+        own_attempts: OwnAttempts | None,
+        pod_groups: coscheduling_groups.Gangs | None = None,
+        marks: backends.PodMarkers = _NO_MARKS,
+        lost_node_deadline_s: float = 0.0,
+        group_annotations: Mapping[str, str] | None = None,
+        claims: Mapping[str, int] | None = None,
+    ) -> None:
+        meta = jobset.metadata
+        self.replicated = replicated
+        self._namespace = meta.namespace
+        self._jobset_name = meta.name
+        self._first_global = first_global
+        self._first_in_group = first_in_group
+        self._own_attempts = own_attempts
+        self._pod_groups = pod_groups
+        self._marks = marks
+        self._attempt = jobset.status.restarts
+        self._owner = [owner_reference_to(jobset)]
+
+        common = {
+            keys.JOBSET_NAME: meta.name,
+            keys.JOBSET_UID: meta.uid,
+            keys.REPLICATED_JOB_NAME: replicated.name,
+            keys.RESTART_ATTEMPT: str(jobset.status.restarts),
+            keys.REPLICATED_JOB_REPLICAS: str(replicated.replicas),
+            keys.GLOBAL_REPLICAS: str(global_replicas),
+            keys.GROUP_NAME: replicated.group_name,
+            keys.GROUP_REPLICAS: str(group_replicas),
+        }
+        endpoint = coordinator_endpoint(jobset)
+        if endpoint is not None:
+            common[keys.COORDINATOR] = endpoint
+
+        job_template = _part(replicated.template, "metadata")
+        job_spec = _part(replicated.template, "spec")
+        pod_template = _part(job_spec, "template")
+        pod_meta = _part(pod_template, "metadata")
+        placement = placement_annotations(jobset, replicated)
+        placement |= group_annotations or {}
+        self._job_labels = {**_part(job_template, "labels"), **common}
+        self._job_annotations = {**_part(job_template, "annotations"), **common, **placement}
+        # It asks for one Job to be made anew; from a template it would do so for ever.
+        self._job_annotations.pop(keys.RESTART_ANNOTATION, None)
+        self._pod_labels = {**_part(pod_meta, "labels"), **common}
+        self._pod_annotations = {**_part(pod_meta, "annotations"), **common, **placement}
+        if pod_groups is not None and pod_groups.of(replicated.name, 0) is not None:
+            told = backends.job_annotations(marks)
+            self._job_annotations |= told
+            self._pod_annotations |= coscheduling_groups.pod_annotations(jobset) | told
+
+        if lost_node_deadline_s:
+            told_s = f"{lost_node_deadline_s:g}s"
+            self._pod_annotations[keys.LOST_NODE_DEADLINE_ANNOTATION] = told_s
+        else:
+            self._pod_annotations.pop(keys.LOST_NODE_DEADLINE_ANNOTATION, None)
+
+        pod_spec = dict(_part(pod_template, "spec"))
+        if dns_hostnames(jobset):
+            pod_spec["subdomain"] = subdomain(jobset)
+        volumes = pod_volumes(jobset, pod_spec, claims or {})
+        if volumes:
+            pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), *volumes]
+        # Judged by the Job's annotations, which the template may have given it by itself.
+        self._reserves_nodes = (
+            keys.EXCLUSIVE_TOPOLOGY_ANNOTATION in self._job_annotations
+            and keys.NODE_SELECTOR_ANNOTATION in self._job_annotations
+        )
+        tolerated = tolerations(pod_spec, lost_node_deadline_s)
+        if self._reserves_nodes:
+            tolerated = [*tolerated, _NO_SCHEDULE_TOLERATION]
+        if tolerated:
+            pod_spec["tolerations"] = tolerated
+        self._pod_spec = pod_spec
+        self._pod_meta = pod_meta
+        self._pod_template = pod_template
+        self._spec = {
+            **job_spec,
+            **job_fields(job_spec, lost_node_deadline_s),
+            "suspend": jobset.spec.suspend is True,
+        }
+        # A finished Job that is deleted would be missing, be made again and run again.
+        self._spec.pop("ttlSecondsAfterFinished", None)
+
+    def name(self, index: int) -> str:
+        """Name of the Job at that index."""
+        return job_name(self._jobset_name, self.replicated.name, index)
+
+    def names(self) -> Iterator[tuple[int, str]]:
+        """Index and name of every Job."""
+        stem = job_name(self._jobset_name, self.replicated.name, "")
+        return ((index, f"{stem}{index}") for index in range(self.replicated.replicas))
+
+    @property
+    def pod_spec(self) -> Mapping[str, Any]:
+        """Of its pods, but for what is each Job's own."""
+        return self._pod_spec
+
+    @property
+    def reserves_nodes(self) -> bool:
+        """Whether its Jobs have nodes of their own."""
+        return self._reserves_nodes
+
+    def body(self, index: int, *, gate: bool = True) -> dict[str, Any]:
+        """The Job at that index, as JSON. Parts of it are shared with other bodies.
+
+        Args:
+            index: of the Job.
+            gate: whether pods of a gang are held back by the coscheduler's gate.
+        """
+        name = self.name(index)
+        own = {
+            keys.JOB_INDEX: str(index),
+            keys.JOB_KEY: job_key(self._namespace, name),
+            keys.JOB_GLOBAL_INDEX: str(self._first_global + index),
+            keys.JOB_GROUP_INDEX: str(self._first_in_group + index),
+        }
+        if self._own_attempts is not None:
+            own[keys.JOB_RESTART_ATTEMPT] = str(self._own_attempts.of(index))
+        group = (
+            None if self._pod_groups is None else self._pod_groups.of(self.replicated.name, index)
+        )
+        in_group = {} if group is None else group.labels
+        pod_spec: Mapping[str, Any] = self._pod_spec
+        if group is not None:
+            own_group = pod_group_name(group, self._attempt)
+            pod_spec = backends.marked(pod_spec, self._marks, own_group, gate=gate)
+        if self._reserves_nodes:
+            pod_spec = {
+                **pod_spec,
+                "nodeSelector": {
+                    **(pod_spec.get("nodeSelector") or {}),
+                    keys.NAMESPACED_JOB_LABEL: namespaced_job(self._namespace, name),
+                },
+            }
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": name,
+                "namespace": self._namespace,
+                "labels": self._job_labels | own,
+                "annotations": self._job_annotations | own,
+                "ownerReferences": self._owner,
+            },
+            "spec": {
+                **self._spec,
+                "template": {
+                    **self._pod_template,
+                    "metadata": {
+                        **self._pod_meta,
+                        "labels": self._pod_labels | own | in_group,
+                        "annotations": self._pod_annotations | own,
+                    },
+                    "spec": pod_spec,
+                },
+            },
+        }
+
+
+class _Blueprints(Mapping[str, Blueprint]):
+    """Blueprints that are made when they are asked for: a plan needs those of missing Jobs."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Blueprint]]) -> None:
+        self._makers = makers
+        self._made: dict[str, Blueprint] = {}
+
+    def __getitem__(self, name: str) -> Blueprint:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def blueprints(
+    jobset: JobSet,
+    features: Features,
+    marks: backends.PodMarkers = _NO_MARKS,
+    lost_node_deadline_s: float = 0.0,
+) -> Mapping[str, Blueprint]:
+    """Return a blueprint for each ReplicatedJob, by name and in the order of the spec.
+
+    Args:
+        jobset: the parent.
+        features: the feature gates.
+        marks: what pods of coscheduling's groups are given.
+        lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline.
+    """
+    deadline_s = deadline_of(jobset.metadata.annotations, lost_node_deadline_s)
+    replicated_jobs = jobset.spec.replicated_jobs
+    in_group: dict[str, int] = {}
+    for item in replicated_jobs:
+        in_group[item.group_name] = in_group.get(item.group_name, 0) + item.replicas
+    total = sum(item.replicas for item in replicated_jobs)
+    own_attempts = job_restart_targets(jobset) if features.restart_job else {}
+    pod_groups = coscheduling_groups.gangs_of(jobset) if features.coscheduling else None
+    claims = template_places(jobset)
+    in_startup_group = group_scheduling.job_annotations(jobset)
+    out: dict[str, Callable[[], Blueprint]] = {}
+    before = 0
+    before_in_group = dict.fromkeys(in_group, 0)
+    for item in replicated_jobs:
+        out[item.name] = partial(
+            Blueprint,
+            jobset,
+            item,
+            first_global=before,
+            first_in_group=before_in_group[item.group_name],
+            global_replicas=total,
+            group_replicas=in_group[item.group_name],
+            own_attempts=own_attempts.get(item.name),
+            pod_groups=pod_groups,
+            marks=marks,
+            lost_node_deadline_s=deadline_s,
+            group_annotations=in_startup_group.get(item.name),
+            claims=claims,
+        )
+        before += item.replicas
+        before_in_group[item.group_name] += item.replicas
+    return _Blueprints(out)
+
+
+def placement_annotations(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:
+    """Annotations of exclusive placement: the ReplicatedJob's win over the JobSet's.
+
+    The node-selector annotation counts only beside an exclusive-topology annotation at its level.
+    """
+    out: dict[str, str] = {}
+    template = _part(_part(replicated.template, "metadata"), "annotations")
+    for source in (jobset.metadata.annotations, template):
+        topology = source.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
+        if topology is None:
+            continue
+        out[keys.EXCLUSIVE_TOPOLOGY_ANNOTATION] = topology
+        if keys.NODE_SELECTOR_ANNOTATION in source:
+            out[keys.NODE_SELECTOR_ANNOTATION] = source[keys.NODE_SELECTOR_ANNOTATION]
+    return out
+
+
+def _part(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A nested object of JSON; missing and null are empty."""
+    value = mapping.get(name)
+    return value if isinstance(value, Mapping) else {}

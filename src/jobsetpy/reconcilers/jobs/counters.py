@@ -1,0 +1,112 @@
+"""How many Jobs of each ReplicatedJob are ready, active, suspended, successful and failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet, ReplicatedJobStatus
+from jobsetpy.reconcilers.rules.buckets import Buckets
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.membership import (
+    pods_at_once,
+    pods_of,
+    replicated_job_of,
+)
+
+
+def is_ready(job: Job) -> bool:
+    """Whether so many pods run ready or have succeeded that the Job has all it can have."""
+    spec, status = job.spec, job.status
+    pods = 1 if spec.parallelism is None else spec.parallelism
+    if spec.completions is not None and spec.completions < pods:
+        pods = spec.completions
+    return status.succeeded + (status.ready or 0) >= pods
+
+
+def lacks_pods(job: Job) -> bool:
+    """Whether pods are missing that the Job controller would have made: it has begun to."""
+    spec, status = job.spec, job.status
+    if status.start_time is None or spec.suspend is True or status.finished is not None:
+        return False
+    wanted = pods_at_once(spec.parallelism, spec.completions, status.succeeded)
+    return status.active + (status.terminating or 0) < wanted
+
+
+def ready_pods(jobset: JobSet, jobs: Iterable[Job]) -> str:
+    """Ready pods of all, as ``status.readyPods`` has it.
+
+    Args:
+        jobset: asks for pods.
+        jobs: those of the present attempt.
+    """
+    return f"{sum(job.status.ready or 0 for job in jobs)}/{pods_of(jobset)}"
+
+
+def replicated_job_statuses(
+    jobset: JobSet, buckets: Buckets, features: Features
+) -> tuple[ReplicatedJobStatus, ...]:
+    """Counters of every ReplicatedJob, over the Jobs of the current attempt.
+
+    ``ready``, ``active`` and ``suspended`` may overlap. Jobs of unknown ReplicatedJobs count
+    nowhere. The order is descending by name, as users of JobSet have always found it stored.
+    """
+    # ready, succeeded, failed, active, suspended
+    counts = {item.name: [0, 0, 0, 0, 0] for item in jobset.spec.replicated_jobs}
+    for job in buckets.active:
+        count = counts.get(replicated_job_of(job))
+        if count is None:
+            continue
+        count[0] += is_ready(job)
+        count[3] += job.status.active > 0
+        count[4] += job.spec.suspend is True
+    for slot, jobs in ((1, buckets.successful), (2, buckets.failed)):
+        for job in jobs:
+            count = counts.get(replicated_job_of(job))
+            if count is not None:
+                count[slot] += 1
+    old = {item.name: item for item in jobset.status.replicated_jobs_status}
+    out = []
+    for name in sorted(counts, reverse=True):
+        ready, succeeded, failed, active, suspended = counts[name]
+        kept = old.get(name) if features.restart_job else None
+        out.append(
+            ReplicatedJobStatus(
+                name=name,
+                ready=ready,
+                succeeded=succeeded,
+                failed=failed,
+                active=active,
+                suspended=suspended,
+                job_restarts=kept.job_restarts if kept else (),
+                job_restarts_count_towards_max=kept.job_restarts_count_towards_max if kept else (),
+            )
+        )
+    return tuple(out)
+
+
+def without_suspended(
+    statuses: tuple[ReplicatedJobStatus, ...], buckets: Buckets
+) -> tuple[ReplicatedJobStatus, ...]:
+    """Counters to decide by: a suspended Job is not ready, however many of its pods succeeded.
+
+    The stored ones count it, as users of JobSet know them.
+    """
+    if not any(item.suspended and item.ready for item in statuses):
+        return statuses
+    suspended = Counter(
+        replicated_job_of(job)
+        for job in buckets.active
+        if job.spec.suspend is True and is_ready(job)
+    )
+    return tuple(evolve(item, ready=item.ready - suspended[item.name]) for item in statuses)
+
+
+def all_jobs_ready(
+    jobset: JobSet, statuses: Iterable[ReplicatedJobStatus], *, stay_failed: int = 0
+) -> bool:
+    """Whether every Job is ready or has succeeded, except so many that stay failed."""
+    wanted = sum(item.replicas for item in jobset.spec.replicated_jobs) - stay_failed
+    return wanted == sum(item.ready + item.succeeded for item in statuses)

@@ -1,0 +1,609 @@
+"""The order in which the rules of a JobSet are decided.
+
+Failure comes before success, both before creation, creation before suspension: users' expectations
+rest on this order, so it is written down once, here, and every rule has a file of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import (
+    JobSet,
+    ReplicatedJob,
+    ReplicatedJobStatus,
+    RestartCause,
+    RestartRecord,
+)
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.reconcile import Result
+from jobsetpy.reconcilers.coscheduling.backends import PodMarkers
+from jobsetpy.reconcilers.jobs.child_jobs import Blueprint, blueprints
+from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
+from jobsetpy.reconcilers.jobs.counters import (
+    all_jobs_ready,
+    lacks_pods,
+    ready_pods,
+    replicated_job_statuses,
+    without_suspended,
+)
+from jobsetpy.reconcilers.jobs.held import held, held_notices, report_after_s
+from jobsetpy.reconcilers.jobs.network import dns_hostnames, service_body
+from jobsetpy.reconcilers.jobs.recreation import SOON_S, Recreation
+from jobsetpy.reconcilers.jobs.rule_problems import stored_rules_notice
+from jobsetpy.reconcilers.jobs.startup_policy import (
+    WAITING_FOR_DELETION,
+    dependencies_reached,
+    has_started,
+    in_order,
+    waiting_notice,
+)
+from jobsetpy.reconcilers.jobs.success_policy import is_out_of_reach, is_satisfied
+from jobsetpy.reconcilers.jobs.suspension import resumptions, suspensions
+from jobsetpy.reconcilers.jobs.ttl import deletion_time
+from jobsetpy.reconcilers.jobs.volumes import claim_bodies
+from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules import history
+from jobsetpy.reconcilers.rules.actions import FAIL_JOB
+from jobsetpy.reconcilers.rules.backoff import OFF, Pace, RestartBackoff
+from jobsetpy.reconcilers.rules.buckets import Buckets, sort_jobs
+from jobsetpy.reconcilers.rules.elastic import resizes
+from jobsetpy.reconcilers.rules.failure_policy import (
+    Match,
+    apply_failure_policy,
+    fail_beyond_completion,
+    split,
+    stays_failed_notice,
+)
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.membership import (
+    MAX_JOBS,
+    is_left_to_us,
+    is_ours,
+    jobs_of,
+    pods_of,
+    replicated_job_of,
+)
+from jobsetpy.reconcilers.rules.names import job_name, subdomain
+from jobsetpy.reconcilers.rules.pinned_time import PinnedTime
+from jobsetpy.reconcilers.rules.plan import (
+    CREATIONS,
+    Action,
+    CreateClaim,
+    CreateJob,
+    CreateService,
+    DeleteJob,
+    DeleteJobSet,
+    EmitEvent,
+    JobsMemory,
+    JobsPlan,
+    Moment,
+    StatusChange,
+)
+from jobsetpy.reconcilers.rules.status_draft import StatusDraft
+from jobsetpy.reconcilers.rules.time_accounting import activity
+from jobsetpy.reconcilers.startup_groups import spec as group_scheduling
+
+_COUNTERS: Final = frozenset({"replicatedJobsStatus", "restarts", "readyPods"})
+
+CREATED_AT_ONCE: Final = 2000
+"""How many Jobs one plan creates: bounds its memory and the time that planning takes."""
+
+
+@attrs.frozen(kw_only=True)
+class ObservedJobSet:
+    """All that one reconcile looks at.
+
+    Args:
+        key: of the JobSet.
+        jobset: the JobSet; ``None`` if it is gone.
+        wait_s: how long not to look at it yet: until the caches show own writes, or for a pause
+            after the plan before; what is below is empty then.
+        jobs: the Jobs whose controller it is by UID, in any order.
+        services: names of all Services of its namespace that matter (its own name suffices).
+        claims: names of the volume claims of its namespace that are known to exist.
+        features: the feature gates.
+        config_maps: names of the ConfigMaps of its namespace that are known to exist.
+        group_rbac: whether pods are given the right to watch their group's ConfigMap.
+        marks: what pods of coscheduling's groups are given.
+        queue_is_empty: no gang waits in the coscheduler's queue, so pods need no gate.
+        pace: of status writes that change nothing but counters.
+        lost_node_deadline_s: for pods on unreachable nodes, if the JobSet names no deadline; 0 for
+            never.
+        backoff: how restarts of all Jobs are delayed, unless the JobSet says otherwise.
+        lost: whether pods of it are being deleted on a node that does not answer.
+    """
+
+    key: ObjectKey
+    jobset: JobSet | None
+    wait_s: float = 0.0
+    jobs: Sequence[Job] = ()
+    services: AbstractSet[str] = frozenset()
+    claims: AbstractSet[str] = frozenset()
+    features: Features = attrs.field(factory=Features)
+    config_maps: AbstractSet[str] = frozenset()
+    group_rbac: bool = False
+    marks: PodMarkers = attrs.field(factory=PodMarkers)
+    queue_is_empty: bool = False
+    pace: CounterPace = attrs.field(factory=CounterPace)
+    lost_node_deadline_s: float = 0.0
+    backoff: RestartBackoff = OFF
+    lost: bool = False
+
+
+def plan_jobs(observed: ObservedJobSet, memory: JobsMemory, now: Moment) -> JobsPlan:
+    """Decide everything one reconcile does.
+
+    The same input gives the same plan, whatever the order of Jobs; carrying a plan out and
+    planning again comes to rest.
+
+    Args:
+        observed: JobSet and children, perhaps older than what the API server has.
+        memory: of the plan before.
+        now: for conditions and the time to live, and for pauses between writes.
+    """
+    jobset = observed.jobset
+    if jobset is None:
+        return JobsPlan()
+    if memory.uid != jobset.metadata.uid:
+        memory = JobsMemory(jobset.metadata.uid)
+    if observed.wait_s > SOON_S:
+        wait = timedelta(seconds=observed.wait_s)
+        return JobsPlan(memory=memory, result=Result.requeue_after(wait))
+    if not is_ours(jobset) or jobset.metadata.deletion_timestamp is not None:
+        return _leave_alone(jobset, memory, now)
+    return _JobsPlanner(observed, jobset, memory, now).plan()
+
+
+def _leave_alone(jobset: JobSet, memory: JobsMemory, now: Moment) -> JobsPlan:
+    notices: tuple[EmitEvent, ...] = ()
+    count = jobs_of(jobset)
+    if count > MAX_JOBS and is_left_to_us(jobset):
+        message = (
+            f"the JobSet is left alone: its replicas ask for {count} Jobs together, and there may "
+            f"be {MAX_JOBS}"
+        )
+        notices = (EmitEvent(cond.WARNING, keys.TOO_MANY_JOBS_REASON, message),)
+    return JobsPlan(
+        memory=attrs.evolve(memory, told=frozenset(notices)),
+        notices=tuple(notice for notice in notices if notice not in memory.told),
+        begun=now.monotonic,
+        activity="",
+    )
+
+
+class _JobsPlanner:
+    """The state of one decision."""
+
+    def __init__(
+        self, observed: ObservedJobSet, jobset: JobSet, memory: JobsMemory, now: Moment
+    ) -> None:
+        self.observed = observed
+        self.jobset = jobset
+        self.spec = jobset.spec
+        self.features = observed.features
+        self.memory = memory
+        self.now = now
+        self.draft = StatusDraft(self.jobset.status, now.wall)
+        self.actions: list[Action] = []
+        self.buckets: Buckets = sort_jobs(self.jobset, observed.jobs, observed.features)
+        self.suspended = self.spec.suspend is True
+        self.in_order = in_order(self.spec)
+        self.counters: dict[str, ReplicatedJobStatus] = {}
+        self.replicas = {item.name: item.replicas for item in self.spec.replicated_jobs}
+        self.stay_failed: list[Match] = []
+        self.waits: list[EmitEvent] = []
+        self.recreation = Recreation(memory, now)
+        self.ready = False
+        self.restarting = is_restarting(jobset)
+        # All agents hear of a restart's beginning and end, as they would of counters.
+        told = self.restarting != memory.restarting
+        self.counters_at = now.monotonic if told else memory.counters_at
+        pace = Pace.of(jobset, now.wall, observed.backoff)
+        self.restart_pace = pace.paused(jobset.status, memory.pause, now)
+        self.deletion: PinnedTime | None = None
+        self.held = held(observed.jobs, memory.held, now.monotonic)
+        # Of a restart in place; that of all Jobs is looked at where they would be made.
+        self.paused_s = self._wait_s() if self.restarting else 0.0
+
+    def plan(self) -> JobsPlan:
+        statuses = replicated_job_statuses(self.jobset, self.buckets, self.features)
+        self.draft.count_replicated_jobs(statuses)
+        self.counters = {item.name: item for item in without_suspended(statuses, self.buckets)}
+        self.draft.count_pods(ready_pods(self.jobset, self.buckets.active))
+        if cond.finished(self.jobset.status.conditions) is not None:
+            return self._clean_up()
+        self._delete(self.buckets.previous)
+        self._delete(self.buckets.marked)
+        self._record_remade()
+        self.stay_failed, failed = split(self.spec.failure_policy, self.buckets.failed)
+        self._count_what_stays_failed()
+        if not self.suspended and all_jobs_ready(
+            self.jobset, self.counters.values(), stay_failed=len(self.stay_failed)
+        ):
+            self.draft.set(cond.RESTART_ENDED_READY)
+            self.ready = True
+            if not self.spec.restarts_in_place:  # else the barrier tells of it
+                self.draft.end_restart()
+        if failed:
+            problem = apply_failure_policy(
+                self.jobset, failed, self.draft, self.features, self.restart_pace
+            )
+            return self._result(problem=problem)
+        if self.buckets.successful and is_satisfied(self.spec, self.buckets.successful):
+            self.draft.complete()
+            return self._result()
+        if self.stay_failed and self._is_out_of_reach():
+            fail_beyond_completion(self.stay_failed, self.draft)
+            return self._result()
+        # What follows tells of actions, and is stored only when those succeeded.
+        before_actions = self.draft.change()
+        self._create_what_pods_need()
+        if self.features.elastic_jobset:
+            self.actions += resizes(self.spec, self.buckets.active)
+        self._create_jobs()
+        self._suspend_or_resume()
+        return self._result(partial=before_actions)
+
+    def _were_ready(self) -> bool:
+        """Whether the stored counters say that all Jobs are ready."""
+        stored = self.jobset.status.replicated_jobs_status
+        return all_jobs_ready(self.jobset, stored, stay_failed=len(self.stay_failed))
+
+    def _waited_since(self) -> datetime | None:
+        """The creation, or the latest restart of Jobs or resume."""
+        times = [self.jobset.metadata.creation_timestamp]
+        times += [
+            each.last_transition_time
+            for each in self.jobset.status.conditions
+            if each.type == keys.SUSPENDED_CONDITION and each.status == "False"
+        ]
+        restarts = self.jobset.status.restart_history
+        times += [each.began_at for each in restarts if each.kind != history.IN_PLACE]
+        return max((at for at in times if at is not None), default=None)
+
+    def _time_to_ready(self, since: datetime | None) -> float | None:
+        """Seconds, to be counted; none if it is not known that the wait ends only now."""
+        if since is None or self._were_ready():
+            return None
+        return max(0.0, (self.now.wall - since).total_seconds())
+
+    def _record_remade(self) -> None:
+        """Jobs that go to be made anew on request, once, with what their deletion changes."""
+        going = sorted(
+            job.metadata.name
+            for job in self.buckets.marked
+            if job.metadata.deletion_timestamp is None
+        )
+        if not going:
+            return
+        known = self.draft.status.restart_history
+        if history.is_open(known) and (known[-1].number, known[-1].target) == (0, going[0]):
+            return
+        self.draft.record(
+            RestartRecord(
+                kind=history.JOB,
+                target=going[0],
+                more_jobs=len(going) - 1,
+                began_at=history.whole_millis(self.now.wall),
+                detection_millis=0,
+                cause=RestartCause(reason=keys.JOB_REMADE_REASON, job=going[0]),
+            )
+        )
+
+    def _count_what_stays_failed(self) -> None:
+        """Once each: with the status write that counts the Job among the failed ones."""
+        before = {item.name: item.failed for item in self.jobset.status.replicated_jobs_status}
+        for name, count in Counter(replicated_job_of(m.job) for m in self.stay_failed).items():
+            now = self.counters.get(name)
+            if now is not None:
+                self.draft.decided(FAIL_JOB, min(count, max(0, now.failed - before.get(name, 0))))
+
+    def _is_out_of_reach(self) -> bool:
+        return is_out_of_reach(
+            self.spec,
+            successful=self.buckets.successful,
+            stay_failed=[match.job for match in self.stay_failed],
+            running=[job for job in self.buckets.active if job.spec.suspend is not True],
+        )
+
+    def _result(
+        self,
+        *,
+        partial: StatusChange | None = None,
+        problem: str = "",
+        delay: timedelta | None = None,
+    ) -> JobsPlan:
+        change: StatusChange | None = self.draft.change()
+        partial = partial or change
+        if self._counters_wait_s(partial) > SOON_S:
+            partial = None
+        wait_s = self._counters_wait_s(change)
+        if wait_s > SOON_S:
+            change = None
+            wait = timedelta(seconds=wait_s)
+            delay = wait if delay is None else min(delay, wait)
+        if self.paused_s:
+            wait = timedelta(seconds=self.paused_s)
+            delay = wait if delay is None else min(delay, wait)
+        if self.recreation.held:
+            wait = timedelta(seconds=self.recreation.wait_s)
+            delay = wait if delay is None else min(delay, wait)
+        report_s = report_after_s(self.held, self.now.monotonic)
+        if report_s is not None:
+            wait = timedelta(seconds=report_s)
+            delay = wait if delay is None else min(delay, wait)
+        activity = self._activity()
+        writes = change is not None and bool(change.patch)
+        ready_since = self.memory.ready_since
+        if self.ready and (writes or self._were_ready()):
+            ready_since = self._waited_since()
+            if change is not None and ready_since != self.memory.ready_since:
+                change = attrs.evolve(change, ready_s=self._time_to_ready(ready_since))
+        notices = self._notices(problem)
+        memory = attrs.evolve(
+            self._remembered(),
+            told=frozenset(notices),
+            ready_since=ready_since,
+            counters_at=self.now.monotonic if writes else self.counters_at,
+            restarting=self.restarting,
+            pause=self.restart_pace.pause,
+            deletion=self.deletion,
+            held=self.held,
+        )
+        return JobsPlan(
+            actions=tuple(self.actions),
+            status=change,
+            partial_status=partial,
+            notices=tuple(notice for notice in notices if notice not in self.memory.told),
+            problem=problem,
+            confirm=self.recreation.confirm,
+            memory=memory,
+            begun=self.now.monotonic,
+            activity=activity,
+            pods=pods_of(self.jobset),
+            result=Result(delay, _summary(self.actions, writes=writes)),
+        )
+
+    def _activity(self) -> str:
+        """What the JobSet does, for the account of its time."""
+        status = self.draft.status
+        waits = {each.reason for each in self.waits}
+        return activity(
+            evolve(self.jobset, status=status),
+            pauses=self.paused_s > 0,
+            depends=keys.WAITING_FOR_DEPENDENCIES_REASON in waits
+            or cond.is_true(status.conditions, keys.STARTUP_IN_PROGRESS_CONDITION),
+            lost=self.observed.lost,
+            lacks_pods=not self.ready and any(lacks_pods(job) for job in self.buckets.active),
+        )
+
+    def _remembered(self) -> JobsMemory:
+        observed = self.observed
+        deleted = [job.metadata.name for job in (*self.buckets.previous, *self.buckets.marked)]
+        return self.recreation.remember(
+            self.buckets.names.difference(deleted) if deleted else self.buckets.names,
+            [action.name for action in self.actions if isinstance(action, CREATIONS)],
+            observed.services | observed.claims | observed.config_maps,
+        )
+
+    def _counters_wait_s(self, change: StatusChange | None) -> float:
+        """How long a change of nothing but counters has to wait, in seconds."""
+        if change is None or change.events or not change.patch.keys() <= _COUNTERS:
+            return 0.0
+        if not change.patch or change.status.restarts != self.jobset.status.restarts:
+            return 0.0
+        pause_s = self.observed.pace.pause_s(self.jobset)
+        return self.counters_at + pause_s - self.now.monotonic
+
+    def _notices(self, problem: str) -> tuple[EmitEvent, ...]:
+        notices = [
+            EmitEvent(cond.WARNING, keys.INVALID_JOB_REASON, item.why, item.job.metadata.name)
+            for item in sorted(self.buckets.invalid, key=lambda item: item.job.metadata.name)
+        ]
+        notices += stored_rules_notice(self.spec.failure_policy)
+        if self.held:
+            notices += held_notices(self.observed.jobs, self.held, self.now.monotonic)
+        notices += [stays_failed_notice(match) for match in self.stay_failed]
+        notices += [
+            EmitEvent(
+                cond.NORMAL,
+                keys.RESTART_REQUESTED_REASON,
+                f"job {name!r} is made anew at the same attempt, since it carries the annotation "
+                f"{keys.RESTART_ANNOTATION}",
+                name,
+            )
+            for name in sorted(
+                job.metadata.name
+                for job in self.buckets.marked
+                if job.metadata.deletion_timestamp is None
+            )
+        ]
+        if problem:
+            reason = keys.FAILURE_POLICY_NOT_APPLICABLE_REASON
+            notices.append(EmitEvent(cond.WARNING, reason, problem))
+        return (*notices, *self.waits)
+
+    def _clean_up(self) -> JobsPlan:
+        """After the end: finished Jobs stay, all others go, and in time the JobSet itself goes.
+
+        Whatever attempt a Job is of, and whether or not its labels can be read: nothing of a JobSet
+        that has ended goes on.
+        """
+        self._delete([job for job in self.observed.jobs if job.status.finished is None])
+        self.deletion = deletion_time(self.jobset, self.memory.deletion, self.now)
+        if self.deletion is None:
+            return self._result()
+        left_s = self.deletion.left_s(self.now)
+        if left_s > SOON_S:
+            return self._result(delay=timedelta(seconds=left_s))
+        meta = self.jobset.metadata
+        self.actions.append(DeleteJobSet(meta.name, meta.uid))
+        return self._result()
+
+    def _delete(self, jobs: Sequence[Job]) -> None:
+        self.actions += [
+            DeleteJob(job.metadata.name, job.metadata.uid)
+            for job in jobs
+            if job.metadata.deletion_timestamp is None
+        ]
+
+    def _create_what_pods_need(self) -> None:
+        wanted: list[Action] = []
+        if dns_hostnames(self.jobset):
+            name = subdomain(self.jobset)
+            if name not in self.observed.services:
+                wanted.append(CreateService(name, service_body(self.jobset)))
+        if self.spec.volume_claim_policies:
+            wanted += [
+                CreateClaim(name, body)
+                for name, body in claim_bodies(self.jobset).items()
+                if name not in self.observed.claims
+            ]
+        if self.spec.group_scheduling_config is not None:
+            observed = self.observed
+            wanted += group_scheduling.objects(
+                self.jobset, observed.config_maps, rbac=observed.group_rbac
+            )
+        self.actions += [action for action in wanted if self.recreation.may_create(action.name)]
+
+    def _create_jobs(self) -> None:
+        policy = self.spec.failure_policy
+        blocked = (
+            policy is not None
+            and policy.restart_strategy == keys.BLOCKING_RECREATE
+            and bool(self.buckets.previous)
+        )
+        ordered = self.in_order and not self.suspended
+        if blocked:
+            self.waits.append(WAITING_FOR_DELETION)
+        if self._pauses():
+            blocked = True
+        blocked = blocked or bool(
+            self.recreation.held
+        )  # pods without what they need would only fail
+        plans: Mapping[str, Blueprint] | None = None
+        room = CREATED_AT_ONCE
+        for item in self.spec.replicated_jobs:
+            if not self._dependencies_reached(item):
+                self._wait_for_dependencies()
+                continue
+            if ordered and has_started(item, self.counters.get(item.name)):
+                continue
+            stem = job_name(self.jobset.metadata.name, item.name, "")
+            taken = self.buckets.names
+            missing = [index for index in range(item.replicas) if f"{stem}{index}" not in taken]
+            missing = [] if blocked else missing[:room]  # the next plan sees to the others
+            room -= len(missing)
+            if missing and self.memory.children:
+                missing = [i for i in missing if self.recreation.may_create(f"{stem}{i}")]
+            if missing:
+                # Blueprints are worth their cost only when something has to be built.
+                plans = plans or blueprints(
+                    self.jobset,
+                    self.features,
+                    self.observed.marks,
+                    self.observed.lost_node_deadline_s,
+                )
+                plan = plans[item.name]
+                gate = self._needs_gate(plan)
+                self.actions += [CreateJob(f"{stem}{i}", plan.body(i, gate=gate)) for i in missing]
+            if ordered:
+                self.draft.set(cond.STARTUP_IN_PROGRESS)
+                return
+        if ordered:
+            self.draft.set(cond.STARTUP_COMPLETED)
+
+    def _pauses(self) -> bool:
+        """Whether a restart of all Jobs waits before it makes them anew.
+
+        A restart in place has a wait of its own, at the barrier.
+        """
+        status = self.jobset.status
+        if self.suspended or not cond.is_true(status.conditions, keys.RESTARTING_CONDITION):
+            return False
+        self.paused_s = self._wait_s()
+        return self.paused_s > 0
+
+    def _wait_s(self) -> float:
+        """How long the back-off goes on, in seconds; 0 if it is over."""
+        wait_s = self.restart_pace.wait_s(self.jobset.status.restart_pacing)
+        return wait_s if wait_s > SOON_S else 0.0
+
+    def _needs_gate(self, plan: Blueprint) -> bool:
+        """Whether pods of gangs get the coscheduler's gate.
+
+        Pods that others hold back by gates of their own, by a suspension or until nodes are
+        reserved for them start at an unknown time, when the queue may no longer be empty.
+        """
+        held_back = self.suspended or plan.reserves_nodes or plan.pod_spec.get("schedulingGates")
+        return not self.observed.queue_is_empty or bool(held_back)
+
+    def _wait_for_dependencies(self) -> None:
+        if all(each.reason != keys.WAITING_FOR_DEPENDENCIES_REASON for each in self.waits):
+            self.waits.append(waiting_notice(self.spec))
+
+    def _suspend_or_resume(self) -> None:
+        if self.suspended:
+            self.actions += suspensions(self.buckets.active)
+            self.draft.set(cond.SUSPENDED)
+            self.draft.set(cond.RESTART_ENDED_SUSPENDED)
+            self.draft.end_restart(history.INTERRUPTED)
+            return
+        suspended: dict[str, list[Job]] = {}
+        for job in self.buckets.active:
+            if job.spec.suspend is True:
+                suspended.setdefault(replicated_job_of(job), []).append(job)
+        self._recall_suspension()
+        deadline_s = deadline_of(
+            self.jobset.metadata.annotations, self.observed.lost_node_deadline_s
+        )
+        annotations = group_scheduling.job_annotations(self.jobset)
+        for item in self.spec.replicated_jobs:
+            if not self._dependencies_reached(item):
+                continue
+            if self.in_order and has_started(item, self.counters.get(item.name)):
+                continue
+            self.actions += resumptions(
+                item,
+                suspended.get(item.name, ()),
+                annotations.get(item.name),
+                lost_node_deadline_s=deadline_s,
+            )
+            if self.in_order:
+                self.draft.set(cond.STARTUP_IN_PROGRESS)
+                return
+        self.draft.set(cond.RESUMED)
+
+    def _recall_suspension(self) -> None:
+        """Write down a suspension that was over before that could be done.
+
+        A JobSet that is resumed while its status is written refuses that write; when it was last
+        resumed is read off this condition (``restart_in_place.epoch_charges``).
+        """
+        all_stopped = all(job.spec.suspend is True for job in self.buckets.active)
+        waits = any(item.depends_on for item in self.spec.replicated_jobs)
+        if self.buckets.active and all_stopped and not waits:
+            self.draft.set(cond.SUSPENDED)
+
+    def _dependencies_reached(self, item: ReplicatedJob) -> bool:
+        return not item.depends_on or dependencies_reached(item, self.counters, self.replicas)
+
+
+def _summary(actions: Sequence[Action], *, writes: bool) -> str:
+    """What is done, in a few words; "" if nothing."""
+    counts = Counter(type(action).__name__ for action in actions)
+    parts = [f"{name} {count}" for name, count in counts.items()]
+    if writes:
+        parts.append("status")
+    return ", ".join(parts)

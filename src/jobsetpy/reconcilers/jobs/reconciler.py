@@ -1,0 +1,352 @@
+"""Keeps the child Jobs, Service and volume claims of each JobSet as its spec and rules ask.
+
+A reconcile looks at the caches, has ``reconcilers.jobs.plan`` decide, and carries the plan out.
+It never acts on a cache that does not show its own earlier writes yet, and its status write carries
+the resourceVersion that the decision was made on, so a failure is counted once however stale a
+cache may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from jobsetpy import runtime as rt
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
+from jobsetpy.api.group_signal import config_map_name
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.errors import ConflictError, TerminalError
+from jobsetpy.reconcilers.coscheduling.backends import PodMarkers
+from jobsetpy.reconcilers.coscheduling.coscheduler_watch import CoschedulerWatch
+from jobsetpy.reconcilers.execution import metrics as execution_metrics
+from jobsetpy.reconcilers.execution.caches import CHILD_SELECTOR, SharedCaches
+from jobsetpy.reconcilers.execution.memory import Memories
+from jobsetpy.reconcilers.execution.parallel import raise_failures
+from jobsetpy.reconcilers.execution.status_writer import StatusWriter, moment
+from jobsetpy.reconcilers.jobs.counter_pace import CounterPace, is_restarting
+from jobsetpy.reconcilers.jobs.counters import is_ready, lacks_pods
+from jobsetpy.reconcilers.jobs.feature_gate_warnings import feature_gate_warnings
+from jobsetpy.reconcilers.jobs.plan import ObservedJobSet, plan_jobs
+from jobsetpy.reconcilers.jobs.recreation import SOON_S
+from jobsetpy.reconcilers.jobs.volumes import claim_bodies
+from jobsetpy.reconcilers.jobs.writer import ChildWriter
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules import plan as p
+from jobsetpy.reconcilers.rules.backoff import RestartBackoff
+from jobsetpy.reconcilers.rules.failure_policy import DECISIONS
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.names import subdomain
+from jobsetpy.reconcilers.rules.time_accounting import ActivityTimes, Total
+
+
+@attrs.frozen(kw_only=True)
+class JobsSettings:
+    """How the jobs reconciler works.
+
+    Args:
+        features: the feature gates.
+        workers: maximum concurrent reconciles.
+        parallel_writes: maximum concurrent requests for one JobSet.
+        counters_every_s: a status write that changes nothing but counters waits until these
+            seconds after the one before; all others are written at once.
+        agent_events_per_s: it waits longer where more agents than these would be told a second, and
+            while a restart in place is under way for its end; 0 for no limit.
+        own_writes_ttl_s: how long to wait for the cache to show own writes.
+        group_rbac: whether pods of a group are given the right to watch their ConfigMap.
+        marks: what pods of coscheduling's groups are given, where no coscheduler is looked for.
+        coscheduler: what is seen of one, if it is.
+        lost_node_deadline_s: for pods on unreachable nodes of JobSets that name no deadline; 0 for
+            never.
+        backoff: how restarts of all Jobs in quick succession are delayed.
+        lost: tells whether pods of a JobSet are being deleted on nodes that do not answer.
+        cooldown_factor: the minimum pause between two reconciles of a JobSet, as a multiple of
+            the time that the first one took to decide. Bounds one JobSet's share of the event loop.
+    """
+
+    features: Features = attrs.field(factory=Features)
+    workers: int = 8
+    parallel_writes: int = 64
+    counters_every_s: float = 0.2
+    agent_events_per_s: float = 5000.0
+    own_writes_ttl_s: float = 30.0
+    cooldown_factor: float = 8.0
+    group_rbac: bool = False
+    marks: PodMarkers = attrs.field(factory=PodMarkers)
+    coscheduler: CoschedulerWatch | None = None
+    lost_node_deadline_s: float = 0.0
+    backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
+    lost: Callable[[rt.ObjectKey], bool] | None = None
+
+
+class JobsReconciler:
+    """Plans and carries out what one JobSet needs.
+
+    Args:
+        caches: what it reads.
+        services: cache of Services.
+        claims: cache of volume claims.
+        settings: see there.
+    """
+
+    def __init__(
+        self,
+        caches: SharedCaches,
+        settings: JobsSettings,
+        *,
+        services: rt.Store[Service],
+        claims: rt.Store[PersistentVolumeClaim],
+    ) -> None:
+        client, clock, events = caches.manager.client, caches.manager.clock, caches.events
+        self._jobs = jobs = caches.jobs.store
+        self._services = services
+        self._claims = claims
+        self._config_maps = caches.config_maps.store
+        self._settings = settings
+        self._clock = clock
+        self._pace = CounterPace(
+            every_s=settings.counters_every_s, agent_events_per_s=settings.agent_events_per_s
+        )
+        ttl_s = settings.own_writes_ttl_s
+        self.own_jobs = rt.Expectations("jobset/jobs", ttl_s=ttl_s, clock=clock)
+        self._writer = ChildWriter(
+            client, jobs, events, self.own_jobs, parallel=settings.parallel_writes
+        )
+        self.own_status = rt.Expectations("jobset/status", ttl_s=ttl_s, clock=clock)
+        self._status = StatusWriter(
+            client,
+            caches.jobsets.store,
+            events,
+            own_writes=self.own_status,
+            jobs=jobs,
+            clock=clock,
+        )
+        self._memory = Memories(p.JobsMemory)
+        self._times = ActivityTimes()
+
+    async def reconcile(self, request: rt.Request) -> rt.Result:
+        """Bring one JobSet a step nearer to what it asks for.
+
+        Raises:
+            ConflictError: the status was written by someone else meanwhile; decide anew.
+            ExceptionGroup: some writes failed; the others were made.
+            TerminalError: a part of the JobSet cannot be handled until it is changed.
+        """
+        observed = self._observe(request.key)
+        plan = plan_jobs(observed, self._memory.of(request.key), moment(self._clock))
+        await self._execute(observed, plan)
+        return plan.result
+
+    def _observe(self, key: rt.ObjectKey) -> ObservedJobSet:
+        jobset = self._status.latest(key)
+        wait_s = self._wait_s(key)
+        if jobset is None or wait_s > SOON_S:
+            return ObservedJobSet(key=key, jobset=jobset, wait_s=wait_s)
+        settings = self._settings
+        name = subdomain(jobset)
+        there = self._services.get(rt.ObjectKey(key.namespace, name)) is not None
+        claims: frozenset[str] = frozenset()
+        if jobset.spec.volume_claim_policies:
+            claims = frozenset(
+                claim
+                for claim in claim_bodies(jobset)
+                if self._claims.get(rt.ObjectKey(key.namespace, claim)) is not None
+            )
+        group = rt.ObjectKey(key.namespace, config_map_name(key.name))
+        coscheduler = settings.coscheduler
+        return ObservedJobSet(
+            key=key,
+            jobset=jobset,
+            jobs=[
+                job
+                for job in self._jobs.by_index(rt.OWNER_UID, jobset.metadata.uid)
+                if job.metadata.namespace == key.namespace
+            ],
+            services=frozenset({name} if there else ()),
+            claims=claims,
+            features=settings.features,
+            config_maps=frozenset({group.name} if self._config_maps.get(group) is not None else ()),
+            group_rbac=settings.group_rbac,
+            marks=settings.marks if coscheduler is None else coscheduler.marks,
+            queue_is_empty=coscheduler is not None and coscheduler.queue_is_empty,
+            pace=self._pace,
+            lost_node_deadline_s=settings.lost_node_deadline_s,
+            backoff=settings.backoff,
+            lost=settings.lost is not None and settings.lost(key),
+        )
+
+    def activity_totals(self) -> Mapping[str, Total]:
+        """What JobSets have done so far, and for how long."""
+        return self._times.totals(self._clock.monotonic())
+
+    def _wait_s(self, key: rt.ObjectKey) -> float:
+        """How long not to look at a JobSet yet, in seconds."""
+        wait_s = self._memory.of(key).not_before - self._clock.monotonic()
+        for own in (self.own_jobs, self.own_status):
+            if not own.is_satisfied(key):
+                wait_s = max(wait_s, own.seconds_left(key))
+        return wait_s
+
+    async def _execute(self, observed: ObservedJobSet, plan: p.JobsPlan) -> None:
+        before = self._memory.of(observed.key)
+        self._remember(observed.key, plan)
+        jobset = observed.jobset
+        if jobset is None:
+            return
+        if plan.confirm and not await self._is_still(jobset, before):
+            return
+        self._status.tell(jobset, plan.notices)
+        failures = await self._writer.carry_out(jobset, plan.actions)
+        change = plan.partial_status if failures else plan.status
+        if change is not None:
+            await self._store(jobset, change)
+        if failures:
+            self._remember_failures(observed.key, plan)
+            raise_failures(failures, f"of {len(plan.actions)} writes failed")
+        if plan.problem:
+            raise TerminalError(plan.problem)
+
+    async def _is_still(self, jobset: JobSet, before: p.JobsMemory) -> bool:
+        """Whether a JobSet is there, past the cache.
+
+        Args:
+            jobset: as it was planned on.
+            before: what was remembered then.
+
+        Raises:
+            ConflictError: it is, but has changed; decide anew.
+        """
+        meta = jobset.metadata
+        newer = await self._status.read(meta.key)
+        if newer is not None and newer.metadata.resource_version != meta.resource_version:
+            self._memory.keep(meta.key, before)
+            msg = f"{meta.key} is not any more what the cache shows"
+            raise ConflictError(409, "Conflict", msg, verb="get", target=f"jobsets {meta.key}")
+        return newer is not None
+
+    async def _store(self, jobset: JobSet, change: p.StatusChange) -> None:
+        try:
+            await self._status.store(jobset, change)
+        except ConflictError:
+            # Perhaps the cache is late, or the JobSet gone and another one has its name.
+            await self._status.read(jobset.metadata.key)
+            raise
+
+    def _remember_failures(self, key: rt.ObjectKey, plan: p.JobsPlan) -> None:
+        """What could not be created will be missing, and nobody has deleted it."""
+        memory = self._memory.of(key)
+        made = [action.name for action in plan.actions if isinstance(action, p.CREATIONS)]
+        self._memory.keep(key, attrs.evolve(memory, children=memory.children.difference(made)))
+
+    def _remember(self, key: rt.ObjectKey, plan: p.JobsPlan) -> None:
+        """Keep the plan's memory, with the pause that planning has cost."""
+        memory = plan.memory
+        if memory is not None and plan.begun is not None:
+            end = self._clock.monotonic()
+            pause_s = (end - plan.begun) * self._settings.cooldown_factor
+            memory = attrs.evolve(memory, not_before=end + pause_s)
+        if memory is None and key in self._memory:
+            self.own_jobs.forget(key)
+            self._status.forget(key)
+            execution_metrics.forget_jobset(key.namespace, key.name)
+            self._times.note(key, "", 0, self._clock.monotonic())
+        if plan.activity is not None:
+            self._times.note(key, plan.activity, plan.pods, self._clock.monotonic())
+        self._memory.keep(key, memory)
+
+
+def job_matters(event: rt.Event[Any]) -> bool:
+    """Whether a Job's change can change any decision; most of its status updates cannot."""
+    old, new = event.old, event.new
+    if old is None or new is None:
+        return True
+    return _digest(old) != _digest(new)
+
+
+def _digest(job: Job) -> tuple[Any, ...]:
+    finished = job.status.finished
+    return (
+        job.metadata.uid,
+        job.metadata.deletion_timestamp is None,
+        job.metadata.labels,
+        keys.RESTART_ANNOTATION in job.metadata.annotations,
+        job.spec,
+        is_ready(job),
+        lacks_pods(job),
+        job.status.active > 0,
+        job.status.start_time is None,
+        finished.type if finished is not None else "",
+    )
+
+
+def jobset_matters(event: rt.Event[Any]) -> bool:
+    """Whether a JobSet's change can change any decision; most writes of the epochs cannot.
+
+    Counters wait while a restart in place is under way, so its end counts. What this reconciler
+    writes itself always counts: reconciles turned away until the cache shows it wait for it.
+    """
+    old, new = event.old, event.new
+    if old is None or new is None:
+        return True
+    return _jobset_digest(old) != _jobset_digest(new)
+
+
+def _jobset_digest(jobset: JobSet) -> tuple[Any, ...]:
+    meta, status = jobset.metadata, jobset.status
+    return (
+        meta.uid,
+        meta.generation,  # the API server counts changes of the spec
+        meta.deletion_timestamp is None,
+        meta.labels,
+        meta.annotations,
+        tuple(c for c in status.conditions if c.type not in keys.IN_PLACE_CONDITIONS),
+        status.restarts,
+        status.restarts_count_towards_max,
+        status.terminal_state,
+        status.replicated_jobs_status,
+        is_restarting(jobset),
+        cond.is_true(status.conditions, keys.BARRIER_STALLED_CONDITION),
+    )
+
+
+def _appears_or_goes(event: rt.Event[Any]) -> bool:
+    return event.old is None or event.new is None
+
+
+def _jobset_by_label(child: PersistentVolumeClaim | ConfigMap) -> list[rt.ObjectKey]:
+    meta = child.metadata
+    name = meta.labels.get(keys.JOBSET_NAME)
+    return [rt.ObjectKey(meta.namespace, name)] if name else []
+
+
+def setup(manager: rt.Manager, settings: JobsSettings | None = None) -> rt.Controller:
+    """Wire the jobs reconciler: its caches, watches and controller.
+
+    Args:
+        manager: not started yet.
+        settings: see there.
+    """
+    settings = settings or JobsSettings()
+    caches = SharedCaches(manager)
+    services = manager.informer(Service, whole=True)  # others may own the one of that name
+    claims = manager.informer(PersistentVolumeClaim, label_selector=CHILD_SELECTOR)
+    reconciler = JobsReconciler(caches, settings, services=services.store, claims=claims.store)
+    execution_metrics.failure_decisions(DECISIONS)
+    manager.add_metrics(execution_metrics.activity_registry(reconciler.activity_totals))
+    of_owner, by_label = rt.enqueue_owner(JobSet), rt.enqueue_mapped(_jobset_by_label)
+    return caches.controller(
+        "jobset",
+        reconciler,
+        settings.workers,
+        *feature_gate_warnings(caches.jobsets, settings.features),
+        rt.Watch(caches.jobsets, reconciler.own_status.handler(rt.enqueue_self)),
+        rt.Watch(caches.jobs, reconciler.own_jobs.handler(of_owner)),
+        rt.Watch(caches.jobsets, rt.enqueue_self, when=jobset_matters),
+        rt.Watch(caches.jobs, of_owner, when=job_matters),
+        rt.Watch(services, of_owner, when=_appears_or_goes),
+        rt.Watch(claims, by_label, when=_appears_or_goes),
+        rt.Watch(caches.config_maps, by_label, when=_appears_or_goes),
+    )

@@ -1,0 +1,148 @@
+"""Pods that the API server refuses, by the rule that refuses them: condition ``PodsRefused``.
+
+A quota, a LimitRange or an admission policy refuses a pod; the Job controller reports it by an
+event ``FailedCreate`` of the Job and tries again, less and less often. The JobSet only waits. So
+where a Job has been without some of its pods for a while, its events are read and the last one is
+repeated in a condition of the JobSet.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.batch import Job
+from jobsetpy.api.events import Event
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.reconcile import Result
+from jobsetpy.reconcilers.jobs.counters import lacks_pods
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.membership import is_ours
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Moment, Plan, StatusChange
+from jobsetpy.reconcilers.rules.status_draft import condition_json
+
+GRACE_S: Final = 10.0
+"""Time for which a Job may be without a pod before its events are read."""
+LOOK_EVERY_S: Final = 30.0
+"""Interval between reads of events, doubled each time up to ``LONGEST_S``."""
+LONGEST_S: Final = 300.0
+RECENT: Final = timedelta(minutes=15)
+"""Age up to which an event counts: the Job controller tries again within it."""
+MESSAGE_MAX: Final = 1024
+
+_POD: Final = re.compile(r'pods? "[^"]*"')
+
+
+@attrs.frozen
+class RefusalMemory:
+    """What is remembered of a JobSet without some of its pods; nothing that could not be lost.
+
+    Args:
+        uid: of the JobSet.
+        since: when pods were first missing, on the monotonic clock.
+        looks: number of times its Jobs' events were read.
+        not_before: when they are read next, on the monotonic clock.
+    """
+
+    uid: str = ""
+    since: float = 0.0
+    looks: int = 0
+    not_before: float = 0.0
+
+
+@attrs.frozen(kw_only=True)
+class ObservedRefusals:
+    """A JobSet and its Jobs.
+
+    Args:
+        jobset: the JobSet; ``None`` if it is gone.
+        jobs: its Jobs.
+        events: events ``FailedCreate`` of the Job that the plan named; ``None`` if not read.
+    """
+
+    jobset: JobSet | None
+    jobs: tuple[Job, ...] = ()
+    events: tuple[Event, ...] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RefusalPlan(Plan[RefusalMemory]):
+    """What a reconcile does.
+
+    Args:
+        look_at: Job whose events are to be read before the plan is made again; ``None`` for none.
+    """
+
+    look_at: Job | None = None
+
+
+def plan_refusals(observed: ObservedRefusals, memory: RefusalMemory, now: Moment) -> RefusalPlan:
+    """Decide what is said of pods that are refused."""
+    jobset = observed.jobset
+    if (
+        jobset is None
+        or not is_ours(jobset)
+        or jobset.metadata.deletion_timestamp is not None
+        or cond.finished(jobset.status.conditions) is not None
+    ):
+        return RefusalPlan()
+    missing = sorted((job for job in observed.jobs if lacks_pods(job)), key=_name)
+    if not missing:
+        over = cond.DesiredCondition(
+            keys.PODS_REFUSED_CONDITION, False, keys.PODS_CREATED_REASON, "all pods were created"
+        )
+        return RefusalPlan(status=_change(jobset, over, now))
+    if memory.uid != jobset.metadata.uid:
+        start = now.monotonic
+        memory = RefusalMemory(jobset.metadata.uid, start, not_before=start + GRACE_S)
+    if now.monotonic < memory.not_before:
+        return RefusalPlan(memory=memory, result=_again(memory, now))
+    if observed.events is None:
+        return RefusalPlan(memory=memory, look_at=missing[0])
+    pause_s = min(LONGEST_S, LOOK_EVERY_S * 2 ** min(memory.looks, 10))
+    memory = attrs.evolve(memory, looks=memory.looks + 1, not_before=now.monotonic + pause_s)
+    recent = [
+        each
+        for each in observed.events
+        if each.last_seen is not None and each.last_seen > now.wall - RECENT
+    ]
+    if not recent:
+        return RefusalPlan(memory=memory, result=_again(memory, now))
+    last = max(recent, key=lambda each: each.last_seen or now.wall)
+    # The name of a pod is another one at each attempt.
+    told = _POD.sub("a pod", last.note)[:MESSAGE_MAX]
+    refused = cond.DesiredCondition(
+        keys.PODS_REFUSED_CONDITION,
+        True,
+        keys.PODS_REFUSED_REASON,
+        f"pods of job {_name(missing[0])} are refused: {told}",
+        cond.WARNING,
+    )
+    return RefusalPlan(
+        memory=memory, status=_change(jobset, refused, now), result=_again(memory, now)
+    )
+
+
+def _name(job: Job) -> str:
+    return job.metadata.name
+
+
+def _again(memory: RefusalMemory, now: Moment) -> Result:
+    return Result.requeue_after(memory.not_before - now.monotonic)
+
+
+def _change(jobset: JobSet, wanted: cond.DesiredCondition, now: Moment) -> StatusChange | None:
+    conditions = cond.updated(jobset.status.conditions, wanted, now.wall)
+    if conditions is None:
+        return None
+    event = EmitEvent(wanted.event_type, wanted.type, wanted.message)
+    return StatusChange(
+        evolve(jobset.status, conditions=conditions),
+        patch={"conditions": [condition_json(each) for each in conditions]},
+        events=(event,) if wanted.status else (),
+    )

@@ -1,0 +1,74 @@
+"""Which ReplicatedJobs may start: ``startupPolicy`` and ``dependsOn``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSetSpec, ReplicatedJob, ReplicatedJobStatus
+from jobsetpy.reconcilers.rules.conditions import NORMAL
+from jobsetpy.reconcilers.rules.plan import EmitEvent
+
+WAITING_FOR_DELETION: Final = EmitEvent(
+    NORMAL,
+    keys.WAITING_FOR_DELETION_REASON,
+    "no job is created before all jobs of the earlier attempt are gone "
+    f"(restart strategy {keys.BLOCKING_RECREATE})",
+)
+"""Why nothing is created for a while."""
+
+
+def in_order(spec: JobSetSpec) -> bool:
+    """Whether each ReplicatedJob waits until the one before it has started."""
+    return spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"
+
+
+def has_started(replicated: ReplicatedJob, status: ReplicatedJobStatus | None) -> bool:
+    """Whether every Job of a ReplicatedJob is ready or finished."""
+    if status is None:
+        return replicated.replicas == 0
+    return replicated.replicas == status.failed + status.ready + status.succeeded
+
+
+def dependencies_reached(
+    replicated: ReplicatedJob,
+    statuses: Mapping[str, ReplicatedJobStatus],
+    replicas: Mapping[str, int],
+) -> bool:
+    """Whether everything a ReplicatedJob depends on has come to pass.
+
+    Judged by the present counters only: nothing remembers that it once held.
+
+    Args:
+        replicated: the dependent one.
+        statuses: counters by name; a missing entry is a dependency that is not reached.
+        replicas: ``replicas`` of the spec by name.
+    """
+    for dependency in replicated.depends_on:
+        status = statuses.get(dependency.name)
+        wanted = replicas.get(dependency.name)
+        if status is None or wanted is None:
+            return False
+        if dependency.status == "Complete":
+            reached = status.succeeded
+        else:
+            reached = status.ready + status.failed + status.succeeded
+        if reached != wanted:
+            return False
+    return True
+
+
+def waiting_notice(spec: JobSetSpec) -> EmitEvent:
+    """The event about ReplicatedJobs that are not started yet.
+
+    Its text names every dependency of the spec, those that are reached included: so it stays the
+    same however far the start has come, and is told once.
+    """
+    waits = [
+        f"{item.name!r} starts when {dependency.name!r} is {dependency.status}"
+        for item in spec.replicated_jobs
+        for dependency in item.depends_on
+    ]
+    message = f"replicated jobs wait for others: {'; '.join(waits)}"
+    return EmitEvent(NORMAL, keys.WAITING_FOR_DEPENDENCIES_REASON, message)

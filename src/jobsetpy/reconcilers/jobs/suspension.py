@@ -1,0 +1,134 @@
+"""Suspending and resuming child Jobs.
+
+A queueing system suspends a JobSet, changes where its pods may run, and resumes it. Jobs exist by
+then, so resuming takes those changes over from the JobSet's templates. Nothing else of a template
+can change while Jobs exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ReplicatedJob
+from jobsetpy.reconcilers.jobs.child_jobs import GENERATED_KEYS
+from jobsetpy.reconcilers.lost_nodes.deadline import tolerations
+from jobsetpy.reconcilers.rules.plan import ResumeJob, SuspendJob
+
+_MAPS: Final = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
+_LISTS: Final = (("tolerations", "key"), ("schedulingGates", "name"))
+"""Of the pod spec, each with the field that an item is known by."""
+
+_KEPT_DOMAINS: Final = frozenset(
+    {
+        "jobset.sigs.k8s.io",
+        "alpha.jobset.sigs.k8s.io",
+        "pod-group.scheduling.x-k8s.io",
+        "batch.kubernetes.io",
+    }
+)
+_KEPT_NAMES: Final = frozenset({"controller-uid", "job-name"})
+"""What this controller and the API server add to a Job's template stays through a resumption."""
+
+
+def suspensions(active: Iterable[Job]) -> Iterator[SuspendJob]:
+    """The Jobs that have to be suspended."""
+    for job in active:
+        if job.spec.suspend is not True:
+            yield SuspendJob(job.metadata.name, job.metadata.uid)
+
+
+def resumptions(
+    replicated: ReplicatedJob,
+    jobs: Iterable[Job],
+    annotations: Mapping[str, str] | None = None,
+    *,
+    lost_node_deadline_s: float = 0.0,
+) -> Iterator[ResumeJob]:
+    """The suspended Jobs of a ReplicatedJob, with what their templates are to be.
+
+    The keys that the controller generates keep their value, except for ``annotations``: those that
+    are new with each resumption. Tolerations are as in a Job that is made now.
+    """
+    template = _scheduling_directives(replicated, lost_node_deadline_s)
+    for job in jobs:
+        if job.spec.suspend is True:
+            yield ResumeJob(
+                job.metadata.name,
+                job.metadata.uid,
+                clear_start_time=job.status.start_time is not None,
+                template=template,
+                annotations=annotations or {},
+            )
+
+
+def resume_patch(action: ResumeJob, present: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch that resumes a Job.
+
+    What an earlier resumption took over and the JobSet's template no longer has is removed: node
+    selectors of two queues would leave no node that fits.
+
+    Args:
+        action: what the Job's template is to say.
+        present: the Job's pod template as it is.
+    """
+    template: dict[str, dict[str, Any]] = {}
+    for parent, name in _MAPS:
+        wanted = _part(_part(action.template, parent), name)
+        if (parent, name) == ("metadata", "annotations"):
+            wanted = {**wanted, **action.annotations}
+        if change := _map_patch(_part(_part(present, parent), name), wanted):
+            template.setdefault(parent, {})[name] = change
+    for name, known_by in _LISTS:
+        before = list(_part(present, "spec").get(name) or ())
+        wanted_items = list(_part(action.template, "spec").get(name) or ())
+        kept = [item for item in before if item in wanted_items or _is_kept(item.get(known_by))]
+        after = kept + [item for item in wanted_items if item not in kept]
+        if [item for item in after if item in wanted_items] != wanted_items:
+            # The first toleration that matches a taint decides.
+            after = [item for item in kept if item not in wanted_items] + wanted_items
+        if before != after:
+            template.setdefault("spec", {})[name] = after
+    metadata: dict[str, Any] = {"uid": action.uid}
+    if action.annotations:
+        metadata["annotations"] = dict(action.annotations)
+    spec_patch: dict[str, Any] = {"suspend": False}
+    if template:
+        spec_patch["template"] = template
+    return {"metadata": metadata, "spec": spec_patch}
+
+
+def _map_patch(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    gone = {key: None for key in present if key not in wanted and not _is_kept(key)}
+    return gone | {key: value for key, value in wanted.items() if present.get(key) != value}
+
+
+def _is_kept(key: str | None) -> bool:
+    domain = (key or "").rpartition("/")[0]
+    return domain in _KEPT_DOMAINS or key in _KEPT_NAMES
+
+
+def _scheduling_directives(
+    replicated: ReplicatedJob, lost_node_deadline_s: float
+) -> Mapping[str, Any]:
+    pod_template = _part(_part(replicated.template, "spec"), "template")
+    metadata, spec = _part(pod_template, "metadata"), _part(pod_template, "spec")
+    return {
+        "metadata": {
+            name: _without_generated(_part(metadata, name)) for name in ("labels", "annotations")
+        },
+        "spec": {
+            "nodeSelector": _part(spec, "nodeSelector"),
+            "tolerations": tuple(tolerations(spec, lost_node_deadline_s)),
+            "schedulingGates": tuple(spec.get("schedulingGates") or ()),
+        },
+    }
+
+
+def _part(mapping: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return mapping.get(name) or {}
+
+
+def _without_generated(values: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if key not in GENERATED_KEYS}

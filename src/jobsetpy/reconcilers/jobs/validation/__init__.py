@@ -1,0 +1,1 @@
+"""Validation of ReplicatedJobs, their volumes and the failure policy."""

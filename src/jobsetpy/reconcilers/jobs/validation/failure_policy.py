@@ -1,0 +1,197 @@
+"""Rules for the failure policy of a new JobSet (KEP-262)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from jobsetpy.api.jobset import MAX_REASONS, MAX_RULES
+from jobsetpy.reconcilers.jobs.rule_problems import reason_doubt, reason_problem
+from jobsetpy.reconcilers.rules.failure_policy import (
+    MAX_REPLICAS_OF_PARTIAL_RESTARTS,
+)
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.field_errors import (
+    FieldError,
+    FieldWarning,
+    invalid,
+    plain,
+    too_many,
+)
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    child,
+    items,
+    objects,
+    text,
+    texts,
+)
+from jobsetpy.reconcilers.rules.patterns import patterns_problems
+from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
+
+RULE_NAME_MAX = 128
+SINGLE_RESTARTS = frozenset({"RestartJob", "RestartJobAndIgnoreMaxRestarts"})
+REPLICATED_JOB_RESTARTS = frozenset(
+    {"RestartReplicatedJob", "RestartReplicatedJobAndIgnoreMaxRestarts"}
+)
+
+_RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+
+
+def failure_policy(spec: Json, names: set[str], features: Features) -> list[FieldError]:
+    """What is wrong with the failure policy.
+
+    Args:
+        spec: the JobSet's.
+        names: of its ReplicatedJobs.
+        features: which gates are on.
+    """
+    policy = child(spec, "failurePolicy")
+    rules = objects(policy, "rules")
+    too_long = _too_many(rules)
+    if too_long:
+        return too_long
+    problems: list[FieldError] = []
+    wanted = {text(rule, "action") for _, rule in rules}
+    partial = next(
+        (each for each in (SINGLE_RESTARTS, REPLICATED_JOB_RESTARTS) if each & wanted), None
+    )
+    if partial is not None:
+        actions = " and ".join(sorted(partial))
+        if not features.restart_job:
+            return [
+                plain(
+                    f"failure policy actions {actions} are not allowed while the feature gate "
+                    "RestartJob is disabled"
+                )
+            ]
+        targets = _targets_of_partial_restarts(rules, names)
+        if any(
+            replicas_of(job) > MAX_REPLICAS_OF_PARTIAL_RESTARTS and text(job, "name") in targets
+            for _, job in objects(spec, "replicatedJobs")
+        ):
+            problems.append(
+                plain(
+                    f"failure policy actions {actions} are only supported if every replicatedJob "
+                    f"that their rules target has at most {MAX_REPLICAS_OF_PARTIAL_RESTARTS} "
+                    "replicas"
+                )
+            )
+    for at, rule in rules:
+        problems += _rule(rule, f"spec.failurePolicy.rules[{at}]", names)
+    return problems + _patterns(rules) + _duplicates(rules)
+
+
+def _too_many(rules: list[tuple[int, Json]]) -> list[FieldError]:
+    """Return the lists that are longer than the CRD allows; the webhook may be asked without it."""
+    path = "spec.failurePolicy.rules"
+    lists = [(path, rules, MAX_RULES)] + [
+        (f"{path}[{at}].{field}", items(rule, field), MAX_REASONS)
+        for at, rule in rules[:MAX_RULES]
+        for field in ("onJobFailureReasons", "onJobFailureMessagePatterns")
+    ]
+    return [
+        too_many(field, len(found), limit) for field, found, limit in lists if len(found) > limit
+    ]
+
+
+def _patterns(rules: list[tuple[int, Json]]) -> list[FieldError]:
+    """Return what is wrong with the patterns; some limits are those of all together."""
+    given = [
+        (f"spec.failurePolicy.rules[{at}].onJobFailureMessagePatterns[{nth}]", pattern)
+        for at, rule in rules
+        for nth, pattern in enumerate(items(rule, "onJobFailureMessagePatterns"))
+    ]
+    found = patterns_problems(tuple(each if isinstance(each, str) else "" for _, each in given))
+    return [
+        invalid(field, pattern, problem if isinstance(pattern, str) else "must be a string")
+        for (field, pattern), problem in zip(given, found, strict=True)
+        if problem or not isinstance(pattern, str)
+    ]
+
+
+def _targets_of_partial_restarts(rules: list[tuple[int, Json]], names: set[str]) -> set[str]:
+    """Names of the ReplicatedJobs whose Jobs some rule restarts by themselves."""
+    found: set[str] = set()
+    for _, rule in rules:
+        if text(rule, "action") in SINGLE_RESTARTS | REPLICATED_JOB_RESTARTS:
+            found.update(texts(rule, "targetReplicatedJobs") or names)
+    return found
+
+
+def failure_policy_warnings(spec: Json) -> list[FieldWarning]:
+    """Warn of reasons that look like misspelled ones of the Job controller."""
+    return [
+        FieldWarning(f"spec.failurePolicy.rules[{at}].onJobFailureReasons[{nth}]", doubt)
+        for at, rule in objects(child(spec, "failurePolicy"), "rules")[:MAX_RULES]
+        for nth, reason in enumerate(items(rule, "onJobFailureReasons")[:MAX_REASONS])
+        if isinstance(reason, str) and (doubt := reason_doubt(reason))
+    ]
+
+
+def _rule(rule: Json, path: str, names: set[str]) -> list[FieldError]:
+    problems = []
+    name = text(rule, "name")
+    if not 1 <= len(name.encode()) <= RULE_NAME_MAX:
+        problems.append(
+            invalid(
+                f"{path}.name",
+                name,
+                f"invalid failure policy rule name of length {len(name.encode())}, the rule name "
+                f"must be 1 to {RULE_NAME_MAX} characters long",
+            )
+        )
+    if not _RULE_NAME.fullmatch(name):
+        problems.append(
+            invalid(
+                f"{path}.name",
+                name,
+                "invalid failure policy rule name, a failure policy rule name must start with an "
+                "alphabetic character, optionally followed by a string of alphanumeric characters "
+                "or '_,:', and must end with an alphanumeric character or '_'",
+            )
+        )
+    for at, target in enumerate(items(rule, "targetReplicatedJobs")):
+        if target not in names:
+            problems.append(
+                invalid(
+                    f"{path}.targetReplicatedJobs[{at}]",
+                    target,
+                    f"invalid replicatedJob name '{target}' in failure policy does not appear in "
+                    ".spec.ReplicatedJobs",
+                )
+            )
+    for at, reason in enumerate(items(rule, "onJobFailureReasons")):
+        problem = reason_problem(reason) if isinstance(reason, str) else "must be a string"
+        if problem:
+            problems.append(
+                invalid(
+                    f"{path}.onJobFailureReasons[{at}]",
+                    reason,
+                    f"invalid job failure reason '{reason}' in failure policy: {problem}",
+                )
+            )
+    for field in ("onJobFailureReasons", "targetReplicatedJobs"):
+        first: dict[str, int] = {}
+        problems += [
+            invalid(f"{path}.{field}[{at}]", value, "is listed twice: remove it")
+            for at, value in enumerate(texts(rule, field))
+            if first.setdefault(value, at) != at
+        ]
+    return problems
+
+
+def _duplicates(rules: list[tuple[int, Mapping[str, object]]]) -> list[FieldError]:
+    indices: dict[str, list[int]] = {}
+    for at, rule in rules:
+        indices.setdefault(text(rule, "name"), []).append(at)
+    return [
+        invalid(
+            f"spec.failurePolicy.rules[{where[1]}].name",
+            name,
+            f"rule names are not unique: the rules with the indices {where} all have the name "
+            f"'{name}'",
+        )
+        for name, where in indices.items()
+        if len(where) > 1
+    ]

@@ -1,0 +1,165 @@
+"""Rules for each ReplicatedJob of a new JobSet: counts, names and their lengths, dependencies.
+
+Names of Jobs and pods are made by appending to the JobSet's name, and must fit DNS labels of 63
+characters; finding out at creation is kinder than Jobs that never get pods.
+"""
+
+from __future__ import annotations
+
+from jobsetpy.api import keys
+from jobsetpy.api.name_rules import dns1035_label
+from jobsetpy.reconcilers.restart_in_place.validation.agents import agent_problems
+from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.field_errors import (
+    FieldError,
+    invalid,
+    invalid_label,
+    plain,
+)
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    job_spec,
+    number,
+    objects,
+    pod_spec,
+    text,
+)
+from jobsetpy.reconcilers.rules.membership import MAX_JOBS
+from jobsetpy.reconcilers.rules.names import POD_SUFFIX, job_name
+from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
+
+
+def replicated_jobs(spec: Json, name: str, features: Features) -> list[FieldError]:
+    """What is wrong with each ReplicatedJob.
+
+    Args:
+        spec: the JobSet's.
+        name: the JobSet's effective name.
+        features: which gates are on.
+    """
+    problems: list[FieldError] = []
+    in_place = features.in_place_restart and restarts_in_place(spec)
+    seen: set[str] = set()
+    for at, job in objects(spec, "replicatedJobs"):
+        path = f"spec.replicatedJobs[{at}]"
+        seen.add(text(job, "name"))
+        problems += _pods_product(job)
+        problems += _group_name(job, path)
+        problems += _generated_names(job, name, path)
+        problems += _depends_on(job, seen)
+        if in_place:
+            problems += _in_place(job, path)
+    return problems or _too_many_jobs(spec)
+
+
+def _too_many_jobs(spec: Json) -> list[FieldError]:
+    """The first ReplicatedJob with which there are more Jobs than can be carried out."""
+    total = 0
+    for at, job in objects(spec, "replicatedJobs"):
+        total += max(0, replicas_of(job))
+        if total > MAX_JOBS:
+            return [
+                invalid(
+                    f"spec.replicatedJobs[{at}].replicas",
+                    replicas_of(job),
+                    f"with it the JobSet would have {total} Jobs; all replicas together must not "
+                    f"exceed {MAX_JOBS}",
+                )
+            ]
+    return []
+
+
+def in_place_jobs(spec: Json, features: Features) -> list[FieldError]:
+    """What is wrong with the ReplicatedJobs for a restart in place, if that is asked for."""
+    if not features.in_place_restart or not restarts_in_place(spec):
+        return []
+    jobs = objects(spec, "replicatedJobs")
+    return [each for at, job in jobs for each in _in_place(job, f"spec.replicatedJobs[{at}]")]
+
+
+def _pods_product(job: Json) -> list[FieldError]:
+    parallelism = number(job_spec(job), "parallelism")
+    if replicas_of(job) * (1 if parallelism is None else parallelism) <= keys.INT32_MAX:
+        return []
+    return [
+        plain(
+            "the product of replicas and parallelism must not exceed "
+            f"{keys.INT32_MAX} for replicatedJob '{text(job, 'name')}'"
+        )
+    ]
+
+
+def _group_name(job: Json, path: str) -> list[FieldError]:
+    group = job.get("groupName", "default")
+    if not isinstance(group, str):
+        return []
+    too_long = ".spec.replicatedJob[].groupName is too long, must be less than 63 characters"
+    return invalid_label(f"{path}.groupName", group, dns1035_label(group), too_long)
+
+
+def _generated_names(job: Json, name: str, path: str) -> list[FieldError]:
+    last = replicas_of(job) - 1
+    longest = job_name(name, text(job, "name"), last)
+    field, too_long = f"{path}.name", "JobSet name is too long, {} will exceed 63 characters"
+    of_jobs = too_long.format("job names generated for this JobSet")
+    problems = invalid_label(field, longest, dns1035_label(longest), of_jobs)
+    template = job_spec(job)
+    completions = number(template, "completions")
+    if text(template, "completionMode") == "Indexed" and completions is not None:
+        pod = f"{longest}-{completions - 1}-{POD_SUFFIX}"
+        # The Job's name is what a user recognises; field and value are those of the name above.
+        of_pods = too_long.format("pod names generated for this JobSet")
+        problems += invalid_label(field, longest, dns1035_label(pod), of_pods)
+    return problems
+
+
+def _depends_on(job: Json, seen: set[str]) -> list[FieldError]:
+    """Dependencies point to what stands earlier; ``seen`` includes the job itself."""
+    return [
+        plain(
+            f"replicatedJob: {text(job, 'name')} cannot depend on replicatedJob: "
+            f"{text(dependency, 'name')}"
+        )
+        for _, dependency in objects(job, "dependsOn")
+        if text(dependency, "name") not in seen
+    ]
+
+
+def _in_place(job: Json, path: str) -> list[FieldError]:
+    """What a Job needs whose pods restart in place: only the JobSet may give up, never the Job."""
+    template = job_spec(job)
+    prefix = f"replicatedJob {text(job, 'name')}:"
+    where = f"{path}.template.spec"
+    problems = []
+    limit = number(template, "backoffLimit")
+    if limit != keys.INT32_MAX:
+        problems.append(
+            invalid(
+                f"{where}.backoffLimit",
+                limit,
+                f"{prefix} backoffLimit must be set to {keys.INT32_MAX} (MaxInt32) when "
+                f"restartStrategy is {keys.IN_PLACE_RESTART}",
+            )
+        )
+    replacement = text(template, "podReplacementPolicy")
+    if replacement != "Failed":
+        problems.append(
+            invalid(
+                f"{where}.podReplacementPolicy",
+                replacement or None,
+                f"{prefix} podReplacementPolicy must be set to Failed when restartStrategy is "
+                f"{keys.IN_PLACE_RESTART}",
+            )
+        )
+    completions = number(template, "completions")
+    if completions is None or completions != number(template, "parallelism"):
+        problems.append(
+            invalid(
+                f"{where}.completions",
+                completions,
+                f"{prefix} completions and parallelism must be set and equal to each other when "
+                f"restartStrategy is {keys.IN_PLACE_RESTART}",
+            )
+        )
+    return problems + agent_problems(pod_spec(job), f"{where}.template.spec", prefix)

@@ -1,0 +1,143 @@
+"""Rules for the volume claim policies of a new JobSet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from jobsetpy.api import shapes
+from jobsetpy.api.name_rules import LABEL_MAX, dns1123_subdomain
+from jobsetpy.reconcilers.rules.field_errors import FieldError, internal, invalid
+from jobsetpy.reconcilers.rules.json_equality import same
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    child,
+    containers,
+    objects,
+    pod_spec,
+    text,
+)
+from jobsetpy.reconcilers.rules.names import claim_name
+
+
+@attrs.frozen
+class LookupFailed:
+    """The API server did not say whether a claim is there.
+
+    Args:
+        message: what it said instead.
+    """
+
+    message: str
+
+
+Claim = Json | LookupFailed | None
+"""A volume claim as JSON, ``None`` if there is none, or that this could not be found out."""
+
+
+def claim_names(spec: Json, name: str) -> list[str]:
+    """Names of the claims of the templates, in order, each once."""
+    return list(
+        dict.fromkeys(
+            claim_name(name, _name(template))
+            for _, _, template in _templates(spec)
+            if _name(template)
+        )
+    )
+
+
+def volume_claims(spec: Json, name: str, claims: Mapping[str, Claim]) -> list[FieldError]:
+    """What is wrong with the volume claim policies.
+
+    Args:
+        spec: the JobSet's.
+        name: the JobSet's effective name.
+        claims: the present claims by name.
+    """
+    problems: list[FieldError] = []
+    used: set[str] = set()
+    mounted, volumes = _pod_facts(spec)
+    for path, policy, template in _templates(spec):
+        own = _name(template)
+        field = f"{path}.name"
+        if own in used:
+            problems.append(invalid(field, own, "template name must be unique within the JobSet"))
+        used.add(own)
+        problems += [invalid(field, own, problem) for problem in dns1123_subdomain(own)]
+        if len(own.encode()) + 1 + len(name.encode()) > LABEL_MAX:
+            problems.append(
+                invalid(
+                    field,
+                    own,
+                    "VolumeClaimPolicies template name is too long, the name of the claim "
+                    f"(<template>-<jobset>) must be no more than {LABEL_MAX} characters",
+                )
+            )
+        problems += [
+            invalid(where, own, "volume name must not be that of a template in volumeClaimPolicies")
+            for where in volumes.get(own, ())
+        ]
+        if own not in mounted:
+            problems.append(
+                invalid(
+                    "spec.replicatedJobs",
+                    spec.get("replicatedJobs"),
+                    f"no container or initContainer mounts the volume '{own}' of "
+                    "volumeClaimPolicies",
+                )
+            )
+        problems += _present_claim(path, policy, template, claims.get(claim_name(name, own)))
+    return problems
+
+
+def _present_claim(path: str, policy: Json, template: Json, claim: Claim) -> list[FieldError]:
+    """A claim that is there already is reused, so it has to be the one that would be made."""
+    if claim is None:
+        return []
+    if isinstance(claim, LookupFailed):
+        return [internal(path, f"failed to look up the volume claim: {claim.message}")]
+    problems = []
+    if not same(child(claim, "spec"), child(template, "spec"), shapes.claim_spec()):
+        problems.append(
+            invalid(
+                f"{path}.spec",
+                child(template, "spec"),
+                f"a volume claim {text(child(claim, 'metadata'), 'name')} with another spec exists",
+            )
+        )
+    kept = text(child(policy, "retentionPolicy"), "whenDeleted")
+    if kept != "Retain":
+        problems.append(
+            invalid(
+                f"{path.rpartition('.')[0]}.retentionPolicy.whenDeleted",
+                kept,
+                "must be Retain for a volume claim that exists already",
+            )
+        )
+    return problems
+
+
+def _templates(spec: Json) -> Iterator[tuple[str, Json, Json]]:
+    """Path, policy and template of each; the path says ``template``, as JobSet users know it."""
+    for at, policy in objects(spec, "volumeClaimPolicies"):
+        for nth, template in objects(policy, "templates"):
+            yield f"spec.volumeClaimPolicies[{at}].template[{nth}]", policy, template
+
+
+def _name(template: Json) -> str:
+    return text(child(template, "metadata"), "name")
+
+
+def _pod_facts(spec: Json) -> tuple[set[str], dict[str, list[str]]]:
+    """Names of all volume mounts, and where each name is declared as a volume of a pod."""
+    mounted: set[str] = set()
+    volumes: dict[str, list[str]] = {}
+    for at, job in objects(spec, "replicatedJobs"):
+        pod = pod_spec(job)
+        for container in containers(pod):
+            mounted.update(text(mount, "name") for _, mount in objects(container, "volumeMounts"))
+        for nth, volume in objects(pod, "volumes"):
+            where = f"spec.replicatedJobs[{at}].template.spec.template.spec.volumes[{nth}].name"
+            volumes.setdefault(text(volume, "name"), []).append(where)
+    return mounted, volumes

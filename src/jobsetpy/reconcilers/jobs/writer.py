@@ -1,0 +1,272 @@
+"""Carries out what a plan says about a JobSet's children.
+
+All actions of a plan run in parallel, whatever ReplicatedJob they are for, except that Service,
+volume claims and the group's ConfigMap come before the Jobs that need them. A write that fails
+keeps no other from being made. Every write is announced to the expectations, so that no later
+reconcile acts before the cache shows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, assert_never
+
+from jobsetpy import runtime as rt
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import ConfigMap, PersistentVolumeClaim, Service
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    JobSetPyError,
+    NotFoundError,
+)
+from jobsetpy.reconcilers.execution.kinds import (
+    GROUP_KINDS,
+    CreatedJob,
+    RoleBinding,
+    TemplatedJob,
+)
+from jobsetpy.reconcilers.execution.parallel import NAMED_FAILURES, in_parallel
+from jobsetpy.reconcilers.jobs.suspension import resume_patch
+from jobsetpy.reconcilers.rules import plan as p
+from jobsetpy.reconcilers.rules.conditions import WARNING
+
+_ROLE_LOOKS: Final = 20
+_ROLE_LOOK_S: Final = 0.02
+
+_BEFORE_JOBS: Final = (p.CreateService, p.CreateClaim, p.CreateGroupObject)
+
+Failures = list[tuple[p.Action, JobSetPyError]]
+
+
+def _is_role(action: p.Action) -> bool:
+    return isinstance(action, p.CreateGroupObject) and action.kind != "ConfigMap"
+
+
+class ChildWriter:
+    """Writes the children of JobSets.
+
+    Args:
+        client: sends the writes.
+        jobs: cache of child Jobs.
+        events: is told of creations that failed.
+        own: expectations about Jobs, by key of their JobSet.
+        parallel: maximum concurrent requests for one JobSet.
+    """
+
+    def __init__(
+        self,
+        client: rt.Client,
+        jobs: rt.Store[Job],
+        events: rt.EventRecorder,
+        own: rt.Expectations,
+        *,
+        parallel: int,
+    ) -> None:
+        self._client = client
+        self._jobs = jobs
+        self._events = events
+        self._own = own
+        self._parallel = parallel
+
+    async def carry_out(self, jobset: JobSet, actions: Sequence[p.Action]) -> Failures:
+        """Carry actions out.
+
+        Args:
+            jobset: the parent.
+            actions: of one plan.
+
+        Returns:
+            The actions that failed, and why; those not tried because of them are not in it.
+        """
+        if not actions:
+            return []
+
+        async def act(action: p.Action) -> None:
+            await self._act_one(jobset, action)
+
+        roles = [item for item in actions if _is_role(item)]
+        failures: Failures = await in_parallel(self._parallel, roles, act)
+        # The ConfigMap is the sign that its Role is there, so it waits for a second try; but not
+        # for one that is never allowed, since pods get along without it.
+        later = any(not isinstance(error, ForbiddenError) for _, error in failures)
+        first: list[p.Action] = [
+            item
+            for item in actions
+            if isinstance(item, _BEFORE_JOBS)
+            and not _is_role(item)
+            and not (later and isinstance(item, p.CreateGroupObject))
+        ]
+        failures += await in_parallel(self._parallel, first, act)
+        rest = [
+            item
+            for item in actions
+            if not isinstance(item, _BEFORE_JOBS)
+            # Pods without their volumes or names would only fail.
+            and not (failures and isinstance(item, p.CreateJob))
+        ]
+        failures += await in_parallel(self._parallel, rest, act)
+        self._tell_failures(jobset, failures)
+        return failures
+
+    async def _act_one(self, jobset: JobSet, action: p.Action) -> None:
+        namespace = jobset.metadata.namespace
+        match action:
+            case p.CreateJob():
+                await self._create_job(jobset, action)
+            case p.DeleteJob():
+                await self._delete_job(jobset, action)
+            case p.SuspendJob(name, uid):
+                body = {"metadata": {"uid": uid}, "spec": {"suspend": True}}
+                await self._patch_job(jobset, name, body)
+            case p.ResizeJob(name, uid, parallelism, completions):
+                size = {"parallelism": parallelism, "completions": completions}
+                await self._patch_job(jobset, name, {"metadata": {"uid": uid}, "spec": size})
+            case p.ResumeJob():
+                await self._resume_job(jobset, action)
+            case p.CreateService(name, body):
+                await self._create_if_missing(Service, namespace, body)
+            case p.CreateClaim(name, body):
+                await self._create_if_missing(PersistentVolumeClaim, namespace, body)
+            case p.CreateGroupObject(kind, _, body):
+                await self._create_group_object(GROUP_KINDS[kind], namespace, body)
+            case p.DeleteJobSet(name, uid):
+                with suppress(NotFoundError):
+                    await self._client.delete(
+                        JobSet, namespace, name, propagation="Foreground", uid=uid
+                    )
+            case _:
+                assert_never(action)
+
+    async def _create_job(self, jobset: JobSet, action: p.CreateJob) -> None:
+        key = jobset.metadata.key
+        self._own.expect_creations(key, (action.name,))
+        try:
+            await self._client.create(CreatedJob, key.namespace, action.body)
+        except AlreadyExistsError:
+            self._own.observed_creation(key, action.name)
+            if not await self._is_own_job(jobset, action.name):
+                raise
+        except BaseException:
+            self._own.observed_creation(key, action.name)
+            raise
+
+    async def _is_own_job(self, jobset: JobSet, name: str) -> bool:
+        """Whether the Job of that name is this JobSet's after all.
+
+        Then the cache is only late, or the Job has lost the label by which the cache chooses. It
+        gets that back: without it nothing of it would be seen, and nothing be made in its place.
+        """
+        try:
+            job = await self._client.get(Job, jobset.metadata.namespace, name)
+        except NotFoundError:
+            return True  # it was going; its event makes the next reconcile create it
+        owner = job.metadata.controller
+        if owner is None or owner.uid != jobset.metadata.uid:
+            return False
+        labels = {keys.JOBSET_NAME: jobset.metadata.name}
+        if job.metadata.labels.get(keys.JOBSET_NAME) != jobset.metadata.name:
+            metadata = {"uid": job.metadata.uid, "labels": labels}
+            await self._patch_job(jobset, name, {"metadata": metadata})
+            text = f"job {name!r} had lost its label {keys.JOBSET_NAME}: it was put back"
+            self._events.event(jobset, WARNING, keys.INVALID_JOB_REASON, text)
+        return True
+
+    async def _delete_job(self, jobset: JobSet, action: p.DeleteJob) -> None:
+        key = jobset.metadata.key
+        self._own.expect_deletions(key, (action.uid,))
+        try:
+            await self._client.delete(
+                Job, key.namespace, action.name, propagation="Foreground", uid=action.uid
+            )
+        except (NotFoundError, ConflictError):
+            # Gone, or another one has its name by now: what was to be deleted is deleted.
+            self._own.observed_deletion(key, action.uid)
+        except BaseException:
+            self._own.observed_deletion(key, action.uid)
+            raise
+
+    async def _patch_job(self, jobset: JobSet, name: str, body: Mapping[str, Any]) -> None:
+        key = jobset.metadata.key
+        try:
+            job = await self._client.merge_patch(Job, key.namespace, name, body)
+        except NotFoundError:
+            return
+        self._expect_job_version(key, job)
+
+    def _expect_job_version(self, key: rt.ObjectKey, job: Job) -> None:
+        cached = self._jobs.get(job.metadata.key)
+        if cached is None or cached.metadata.uid != job.metadata.uid:
+            return
+        self._own.expect_version(
+            key,
+            job.metadata.uid,
+            job.metadata.resource_version,
+            cached=cached.metadata.resource_version,
+        )
+
+    async def _resume_job(self, jobset: JobSet, action: p.ResumeJob) -> None:
+        namespace, name = jobset.metadata.namespace, action.name
+        try:
+            if action.clear_start_time:
+                body = {"metadata": {"uid": action.uid}, "status": {"startTime": None}}
+                await self._client.merge_patch(Job, namespace, name, body, subresource="status")
+            job = await self._client.get(TemplatedJob, namespace, name)
+        except NotFoundError:
+            return
+        await self._patch_job(jobset, name, resume_patch(action, job.spec.template))
+
+    async def _create_if_missing(self, cls: Any, namespace: str, body: Any) -> None:
+        try:
+            await self._client.create(cls, namespace, body)
+        except AlreadyExistsError:
+            # Without our label it is in no cache: pods would wait for it for ever.
+            if cls is ConfigMap and await self._is_foreign(namespace, body["metadata"]["name"]):
+                raise
+
+    async def _is_foreign(self, namespace: str, name: str) -> bool:
+        """Whether a ConfigMap is no JobSet's; what one of that name has left behind goes."""
+        owner = (await self._client.get(ConfigMap, namespace, name)).metadata.controller
+        return owner is None or owner.kind != JobSet.RESOURCE.kind
+
+    async def _create_group_object(self, cls: Any, namespace: str, body: Any) -> None:
+        """Create it; a RoleBinding is refused until the API server's own cache has its Role."""
+        for _ in range(_ROLE_LOOKS):
+            try:
+                await self._create_if_missing(cls, namespace, body)
+            except NotFoundError:
+                if cls is not RoleBinding:
+                    raise
+                await asyncio.sleep(_ROLE_LOOK_S)
+            else:
+                return
+        await self._create_if_missing(cls, namespace, body)
+
+    def _tell_failures(self, jobset: JobSet, failures: Failures) -> None:
+        """One event for each kind of object that could not be created."""
+        texts: dict[str, list[str]] = {}
+        for action, error in failures:
+            match action:
+                case p.CreateJob(name, _):
+                    text = f'job "{name}" creation failed with error: {error}'
+                    texts.setdefault(keys.JOB_CREATION_FAILED_REASON, []).append(text)
+                case p.CreateService():
+                    texts.setdefault(keys.SERVICE_CREATION_FAILED_REASON, []).append(str(error))
+                case p.CreateClaim():
+                    texts.setdefault(keys.PVC_CREATION_FAILED_REASON, []).append(str(error))
+                case p.CreateGroupObject(_, name) if isinstance(error, AlreadyExistsError):
+                    text = (
+                        f"no Job is made: the ConfigMap {name} belongs to something else; delete it"
+                    )
+                    texts.setdefault(keys.GROUP_FOREIGN_REASON, []).append(text)
+                case p.CreateGroupObject():
+                    texts.setdefault(keys.GROUP_CREATION_FAILED_REASON, []).append(str(error))
+                case _:
+                    pass
+        for reason, lines in texts.items():
+            self._events.event(jobset, WARNING, reason, "\n".join(lines[:NAMED_FAILURES]))

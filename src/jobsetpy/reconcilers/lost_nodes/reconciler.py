@@ -1,0 +1,314 @@
+"""Gives up pods on nodes that have been unreachable for too long (controller ``lost-nodes``).
+
+Nothing is done unless a JobSet or the configuration names a deadline. The request's key is the
+node's. An event costs O(1): of nodes, those that become unreachable are queued; of pods, those that
+begin to be deleted on such a node. What is to be done is decided by
+``reconcilers.lost_nodes.plan``.
+
+A pod is marked as failed first, as the pod garbage collector does it: the Job controller lets go of
+a pod with ``podReplacementPolicy: Failed`` only then. Both writes carry UID and resourceVersion: if
+the kubelet has written meanwhile, they are refused, and the node is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from jobsetpy import runtime as rt
+from jobsetpy.api import keys
+from jobsetpy.api.child_pod import ENDED
+from jobsetpy.api.core import LabelledNode
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.meta import controller_of
+from jobsetpy.api.timestamps import seconds_text
+from jobsetpy.errors import JobSetPyError, NotFoundError
+from jobsetpy.reconcilers.execution import metrics as execution_metrics
+from jobsetpy.reconcilers.execution.caches import SharedCaches, job_of
+from jobsetpy.reconcilers.execution.disruption import disruption
+from jobsetpy.reconcilers.execution.kinds import ListedPod
+from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
+from jobsetpy.reconcilers.execution.status_writer import moment
+from jobsetpy.reconcilers.lost_nodes.deadline import deadline_of
+from jobsetpy.reconcilers.lost_nodes.plan import (
+    LeavingPod,
+    LostNodePlan,
+    LostPods,
+    ObservedNode,
+    is_leaving,
+    plan_lost_node,
+)
+from jobsetpy.reconcilers.rules.membership import is_ours
+from jobsetpy.reconcilers.rules.pinned_time import PinnedTime
+
+FIELD_MANAGER: Final = "jobset-lost-nodes"
+"""Owner of phase and condition of pods that are given up."""
+
+
+@attrs.frozen(kw_only=True)
+class LostNodesSettings:
+    """How the lost nodes reconciler works.
+
+    Args:
+        deadline_s: of JobSets that name none; 0 for never.
+        workers: maximum concurrent reconciles.
+        parallel_writes: maximum concurrent requests for one node.
+    """
+
+    deadline_s: float = 0.0
+    workers: int = 4
+    parallel_writes: int = 16
+
+
+def _leaving(pod: ChildPod) -> Iterable[str]:
+    if not is_leaving(pod):
+        return ()
+    return (f"node:{pod.spec.node_name}", f"jobset:{_jobset_key(pod)}")
+
+
+LEAVING: rt.Index[ChildPod] = rt.Index("leavingPods", _leaving)
+"""Pods that are being deleted on a node, by the node and by the JobSet that they name."""
+
+
+class LostNodesReconciler:
+    """Gives up pods of unreachable nodes; the request's key is the node's.
+
+    Args:
+        caches: what it reads; pods with the index :data:`LEAVING`.
+        settings: see there.
+    """
+
+    def __init__(self, caches: SharedCaches, settings: LostNodesSettings) -> None:
+        self._client = caches.manager.client
+        self._clock = caches.manager.clock
+        self._jobsets = caches.jobsets.store
+        self._jobs = caches.jobs.store
+        self._pods = caches.pods.store
+        self._nodes = caches.nodes.store
+        self._events = caches.events
+        self._settings = settings
+        self._due: dict[str, Mapping[str, PinnedTime]] = {}
+
+    # -- events -------------------------------------------------------------------------------
+
+    def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
+        """Ask for a reconcile if a pod begins to be deleted on an unreachable node; O(1).
+
+        Before nodes are known, one is asked for in any case: it waits for all caches.
+        """
+        old, new = event.old, event.new
+        if new is None or not is_leaving(new) or (old is not None and is_leaving(old)):
+            return ()
+        key = rt.ObjectKey("", new.spec.node_name)
+        if self._nodes.has_synced:
+            node = self._nodes.get(key)
+            if node is None or node.unreachable_since is None:
+                return ()
+        return (rt.Request(key),)
+
+    def nodes_of(self, jobset: JobSet) -> Iterable[rt.ObjectKey]:
+        """The nodes on which pods of a JobSet are being deleted; none before all pods are known."""
+        if not self._pods.has_synced:
+            return ()
+        pods = self._pods.by_index(LEAVING, f"jobset:{jobset.metadata.key}")
+        return {rt.ObjectKey("", pod.spec.node_name) for pod in pods}
+
+    def deadline_changes(self, event: rt.Event[JobSet]) -> bool:
+        """Tell if a JobSet that was there gets another deadline."""
+        old, new = event.old, event.new
+        if old is None or new is None:
+            return False
+        return self._deadline_s(old) != self._deadline_s(new)
+
+    def _deadline_s(self, jobset: JobSet) -> float:
+        return deadline_of(jobset.metadata.annotations, self._settings.deadline_s)
+
+    # -- reconcile ----------------------------------------------------------------------------
+
+    async def reconcile(self, request: rt.Request) -> rt.Result:
+        """Give up the pods of one node that are due.
+
+        Raises:
+            ExceptionGroup: some writes failed; the others were made.
+        """
+        observed = self._observe(request.key)
+        plan = plan_lost_node(observed, moment(self._clock))
+        if plan.confirm:
+            observed = await self._confirm(observed)
+            plan = plan_lost_node(observed, moment(self._clock))
+        if plan.due:
+            self._due[request.name] = plan.due
+        else:
+            self._due.pop(request.name, None)
+        await self._execute(plan)
+        return plan.result
+
+    def _observe(self, key: rt.ObjectKey) -> ObservedNode:
+        node = self._nodes.get(key)
+        since = None if node is None else node.unreachable_since
+        if since is None:
+            return ObservedNode(name=key.name)
+        pods = (
+            LeavingPod(pod, jobset)
+            for pod in self._pods.by_index(LEAVING, f"node:{key.name}")
+            if (jobset := self._jobset_of(pod)) is not None
+        )
+        return ObservedNode(
+            name=key.name,
+            unreachable_since=since,
+            pods=tuple(pods),
+            default_s=self._settings.deadline_s,
+            due=self._due.get(key.name, {}),
+        )
+
+    async def _confirm(self, observed: ObservedNode) -> ObservedNode:
+        """Look at the node itself: it may have come back."""
+        page = await self._client.list_page(
+            LabelledNode, field_selector=f"metadata.name={observed.name}"
+        )
+        since = next((node.unreachable_since for node in page.items), None)
+        return attrs.evolve(observed, unreachable_since=since, confirmed=True)
+
+    async def _execute(self, plan: LostNodePlan) -> None:
+        failures: list[tuple[ChildPod, JobSetPyError]] = []
+        for lost in plan.lost:
+            failures += await self._give_up(lost, plan.at)
+        raise_failures(failures, "pods of a lost node could not be deleted")
+
+    async def _give_up(self, lost: LostPods, at: datetime) -> list[tuple[ChildPod, JobSetPyError]]:
+        """Delete pods of one JobSet by force; returns what failed."""
+        deleted: list[str] = []
+
+        async def delete(pod: ChildPod) -> None:
+            meta = pod.metadata
+            version = meta.resource_version
+            with suppress(NotFoundError):
+                if pod.status.phase not in ENDED:
+                    failed = await self._client.apply(
+                        ListedPod,
+                        meta.namespace,
+                        meta.name,
+                        _failed(pod, lost, at),
+                        owner=FIELD_MANAGER,
+                        subresource="status",
+                    )
+                    version = failed.metadata.resource_version
+                await self._client.delete(
+                    ChildPod,
+                    meta.namespace,
+                    meta.name,
+                    uid=meta.uid,
+                    resource_version=version,
+                    grace_period_seconds=0,
+                )
+                deleted.append(meta.name)
+
+        failures = await in_parallel(self._settings.parallel_writes, lost.pods, delete)
+        if deleted:
+            execution_metrics.lost_pods_deleted(len(deleted))
+            event = lost.event(deleted)
+            related = self._pods.get(rt.ObjectKey(lost.jobset.metadata.namespace, event.pod))
+            self._events.event(
+                lost.jobset, event.type_, event.reason, event.message, related=related
+            )
+        return failures
+
+    # -- what the caches say ------------------------------------------------------------------
+
+    def _jobset_of(self, pod: ChildPod) -> JobSet | None:
+        """The JobSet of a pod, by UIDs: labels prove nothing.
+
+        Of a Job that was deleted alone there is only what its pods say; then they have to name
+        the JobSet's UID as well.
+        """
+        meta = pod.metadata
+        owner, job = controller_of(meta.owner_references), job_of(self._jobs, pod)
+        if job is not None and job.metadata.controller is not None:
+            name, uid = job.metadata.controller.name, job.metadata.controller.uid
+        elif job is None and owner is not None and owner.kind == "Job":
+            name, uid = meta.labels.jobset_name, meta.annotations.jobset_uid
+        else:
+            return None
+        jobset = self._jobsets.get(rt.ObjectKey(meta.namespace, name))
+        if jobset is None or jobset.metadata.uid != uid:
+            return None
+        return jobset if is_ours(jobset) else None
+
+
+def _failed(pod: ChildPod, lost: LostPods, at: datetime) -> dict[str, Any]:
+    """Phase and conditions of a pod that is given up.
+
+    The Job controller waits before it makes another pod, and counts from when this one was last
+    ready. The node controller writes that, too, but loses against the pods' eviction at the same
+    moment, and tries again five seconds later.
+    """
+    meta = pod.metadata
+    metadata = {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+    }
+    body = disruption(metadata, keys.NODE_LOST_REASON, f"Deleted by force, {lost.why}", at)
+    body["status"]["phase"] = "Failed"
+    ready = {"type": "Ready", "status": "False", "reason": keys.NODE_LOST_REASON}
+    body["status"]["conditions"].append({**ready, "lastTransitionTime": seconds_text(lost.since)})
+    return body
+
+
+def _jobset_key(pod: ChildPod) -> rt.ObjectKey:
+    return rt.ObjectKey(pod.metadata.namespace, pod.metadata.labels.jobset_name)
+
+
+def _becomes_unreachable(event: rt.Event[LabelledNode]) -> bool:
+    """Tell if a node is unreachable that was not, or since another time."""
+    old, new = event.old, event.new
+    if new is None or new.unreachable_since is None:
+        return False
+    return old is None or old.unreachable_since != new.unreachable_since
+
+
+def lookup(manager: rt.Manager) -> Callable[[rt.ObjectKey], bool]:
+    """Return a function that tells if a JobSet has pods that leave a node that does not answer.
+
+    Args:
+        manager: not started yet.
+    """
+    caches = SharedCaches(manager)
+    caches.pods.add_index(LEAVING)
+    pods, nodes = caches.pods.store, caches.nodes.store
+
+    def is_lost(key: rt.ObjectKey) -> bool:
+        for pod in pods.by_index(LEAVING, f"jobset:{key}"):
+            node = nodes.get(rt.ObjectKey("", pod.spec.node_name))
+            if node is not None and node.unreachable_since is not None:
+                return True
+        return False
+
+    return is_lost
+
+
+def setup(manager: rt.Manager, settings: LostNodesSettings | None = None) -> rt.Controller:
+    """Wire the lost nodes reconciler: its caches, watches and controller.
+
+    Args:
+        manager: not started yet.
+        settings: see there.
+    """
+    settings = settings or LostNodesSettings()
+    caches = SharedCaches(manager)
+    caches.pods.add_index(LEAVING)
+    reconciler = LostNodesReconciler(caches, settings)
+    ask_nodes = rt.enqueue_mapped(reconciler.nodes_of)
+    return caches.controller(
+        "lost-nodes",
+        reconciler,
+        settings.workers,
+        rt.Watch(caches.nodes, rt.enqueue_self, when=_becomes_unreachable),
+        rt.Watch(caches.pods, reconciler.on_pod),
+        rt.Watch(caches.jobsets, ask_nodes, when=reconciler.deadline_changes),
+    )

@@ -1,0 +1,334 @@
+"""Where the pods of a JobSet may go: exclusive placement of each Job in one topology domain.
+
+The first pod of a Job, its *leader*, gets affinity terms by which at most one Job of its priority
+is in a domain; the others, *followers*, are sent to the domain where the leader landed. One that is
+created before the leader has landed is held by a scheduling gate, which ``followers``
+lifts; without gates it is refused, and the Job controller tries again and again. Only leaders cost
+the scheduler the search among all pods.
+
+Pure: what followers need to know of the cluster comes in as functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.child_pod import ENDED
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    Patch,
+    child,
+    number,
+    objects,
+    text,
+)
+from jobsetpy.reconcilers.rules.names import job_name
+
+LEADER_INDEX = "0"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+MIN_NAME_PARTS = 5
+"""JobSet, ReplicatedJob, Job index, pod index and random characters, joined by dashes."""
+
+
+@attrs.frozen
+class PodPlace:
+    """What is known of a pod that may be a leader.
+
+    Args:
+        node: where it runs or will; "" while it is not scheduled.
+        phase: its phase.
+        deleting: whether it has a deletion timestamp.
+        controller_uid: UID of the Job that manages it; "" if none does.
+    """
+
+    node: str = ""
+    phase: str = ""
+    deleting: bool = False
+    controller_uid: str = ""
+
+
+class LeaderNotFoundError(Exception):
+    """There is no one pod that is this follower's leader."""
+
+
+LeaderLookup = Callable[[str], Iterable[PodPlace]]
+"""Pods of the follower's namespace by :func:`base_name`."""
+
+NodeLabels = Callable[[str], Mapping[str, str] | None]
+"""A node's labels by its name; ``None`` if there is no such node."""
+
+LeaderOver = Callable[[str, str], bool]
+"""By a Job's name and UID: whether its completion index 0 is over, so that no leader will come."""
+
+
+def _never_over(name: str, uid: str) -> bool:  # noqa: ARG001 - the signature of LeaderOver
+    return False
+
+
+@attrs.frozen
+class Mutation:
+    """What becomes of a new pod.
+
+    Args:
+        patch: JSON patch; empty for no change.
+        denied: if not "", the pod is refused with this text.
+        missing_node: if not "", the pod is refused because the leader's node is not there.
+    """
+
+    patch: Patch = attrs.field(factory=list)
+    denied: str = ""
+    missing_node: str = ""
+
+
+def base_name(pod_name: str) -> str:
+    """A pod's name without the random characters: ``js-rj-0-0`` of ``js-rj-0-0-x7k2p``.
+
+    "" for names that no Indexed Job of a JobSet gives.
+    """
+    parts = pod_name.split("-")
+    return "-".join(parts[:-1]) if len(parts) >= MIN_NAME_PARTS else ""
+
+
+def is_leader(pod: Json) -> bool:
+    """Whether it has completion index 0; pods of NonIndexed Jobs have none and all follow."""
+    return _annotations(pod).get(keys.COMPLETION_INDEX_ANNOTATION) == LEADER_INDEX
+
+
+def mutate(
+    pod: Json,
+    leaders: LeaderLookup,
+    nodes: NodeLabels,
+    *,
+    gate: bool = False,
+    over: LeaderOver = _never_over,
+) -> Mutation:
+    """The place of a new pod, as far as it can be told by now.
+
+    A follower whose leader is not found or not scheduled is held by a gate. One that could never be
+    released (see :func:`_can_be_released`), and any if gates are off, stays as it is:
+    :func:`refusal` will refuse it, and the Job controller tries again later.
+
+    Where no leader will come any more, a follower gets the leader's terms: the scheduler puts it to
+    the rest of its Job, or into a free domain if there is no rest.
+
+    Args:
+        pod: the pod to be created.
+        leaders: finds leaders.
+        nodes: finds nodes.
+        gate: whether followers are held by a gate.
+        over: whether a Job's leader has done its part.
+
+    Guarantees: existing terms, selectors and gates are kept; the patch applies to ``pod`` as it is.
+    """
+    annotations = _annotations(pod)
+    if keys.JOBSET_NAME not in annotations or keys.NODE_SELECTOR_ANNOTATION in annotations:
+        return Mutation()
+    patch, priority = _priority_label(pod)
+    topology = annotations.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
+    if not isinstance(topology, str):
+        return Mutation(patch)
+    if is_leader(pod):
+        return Mutation(patch + _exclusive_terms(pod, topology, priority))
+    gate = gate and _can_be_released(pod)
+    try:
+        node = find_leader(pod, leaders).node
+    except LeaderNotFoundError:
+        if gate and over(*_controller(pod)):
+            return Mutation(patch + _exclusive_terms(pod, topology, priority))
+        node = ""
+    labels = nodes(node) if node else None
+    if labels is None and gate:
+        return Mutation(patch + _hold(pod))
+    if not node:
+        return Mutation(patch)
+    if labels is None:
+        return Mutation(missing_node=node)
+    if topology not in labels:
+        # Not held: nobody looks at a pod that waits, but everybody at events of failed creations.
+        return Mutation(denied=f"node {node} does not have the topology label {topology!r}")
+    selector = {topology: labels[topology]}
+    return Mutation([*patch, *_into_map(pod, ("spec", "nodeSelector"), selector)])
+
+
+def refusal(pod: Json, leaders: LeaderLookup, *, gate: bool = False) -> str:
+    """Why a new pod must not be created now; "" if it may.
+
+    Args:
+        pod: the pod as :func:`mutate` made it.
+        leaders: finds leaders.
+        gate: whether a follower may be held by a gate instead of having a place.
+    """
+    annotations = _annotations(pod)
+    topology = annotations.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
+    if (
+        keys.JOBSET_NAME not in annotations
+        or keys.NODE_SELECTOR_ANNOTATION in annotations
+        or not isinstance(topology, str)
+        or is_leader(pod)
+    ):
+        return ""
+    if gate and _can_be_released(pod) and (is_held(pod) or _places_itself(pod, topology)):
+        return ""
+    selector = child(pod, "spec").get("nodeSelector")
+    if not isinstance(selector, Mapping):
+        return "follower pod node selector not set"
+    if topology not in selector:
+        return f"follower pod node selector is missing the topology key {topology!r}"
+    try:
+        leader = find_leader(pod, leaders)
+    except LeaderNotFoundError as error:
+        return str(error)
+    if not leader.node:
+        return (
+            "leader pod not yet scheduled, not creating follower pod; this is an expected, "
+            "transient error"
+        )
+    return ""
+
+
+def is_held(pod: Json) -> bool:
+    """Whether the gate of exclusive placement is on a pod."""
+    gates = objects(child(pod, "spec"), "schedulingGates")
+    return any(gate.get("name") == keys.PLACEMENT_GATE for _, gate in gates)
+
+
+def _can_be_released(pod: Json) -> bool:
+    """Whether a held follower would be found when its leader lands.
+
+    Pods that no controller made are not found. Those of a NonIndexed Job never have a leader:
+    refusing them, the Job's events say so. The API server takes no gate on a pod that has a node.
+    """
+    indexed = isinstance(_annotations(pod).get(keys.COMPLETION_INDEX_ANNOTATION), str)
+    return indexed and bool(_controller_uid(pod)) and not child(pod, "spec").get("nodeName")
+
+
+def _hold(pod: Json) -> Patch:
+    """Put the gate on, next to those that are there."""
+    if is_held(pod):
+        return []
+    gate = {"name": keys.PLACEMENT_GATE}
+    if child(pod, "spec").get("schedulingGates"):
+        return [{"op": "add", "path": "/spec/schedulingGates/-", "value": gate}]
+    return [{"op": "add", "path": "/spec/schedulingGates", "value": [gate]}]
+
+
+def find_leader(pod: Json, leaders: LeaderLookup) -> PodPlace:
+    """The leader of a follower's own Job, in its present incarnation.
+
+    Raises:
+        LeaderNotFoundError: there is none, or no single one, or it belongs to another Job.
+    """
+    base = leader_name(pod)
+    found = [place for place in leaders(base) if not place.deleting and place.phase not in ENDED]
+    if len(found) != 1:
+        msg = f"expected 1 leader pod ({base}), but got {len(found)}"
+        raise LeaderNotFoundError(msg)
+    owner = _controller_uid(pod)
+    if not owner:
+        msg = "follower pod has no controller owner reference"
+        raise LeaderNotFoundError(msg)
+    if not found[0].controller_uid:
+        msg = f"leader pod ({base}) has no controller owner reference"
+        raise LeaderNotFoundError(msg)
+    if owner != found[0].controller_uid:
+        msg = f"follower pod and leader pod ({base}) have different owners"
+        raise LeaderNotFoundError(msg)
+    return found[0]
+
+
+def leader_name(pod: Json) -> str:
+    """Base name of a follower's leader.
+
+    Raises:
+        LeaderNotFoundError: a label that it is made from is missing.
+    """
+    labels = child(pod, "metadata", "labels")
+    for key in (keys.JOBSET_NAME, keys.REPLICATED_JOB_NAME, keys.JOB_INDEX):
+        if not isinstance(labels.get(key), str):
+            msg = f"pod missing label: {key}"
+            raise LeaderNotFoundError(msg)
+    job = job_name(
+        labels[keys.JOBSET_NAME], labels[keys.REPLICATED_JOB_NAME], labels[keys.JOB_INDEX]
+    )
+    return f"{job}-{LEADER_INDEX}"
+
+
+def _priority_label(pod: Json) -> tuple[Patch, str]:
+    """Show the priority to the affinity terms of other pods; the patch, and the label's value."""
+    priority = number(child(pod, "spec"), "priority")
+    if priority is None:
+        return [], text(child(pod, "metadata", "labels"), keys.PRIORITY_LABEL)
+    value = str(priority)
+    return _into_map(pod, ("metadata", "labels"), {keys.PRIORITY_LABEL: value}), value
+
+
+def _exclusive_terms(pod: Json, topology: str, priority: str) -> Patch:
+    """With the own Job, and without any other Job of the same priority, in the same domain."""
+    affinity: dict[str, Any] = dict(child(pod, "spec", "affinity"))
+    for kind, term in _terms(pod, topology, priority).items():
+        terms = [each for _, each in objects(child(affinity, kind), _REQUIRED)]
+        affinity[kind] = {**child(affinity, kind), _REQUIRED: [*terms, term]}
+    return [{"op": "add", "path": "/spec/affinity", "value": affinity}]
+
+
+def _places_itself(pod: Json, topology: str) -> bool:
+    """Whether a pod has the terms of :func:`_exclusive_terms`."""
+    priority = text(child(pod, "metadata", "labels"), keys.PRIORITY_LABEL)
+    return all(
+        any(each == term for _, each in objects(child(pod, "spec", "affinity", kind), _REQUIRED))
+        for kind, term in _terms(pod, topology, priority).items()
+    )
+
+
+def _terms(pod: Json, topology: str, priority: str) -> dict[str, Json]:
+    job = text(child(pod, "metadata", "labels"), keys.JOB_KEY)
+    own = {"key": keys.JOB_KEY, "operator": "In", "values": [job]}
+    others = [
+        {"key": keys.JOB_KEY, "operator": "Exists"},
+        {"key": keys.JOB_KEY, "operator": "NotIn", "values": [job]},
+        {"key": keys.PRIORITY_LABEL, "operator": "In", "values": [priority]},
+    ]
+    return {
+        kind: {
+            "labelSelector": {"matchExpressions": expressions},
+            "topologyKey": topology,
+            "namespaceSelector": {},
+        }
+        for kind, expressions in (("podAffinity", [own]), ("podAntiAffinity", others))
+    }
+
+
+def _into_map(pod: Json, path: tuple[str, ...], entry: Mapping[str, str]) -> Patch:
+    """Set entries of a map, which is made if it is missing."""
+    where = "/" + "/".join(path)
+    parent = child(pod, *path[:-1]).get(path[-1])
+    if not isinstance(parent, Mapping):
+        return [{"op": "add", "path": where, "value": dict(entry)}]
+    return [
+        {
+            "op": "add",
+            "path": f"{where}/{key.replace('~', '~0').replace('/', '~1')}",
+            "value": value,
+        }
+        for key, value in entry.items()
+    ]
+
+
+def _annotations(pod: Json) -> Json:
+    return child(pod, "metadata", "annotations")
+
+
+def _controller(pod: Json) -> tuple[str, str]:
+    """Name and UID of the owner that manages a pod."""
+    for _, owner in objects(child(pod, "metadata"), "ownerReferences"):
+        if owner.get("controller") is True:
+            return text(owner, "name"), text(owner, "uid")
+    return "", ""
+
+
+def _controller_uid(pod: Json) -> str:
+    return _controller(pod)[1]

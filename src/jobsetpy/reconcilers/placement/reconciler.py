@@ -1,0 +1,333 @@
+"""Keeps followers of exclusively placed Jobs in their leader's domain (controller ``pod``).
+
+A follower that was created before its leader had a node waits behind a scheduling gate. The
+reconcile that the leader's binding causes releases all of them, each by one patch that sets the
+domain and removes the gate. It also finds followers that are anywhere else and has them start anew;
+before anything is deleted the API server is asked, since caches may be late. What is to be done is
+decided by ``reconcilers.placement.plan``.
+
+A follower's event costs O(1): it queues a reconcile only if there is something to be done about
+that pod. Whatever a reconcile waits for (a node, the end of a second leader) is watched, so none is
+repeated on suspicion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from jobsetpy import runtime as rt
+from jobsetpy.api import keys
+from jobsetpy.api.core import LabelledNode
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.meta import controller_of
+from jobsetpy.errors import JobSetPyError, NotFoundError
+from jobsetpy.reconcilers.execution import metrics as execution_metrics
+from jobsetpy.reconcilers.execution.caches import SharedCaches
+from jobsetpy.reconcilers.execution.disruption import disruption
+from jobsetpy.reconcilers.execution.kinds import ListedPod
+from jobsetpy.reconcilers.execution.memory import Memories
+from jobsetpy.reconcilers.execution.parallel import in_parallel, raise_failures
+from jobsetpy.reconcilers.execution.status_writer import moment
+from jobsetpy.reconcilers.placement.admission import LEADER_INDEX
+from jobsetpy.reconcilers.placement.followers import PlacedPod, is_due
+from jobsetpy.reconcilers.placement.plan import (
+    Incarnation,
+    ObservedPlacement,
+    Placement,
+    PlacementMemory,
+    PlacementPlan,
+    placed_pod,
+    plan_placement,
+)
+from jobsetpy.reconcilers.rules.plan import EmitEvent
+
+FIELD_MANAGER: Final = "jobset-placement"
+"""Owner of the condition on pods that are evicted."""
+
+
+@attrs.frozen(kw_only=True)
+class PlacementSettings:
+    """How the placement reconciler works.
+
+    Args:
+        workers: maximum concurrent reconciles.
+        parallel_writes: maximum concurrent requests for one Job.
+        repair: whether misplaced followers are evicted. Without the pod webhook no follower has a
+            place, and all would be evicted for ever; held ones are released in any case.
+        look_again_s: seconds after writes until the next reconcile: the cache shows them by then.
+    """
+
+    workers: int = 8
+    parallel_writes: int = 50
+    repair: bool = True
+    look_again_s: float = 30.0
+
+
+def _index_values(pod: ChildPod) -> Iterable[str]:
+    if pod.metadata.annotations.placed_topology is None:
+        return ()
+    job = _job_key(pod)
+    if job is None:
+        return ()
+    if not _is_leader(pod):
+        return (f"job:{job}",)
+    leader = (f"job:{job}", f"leader:{job}")
+    return (*leader, f"node:{pod.spec.node_name}") if pod.spec.node_name else leader
+
+
+PLACED: rt.Index[ChildPod] = rt.Index("exclusivePlacement", _index_values)
+"""Pods under exclusive placement by their Job, leaders also as such and by their node."""
+
+
+class PodPlacementReconciler:
+    """Places the pods of Jobs; the request's key is the Job's.
+
+    Args:
+        caches: what it reads; pods with the index :data:`PLACED`.
+        settings: see there.
+    """
+
+    def __init__(self, caches: SharedCaches, settings: PlacementSettings) -> None:
+        self._client = caches.manager.client
+        self._clock = caches.manager.clock
+        self._jobsets = caches.jobsets.store
+        self._jobs = caches.jobs.store
+        self._pods = caches.pods.store
+        self._nodes = caches.nodes.store
+        self._events = caches.events
+        self._settings = settings
+        self._memory = Memories(PlacementMemory)
+
+    # -- events -------------------------------------------------------------------------------
+
+    def needs_reconcile(self, event: rt.Event[Any]) -> bool:
+        """Whether a pod's event asks for a reconcile of its Job; O(1).
+
+        Before the caches show all, a follower's does not: leaders and Jobs of the first lists ask
+        by themselves, and reconciles begin when all caches are complete.
+        """
+        old, new = event.old, event.new
+        if event.obj.metadata.annotations.placed_topology is None:
+            return False
+        if _is_leader(event.obj):
+            return _footing(old) != _footing(new)
+        if new is None or not new.live or (old is not None and old.live and old.spec == new.spec):
+            return False
+        job = _job_key(new)
+        synced = self._pods.has_synced and self._nodes.has_synced and self._jobs.has_synced
+        if job is None or not synced:
+            return False
+        uid = new.metadata.controller_uid
+        pods = self._pods.by_index(PLACED, f"leader:{job}")
+        leaders = [_placed(pod) for pod in pods if pod.metadata.controller_uid == uid]
+        follower = _placed(new)
+        return (follower.held and self._is_over(job, uid)) or is_due(
+            follower, leaders, self._node_labels
+        )
+
+    def leaders_on(self, node: LabelledNode) -> list[rt.ObjectKey]:
+        """The Jobs whose leaders are on a node; none before all leaders are known."""
+        if not self._pods.has_synced:
+            return []
+        pods = self._pods.by_index(PLACED, f"node:{node.metadata.name}")
+        return [job for job in map(_job_key, pods) if job is not None]
+
+    # -- reconcile ----------------------------------------------------------------------------
+
+    async def reconcile(self, request: rt.Request) -> rt.Result:
+        """Release, and if need be evict, the followers of one Job.
+
+        Raises:
+            ExceptionGroup: some writes failed; the others were made.
+        """
+        observed = self._observe(request.key)
+        plan = plan_placement(observed, self._memory.of(request.key), moment(self._clock))
+        plan = await self._execute(observed, plan)
+        return plan.result
+
+    def _observe(self, job: rt.ObjectKey) -> ObservedPlacement:
+        incarnations: dict[str, list[ChildPod]] = {}
+        for pod in self._pods.by_index(PLACED, f"job:{job}"):
+            incarnations.setdefault(pod.metadata.controller_uid, []).append(pod)
+        return ObservedPlacement(
+            job=job,
+            incarnations=[
+                Incarnation(
+                    first=pods[0], over=self._is_over(job, uid), pods=[_placed(pod) for pod in pods]
+                )
+                for uid, pods in incarnations.items()
+            ],
+            nodes=self._node_labels,
+            repair=self._settings.repair,
+            look_again_s=self._settings.look_again_s,
+        )
+
+    async def _execute(self, observed: ObservedPlacement, plan: PlacementPlan) -> PlacementPlan:
+        """Carry the plan out, or the one that comes of confirming it; returns which it was."""
+        job = observed.job
+        if plan.unconfirmed:
+            seen = [
+                await self._list(each) if each in plan.unconfirmed else each
+                for each in observed.incarnations
+            ]
+            observed = attrs.evolve(observed, incarnations=seen)
+            plan = plan_placement(observed, self._memory.of(job), moment(self._clock))
+        failures: list[tuple[PlacedPod, JobSetPyError]] = []
+        for placement in plan.placements:
+            failures += await self._place(job, placement, plan.at)
+        memory = plan.memory
+        if memory is not None:
+            failed = {pod.uid for pod, _ in failures}
+            acted = {uid: at for uid, at in memory.acted.items() if uid not in failed}
+            memory = attrs.evolve(memory, acted=acted)
+        self._memory.keep(job, memory)
+        raise_failures(failures, "pods could not be placed")
+        return plan
+
+    async def _list(self, incarnation: Incarnation) -> Incarnation:
+        """Look at the pods themselves."""
+        meta = incarnation.first.metadata
+        selector = f"{keys.JOBSET_NAME}={meta.labels.jobset_name}"
+        if meta.labels.job_key:
+            selector += f",{keys.JOB_KEY}={meta.labels.job_key}"
+        page = await self._client.list_page(ListedPod, meta.namespace, label_selector=selector)
+        pods = [
+            placed_pod(pod.metadata, pod.spec, pod.status.phase, pod.status.conditions)
+            for pod in page.items
+            if pod.metadata.controller_uid == incarnation.uid
+            and pod.metadata.annotations.placed_topology is not None
+        ]
+        return attrs.evolve(incarnation, listed=pods)
+
+    async def _place(
+        self, job: rt.ObjectKey, placement: Placement, at: datetime
+    ) -> list[tuple[PlacedPod, JobSetPyError]]:
+        """Carry a part of the plan out; returns what failed."""
+        followers = placement.followers
+        for notice in placement.notices:
+            self._tell(placement, notice)
+
+        async def release(pod: PlacedPod) -> None:
+            others = [{"name": gate} for gate in pod.gates if gate != keys.PLACEMENT_GATE]
+            spec: dict[str, Any] = {"schedulingGates": others or None}
+            if pod.domain is None:
+                spec["nodeSelector"] = {pod.topology: followers.domain}
+            # The UID keeps it from any other pod. No version: gates can only be removed, so a
+            # gate that is gone meanwhile makes the API server refuse the patch.
+            body = {"metadata": {"uid": pod.uid}, "spec": spec}
+            with suppress(NotFoundError):
+                await self._client.merge_patch(ChildPod, job.namespace, pod.name, body)
+
+        async def evict(pod: PlacedPod) -> None:
+            with suppress(NotFoundError):
+                if not pod.disrupted:
+                    await self._client.apply(
+                        ListedPod,
+                        job.namespace,
+                        pod.name,
+                        _disruption(job.namespace, pod, at),
+                        owner=FIELD_MANAGER,
+                        subresource="status",
+                    )
+                await self._client.delete(ChildPod, job.namespace, pod.name, uid=pod.uid)
+
+        limit = self._settings.parallel_writes
+        kept = await in_parallel(limit, followers.release, release)
+        stayed = await in_parallel(limit, followers.evict, evict)
+        evicted = len(followers.evict) - len(stayed)
+        execution_metrics.followers_placed(
+            released=len(followers.release) - len(kept), evicted=evicted
+        )
+        if evicted:
+            self._tell(placement, placement.evicted(job.name, evicted))
+        return [*kept, *stayed]
+
+    def _tell(self, placement: Placement, event: EmitEvent) -> None:
+        meta = placement.of.first.metadata
+        jobset = self._jobsets.get(rt.ObjectKey(meta.namespace, meta.labels.jobset_name))
+        if jobset is not None and meta.annotations.jobset_uid in {"", jobset.metadata.uid}:
+            related = placement.of.first
+            self._events.event(jobset, event.type_, event.reason, event.message, related=related)
+
+    # -- what the caches say ------------------------------------------------------------------
+
+    def _is_over(self, job: rt.ObjectKey, uid: str) -> bool:
+        found = self._jobs.get(job)
+        return found is not None and found.metadata.uid == uid and found.status.first_index_is_over
+
+    def _node_labels(self, name: str) -> Mapping[str, str] | None:
+        node = self._nodes.get(rt.ObjectKey("", name))
+        return None if node is None else node.metadata.labels
+
+
+def _disruption(namespace: str, pod: PlacedPod, at: datetime) -> dict[str, Any]:
+    metadata = {"name": pod.name, "namespace": namespace, "uid": pod.uid}
+    reason, message = keys.PLACEMENT_VIOLATION_REASON, keys.PLACEMENT_VIOLATION_MESSAGE
+    return disruption(metadata, reason, message, at)
+
+
+def _placed(pod: ChildPod) -> PlacedPod:
+    return placed_pod(pod.metadata, pod.spec, pod.status.phase)
+
+
+def _is_leader(pod: ChildPod) -> bool:
+    return pod.metadata.annotations.completion_index == LEADER_INDEX
+
+
+def _footing(leader: ChildPod | None) -> tuple[bool, str]:
+    """What matters of a leader: whether it counts, and where it is."""
+    return (False, "") if leader is None else (leader.live, leader.spec.node_name)
+
+
+def _job_key(pod: ChildPod) -> rt.ObjectKey | None:
+    owner = controller_of(pod.metadata.owner_references)
+    return None if owner is None else rt.ObjectKey(pod.metadata.namespace, owner.name)
+
+
+def _jobs_of_pod(pod: ChildPod) -> list[rt.ObjectKey]:
+    job = _job_key(pod)
+    return [] if job is None else [job]
+
+
+def _leader_ends(event: rt.Event[Any]) -> bool:
+    """Whether a Job's change shows that no leader will come any more."""
+    old, new = event.old, event.new
+    if new is None or keys.EXCLUSIVE_TOPOLOGY_ANNOTATION not in new.metadata.annotations:
+        return False
+    return new.status.first_index_is_over and not (
+        old is not None and old.status.first_index_is_over
+    )
+
+
+def _tells_more(event: rt.Event[Any]) -> bool:
+    """Whether a node appears or gets a label that it lacked; changed values move no pod."""
+    old, new = event.old, event.new
+    if new is None:
+        return False
+    return old is None or bool(new.metadata.labels.keys() - old.metadata.labels.keys())
+
+
+def setup(manager: rt.Manager, settings: PlacementSettings | None = None) -> rt.Controller:
+    """Wire the placement reconciler: its caches, watches and controller.
+
+    Args:
+        manager: not started yet.
+        settings: see there.
+    """
+    settings = settings or PlacementSettings()
+    caches = SharedCaches(manager)
+    caches.pods.add_index(PLACED)
+    reconciler = PodPlacementReconciler(caches, settings)
+    return caches.controller(
+        "pod",
+        reconciler,
+        settings.workers,
+        rt.Watch(caches.pods, rt.enqueue_mapped(_jobs_of_pod), when=reconciler.needs_reconcile),
+        rt.Watch(caches.jobs, rt.enqueue_self, when=_leader_ends),
+        rt.Watch(caches.nodes, rt.enqueue_mapped(reconciler.leaders_on), when=_tells_more),
+    )

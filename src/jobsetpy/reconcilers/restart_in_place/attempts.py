@@ -1,0 +1,86 @@
+"""Agents of the Go project: the same protocol by other names.
+
+Such an agent reports an *attempt* on its pod, and reads from the JobSet's status which attempt's
+workers run (``currentInPlaceRestartAttempt``) and which attempts are over (up to
+``previousInPlaceRestartAttempt``). Attempts count from 0: attempt a is epoch a + 1, and no attempt
+at all is epoch 0. It joins at the attempt after the current one, whatever is over; so that it does
+not end again and again, the current attempt is the newest that may be over.
+
+A JobSet has such agents if its pods report attempts, or its status has attempts: the Go project's
+controller has had it before, or this one has written them. From then on each write of epochs writes
+attempts too, in the same patch, and either controller can go on where the other has stopped.
+"""
+
+from __future__ import annotations
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.jobset import JobSet, JobSetStatus
+from jobsetpy.reconcilers.restart_in_place.decision import Histogram, expected_pods
+from jobsetpy.reconcilers.restart_in_place.epoch_charges import on_take_over
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.membership import is_ours
+
+
+def reports_attempts(status: JobSetStatus, pods: Histogram) -> bool:
+    """Whether a JobSet has agents of the Go project."""
+    return (
+        pods.attempts > 0
+        or status.current_in_place_restart_attempt is not None
+        or status.previous_in_place_restart_attempt is not None
+    )
+
+
+def with_attempts(status: JobSetStatus) -> JobSetStatus:
+    """The status with the attempts that its epochs are."""
+    synced = status.synced_epoch
+    over = min(status.deprecated_epoch, synced)
+    return evolve(
+        status,
+        current_in_place_restart_attempt=synced - 1 if synced else None,
+        previous_in_place_restart_attempt=over - 1 if over else None,
+    )
+
+
+def taken_over(jobset: JobSet, pods: Histogram) -> JobSetStatus | None:
+    """The status of a JobSet whose epochs and attempts differ, with both as the newer ones say.
+
+    So it is after the Go project's controller has had the JobSet. O(1).
+
+    Returns:
+        ``None`` if nothing is to be taken over.
+    """
+    status, policy = jobset.status, jobset.spec.failure_policy
+    if (
+        not reports_attempts(status, pods)
+        or policy is None
+        or policy.restart_strategy != keys.IN_PLACE_RESTART
+        or jobset.metadata.deletion_timestamp is not None
+        or not is_ours(jobset)
+        or cond.finished(status.conditions) is not None
+    ):
+        return None
+    synced = max(status.synced_epoch, _epoch(status.current_in_place_restart_attempt))
+    over = max(status.deprecated_epoch, _epoch(status.previous_in_place_restart_attempt))
+    new = with_attempts(evolve(status, synced_epoch=synced, deprecated_epoch=over))
+    if new == status:
+        return None
+    if synced > status.synced_epoch:
+        newest, restarts = max(synced, over + 1, *pods.epochs), max(pods.restarts, default=0)
+        record = on_take_over(jobset, synced, newest, expected_pods(jobset), restarts)
+        new = evolve(new, in_place_restart=record)
+    return new
+
+
+def is_bypassed(jobset: JobSet, pods: Histogram) -> bool:
+    """Whether the agents let their workers run without a barrier, as the JobSet tells them.
+
+    Only agents of the Go project do; where others have reported, the annotation says nothing.
+    """
+    return keys.DISABLE_IN_PLACE_ANNOTATION in jobset.metadata.annotations and (
+        not pods.epochs or reports_attempts(jobset.status, pods)
+    )
+
+
+def _epoch(attempt: int | None) -> int:
+    return 0 if attempt is None else attempt + 1

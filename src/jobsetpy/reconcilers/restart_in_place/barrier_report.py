@@ -1,0 +1,196 @@
+"""Explains which pods block a barrier or are missing from a running group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+import attrs
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.restart_in_place.decision import (
+    expected_pods,
+    leaves_jobs_failed,
+    parse_report,
+)
+from jobsetpy.reconcilers.restart_in_place.failures import is_ending
+from jobsetpy.reconcilers.restart_in_place.succeeded import succeeded
+from jobsetpy.reconcilers.rules.membership import replicated_job_of
+
+MAX_NAMED: Final = 10
+"""So many pods, and Jobs that lack pods, are named; the others are only counted."""
+
+
+@attrs.frozen
+class Laggards:
+    """Pods that a group waits for, or is missing.
+
+    Args:
+        missing: how many pods, those that do not exist included.
+        message: for people.
+    """
+
+    missing: int
+    message: str
+
+
+Delay: TypeAlias = Callable[[Job], str]
+"""Returns what the Job controller waits for before it replaces a Job's pods; "" for nothing."""
+
+
+def _no_delay(_job: Job) -> str:
+    return ""
+
+
+def laggards(
+    jobset: JobSet,
+    jobs: Iterable[Job],
+    pods: Iterable[ChildPod],
+    epoch: int,
+    after_s: float,
+    delay: Delay = _no_delay,
+) -> Laggards:
+    """Describe what the barrier of ``epoch`` waits for; O(Jobs + pods).
+
+    Args:
+        jobset: whose barrier it is.
+        jobs: of its current attempt.
+        pods: of those Jobs.
+        epoch: that all have to come to.
+        after_s: how long the barrier has been closed at least.
+        delay: of the Job controller.
+    """
+    excused = [job for job in jobs if _stays_failed(jobset, job)]
+    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused, delay)
+    message = (
+        f"{missing} of {_plural(expected, 'pod')} {_have(missing)} not come to epoch {epoch} for "
+        f"more than {after_s:g} s"
+    )
+    return Laggards(missing, f"{message}: {details}" if details else message)
+
+
+def absentees(
+    jobset: JobSet,
+    jobs: Iterable[Job],
+    pods: Iterable[ChildPod],
+    since: str,
+    delay: Delay = _no_delay,
+) -> Laggards:
+    """Describe who is missing of a group whose workers run; O(Jobs + pods).
+
+    Nobody misses the pods of a Job that is about to end: what becomes of the group then is the
+    failure policy's to say.
+
+    Args:
+        jobset: whose group it is.
+        jobs: of its current attempt.
+        pods: of those Jobs.
+        since: "since" or "for more than" when.
+        delay: of the Job controller.
+    """
+    excused = [job for job in jobs if _stays_failed(jobset, job) or is_ending(job)]
+    epoch = jobset.status.synced_epoch
+    missing, expected, details = _lacking(jobset, jobs, pods, epoch, excused, delay)
+    message = f"{missing} of {_plural(expected, 'pod')} {_have(missing)} been missing {since}"
+    return Laggards(missing, f"{message}: {details}")
+
+
+def _stays_failed(jobset: JobSet, job: Job) -> bool:
+    return job.status.failed_condition is not None and leaves_jobs_failed(jobset)
+
+
+def _lacking(
+    jobset: JobSet,
+    jobs: Iterable[Job],
+    pods: Iterable[ChildPod],
+    epoch: int,
+    excused: list[Job],
+    delay: Delay,
+) -> tuple[int, int, str]:
+    """How many pods are missing, of how many, and which; those of excused Jobs are not expected."""
+    away = {job.metadata.uid for job in excused}
+    behind: list[str] = []
+    late = arrived = 0
+    present: dict[str, int] = {}
+    ended: dict[str, list[ChildPod]] = {}
+    for pod in sorted(pods, key=lambda pod: pod.metadata.name):
+        owner = pod.metadata.controller_uid
+        if pod.status.phase == "Failed" or owner in away:
+            continue
+        if pod.status.phase == "Succeeded":
+            ended.setdefault(owner, []).append(pod)
+            continue
+        present[owner] = present.get(owner, 0) + 1
+        reported = pod.metadata.annotations
+        there = parse_report(reported.report, reported.is_attempt) == epoch
+        if there and pod.metadata.deletion_timestamp is None:
+            arrived += 1
+            continue
+        late += 1
+        if len(behind) < MAX_NAMED:
+            behind.append(f"pod {pod.metadata.name!r} {_state(pod)}")
+    lacking: list[str] = []
+    made: dict[str, int] = {}
+    expected = expected_pods(jobset)
+    for job in sorted(jobs, key=lambda job: job.metadata.name):
+        name, uid = replicated_job_of(job), job.metadata.uid
+        made[name] = made.get(name, 0) + 1
+        if uid in away:
+            expected -= 1 if job.spec.parallelism is None else job.spec.parallelism
+            continue
+        left = succeeded(job, ended.get(uid, ()))
+        expected -= left
+        lack = (job.spec.parallelism or 0) - left - present.get(uid, 0)
+        if lack > 0:
+            lacking.append(
+                f"job {job.metadata.name!r} lacks {_plural(lack, 'pod')}{_why(job, delay)}"
+            )
+    for item in jobset.spec.replicated_jobs:
+        lack = item.replicas - made.get(item.name, 0)
+        if lack > 0:
+            lacking.append(f"replicated job {item.name!r} lacks {_plural(lack, 'job')}")
+    parts = [*behind, *lacking[: MAX_NAMED - len(behind)]]
+    more = late + len(lacking) - len(parts)
+    if more > 0:
+        parts.append(f"and {more} more")
+    if arrived > expected:
+        parts.append(f"{_plural(arrived - expected, 'pod')} too many")
+    return max(expected - arrived, 0), expected, ", ".join(parts)
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _why(job: Job, delay: Delay) -> str:
+    why = "it is suspended" if job.spec.suspend is True else delay(job)
+    return f" ({why})" if why else ""
+
+
+def _state(pod: ChildPod) -> str:
+    status, meta = pod.status, pod.metadata
+    parts = []
+    report = meta.annotations.report
+    if report is None:
+        if not pod.spec.node_name:
+            parts.append(f"not scheduled: {status.waiting}" if status.waiting else "not scheduled")
+        elif status.waiting:
+            parts.append(f"no agent yet: {status.waiting}")
+        else:
+            parts.append("no agent yet")
+    else:
+        what = "attempt" if meta.annotations.is_attempt else "epoch"
+        parts.append(f"at {what} {report[:12]}")
+        if status.waiting:
+            parts.append(status.waiting)
+    if meta.deletion_timestamp is not None:
+        parts.append("being deleted")
+    if pod.spec.node_name:
+        parts.append(f"on node {pod.spec.node_name}")
+    return f"({', '.join(parts)})"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,296 @@
+"""Adding the in-place restart agent to a JobSet that asks for it by an annotation.
+
+``jobset.sigs.k8s.io/in-place-restart-agent: supervisor`` (or ``sidecar``) and ``restartStrategy:
+InPlaceRestart`` turn an ordinary JobSet into one whose group restarts in place. Off by default: a
+container that nobody asked for is a surprise (KEP-467 keeps this for its beta).
+
+Order: injection comes first, on what the user wrote; then the defaults (``defaulting``), which find
+``restartPolicy`` and the counts filled in already; then validation, which judges the result by the
+same rules as a manifest that was written out. What cannot be injected is refused here, because only
+here it is known what was asked for. On an update nothing is added that was not there before:
+see ``injection_update``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.injection.options import (
+    Options,
+    read_options,
+)
+from jobsetpy.reconcilers.restart_in_place.injection.pods import (
+    AgentContainer,
+    add_sidecar,
+    add_supervisor,
+)
+from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
+    Ranks,
+    ranks_of,
+)
+from jobsetpy.reconcilers.rules.agent_containers import runs_agent
+from jobsetpy.reconcilers.rules.annotations import note_field
+from jobsetpy.reconcilers.rules.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    required,
+)
+from jobsetpy.reconcilers.rules.injected_containers import ContainerDefaults
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    Patch,
+    child,
+    copied,
+    items,
+    objects,
+    text,
+)
+
+__all__ = ["MODES", "Injection", "inject"]
+
+SIDECAR = "sidecar"
+SUPERVISOR = "supervisor"
+MODES = (SIDECAR, SUPERVISOR)
+
+
+@attrs.frozen
+class Injection:
+    """What comes of a JobSet.
+
+    Args:
+        jobset: it with what was added.
+        patch: the same as a JSON patch (RFC 6902); empty if there is nothing to add.
+        problems: why it must be refused; then nothing was added.
+    """
+
+    jobset: Json
+    patch: Patch = attrs.field(factory=list)
+    problems: list[FieldError] = attrs.field(factory=list)
+
+
+def inject(
+    jobset: Json,
+    *,
+    image: str,
+    settings: ContainerDefaults | None = None,
+    limit_ranges: Sequence[Json] = (),
+) -> Injection:
+    """Add the agent to every ReplicatedJob of a new JobSet that asks for it.
+
+    Guarantees: without the annotation nothing happens; injected twice, the second patch is empty; a
+    ReplicatedJob that has an agent keeps it and only gets the fields of its Job. Parts of a wrong
+    type are left for the schema to refuse.
+
+    Args:
+        jobset: as the user wrote it, before defaulting.
+        image: of the agent; "" if this manager was not told one.
+        settings: of the agent's containers, if they are not the defaults.
+        limit_ranges: specs of the namespace's LimitRanges.
+    """
+    agent = AgentContainer(
+        image=image, settings=settings or ContainerDefaults(), limit_ranges=limit_ranges
+    )
+    notes = child(jobset, "metadata", "annotations")
+    if keys.IN_PLACE_AGENT_ANNOTATION not in notes:
+        return Injection(jobset)
+    mode = notes[keys.IN_PLACE_AGENT_ANNOTATION]
+    spec = child(jobset, "spec")
+    problems = [*_mode(mode), *_strategy(spec)]
+    if problems:
+        return Injection(jobset, problems=problems)
+    given = items(spec, "replicatedJobs")
+    jobs = copied(list(given))
+    patch: Patch = []
+    for _, template, _ in templates(jobs):
+        fill_job_fields(template)
+    supervised = mode == SUPERVISOR
+    ranks = ranks_of({**spec, "replicatedJobs": jobs}, notes) if supervised else {}
+    if isinstance(ranks, FieldError):
+        return Injection(jobset, problems=[ranks])
+    for at, template, pod in templates(jobs):
+        path = f"spec.replicatedJobs[{at}].template.spec"
+        if not runs_agent(pod):
+            problems += _add_agent(mode, template, notes, path, agent, ranks.get(at))
+        if template != given[at]["template"]["spec"]:
+            place = f"/spec/replicatedJobs/{at}/template/spec"
+            patch.append({"op": "replace", "path": place, "value": template})
+    if problems:
+        return Injection(jobset, problems=list(dict.fromkeys(problems)))
+    return Injection({**jobset, "spec": {**spec, "replicatedJobs": jobs}}, patch)
+
+
+def templates(jobs: Sequence[Any]) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
+    """Of each ReplicatedJob that has pods: its index, its Jobs' spec and its pods', to be changed.
+
+    Not what ``json_tree`` returns, which is a shared empty object where there is none.
+    """
+    for at, job in enumerate(jobs):
+        spec = job
+        for name in ("template", "spec"):
+            spec = spec.get(name) if isinstance(spec, dict) else None
+        pod = spec
+        for name in ("template", "spec"):
+            pod = pod.get(name) if isinstance(pod, dict) else None
+        if isinstance(spec, dict) and isinstance(pod, dict):
+            yield at, spec, pod
+
+
+def fill_job_fields(template: dict[str, Any]) -> None:
+    """Fill in what a Job needs whose pods restart in place, as far as the user left it open.
+
+    ``backoffLimit: 0`` counts as open: a Job that fails with its first pod, so that the JobSet
+    restarts, is how the same intention is written for the other strategies. Any other value, and
+    counts that differ, are left for validation to refuse.
+    """
+    if template.get("backoffLimit") in (None, 0):
+        template["backoffLimit"] = keys.INT32_MAX
+    if template.get("podReplacementPolicy") is None:
+        template["podReplacementPolicy"] = "Failed"
+    parallelism, completions = template.get("parallelism"), template.get("completions")
+    if parallelism is None:
+        template["parallelism"] = 1 if completions is None else completions
+    if completions is None:
+        template["completions"] = template["parallelism"]
+
+
+def _mode(mode: object) -> list[FieldError]:
+    if mode in MODES:
+        return []
+    said = " or ".join(f'"{each}"' for each in MODES)
+    return [invalid(note_field(keys.IN_PLACE_AGENT_ANNOTATION), mode, f"must be {said}")]
+
+
+def _strategy(spec: Json) -> list[FieldError]:
+    strategy = child(spec, "failurePolicy").get("restartStrategy")
+    if strategy == keys.IN_PLACE_RESTART:
+        return []
+    return [
+        invalid(
+            "spec.failurePolicy.restartStrategy",
+            strategy,
+            f"must be {keys.IN_PLACE_RESTART} with the annotation "
+            f"{keys.IN_PLACE_AGENT_ANNOTATION}: set it, or remove the annotation",
+        )
+    ]
+
+
+def _add_agent(
+    mode: str,
+    template: dict[str, Any],
+    notes: Json,
+    path: str,
+    agent: AgentContainer,
+    ranks: Ranks | None,
+) -> list[FieldError]:
+    """Add the agent to one Job's pods; or why not, and then what was added must not be used."""
+    if not agent.image:
+        return [
+            required(
+                note_field(keys.IN_PLACE_AGENT_ANNOTATION),
+                "this cluster's JobSet manager was not told which image the agent has (its flag "
+                "--agent-image): ask its operator, or write the agent into the pod template",
+            )
+        ]
+    pod = template["template"]["spec"]
+    options = read_options(notes, template, path, supervised=mode == SUPERVISOR, ranks=ranks)
+    if not isinstance(options, Options):
+        return options
+    own = child(template, "template", "metadata", "annotations")
+    agent = attrs.evolve(agent, settings=agent.settings.with_annotations(notes, own))
+    problems = _clashes(pod, f"{path}.template.spec", options) + _account(pod, path)
+    if mode == SIDECAR:
+        add_sidecar(pod, options, agent)
+        return problems
+    problems += _unsupervisable(pod, f"{path}.template.spec", options)
+    if not problems:
+        add_supervisor(pod, options, agent)
+    return problems
+
+
+def _clashes(pod: Json, path: str, options: Options) -> list[FieldError]:
+    """Names that the user has given to something else."""
+    taken = "is the name of the in-place restart agent: choose another one"
+    problems = [
+        invalid(f"{path}.{kind}[{at}].name", keys.AGENT_NAME, taken)
+        for kind in ("initContainers", "containers", *(("volumes",) if options.supervised else ()))
+        for at, each in objects(pod, kind)
+        if text(each, "name") == keys.AGENT_NAME
+    ]
+    if not options.supervised:
+        return problems
+    for at, container in objects(pod, "containers"):
+        if at not in options.workers:
+            continue
+        problems += [
+            invalid(
+                f"{path}.containers[{at}].volumeMounts[{nth}].mountPath",
+                text(mount, "mountPath"),
+                "is where the in-place restart agent is mounted: choose another path",
+            )
+            for nth, mount in objects(container, "volumeMounts")
+            if text(mount, "mountPath").rstrip("/") == keys.AGENT_FOLDER
+        ]
+        problems += [
+            invalid(
+                f"{path}.containers[{at}].env[{nth}].name",
+                text(variable, "name"),
+                f"variables that begin with {keys.AGENT_VARIABLE_PREFIX} are the agent's own: "
+                "choose another name",
+            )
+            for nth, variable in objects(container, "env")
+            if text(variable, "name").startswith(keys.AGENT_VARIABLE_PREFIX)
+        ]
+    return problems
+
+
+def _account(pod: Json, path: str) -> list[FieldError]:
+    if pod.get("automountServiceAccountToken") is not False:
+        return []
+    return [
+        invalid(
+            f"{path}.template.spec.automountServiceAccountToken",
+            False,
+            "the in-place restart agent watches its JobSet with the pod's own token: remove the "
+            "field, and give the service account no more rights than config/agent/account has",
+        )
+    ]
+
+
+def _unsupervisable(pod: Json, path: str, options: Options) -> list[FieldError]:
+    """Why the worker cannot be the agent's child."""
+    problems = []
+    for at, container in objects(pod, "containers"):
+        if at not in options.workers:
+            continue
+        where = f"{path}.containers[{at}]"
+        if not items(container, "command"):
+            problems.append(
+                required(
+                    f"{where}.command",
+                    "the agent runs the worker's command, and the entry point of an image cannot "
+                    'be known: write the command out, or use "sidecar"',
+                )
+            )
+        problems += [
+            forbidden(
+                f"{where}.{probe}",
+                "the kubelet would end the container while its group waits for all workers: "
+                f'remove the probe, or use "{SIDECAR}"',
+            )
+            for probe in ("livenessProbe", "startupProbe")
+            if container.get(probe) is not None
+        ]
+    if options.end_codes_given and pod.get("restartPolicy") == "OnFailure":
+        problems.append(
+            invalid(
+                f"{path}.restartPolicy",
+                "OnFailure",
+                "exit codes can end the pod only with restartPolicy Never",
+            )
+        )
+    return problems

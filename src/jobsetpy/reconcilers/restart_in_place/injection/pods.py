@@ -1,0 +1,194 @@
+"""What the agent looks like in a pod, in both of its modes.
+
+The functions change the pod spec they are given, a copy of the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.injection.options import Options
+from jobsetpy.reconcilers.rules.injected_containers import (
+    ContainerDefaults,
+    pull_secrets,
+    resources_for,
+)
+from jobsetpy.reconcilers.rules.json_tree import Json, child, items, objects, text
+
+RESTART_EXIT_CODE = 42
+"""The agent's own default (``jobsetpy.agent.protocol.settings``), written out for readers of the
+pod."""
+HARMLESS_EXIT_CODES = (0, 1, 2)
+"""The agent's codes after which the kubelet restarts it alone, all of them before its worker runs:
+told to stop, no port, wrong configuration. After any other end (out of memory, a crash) its new run
+would join the next epoch beside a worker of the old one; so then everything in the pod is
+restarted."""
+PROBE_WAIT_S = 25
+"""So long the agent keeps a probe of the closed barrier waiting: its lift then reaches the kubelet
+at once, and the kubelet does not tell of a failed probe each second."""
+_VOLUME_LIMIT = "128Mi"
+
+_SECURITY: dict[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsGroup": 65532,
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""The restricted Pod Security Standard, whatever the pod's own context says."""
+
+
+@attrs.frozen(kw_only=True)
+class AgentContainer:
+    """The agent's container, as far as the pod does not decide it.
+
+    Args:
+        image: of the agent; "" where this manager has none.
+        settings: resources and pull secret.
+        limit_ranges: specs of the namespace's LimitRanges.
+    """
+
+    image: str
+    settings: ContainerDefaults = attrs.field(factory=ContainerDefaults)
+    limit_ranges: Sequence[Json] = ()
+
+
+def add_sidecar(pod: dict[str, Any], options: Options, agent_container: AgentContainer) -> None:
+    """Add the agent as an init container that stays, and the rule that restarts to each worker.
+
+    It comes last of the init containers: the barrier then holds nothing but the workers, and a pod
+    reports its epoch when everything before them is done.
+    """
+    port = options.barrier_port
+    agent = _container(pod, agent_container) | {
+        "restartPolicy": "Always",
+        "restartPolicyRules": [_restart_all("NotIn", HARMLESS_EXIT_CODES)],
+        "ports": [{"containerPort": port, "name": "jobset-barrier", "protocol": "TCP"}],
+        "startupProbe": {
+            "httpGet": {"path": f"/barrier-is-lifted?wait={PROBE_WAIT_S}", "port": port},
+            "periodSeconds": 1,
+            "timeoutSeconds": PROBE_WAIT_S + 5,
+            "failureThreshold": keys.INT32_MAX,
+        },
+        "env": [
+            *_identity(),
+            {"name": "RESTART_POD_IN_PLACE_EXIT_CODE", "value": str(RESTART_EXIT_CODE)},
+            {"name": "BARRIER_PORT", "value": str(port)},
+        ],
+    }
+    _pod_fields(pod, agent_container.settings)
+    pod["initContainers"] = [*items(pod, "initContainers"), agent]
+    for at, worker in objects(pod, "containers"):
+        if at in options.workers and not items(worker, "restartPolicyRules"):
+            assert isinstance(worker, dict)
+            if worker.get("restartPolicy") is None:
+                worker["restartPolicy"] = "Never"
+            worker["restartPolicyRules"] = [_restart_all("NotIn", (0, *options.end_codes))]
+
+
+def add_supervisor(pod: dict[str, Any], options: Options, agent_container: AgentContainer) -> None:
+    """Have the agent copied to where the worker can run it, and run the worker's command with it.
+
+    The agent's variables have a prefix and are taken out of the worker's environment again, which
+    is therefore what the user wrote.
+    """
+    mount = {"name": keys.AGENT_NAME, "mountPath": keys.AGENT_FOLDER}
+    install = _container(pod, agent_container) | {
+        "args": ["install", keys.AGENT_FOLDER],
+        "volumeMounts": [mount],
+    }
+    _pod_fields(pod, agent_container.settings)
+    pod["initContainers"] = [*items(pod, "initContainers"), install]
+    volume = {"name": keys.AGENT_NAME, "emptyDir": {"sizeLimit": _VOLUME_LIMIT}}
+    pod["volumes"] = [*items(pod, "volumes"), volume]
+    for at, worker in objects(pod, "containers"):
+        if at not in options.workers:
+            continue
+        assert isinstance(worker, dict)
+        worker["command"] = [keys.AGENT_PROGRAM, *items(worker, "command")]
+        worker["env"] = [*items(worker, "env"), *_supervisor_variables(worker, options)]
+        worker["volumeMounts"] = [*items(worker, "volumeMounts"), {**mount, "readOnly": True}]
+
+
+def _supervisor_variables(worker: Json, options: Options) -> list[dict[str, Any]]:
+    codes = ",".join(map(str, options.end_codes))
+    # What the kubelet sends to this container in place of SIGTERM (Kubernetes 1.33 and later).
+    stop_signal = text(child(worker, "lifecycle"), "stopSignal")
+    values = {
+        "WORKER_GRACE_SECONDS": options.grace,
+        "END_POD_EXIT_CODES": codes,
+        "WORKER_STOP_SIGNAL": stop_signal,
+        **options.hang,
+        **options.processes,
+        "AGENT_LOG": "problems",  # standard error is the worker's
+    }
+    fields = _RANKED if "WORKER_PROCESSES" in options.processes else {}
+    return [
+        *_identity(keys.AGENT_VARIABLE_PREFIX, fields),
+        *(
+            {"name": f"{keys.AGENT_VARIABLE_PREFIX}{name}", "value": value}
+            for name, value in values.items()
+            if value
+        ),
+    ]
+
+
+def _container(pod: Json, agent: AgentContainer) -> dict[str, Any]:
+    return {
+        "name": keys.AGENT_NAME,
+        "image": agent.image,
+        # The default for the tag `latest` asks the registry at each start of each pod.
+        "imagePullPolicy": "IfNotPresent",
+        **resources_for(pod, agent.settings, agent.limit_ranges),
+        "securityContext": dict(_SECURITY),
+    }
+
+
+def _pod_fields(pod: dict[str, Any], settings: ContainerDefaults) -> None:
+    if not pod.get("restartPolicy"):
+        pod["restartPolicy"] = "Never"
+    if not text(pod, "serviceAccountName") and not text(pod, "serviceAccount"):
+        pod["serviceAccountName"] = keys.AGENT_NAME
+    if pod.get("automountServiceAccountToken") is None:
+        pod["automountServiceAccountToken"] = True  # the account's own setting may be false
+    secrets = pull_secrets(pod, settings.pull_secret)
+    if secrets:
+        pod["imagePullSecrets"] = secrets
+
+
+def _restart_all(operator: str, codes: tuple[int, ...]) -> dict[str, Any]:
+    return {
+        "action": "RestartAllContainers",
+        "exitCodes": {"operator": operator, "values": list(codes)},
+    }
+
+
+_RANKED = {
+    "WORKER_JOB_INDEX": f"metadata.annotations['{keys.JOB_INDEX}']",
+    "WORKER_POD_INDEX": f"metadata.annotations['{keys.COMPLETION_INDEX_ANNOTATION}']",
+}
+"""What tells a pod's ranks from another's."""
+
+
+def _identity(prefix: str = "", more: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """The agent's variables that say who it is, by the downward API."""
+    fields = {
+        "NAMESPACE": "metadata.namespace",
+        "POD_NAME": "metadata.name",
+        "JOBSET_NAME": f"metadata.annotations['{keys.JOBSET_NAME}']",
+        "JOBSET_UID": f"metadata.annotations['{keys.JOBSET_UID}']",
+        **(more or {}),
+    }
+    return [
+        {
+            "name": f"{prefix}{name}",
+            "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": field}},
+        }
+        for name, field in fields.items()
+    ]

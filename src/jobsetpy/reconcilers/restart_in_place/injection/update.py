@@ -1,0 +1,129 @@
+"""Keeping an injected agent through updates that do not know of it.
+
+A user who applies the manifest again sends pod templates without the agent, and templates are
+immutable. So what was injected is put back from the stored JobSet, piece by piece, wherever the new
+one lacks it; what the user really changed remains, for validation to judge. Nothing is made anew
+here: a manager with another agent image, or with other rules of injection, gives the stored object
+back all the same, and running groups keep the agent they started with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.injection.agent import (
+    Injection,
+    fill_job_fields,
+    templates,
+)
+from jobsetpy.reconcilers.rules.agent_containers import (
+    restarting_sidecars,
+    runs_agent,
+)
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    Patch,
+    child,
+    copied,
+    items,
+    job_spec,
+    objects,
+    pod_spec,
+    text,
+)
+
+_POD_FIELDS = ("restartPolicy", "serviceAccountName", "automountServiceAccountToken")
+_JOB_FIELDS = ("completionMode",)
+_WORKER_FIELDS = ("restartPolicy", "restartPolicyRules")
+
+
+def restore(old: Json, new: Json) -> Injection:
+    """``new`` with the agent that ``old`` has; never a problem.
+
+    Nothing happens unless both have the annotation with the same value, or when the JobSet is being
+    deleted.
+
+    Args:
+        old: the stored JobSet.
+        new: the one that is to replace it.
+    """
+    name = keys.IN_PLACE_AGENT_ANNOTATION
+    before = child(old, "metadata", "annotations").get(name)
+    metadata = child(new, "metadata")
+    if (
+        before is None
+        or child(metadata, "annotations").get(name) != before
+        or metadata.get("deletionTimestamp") is not None
+    ):
+        return Injection(new)
+    olds = {text(job, "name"): job for _, job in objects(child(old, "spec"), "replicatedJobs")}
+    spec = child(new, "spec")
+    given = items(spec, "replicatedJobs")
+    jobs = copied(list(given))
+    patch: Patch = []
+    for at, template, pod in templates(jobs):
+        stored = olds.get(text(jobs[at], "name"), {})
+        # A sidecar with such a rule was once taken for an agent: its Job's fields were filled in.
+        if not (runs_agent(pod_spec(stored)) or restarting_sidecars(pod_spec(stored))):
+            continue
+        _fill(template, job_spec(stored), _JOB_FIELDS)
+        fill_job_fields(template)
+        _restore_pod(pod, pod_spec(stored))
+        if template != given[at]["template"]["spec"]:
+            place = f"/spec/replicatedJobs/{at}/template/spec"
+            patch.append({"op": "replace", "path": place, "value": template})
+    if not patch:
+        return Injection(new)
+    return Injection({**new, "spec": {**spec, "replicatedJobs": jobs}}, patch)
+
+
+def _restore_pod(pod: dict[str, Any], stored: Json) -> None:
+    _fill(pod, stored, _POD_FIELDS)
+    for kind in ("initContainers", "volumes"):
+        _put_back(pod, stored, kind)
+    _put_back_pull_secret(pod, stored)
+    olds = {text(each, "name"): each for _, each in objects(stored, "containers")}
+    for _, worker in objects(pod, "containers"):
+        before = olds.get(text(worker, "name"))
+        if before is None:
+            continue
+        assert isinstance(worker, dict)
+        _fill(worker, before, _WORKER_FIELDS)
+        _put_back(worker, before, "volumeMounts")
+        _put_back(worker, before, "env")
+        supervised = items(before, "command")[:1] == [keys.AGENT_PROGRAM]
+        if supervised and items(worker, "command")[:1] != [keys.AGENT_PROGRAM]:
+            worker["command"] = [keys.AGENT_PROGRAM, *items(worker, "command")]
+
+
+def _fill(into: dict[str, Any], stored: Json, names: tuple[str, ...]) -> None:
+    for name in names:
+        if not into.get(name) and into.get(name) is not False and stored.get(name) is not None:
+            into[name] = copied(stored[name])
+
+
+def _put_back(into: dict[str, Any], stored: Json, kind: str) -> None:
+    """Put the agent's entries of a list back to where they were."""
+    present = {text(each, "name") for _, each in objects(into, kind)}
+    entries = list(items(into, kind))
+    for at, each in objects(stored, kind):
+        if _is_agents(text(each, "name")) and text(each, "name") not in present:
+            entries.insert(at, copied(each))
+    if entries:
+        into[kind] = entries
+
+
+def _put_back_pull_secret(into: dict[str, Any], stored: Json) -> None:
+    """Put the agent's pull secret back: the one behind those that the user names.
+
+    Its name is the configuration's, which may have changed since. A user cannot take a secret out
+    of a template in any case.
+    """
+    given, before = list(items(into, "imagePullSecrets")), list(items(stored, "imagePullSecrets"))
+    if given and given == before[:-1]:
+        into["imagePullSecrets"] = copied(before)
+
+
+def _is_agents(name: str) -> bool:
+    return name == keys.AGENT_NAME or name.startswith(keys.AGENT_VARIABLE_PREFIX)

@@ -1,0 +1,231 @@
+"""What a user may say about a supervisor's standbys and processes, as variables of the agent.
+
+``RANK`` and its kin count through the pods of all ReplicatedJobs that have the annotation, in their
+order, from the coordinator's pod. What differs from pod to pod comes by the downward API; the rest
+is known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.python_command import module_names, split_python
+from jobsetpy.reconcilers.rules.annotations import (
+    MAX_SECONDS,
+    Note,
+    NoteReader,
+    is_seconds,
+)
+from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid, required
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    child,
+    number,
+    objects,
+    text,
+    texts,
+)
+
+MAX_PROCESSES = 64
+OWN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+"""Variables that differ from process to process, so that a container cannot have them."""
+
+WORLD_SIZE = "WORKER_WORLD_SIZE"
+"""How many ranks there are in all, as the supervisor is told."""
+
+STANDBY_SETTINGS = (
+    keys.IN_PLACE_STANDBY_ANNOTATION,
+    keys.IN_PLACE_PRELOAD_ANNOTATION,
+    keys.IN_PLACE_STANDBY_DELAY_ANNOTATION,
+)
+WORKER_SETTINGS = (*STANDBY_SETTINGS, keys.IN_PLACE_PROCESSES_ANNOTATION)
+
+_COUNT = re.compile(r"[1-9][0-9]?", re.ASCII)
+
+
+@attrs.frozen
+class Ranks:
+    """Where the ranks of one ReplicatedJob are among those of all.
+
+    Args:
+        first: rank of its first process.
+        pods: how many pods each of its Jobs has.
+        processes: how many each of its pods has.
+        world: how many there are in all.
+        master: rank of the coordinator's first process, by the order of the ReplicatedJobs.
+        address: of the coordinator's pod.
+    """
+
+    first: int
+    pods: int
+    processes: int
+    world: int = 0
+    master: int = 0
+    address: str = ""
+
+
+def read_standby(note: NoteReader, worker: Json) -> tuple[dict[str, str], list[FieldError]]:
+    """Variables of the supervisor about its standby.
+
+    Args:
+        note: reads an annotation.
+        worker: the container.
+    """
+    standby, preload, delay = map(note, STANDBY_SETTINGS)
+    problems = []
+    if standby.value not in (None, "on", "off", "program"):
+        why = 'must be "on", "off", or "program" for a program that keeps the contract itself'
+        problems.append(invalid(standby.field, standby.value, why))
+    elif standby.value == "program" and preload.value is not None:
+        why = f'has no effect where {keys.IN_PLACE_STANDBY_ANNOTATION} is "program": remove it'
+        problems.append(invalid(preload.field, preload.value, why))
+    wanted = standby.value in ("on", "program") or preload.value is not None
+    if delay.value is not None:
+        if not wanted:
+            why = f"has no effect without {keys.IN_PLACE_PRELOAD_ANNOTATION}: remove it"
+            problems.append(invalid(delay.field, delay.value, why))
+        elif not is_seconds(delay.value):
+            why = f"must be a number from 0 to {MAX_SECONDS}"
+            problems.append(invalid(delay.field, delay.value, why))
+    modules = module_names(preload.value) if isinstance(preload.value, str) else None
+    if preload.value is not None:
+        words = [*texts(worker, "command"), *texts(worker, "args")]
+        parts = split_python(words) if words else None
+        if modules is None:
+            why = (
+                'must be "auto", names of Python modules, such as "torch,transformers", or both, '
+                "with commas"
+            )
+            problems.append(invalid(preload.field, preload.value, why))
+        elif isinstance(parts, str):
+            why = (
+                f"nothing can be preloaded for container {text(worker, 'name')!r}: {parts}. Write "
+                '"python [options] FILE" or "python [options] -m MODULE" as its command; in place '
+                f"of torchrun, with the annotation {keys.IN_PLACE_PROCESSES_ANNOTATION}"
+            )
+            problems.append(invalid(preload.field, preload.value, why))
+    if problems or not wanted:
+        return {}, problems
+    return {
+        "WORKER_STANDBY": str(standby.value or "on"),
+        "WORKER_PRELOAD": ",".join(modules or ()),
+        "WORKER_STANDBY_DELAY_SECONDS": str(delay.value or ""),
+    }, []
+
+
+def read_processes(
+    note: Note, template: Json, worker: Json, path: str, ranks: Ranks | None
+) -> tuple[dict[str, str], list[FieldError]]:
+    """Variables of the supervisor about its processes.
+
+    Args:
+        note: the annotation.
+        template: the Job's spec.
+        worker: the container.
+        path: field path of the container.
+        ranks: of this ReplicatedJob; ``None`` if the annotation has no number.
+    """
+    if note.value is None:
+        return {}, []
+    problems = []
+    if ranks is None:
+        why = f'must be an integer from 1 to {MAX_PROCESSES}, such as "8"'
+        problems.append(invalid(note.field, note.value, why))
+    mode = template.get("completionMode")
+    if mode not in (None, "Indexed"):
+        why = "pods have ranks by their index: it must be Indexed, or left out"
+        problems.append(
+            invalid(f"{path.rpartition('.template.spec.')[0]}.completionMode", mode, why)
+        )
+    names = {text(each, "name"): at for at, each in objects(worker, "env")}
+    problems += [
+        invalid(
+            f"{path}.env[{names[name]}].name",
+            name,
+            f"differs from process to process, as {keys.IN_PLACE_PROCESSES_ANNOTATION} has it: "
+            "remove the variable",
+        )
+        for name in OWN_NAMES
+        if name in names
+    ]
+    if ranks is not None and not ranks.address and "MASTER_ADDR" not in names:
+        why = (
+            "pods have no names by which the first rank is found (network.enableDNSHostnames is "
+            "false): set the variable, or allow the names"
+        )
+        problems.append(required(f"{path}.env[MASTER_ADDR]", why))
+    if problems or ranks is None:
+        return {}, problems
+    return {
+        "WORKER_PROCESSES": str(ranks.processes),
+        WORLD_SIZE: str(ranks.world),
+        "WORKER_FIRST_RANK": str(ranks.first),
+        "WORKER_MASTER_RANK": str(ranks.master),
+        "WORKER_JOB_PODS": str(ranks.pods),
+        "MASTER_ADDR": "" if "MASTER_ADDR" in names else ranks.address,
+    }, []
+
+
+def ranks_of(spec: Json, notes: Mapping[str, Any]) -> dict[int, Ranks] | FieldError:
+    """The ranks of each ReplicatedJob that has any, by its index; Jobs' counts are filled in.
+
+    Args:
+        spec: the JobSet's.
+        notes: its annotations.
+    """
+    name = keys.IN_PLACE_PROCESSES_ANNOTATION
+    found: dict[int, Ranks] = {}
+    places: dict[str, Ranks] = {}
+    world = 0
+    for at, job in objects(spec, "replicatedJobs"):
+        template = child(job, "template", "spec")
+        own = child(template, "template", "metadata", "annotations")
+        value = own.get(name, notes.get(name))
+        pods, replicas = number(template, "completions"), number(job, "replicas")
+        counted = isinstance(value, str) and _COUNT.fullmatch(value) and int(value) <= MAX_PROCESSES
+        if not counted or pods is None or pods < 0:
+            continue
+        ranks = Ranks(world, pods, int(value))
+        world += pods * ranks.processes * (1 if replicas is None else max(0, replicas))
+        places.setdefault(text(job, "name"), ranks)
+        found[at] = ranks
+    if not places:
+        return found
+    chosen = child(spec, "coordinator")
+    job_name = text(chosen, "replicatedJob") or next(iter(places))
+    if job_name not in places:
+        return invalid(
+            "spec.coordinator.replicatedJob",
+            job_name,
+            f"has no ranks, and the first one must be the coordinator: set the annotation {name} "
+            "for its pods as well",
+        )
+    place = places[job_name]
+    job_index, pod_index = number(chosen, "jobIndex") or 0, number(chosen, "podIndex") or 0
+    master = place.first + (job_index * place.pods + pod_index) * place.processes
+    address = _address(spec, f"{job_name}-{job_index}-{pod_index}")
+    return {
+        at: attrs.evolve(each, world=world, master=master, address=address)
+        for at, each in found.items()
+    }
+
+
+def _address(spec: Json, pod: str) -> str:
+    """Name of a pod, as the kubelet makes it: a JobSet may get its own name after admission."""
+    network = child(spec, "network")
+    if network.get("enableDNSHostnames") is False:
+        return ""
+    jobset = f"$({keys.AGENT_VARIABLE_PREFIX}JOBSET_NAME)"
+    return f"{jobset}-{pod}.{text(network, 'subdomain') or jobset}"
+
+
+def not_supervised(note: NoteReader) -> list[FieldError]:
+    """What is wrong with the annotations beside a sidecar."""
+    why = 'has no effect in sidecar mode, which starts no processes: use "supervisor", or remove it'
+    given = [note(name) for name in WORKER_SETTINGS]
+    return [invalid(each.field, each.value, why) for each in given if each.value is not None]

@@ -1,0 +1,609 @@
+"""Ledger of the epochs of all JobSets' pods; see :mod:`reconcilers.rules.membership_ledger`.
+
+Beside counts it notes, in O(1) and without judging any of it, what a plan could not read from the
+present state: failures as they showed for a moment, containers that crash while the barrier is
+closed, a Job that goes to be made anew, and when the newest epoch and the latest single one came
+up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job, JobStatus
+from jobsetpy.api.child_pod import ChildPod, ContainerRestarts
+from jobsetpy.api.jobset import JobSetStatus
+from jobsetpy.api.meta import version_number
+from jobsetpy.reconcilers.restart_in_place.barrier_state import INVALID
+from jobsetpy.reconcilers.restart_in_place.decision import (
+    Crash,
+    Histogram,
+    InvalidEpoch,
+    parse_report,
+)
+from jobsetpy.reconcilers.restart_in_place.epoch_charges import NO_RECORD
+from jobsetpy.reconcilers.restart_in_place.failures import (
+    Failure,
+    Sign,
+    SyncedMark,
+    sign_of,
+)
+from jobsetpy.reconcilers.restart_in_place.pod_backoff import failures_of
+from jobsetpy.reconcilers.restart_in_place.reports import (
+    FirstProgress,
+    ReportedEnd,
+    parse_cause,
+    parse_first,
+    parse_progress,
+)
+from jobsetpy.reconcilers.restart_in_place.succeeded import (
+    completion_of,
+    counted,
+    is_counted,
+)
+from jobsetpy.reconcilers.rules.backoff import MAX_IN_WINDOW, within
+from jobsetpy.reconcilers.rules.membership import (
+    AttemptKey,
+    attempt_of,
+    replicated_job_of,
+)
+from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
+
+K = TypeVar("K")
+
+MAX_FAILURES: Final = 16
+"""So many unjudged failures of an attempt are kept; one that counts is enough."""
+
+
+@attrs.frozen
+class Notes:
+    """Events of an attempt's pods since its epochs were last decided on.
+
+    Args:
+        failures: the first few changes of pods that may mean a failure, all of one epoch.
+        remade: name of a Job that goes to be made anew on request, or "".
+        invalid: how often a pod with an unusable annotation has appeared.
+        opened: the newest epoch that a pod has come to, and when the first one did.
+        single: the latest epoch that all pods were at, and since when.
+        opener: the newest epoch, and name and node of the first pod that has come to it.
+        latest: likewise, of the last one so far.
+        reported: what the first pod has said that came to the newest epoch because its worker had
+            failed.
+        first: the newest epoch, and what pods have said with it of the first progress in the run
+            before: the lowest step, and the longest time.
+    """
+
+    failures: tuple[Failure, ...] = ()
+    remade: str = ""
+    invalid: int = 0
+    opened: tuple[int, float] = (0, 0.0)
+    single: tuple[int, float] = (0, 0.0)
+    opener: tuple[int, str, str] = (0, "", "")
+    latest: tuple[int, str, str] = (0, "", "")
+    reported: ReportedEnd | None = None
+    first: tuple[int, FirstProgress] | None = None
+
+
+# What is counted of a pod: what its agent reports (it is parsed only when something has changed)
+# and whether that is an attempt, restarts, whether it is being deleted, name and UID, and its
+# progress; of one that has succeeded, nothing but what it completes.
+_Pod: TypeAlias = tuple[str | None, bool, int, bool, str, str, str | None] | tuple[str]
+
+
+class _Job(NamedTuple):
+    """Counts of a Job besides those of its pods."""
+
+    status: JobStatus = JobStatus()
+    lost: int = 0
+    replicated_job: str = ""
+
+    def uncounted(self, completions: Iterable[str]) -> int:
+        """Return how many completions the Job's status does not include yet."""
+        return sum(not is_counted(self.status, completion) for completion in completions)
+
+
+class _Counts:
+    """Pods of one Job, or of all Jobs of an attempt."""
+
+    __slots__ = (
+        *("attempts", "completions", "epochs", "first", "invalid", "leaving", "progress"),
+        "restarts",
+    )
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {}
+        self.first: dict[int, str] = {}
+        self.restarts: dict[int, int] = {}
+        self.completions: dict[str, int] = {}
+        self.leaving = 0
+        self.attempts = 0
+        self.progress: tuple[int, int] = (0, -1)
+        self.invalid: dict[str, InvalidEpoch] = {}
+
+    def count(self, pod: _Pod, number: int) -> None:
+        """Count one more pod, or one less."""
+        if len(pod) == 1:
+            _add(self.completions, pod[0], number)
+            return
+        text, is_attempt, restarts, leaving, name, uid, progress = pod
+        epoch = parse_report(text, is_attempt)
+        if epoch > 0:
+            self.add(epoch, number, name)
+            self.leaving += number * leaving
+            self.attempts += number * is_attempt
+            if number > 0:
+                self.reach(epoch, parse_progress(progress))
+        elif epoch == INVALID:
+            self.note({uid: InvalidEpoch(name, uid, text or "", is_attempt)}, number)
+        if restarts:
+            _add(self.restarts, restarts, number)
+
+    def merge(self, other: _Counts, sign: int) -> None:
+        """Count all that ``other`` has, or take it away."""
+        for epoch, count in other.epochs.items():
+            self.add(epoch, sign * count, other.first.get(epoch, ""))
+        for restarts, count in other.restarts.items():
+            _add(self.restarts, restarts, sign * count)
+        self.leaving += sign * other.leaving
+        self.attempts += sign * other.attempts
+        self.note(other.invalid, sign)
+        if sign > 0:
+            self.reach(*other.progress)
+
+    def reach(self, epoch: int, step: int | None) -> None:
+        """A pod has reported progress with its epoch; the highest with the newest is kept."""
+        if step is not None:
+            self.progress = max(self.progress, (epoch, step))
+
+    def add(self, epoch: int, number: int, name: str) -> None:
+        """Count pods at an epoch; ``name`` is one of them."""
+        count = _add(self.epochs, epoch, number)
+        if not count:
+            self.first.pop(epoch, None)
+        elif name and count == number:
+            self.first[epoch] = name
+
+    def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
+        """Add pods with unusable annotations, or take them away."""
+        if sign > 0:
+            self.invalid.update(invalid)
+        else:
+            for uid in invalid:
+                self.invalid.pop(uid, None)
+
+    @property
+    def empty(self) -> bool:
+        """Tell if nothing is counted."""
+        return not (self.epochs or self.completions or self.invalid or self.restarts)
+
+
+class _Attempt(_Counts):
+    """Pods of all Jobs of an attempt, what those Jobs' status says, and what is noted of them."""
+
+    __slots__ = (
+        *("crashed", "crashed_at", "crashes", "deprecated", "excused", "failures", "from_start"),
+        *("invalid_seen", "jobs", "latest", "lost", "mark", "noted", "opened", "opener", "remade"),
+        *("joined", "reported", "single", "succeeded", "window_s"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs = 0
+        self.succeeded = 0
+        self.lost = 0
+        self.noted = False
+        self.mark = SyncedMark()
+        self.deprecated = 0
+        self.excused = 0
+        self.crashed: dict[tuple[str, str], int] = {}  # by pod and container
+        self.crashed_at: dict[tuple[str, str], tuple[datetime, ...]] = {}  # if there is a window
+        self.window_s = 0.0
+        self.crashes: dict[tuple[str, str], Crash] = {}
+        self.failures: list[Failure] = []
+        self.remade = ""
+        self.invalid_seen = 0
+        self.opened = self.single = (0, 0.0)
+        self.opener = self.latest = (0, "", "")
+        self.reported: ReportedEnd | None = None
+        self.from_start: tuple[int, FirstProgress] | None = None
+        self.joined = 0
+
+    def note(self, invalid: Mapping[str, InvalidEpoch], sign: int) -> None:
+        """Number those that appear."""
+        super().note(invalid, sign)
+        if sign > 0:
+            self.invalid_seen += len(invalid)
+
+    def note_failure(self, failure: Failure) -> None:
+        """Keep a failure, unless there are enough, or some of a newer epoch."""
+        known = self.failures
+        if known and known[0].epoch != failure.epoch:
+            if failure.epoch < known[0].epoch:
+                return
+            known.clear()
+        if len(known) < MAX_FAILURES:
+            known.append(failure)
+
+    def note_status(self, status: JobSetStatus, version: int, now: float, window_s: float) -> None:
+        """Take the JobSet's epochs into account; crashes count anew when they change."""
+        self.window_s = window_s
+        synced, deprecated = status.synced_epoch, status.deprecated_epoch
+        if self.noted and (synced, deprecated) == (self.mark.epoch, self.deprecated):
+            return
+        record = status.in_place_restart or NO_RECORD
+        if self.noted or synced:
+            self.crashed.clear()
+            self.crashed_at.clear()
+            self.crashes.clear()
+        if record.crashes:
+            key = record.crashing_pod, record.crashing_container
+            self.crashed[key] = record.crashes
+            self.crashed_at[key] = record.crash_times
+        self.excused = record.container_restarts + 1 if deprecated >= synced > 0 else 0
+        if not self.noted or synced != self.mark.epoch:
+            self.mark = SyncedMark(synced, version, now)
+        self.deprecated, self.noted = deprecated, True
+
+    def note_crash(
+        self, replicated_job: str, pod: str, one: ContainerRestarts, wall: datetime | None
+    ) -> None:
+        """A container has failed and was restarted; while workers run that is no matter.
+
+        The first time after a restart has begun may be that restart's own. Whether it is, is told
+        by the highest restart count of that moment.
+        """
+        if self.epochs and self.deprecated < self.mark.epoch:
+            return
+        key = (pod, one.name)
+        if key not in self.crashed and one.times <= self.excused:
+            self.crashed[key] = 0
+            return
+        times = self.crashed[key] = self.crashed.get(key, 0) + 1
+        worst = self.crashes.get((replicated_job, one.name))
+        known = 0 if worst is None else worst.times
+        at: tuple[datetime, ...] = ()
+        if self.window_s and wall is not None:
+            recent = within(self.crashed_at.get(key, ()), wall, self.window_s)
+            at = self.crashed_at[key] = (
+                *recent[-MAX_IN_WINDOW:],
+                wall.replace(microsecond=0),  # as it is stored
+            )
+            times = len(at)
+            if worst is not None:
+                same = (worst.pod, worst.container) == key
+                known = 0 if same else len(within(worst.at, wall, self.window_s))
+        if times > known:
+            self.crashes[replicated_job, one.name] = Crash(times, pod, one.name, at)
+
+    def note_epochs(self, now: float, pod: ChildPod | None = None) -> None:
+        """Note which epochs are new, and who has come last, after a change of a pod."""
+        epochs = self.epochs
+        if not epochs:
+            return
+        newest = max(epochs)
+        if pod is not None:
+            reported = pod.metadata.annotations
+            if parse_report(reported.report, reported.is_attempt) == newest:
+                self.latest = (newest, pod.metadata.name, pod.spec.node_name)
+                self._note_end(newest, pod)
+        if newest > self.opened[0]:
+            self.opened = (newest, now)
+            self.opener = self.latest if self.latest[0] == newest else (newest, "", "")
+        if len(epochs) == 1 and newest != self.single[0]:
+            self.single = (newest, now)
+
+    def _note_end(self, newest: int, pod: ChildPod) -> None:
+        """The first worker to fail is the one that matters: others fail because it has."""
+        known, annotations = self.reported, pod.metadata.annotations
+        first = parse_first(annotations.first_progress)
+        if first is not None:
+            if self.from_start is not None and self.from_start[0] == newest:
+                other = self.from_start[1]
+                step, seconds = min(first.step, other.step), max(first.seconds, other.seconds)
+                first = FirstProgress(step, seconds)
+            self.from_start = (newest, first)
+        if known is not None and known.epoch >= newest:
+            return
+        end = parse_cause(annotations.restart_cause)
+        if end is not None:
+            last = parse_progress(annotations.progress)
+            where = (pod.metadata.name, pod.spec.node_name)
+            self.reported = ReportedEnd(newest, *where, end, -1 if last is None else last)
+
+    def pod_counted(self, job: _Job, counts: _Counts, pod: _Pod, number: int) -> bool:
+        """A pod counts for the attempt as it does for its Job."""
+        if len(pod) > 1:
+            self.count(pod, number)
+            return True
+        # Only the first pod of an index counts, and only until the Job counts it.
+        if counts.completions.get(pod[0], 0) != max(number, 0) or is_counted(job.status, pod[0]):
+            return False
+        self.succeeded += number
+        return True
+
+    def job_changed(self, before: _Job | None, after: _Job | None, counts: _Counts) -> bool:
+        """A Job brings its pods, and takes them along."""
+        was, now = before or _Job(), after or _Job()
+        more = now.lost - was.lost
+        self.lost += more
+        known = counts.completions
+        change = counted(now.status) - counted(was.status)
+        change += now.uncounted(known) if after is not None else 0
+        change -= was.uncounted(known) if before is not None else 0
+        self.succeeded += change
+        changed = bool(change or more)
+        if counts.empty or (before is not None and after is not None):
+            return changed
+        self.merge(counts, 1 if before is None else -1)
+        return True
+
+
+class EpochLedger(MembershipLedger[_Pod, _Job, _Counts, _Attempt]):
+    """Counts of epochs per JobSet and attempt, kept up to date by events in O(1).
+
+    Attributes:
+        newest_version: highest resourceVersion of a pod that was seen.
+    """
+
+    __slots__ = ("_failed_at", "newest_version")
+
+    def __init__(self) -> None:
+        super().__init__(_read_pod, _read_job, _Counts, _Attempt)
+        self.newest_version = 0
+        self._failed_at: dict[str, float] = {}  # by UID of the Job
+
+    def failed_at(self, job: Job) -> float | None:
+        """Return when the latest failure of a Job's pod was seen, on the monotonic clock."""
+        return self._failed_at.get(job.metadata.uid)
+
+    def pod_changed(
+        self,
+        old: ChildPod | None,
+        new: ChildPod | None,
+        now: float = 0.0,
+        wall: Callable[[], datetime] | None = None,
+    ) -> AttemptKey | None:
+        """Take a pod's change into account.
+
+        Args:
+            old: the pod as it was at the event before, ``None`` if it is new.
+            new: the pod now, ``None`` if it is gone.
+            now: on the monotonic clock.
+            wall: reads the wall clock, asked at a crash only; without it crashes are not counted
+                within a window.
+
+        Returns:
+            The attempt of which something changed or was noted, or ``None``.
+        """
+        if new is not None:
+            version = version_number(new.metadata.resource_version)
+            self.newest_version = max(self.newest_version, version)
+        changed = super().pod_changed(old, new)
+        attempt = None if changed is None else self._attempts.get(changed)
+        if attempt is not None:
+            attempt.note_epochs(now, new)
+            if attempt.noted and _first_report(old, new):
+                attempt.joined = attempt.mark.epoch
+        if old is None or new is None or new.status.restarts is old.status.restarts:
+            crashed = None
+        else:
+            crashed = self._note_crashes(old, new, wall)
+        if old is not None and new is None:
+            self._forget_crashes(old)
+        failed = None if old is None else self._note_failure(old, new, now)
+        return failed or crashed or changed
+
+    def _note_crashes(
+        self, old: ChildPod, new: ChildPod, wall: Callable[[], datetime] | None
+    ) -> AttemptKey | None:
+        job = self._jobs.get(new.metadata.controller_uid)
+        if job is None:
+            return None
+        failed = _failed_since(old, new)
+        at = wall() if failed and wall is not None else None
+        for one in failed:
+            self._attempts[job[0]].note_crash(job[1].replicated_job, new.metadata.name, one, at)
+        return job[0] if failed else None
+
+    def _forget_crashes(self, gone: ChildPod) -> None:
+        """Nothing more comes of a pod that is gone; its worst is kept."""
+        key = self.group_of_pod(gone)
+        if key is None:
+            return
+        for one in gone.status.restarts:
+            self._attempts[key].crashed.pop((gone.metadata.name, one.name), None)
+            self._attempts[key].crashed_at.pop((gone.metadata.name, one.name), None)
+
+    def _note_failure(self, old: ChildPod, new: ChildPod | None, now: float) -> AttemptKey | None:
+        sign = sign_of(old, new)
+        key = None if sign is None else self.group_of_pod(old)
+        if sign is None or key is None:
+            return None
+        attempt, reported = self._attempts[key], old.metadata.annotations
+        epoch = parse_report(reported.report, reported.is_attempt)
+        if epoch <= attempt.deprecated:
+            return None  # it is over, whatever becomes of its pods
+        if sign is Sign.CONTAINER_FAILED and not attempt.mark.shows_run(
+            epoch, version_number(old.metadata.resource_version), now
+        ):
+            return None
+        attempt.note_failure(Failure(sign, epoch, old, new, now))
+        return key
+
+    def job_changed(self, old: Job | None, new: Job | None, now: float = 0.0) -> AttemptKey | None:
+        """Take a Job's change into account: it may bring its pods into an attempt, or out of it.
+
+        Args:
+            old: the Job before, ``None`` if it is new.
+            new: the Job now, ``None`` if it is gone.
+            now: on the monotonic clock.
+
+        Returns:
+            The attempt of which something changed or was noted (the one joined, if one is left for
+            another), or ``None``.
+        """
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._failed_at.pop(old.metadata.uid, None)
+        elif old is not None and new is not None and failures_of(new) > failures_of(old):
+            self._failed_at[new.metadata.uid] = now
+        remade = None
+        if old is not None and _goes_to_be_remade(old, new) and old.metadata.uid in self._jobs:
+            remade = self._jobs[old.metadata.uid][0]
+            self._attempts[remade].remade = old.metadata.name
+        changed = super().job_changed(old, new)
+        if changed is not None and changed in self._attempts:
+            self._attempts[changed].note_epochs(now)
+        return changed or remade
+
+    def notes(self, group: AttemptKey) -> Notes:
+        """Return the notes of an attempt, as they are now."""
+        known = self._attempts.get(group)
+        if known is None:
+            return Notes()
+        failures = tuple(known.failures)
+        return Notes(
+            failures,
+            known.remade,
+            known.invalid_seen,
+            known.opened,
+            known.single,
+            known.opener,
+            known.latest,
+            known.reported,
+            known.from_start,
+        )
+
+    def forget_notes(self, group: AttemptKey, notes: Notes) -> None:
+        """Drop notes that have been judged, but for those newer than the synced epoch."""
+        known = self._attempts.get(group)
+        if known is None:
+            return
+        if notes.failures:
+            newest = known.mark.epoch
+            known.failures = [
+                one for one in known.failures if one.epoch > newest or one not in notes.failures
+            ]
+        if known.remade == notes.remade:
+            known.remade = ""
+
+    def note_status(
+        self,
+        group: AttemptKey,
+        status: JobSetStatus,
+        version: int,
+        now: float,
+        window_s: float = 0.0,
+    ) -> None:
+        """Take the JobSet's epochs into account, as they were seen or written.
+
+        Args:
+            group: the JobSet's present attempt.
+            status: with both epochs.
+            version: ``newest_version`` before the status was seen or written.
+            now: on the monotonic clock.
+            window_s: crashes are counted within so many seconds; 0: since the barrier closed.
+        """
+        known = self._attempts.get(group)
+        if known is not None:
+            known.note_status(status, version, now, window_s)
+
+    def histogram(self, group: AttemptKey) -> Histogram:
+        """The pods of the Jobs of one attempt; a live view, to be used at once.
+
+        Succeeded pods are known from their Job's status, and before that by themselves; see
+        :mod:`reconcilers.restart_in_place.succeeded`.
+        """
+        counts = self._attempts.get(group)
+        if counts is None:
+            return Histogram()
+        return Histogram(
+            counts.epochs,
+            counts.succeeded,
+            counts.first,
+            counts.restarts,
+            counts.lost,
+            counts.leaving,
+            counts.crashes,
+            counts.attempts,
+            counts.progress,
+            0 if counts.reported is None else counts.reported.epoch,
+            counts.joined,
+        )
+
+    def invalid(self, group: AttemptKey) -> Mapping[str, InvalidEpoch]:
+        """Pods with an unusable annotation, by UID; a live view."""
+        counts = self._attempts.get(group)
+        return {} if counts is None else counts.invalid
+
+
+def _add(numbers: dict[K, int], value: K, number: int) -> int:
+    """Add to one of some numbers, of which none is 0; returns what it is now."""
+    count = numbers.get(value, 0) + number
+    if count:
+        numbers[value] = count
+    else:
+        del numbers[value]
+    return count
+
+
+def _read_pod(pod: ChildPod) -> tuple[str, _Pod] | None:
+    """Pods that failed, and those that have neither an epoch nor restarts, are not counted.
+
+    Succeeded ones are until their Job counts them.
+    """
+    meta, status = pod.metadata, pod.status
+    owner, phase = meta.controller_uid, status.phase
+    if phase == "Failed" or not owner:
+        return None
+    if phase == "Succeeded":
+        completion = completion_of(pod)
+        return (owner, (completion,)) if completion else None
+    annotations = meta.annotations
+    text = annotations.report
+    restarts = max([one.times for one in status.restarts]) if status.restarts else 0
+    if text is None and not restarts:
+        return None
+    leaving = meta.deletion_timestamp is not None
+    who = (meta.name, meta.uid, annotations.progress)
+    return owner, (text, annotations.is_attempt, restarts, leaving, *who)
+
+
+def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:
+    key = attempt_of(job)
+    return None if key is None else (key, _Job(job.status, _lost(job), replicated_job_of(job)))
+
+
+def _failed_since(old: ChildPod, new: ChildPod) -> list[ContainerRestarts]:
+    """Containers that were restarted for a failure; of several times at once, the latest counts."""
+    before = {one.name: one.times for one in old.status.restarts}
+    return [
+        one for one in new.status.restarts if one.failed and one.times > before.get(one.name, 0)
+    ]
+
+
+def _first_report(old: ChildPod | None, new: ChildPod | None) -> bool:
+    """Tell if a pod reports an epoch that has reported none before."""
+    if new is None or new.metadata.annotations.report is None:
+        return False
+    return old is None or old.metadata.annotations.report is None
+
+
+def _goes_to_be_remade(old: Job, new: Job | None) -> bool:
+    """Tell if a Job begins to go that carries the annotation for being made anew."""
+    if old.metadata.deletion_timestamp is not None:
+        return False
+    gone = new is None or new.metadata.deletion_timestamp is not None
+    return gone and keys.RESTART_ANNOTATION in old.metadata.annotations
+
+
+def _lost(job: Job) -> int:
+    """How many pods a failed Job would have, had it not failed, and will never have again."""
+    if job.status.failed_condition is None:
+        return 0
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    return max(0, parallelism - job.status.succeeded)

@@ -1,0 +1,264 @@
+"""Drives restarts in place: writes ``syncedEpoch`` and ``deprecatedEpoch`` (KEP-467).
+
+Pod events do not cause reconciles by themselves. Each one changes a few counts in the ledger, and
+only when those ask for another status than the JobSet has, or a worker of the synced epoch seems to
+have failed, is the JobSet queued: two reconciles write per restart, however many pods restart.
+
+What is written is planned by ``plan_epochs``. The write carries the resourceVersion that it was
+planned on: without it, a manager that has lost its lease and does not know yet could put an older
+number over a newer one, and the numbers must never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import attrs
+
+from jobsetpy import runtime as rt
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
+from jobsetpy.reconcilers.execution import metrics as execution_metrics
+from jobsetpy.reconcilers.execution.caches import (
+    SharedCaches,
+    job_of,
+    pods_labelled,
+)
+from jobsetpy.reconcilers.execution.memory import Memories
+from jobsetpy.reconcilers.execution.status_writer import (
+    StatusWriter,
+    decide_again_on_conflict,
+)
+from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.restart_in_place.plan import (
+    EpochMemory,
+    EpochPlan,
+    Measures,
+    ObservedEpochs,
+    needs_plan,
+    plan_epochs,
+)
+from jobsetpy.reconcilers.rules.backoff import Pace, RestartBackoff
+from jobsetpy.reconcilers.rules.membership import AttemptKey
+from jobsetpy.reconcilers.rules.plan import Moment
+
+_NOTHING: Final = EpochMemory()
+
+
+@attrs.frozen(kw_only=True)
+class PodEpochsSettings:
+    """How the pod epochs reconciler works.
+
+    Args:
+        workers: maximum concurrent reconciles.
+        stalled_after_s: a barrier that is closed for longer is said to be stalled, with the names
+            of the pods that hold it.
+        missing_after_s: a pod of a running group that is away for longer has failed; less would be
+            shorter than caches may lag behind each other.
+        backoff: how starts after restarts in quick succession are delayed.
+        own_writes_ttl_s: how long to wait for the cache to show own writes.
+    """
+
+    workers: int = 8
+    stalled_after_s: float = 60.0
+    missing_after_s: float = 10.0
+    backoff: RestartBackoff = attrs.field(factory=RestartBackoff)
+    own_writes_ttl_s: float = 30.0
+
+
+class PodEpochsReconciler:
+    """Reconciles the epochs of one JobSet.
+
+    Args:
+        caches: what it reads.
+        settings: see there.
+
+    Attributes:
+        ledger: counts of epochs.
+        expectations: own status writes.
+    """
+
+    def __init__(self, caches: SharedCaches, settings: PodEpochsSettings) -> None:
+        self._clock = caches.manager.clock
+        self._jobsets = caches.jobsets.store
+        self._jobs = caches.jobs.store
+        self._pods = caches.pods.store
+        self._nodes = caches.nodes.store
+        self._settings = settings
+        self.expectations = rt.Expectations(
+            "pod-epochs/status", ttl_s=settings.own_writes_ttl_s, clock=self._clock
+        )
+        self._status = StatusWriter(
+            caches.manager.client,
+            self._jobsets,
+            caches.events,
+            own_writes=self.expectations,
+            pods=self._pods,
+            clock=self._clock,
+        )
+        self._memories = Memories(lambda: _NOTHING)
+        self._missing = self._stalled = 0
+        self.ledger = EpochLedger()
+
+    # ---- events ----------------------------------------------------------------------------------
+
+    def on_pod(self, event: rt.Event[ChildPod]) -> Iterable[rt.Request]:
+        """Count a pod's change; called for every event of thousands of pods, so it is O(1)."""
+        clock = self._clock
+        changed = self.ledger.pod_changed(event.old, event.new, clock.monotonic(), clock.now)
+        return self._ask(changed)
+
+    def on_job(self, event: rt.Event[Job]) -> Iterable[rt.Request]:
+        """Count a Job's change, which may bring its pods into a group and out of it."""
+        return self._ask(self.ledger.job_changed(event.old, event.new, self._clock.monotonic()))
+
+    def _ask(self, group: AttemptKey | None) -> Iterable[rt.Request]:
+        if group is None or not self.needs_reconcile(group):
+            return ()
+        return (rt.Request(rt.ObjectKey(group.namespace, group.name)),)
+
+    def needs_reconcile(self, group: AttemptKey) -> bool:
+        """Whether a group needs a reconcile; O(1), and false for one that is not current."""
+        if not self._jobsets.has_synced:
+            return False
+        key = rt.ObjectKey(group.namespace, group.name)
+        jobset = self._jobsets.get(key)
+        if jobset is None or AttemptKey.of(jobset) != group:
+            return False
+        ledger = self.ledger
+        pods, notes = ledger.histogram(group), ledger.notes(group)
+        return needs_plan(jobset, pods, notes, self._memories.of(key))
+
+    # ---- reconcile -------------------------------------------------------------------------------
+
+    @decide_again_on_conflict
+    async def reconcile(self, request: rt.Request) -> rt.Result:
+        """Write the epochs of one JobSet if the counts ask for others."""
+        now = Moment(self._clock.now(), self._clock.monotonic())
+        observed = self._observe(request.key)
+        plan = plan_epochs(observed, self._memories.of(request.key), now)
+        await self._execute(request.key, observed, plan)
+        return plan.result
+
+    def _observe(self, key: rt.ObjectKey) -> ObservedEpochs:
+        jobset = self._status.latest(key)
+        if jobset is None:
+            return ObservedEpochs(jobset=None)
+        group, own = AttemptKey.of(jobset), self.expectations
+        self._note_status(group, jobset, jobset.status)
+        return ObservedEpochs(
+            jobset=jobset,
+            pods=self.ledger.histogram(group),
+            invalid=self.ledger.invalid(group),
+            notes=self.ledger.notes(group),
+            job_of=partial(job_of, self._jobs),
+            node_ready=self._node_ready,
+            failed_at=self.ledger.failed_at,
+            members=lambda: self._members(jobset),
+            wait_s=0.0 if own.is_satisfied(key) else own.seconds_left(key),
+            stalled_after_s=self._settings.stalled_after_s,
+            missing_after_s=self._settings.missing_after_s,
+            backoff=self._settings.backoff,
+        )
+
+    async def _execute(self, key: rt.ObjectKey, observed: ObservedEpochs, plan: EpochPlan) -> None:
+        jobset = observed.jobset
+        if jobset is None:
+            self._status.forget(key)
+            self._keep(key, None)
+            return
+        group, version = AttemptKey.of(jobset), self.ledger.newest_version
+        if plan.status is not None:
+            if await self._status.store(jobset, plan.status) is None:
+                return
+            self._note_status(group, jobset, plan.status.status, version)
+            done = self._clock.monotonic()
+            _count(plan.measures, done)
+            plan = plan.stored(done)
+        self._status.tell(jobset, plan.notices)
+        if plan.judged:
+            self.ledger.forget_notes(group, observed.notes)
+        self._keep(key, plan.memory)
+
+    def _note_status(
+        self, group: AttemptKey, jobset: JobSet, status: JobSetStatus, version: int | None = None
+    ) -> None:
+        known = self.ledger.newest_version if version is None else version
+        window_s = Pace.of(jobset, self._clock.now(), self._settings.backoff).window_s
+        self.ledger.note_status(group, status, known, self._clock.monotonic(), window_s)
+
+    def _keep(self, key: rt.ObjectKey, memory: EpochMemory | None) -> None:
+        old, new = self._memories.of(key), memory or _NOTHING
+        self._memories.keep(key, memory)
+        if (old.missing, old.stalled) != (new.missing, new.stalled):
+            self._missing += new.missing - old.missing
+            self._stalled += new.stalled - old.stalled
+            execution_metrics.in_place_missing_pods(self._missing)
+            execution_metrics.in_place_stalled(self._stalled)
+
+    def _node_ready(self, name: str) -> bool:
+        node = self._nodes.get(rt.ObjectKey("", name))
+        return node is None or node.ready
+
+    def _members(self, jobset: JobSet) -> tuple[list[Job], list[ChildPod]]:
+        """Jobs of the present attempt and their pods; O(pods of the JobSet)."""
+        meta = jobset.metadata
+        attempt = str(jobset.status.restarts)
+        jobs = [
+            job
+            for job in self._jobs.by_index(rt.OWNER_UID, meta.uid)
+            if job.metadata.labels.get(keys.RESTART_ATTEMPT) == attempt
+        ]
+        uids = {job.metadata.uid for job in jobs}
+        return jobs, [
+            pod
+            for pod in pods_labelled(self._pods, rt.ObjectKey(meta.namespace, meta.name))
+            if pod.metadata.controller_uid in uids
+        ]
+
+
+def _count(measures: Measures, now: float) -> None:
+    """Count what a write that is stored now began or ended."""
+    if measures.began:
+        cause = measures.cause
+        if cause is None or cause.sign is None:
+            execution_metrics.in_place_restart_began()
+        else:
+            code = None if cause.container is None else cause.container.exit_code
+            execution_metrics.in_place_restart_began(cause.sign.value, code)
+    for phase, seconds in measures.phases.items():
+        execution_metrics.in_place_restart_phase(phase, seconds)
+    for phase, since in measures.since.items():
+        execution_metrics.in_place_restart_phase(phase, now - since)
+    if measures.lost_steps is not None:
+        execution_metrics.in_place_lost_steps(measures.lost_steps)
+    if measures.first_step_s is not None:
+        execution_metrics.in_place_first_step(measures.first_step_s)
+    for use, seconds in measures.spent.items():
+        execution_metrics.in_place_time_spent(use, seconds)
+    if measures.restart_since is not None:
+        execution_metrics.in_place_restart_ended(now - measures.restart_since)
+
+
+def setup(manager: rt.Manager, settings: PodEpochsSettings | None = None) -> rt.Controller:
+    """Wire the pod epochs reconciler: its caches and controller.
+
+    Args:
+        manager: not started yet.
+        settings: see there.
+    """
+    settings = settings or PodEpochsSettings()
+    caches = SharedCaches(manager)
+    reconciler = PodEpochsReconciler(caches, settings)
+    return caches.controller(
+        "pod-epochs",
+        reconciler,
+        settings.workers,
+        rt.Watch(caches.jobsets, reconciler.expectations.handler(rt.enqueue_self)),
+        rt.Watch(caches.jobsets, rt.enqueue_self),
+        rt.Watch(caches.jobs, reconciler.on_job, standby=True),
+        rt.Watch(caches.pods, reconciler.on_pod, standby=True),
+    )

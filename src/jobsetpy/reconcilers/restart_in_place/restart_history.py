@@ -1,0 +1,100 @@
+"""What restarts in place leave in the JobSet's history (``reconcilers.rules.history``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import RestartCause, RestartRecord
+from jobsetpy.reconcilers.restart_in_place.failures import Cause, Sign
+from jobsetpy.reconcilers.restart_in_place.ledger import Notes
+from jobsetpy.reconcilers.rules import history
+from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.rules.status_draft import StatusDraft
+
+
+def begin(
+    draft: StatusDraft,
+    epoch: int,
+    why: RestartCause,
+    began: float,
+    now: Moment,
+    *,
+    counted: bool,
+) -> None:
+    """A restart in place begins.
+
+    One that does not count, because Jobs are recreated, is part of the restart of those Jobs.
+
+    Args:
+        draft: its history receives the record.
+        epoch: that is opened.
+        why: its cause.
+        began: first sign of it, on the monotonic clock.
+        now: on both clocks.
+        counted: whether it counts towards ``maxRestarts``.
+    """
+    known = draft.status.restart_history
+    if not counted and history.is_open(known) and known[-1].kind != history.IN_PLACE:
+        return
+    before = max(0.0, now.monotonic - began)
+    draft.record(
+        RestartRecord(
+            kind=history.IN_PLACE,
+            number=epoch,
+            counted=counted,
+            began_at=history.whole_millis(now.wall - timedelta(seconds=before)),
+            cause=why,
+            detection_millis=history.millis(before),
+        )
+    )
+
+
+def end(draft: StatusDraft, epoch: int, notes: Notes, phases: Mapping[Any, float]) -> None:
+    """A barrier lifts: whatever restart was under way is over.
+
+    Args:
+        draft: its history is changed.
+        epoch: that is synced.
+        notes: for who came last.
+        phases: how long the phases took that were measured, in seconds.
+    """
+    details: dict[str, Any] = {}
+    if "deprecate" in phases:
+        details["deprecation_millis"] = history.millis(phases["deprecate"])
+    if "gather" in phases:
+        details["gathering_millis"] = history.millis(phases["gather"])
+    newest, pod, node = notes.latest
+    if newest == epoch:
+        details.update(last_pod=pod, last_node=node)
+    draft.end_restart(**details)
+
+
+def cause_of(cause: Cause | None, notes: Notes, epoch: int) -> RestartCause:
+    """Why an epoch is opened.
+
+    Args:
+        cause: the failure that ended the epoch before, if it was seen.
+        notes: for the first pod that has come to the new one.
+        epoch: the new one.
+    """
+    if cause is None:
+        newest, pod, node = notes.opener
+        known = newest == epoch
+        return RestartCause(
+            reason=keys.POD_RESTARTED_REASON, pod=pod if known else "", node=node if known else ""
+        )
+    if cause.sign is None:
+        return RestartCause(reason=cause.condition_reason, job=cause.name)
+    container = cause.container
+    texts = [cause.reason, "" if container is None else container.reason]
+    return RestartCause(
+        reason=cause.condition_reason,
+        pod="" if cause.sign is Sign.PODS_MISSING else cause.name,
+        node=cause.node,
+        container="" if container is None else container.name,
+        exit_code=None if container is None else container.exit_code,
+        message=", ".join(filter(None, texts)),
+    )

@@ -1,0 +1,53 @@
+"""Pods that have left their group by succeeding: those that their Job counts, or will count.
+
+The Job controller counts a pod that has ended while the pod has the tracking finalizer, first in
+the Job's status, then by taking the finalizer off
+(https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-tracking-with-finalizers). A
+phase alone proves nothing: a pod that was told to leave, saved its work and ended with 0 has the
+phase ``Succeeded`` too, and its index gets another pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jobsetpy.api.batch import Job, JobStatus
+from jobsetpy.api.child_pod import ChildPod
+from jobsetpy.reconcilers.rules.membership import parse_count
+
+
+def completion_of(pod: ChildPod) -> str:
+    """Return what a succeeded pod completes: its index, or its UID; "" if its Job alone can tell.
+
+    A pod that is being deleted completes nothing by itself, since it may have been told to leave.
+    """
+    meta = pod.metadata
+    if pod.status.phase != "Succeeded" or not meta.tracked or meta.deletion_timestamp is not None:
+        return ""
+    index = meta.annotations.completion_index
+    return meta.uid if index is None else index
+
+
+def is_counted(status: JobStatus, completion: str) -> bool:
+    """Tell if a Job's status includes a completion of :func:`completion_of`."""
+    index = parse_count(completion)
+    if index is not None and status.has_completed(index):
+        return True
+    return completion in status.uncounted_terminated_pods.succeeded
+
+
+def counted(status: JobStatus) -> int:
+    """Return the number of pods that a Job counts as succeeded."""
+    return status.succeeded + len(status.uncounted_terminated_pods.succeeded)
+
+
+def succeeded(job: Job, pods: Iterable[ChildPod]) -> int:
+    """Return the number of a Job's pods that have succeeded; O(pods).
+
+    Args:
+        job: the Job.
+        pods: its pods.
+    """
+    completions = {completion for pod in pods if (completion := completion_of(pod))}
+    more = sum(not is_counted(job.status, completion) for completion in completions)
+    return counted(job.status) + more

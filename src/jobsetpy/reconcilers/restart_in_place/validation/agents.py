@@ -1,0 +1,334 @@
+"""What a new JobSet's pods must have, and should have, to be restarted in place by their agents.
+
+Refused is what cannot work in any cluster. What works for somebody, or cannot be known, is a
+warning. Neither is asked on an update: templates do not change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.injection.pods import (
+    HARMLESS_EXIT_CODES,
+    RESTART_EXIT_CODE,
+)
+from jobsetpy.reconcilers.rules.agent_containers import (
+    RESTART_ALL_ACTIONS,
+    Container,
+    is_go_sidecar,
+    named_like_supervised,
+    restart_action,
+    restarting_sidecars,
+    restarts_in_place,
+    runs_agent,
+    sidecars,
+    supervised,
+)
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.field_errors import (
+    FieldError,
+    FieldWarning,
+    invalid,
+)
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    child,
+    items,
+    job_spec,
+    objects,
+    pod_spec,
+    text,
+)
+
+KILLED = 137
+"""The exit code of a container that is out of memory."""
+
+EXIT_CODE_VARIABLE = "RESTART_POD_IN_PLACE_EXIT_CODE"
+GO_EXIT_CODE_VARIABLE, GO_EXIT_CODE = "IN_PLACE_RESTART_EXIT_CODE", 1
+RELEASED_ACTIONS = frozenset({"Restart", "RestartAllContainers"})
+RESTART_ALL_SINCE, RESTART_ALL_BEHIND_GATE_SINCE = (1, 36), (1, 35)
+"""Minor releases of Kubernetes."""
+ADVICE = f"RestartAllContainers, NotIn {list(HARMLESS_EXIT_CODES)}"
+"""The rule that an agent should have."""
+
+
+def has_agent(pod: Json) -> bool:
+    """Whether pods of this spec may run an agent for restarts in place.
+
+    Known ones, and what may be one that is not known: a sidecar that has the rule, a container that
+    has the variables.
+    """
+    return bool(restarting_sidecars(pod) or supervised(pod) or named_like_supervised(pod))
+
+
+def agent_problems(pod: Json, path: str, prefix: str) -> list[FieldError]:
+    """Why pods of this spec can never be restarted in place.
+
+    Args:
+        pod: the pod's spec.
+        path: its field path.
+        prefix: names the ReplicatedJob, for messages.
+    """
+    problems = [*_impossible_rules(pod, path), *_unruled_exit_codes(pod, path, prefix)]
+    if not has_agent(pod) and not problems:
+        problems.append(
+            invalid(
+                f"{path}.initContainers",
+                None,
+                f"{prefix} no agent: restartStrategy {keys.IN_PLACE_RESTART} needs an init "
+                "container with restartPolicy Always and a RestartAllContainers rule, or a "
+                "container that runs the agent as its supervisor (with the variables "
+                "JOBSET_NAME and POD_NAME)",
+            )
+        )
+    return problems
+
+
+def warnings(jobset: Json, features: Features) -> list[FieldWarning]:
+    """What a user should know of a new JobSet that is accepted."""
+    spec = child(jobset, "spec")
+    if not features.in_place_restart or not restarts_in_place(spec):
+        return []
+    return [
+        warning
+        for at, job in objects(spec, "replicatedJobs")
+        for warning in _warnings(job, f"spec.replicatedJobs[{at}].template.spec")
+    ]
+
+
+def restart_all_rules(jobset: Json, features: Features) -> list[str]:
+    """The fields of a JobSet's rules that have a pod's containers restarted, if it is in place."""
+    spec = child(jobset, "spec")
+    if not features.in_place_restart or not restarts_in_place(spec):
+        return []
+    return [
+        f"{field}.action"
+        for at, job in objects(spec, "replicatedJobs")
+        for field, rule in _rules(
+            pod_spec(job), f"spec.replicatedJobs[{at}].template.spec.template.spec"
+        )
+        if text(rule, "action") == "RestartAllContainers"
+    ]
+
+
+def release_problem(field: str, version: str) -> FieldError | None:
+    """Why an API server of a release that does not know such a rule cannot take it.
+
+    It would drop the rule from pods: an agent that asks for a restart would come back alone, beside
+    a worker of the epoch before.
+
+    Args:
+        field: of the rule's action.
+        version: the API server's, such as ``v1.35.4``; one that cannot be read says nothing.
+    """
+    if _release(version) >= RESTART_ALL_BEHIND_GATE_SINCE:
+        return None
+    why = f"{version[:63]}, this API server's release, has no RestartAllContainers: {_OTHERWISE}"
+    return invalid(field, "RestartAllContainers", why)
+
+
+def release_warning(
+    field: str, version: str, *, nodes: int = 0, declared: bool = False
+) -> FieldWarning | None:
+    """What a user should know of such a rule where API server or kubelets may lack it.
+
+    Args:
+        field: of the rule's action.
+        version: the API server's.
+        nodes: how many there are; with none, kubelets say nothing.
+        declared: whether the kubelet of one declares the feature, which it does only where the gate
+            is on.
+    """
+    if declared:
+        return None
+    gate = keys.RESTART_ALL_FEATURE
+    if nodes:
+        why = (
+            f"none of {nodes} nodes declares the feature {gate}, so pods wait for one that does "
+            "(kubelets of 1.36, or of 1.35 with that gate)"
+        )
+    elif _release(version) < RESTART_ALL_SINCE:
+        why = f"{version[:63]} has RestartAllContainers behind the gate {gate} only"
+    else:
+        return None
+    return FieldWarning(field, f"{why}: {_OTHERWISE}")
+
+
+_OTHERWISE = "use agents in the mode supervisor, or a later release"
+
+
+def _release(version: str) -> tuple[int, int]:
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else RESTART_ALL_SINCE
+
+
+def _warnings(job: Json, where: str) -> Iterator[FieldWarning]:
+    pod, path = pod_spec(job), f"{where}.template.spec"
+    yield from _unreleased_actions(pod, path)
+    yield from _unknown_agent(pod, path)
+    for at, agent in _ruled_agents(pod):
+        field = f"{path}.initContainers[{at}]"
+        rules = f"{field}.restartPolicyRules"
+        if agent.get("startupProbe") is None:
+            why = "the agent has none, so workers start without waiting for their group"
+            yield FieldWarning(f"{field}.startupProbe", why)
+        usual = _usual_code(agent)
+        if _restart_code(agent) is None and not _restarts_all(agent, usual):
+            why = f"none is for {usual}, the agent's code unless it is told another"
+            yield FieldWarning(rules, why)
+        if not _restarts_all(agent, KILLED):
+            why = f"a killed agent ({KILLED}) comes back alone beside its old worker: use {ADVICE}"
+            yield FieldWarning(rules, why)
+        yield from _policies_that_see_the_agent(job_spec(job), where, agent)
+        yield from _liveness_probes(pod, path)
+
+
+def _liveness_probes(pod: Json, path: str) -> Iterator[FieldWarning]:
+    """Probes that may have a worker counted as complete: its first process gets SIGTERM."""
+    for at, container in objects(pod, "containers"):
+        ends = text(container, "restartPolicy") or text(pod, "restartPolicy") or "Always"
+        restarts = ends == "Always" or restart_action(container, 0) in RESTART_ALL_ACTIONS
+        if container.get("livenessProbe") is not None and not restarts:
+            yield FieldWarning(
+                f"{path}.containers[{at}].livenessProbe",
+                "a worker that exits with 0 because this probe failed counts as complete: have it "
+                "exit with another code after SIGTERM, such as 143, or use the mode supervisor",
+            )
+
+
+def _unknown_agent(pod: Json, path: str) -> Iterator[FieldWarning]:
+    """What was taken for the agent although nothing says that it is one."""
+    if runs_agent(pod):
+        return
+    for at, container in restarting_sidecars(pod):
+        yield FieldWarning(
+            f"{path}.initContainers[{at}]",
+            f"taken for the agent by its rule alone; {_no_agent(container)}",
+        )
+    if not restarting_sidecars(pod):
+        for at, container in named_like_supervised(pod):
+            yield FieldWarning(
+                f"{path}.containers[{at}]",
+                f"taken for a supervisor by its variables alone; {_no_agent(container)}",
+            )
+
+
+def _no_agent(container: Json) -> str:
+    name = text(container, "name")[:63]
+    return f"if {name!r} runs no agent, workers never wait for their group"
+
+
+def _unruled_exit_codes(pod: Json, path: str, prefix: str) -> list[FieldError]:
+    """Agents whose demand for a restart has no rule: the kubelet would restart them alone."""
+    if supervised(pod):
+        return []  # what has an agent's variables beside it is something else
+    problems = []
+    for at, agent in sidecars(pod):
+        code = _restart_code(agent)
+        if not has_agent(pod):
+            why = f"{prefix} the agent needs a rule that restarts its pod: {ADVICE}"
+        elif code is not None and not _restarts_all(agent, code):
+            why = (
+                f"{prefix} none restarts the pod when the agent ends with {code} "
+                f"({_code_variable(agent)}): use {ADVICE}"
+            )
+        else:
+            continue
+        field = f"{path}.initContainers[{at}].restartPolicyRules"
+        problems.append(invalid(field, agent.get("restartPolicyRules"), why))
+    return problems
+
+
+def _ruled_agents(pod: Json) -> list[Container]:
+    """The sidecar that is the agent; not one beside it that has the same variables."""
+    known = sidecars(pod)
+    return [] if supervised(pod) else [each for each in restarting_sidecars(pod) if each in known]
+
+
+def _impossible_rules(pod: Json, path: str) -> list[FieldError]:
+    """Rules with words of KEP-467 that no Kubernetes takes, so that there would never be pods.
+
+    ``RestartPod``, for which a released name exists, is let through with a warning.
+    """
+    problems = []
+    for field, rule in _rules(pod, path):
+        if text(rule, "action") == "Terminate":
+            why = (
+                "Kubernetes has no such action: remove the rule; a container whose exit code no "
+                "rule matches follows its restartPolicy, and Never ends it"
+            )
+            problems.append(invalid(f"{field}.action", "Terminate", why))
+        operator = text(child(rule, "exitCodes"), "operator")
+        if operator == "NoIn":
+            why = "Kubernetes has no such operator: use NotIn"
+            problems.append(invalid(f"{field}.exitCodes.operator", operator, why))
+    return problems
+
+
+def _unreleased_actions(pod: Json, path: str) -> Iterator[FieldWarning]:
+    for field, rule in _rules(pod, path):
+        action = text(rule, "action")
+        if action == "RestartPod":
+            why = "no Kubernetes release takes pods with RestartPod: use RestartAllContainers"
+            yield FieldWarning(f"{field}.action", why)
+        elif action not in RELEASED_ACTIONS:
+            known = " or ".join(sorted(RELEASED_ACTIONS))
+            why = f"{action[:63]!r} is no action known here: Kubernetes has {known}"
+            yield FieldWarning(f"{field}.action", why)
+
+
+def _policies_that_see_the_agent(template: Json, where: str, agent: Json) -> Iterator[FieldWarning]:
+    """Rules of a Job's pod failure policy that take the agent's own end for the worker's.
+
+    When its pod ends the agent is told to stop, and once its worker has run its code is not 0.
+    """
+    code = _restart_code(agent) or _usual_code(agent)
+    for at, rule in objects(child(template, "podFailurePolicy"), "rules"):
+        codes = child(rule, "onExitCodes")
+        if codes and not text(codes, "containerName") and _matches(codes, code):
+            yield FieldWarning(
+                f"{where}.podFailurePolicy.rules[{at}].onExitCodes.containerName",
+                f"without it the agent's exit code {code} counts as well: name the worker",
+            )
+
+
+def _rules(pod: Json, path: str) -> Iterator[tuple[str, Json]]:
+    for kind in ("initContainers", "containers"):
+        for at, container in objects(pod, kind):
+            for nth, rule in objects(container, "restartPolicyRules"):
+                yield f"{path}.{kind}[{at}].restartPolicyRules[{nth}]", rule
+
+
+def _restarts_all(container: Json, code: int) -> bool:
+    """Whether the kubelet restarts the pod in place for this exit code: the first match rules."""
+    for _, rule in objects(container, "restartPolicyRules"):
+        if _matches(child(rule, "exitCodes"), code):
+            return text(rule, "action") in RESTART_ALL_ACTIONS
+    return False
+
+
+def _matches(codes: Json, code: int) -> bool:
+    """Whether a condition on exit codes is met; one that is not there is left to the API server."""
+    listed = code in items(codes, "values")
+    return not listed if text(codes, "operator") == "NotIn" else listed or not codes
+
+
+def _code_variable(agent: Json) -> str:
+    return GO_EXIT_CODE_VARIABLE if is_go_sidecar(agent) else EXIT_CODE_VARIABLE
+
+
+def _usual_code(agent: Json) -> int:
+    """The exit code by which the agent asks for a restart unless it is told another."""
+    return GO_EXIT_CODE if is_go_sidecar(agent) else RESTART_EXIT_CODE
+
+
+def _restart_code(agent: Json) -> int | None:
+    """The exit code by which the agent asks for a restart, if it is written out here."""
+    name = _code_variable(agent)
+    for _, variable in objects(agent, "env"):
+        value = text(variable, "value")
+        if text(variable, "name") == name and value.isdecimal() and value.isascii():
+            return int(value[:10])
+    return None

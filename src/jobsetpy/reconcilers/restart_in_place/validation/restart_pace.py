@@ -1,0 +1,50 @@
+"""Rules for the annotations that say how restarts are delayed, and within what time they count."""
+
+from __future__ import annotations
+
+from jobsetpy.api import keys
+from jobsetpy.api.durations import parse_duration
+from jobsetpy.reconcilers.rules.annotations import changed_notes
+from jobsetpy.reconcilers.rules.backoff import LONGEST_S, MAX_IN_WINDOW
+from jobsetpy.reconcilers.rules.field_errors import FieldError, invalid
+from jobsetpy.reconcilers.rules.json_tree import Json, child, number
+
+_MAY_BE_ZERO = keys.RESTART_BACKOFF_ANNOTATION
+
+
+def restart_pace(jobset: Json) -> list[FieldError]:
+    """What is wrong with a JobSet's annotations of this kind."""
+    notes = child(jobset, "metadata", "annotations")
+    problems = []
+    for name in keys.RESTART_PACE_ANNOTATIONS:
+        if name in notes:
+            problems += _duration(name, notes[name])
+    allowed = number(child(jobset, "spec", "failurePolicy"), "maxRestarts") or 0
+    window = keys.MAX_RESTARTS_WINDOW_ANNOTATION
+    if window in notes and allowed > MAX_IN_WINDOW:
+        why = (
+            f"must be at most {MAX_IN_WINDOW} with the annotation {window}, since the times of "
+            "restarts within the window are kept in the status"
+        )
+        problems.append(invalid("spec.failurePolicy.maxRestarts", allowed, why))
+    return problems
+
+
+def restart_pace_update(old: Json, new: Json) -> list[FieldError]:
+    """What is wrong with changed annotations; those that stay are not judged again."""
+    changed = changed_notes(old, new, keys.RESTART_PACE_ANNOTATIONS)
+    return restart_pace(new) if changed else []
+
+
+def _duration(name: str, value: object) -> list[FieldError]:
+    field = f"metadata.annotations[{name}]"
+    zero = ", or 0 for none" if name == _MAY_BE_ZERO else ""
+    try:
+        seconds = parse_duration(value) if isinstance(value, str) else -1.0
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0 or (seconds == 0 and not zero):
+        return [invalid(field, value, f"must be a duration such as 90s, 5m or 24h{zero}")]
+    if seconds > LONGEST_S:
+        return [invalid(field, value, f"must be at most {LONGEST_S / 3600:.0f}h (366 days)")]
+    return []

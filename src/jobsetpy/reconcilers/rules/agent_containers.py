@@ -1,0 +1,158 @@
+"""Which containers of a pod spec are agents of restarts in place.
+
+A rule ``RestartAllContainers`` alone says nothing: any sidecar may have one. An agent is known by
+the variables that it cannot do without, beside such a rule; by its startup probe, which asks for
+the barrier; by its image; or by the name that injection gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    child,
+    items,
+    objects,
+    text,
+    texts,
+)
+
+RESTART_ALL_ACTIONS = frozenset({"RestartPod", "RestartAllContainers"})
+"""The kubelet's action under the name of its KEP and under the released one."""
+
+VARIABLES = frozenset({"NAMESPACE", "POD_NAME", "JOBSET_NAME"})
+"""Without these no agent starts. A flag takes the place of a variable: ``--pod-name``."""
+
+BARRIER_PATH = "/barrier-is-lifted"
+GO_BARRIER_PATH = "/barrier-is-down"
+GO_VARIABLES = frozenset({"POD_NAME", "JOBSET_NAME", "WORKER_COMMAND"})
+"""What tells the Go project's agents: the path of the sidecar, the variables of the other mode."""
+
+IMAGE = "jobsetpy-agent"
+"""The last part of the agent image's name."""
+
+Container = tuple[int, Json]
+"""A container and its index."""
+
+
+def restarts_in_place(spec: Json) -> bool:
+    """Whether a JobSet's spec asks for restarts in place."""
+    return text(child(spec, "failurePolicy"), "restartStrategy") == keys.IN_PLACE_RESTART
+
+
+def restart_action(container: Json, exit_code: int) -> str:
+    """What the first of a container's restart rules says that has the code, or ""."""
+    for _, rule in objects(container, "restartPolicyRules"):
+        if has_code(child(rule, "exitCodes"), exit_code):
+            return text(rule, "action")
+    return ""
+
+
+def has_code(codes: Json, exit_code: int) -> bool:
+    """Whether a rule's condition on exit codes is met."""
+    among, operator = exit_code in items(codes, "values"), codes.get("operator")
+    return among if operator == "In" else operator == "NotIn" and not among
+
+
+def sidecars(pod: Json) -> list[Container]:
+    """The init containers that stay and are agents."""
+    return [each for each in _staying(pod) if _is_agent(each[1])]
+
+
+def restarting_sidecars(pod: Json) -> list[Container]:
+    """The init containers that stay and may have all containers restarted, agents or not."""
+    return [each for each in _staying(pod) if _has_restart_rule(each[1])]
+
+
+def strangers(pod: Json) -> list[Container]:
+    """The init containers that stay and have nothing of an agent, not even its variables."""
+    return [
+        each
+        for each in _staying(pod)
+        if not (_has_restart_rule(each[1]) or _is_agent(each[1]) or _is_named_like(each[1]))
+    ]
+
+
+def supervised(pod: Json) -> list[Container]:
+    """The containers whose first process is an agent that runs the worker's command."""
+    return [
+        (at, container) for at, container in objects(pod, "containers") if _starts_agent(container)
+    ]
+
+
+def named_like_supervised(pod: Json) -> list[Container]:
+    """The containers that have a supervisor's variables, which a worker may have as well.
+
+    All the same an agent may be behind them: started by a script, or by the image's entry point.
+    """
+    return [each for each in objects(pod, "containers") if _is_named_like(each[1])]
+
+
+def runs_agent(pod: Json) -> bool:
+    """Whether an agent is in this pod spec for certain, written out by a user or by a manager."""
+    return bool(sidecars(pod) or supervised(pod))
+
+
+def _staying(pod: Json) -> list[Container]:
+    inits = objects(pod, "initContainers")
+    return [each for each in inits if text(each[1], "restartPolicy") == "Always"]
+
+
+def _has_restart_rule(container: Json) -> bool:
+    return any(
+        text(rule, "action") in RESTART_ALL_ACTIONS
+        for _, rule in objects(container, "restartPolicyRules")
+    )
+
+
+def _is_agent(container: Json) -> bool:
+    image = text(container, "image").partition("@")[0].rpartition("/")[2].partition(":")[0]
+    barrier = _barrier(container)
+    return (
+        text(container, "name") == keys.AGENT_NAME
+        or image == IMAGE
+        or barrier in {BARRIER_PATH, GO_BARRIER_PATH}
+        or (_has_variables(container, VARIABLES) and _has_restart_rule(container))
+    )
+
+
+def _is_named_like(container: Json) -> bool:
+    return _has_variables(container, VARIABLES - {"NAMESPACE"})
+
+
+def _barrier(container: Json) -> str:
+    return text(child(container, "startupProbe", "httpGet"), "path").partition("?")[0]
+
+
+def is_go_sidecar(container: Json) -> bool:
+    """Whether an agent is the Go project's, by its barrier."""
+    return _barrier(container) == GO_BARRIER_PATH
+
+
+def _has_variables(container: Json, wanted: AbstractSet[str]) -> bool:
+    given = sum(len(items(container, name)) for name in ("env", "command", "args"))
+    return given >= len(wanted) and _variables(container) >= wanted
+
+
+def _variables(container: Json) -> set[str]:
+    """Names of the variables, and of those that a flag stands for."""
+    words = [*texts(container, "command"), *texts(container, "args")]
+    flags = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
+    names = {text(variable, "name") for _, variable in objects(container, "env")}
+    return {name.removeprefix(keys.AGENT_VARIABLE_PREFIX) for name in names} | {
+        flag.replace("-", "_").upper() for flag in flags
+    }
+
+
+def _starts_agent(container: Json) -> bool:
+    """By the launcher, by the module, or by anything in the folder where the agent is installed."""
+    command, arguments = texts(container, "command"), texts(container, "args")
+    program = [*command, *arguments][:1]
+    return (
+        any(word.rpartition("/")[2] == "supervise" for word in program)
+        or "jobsetpy.agent" in command
+        or any(f"{keys.AGENT_FOLDER}/" in word for word in (*command, *arguments))
+        or _has_variables(container, GO_VARIABLES)
+    )

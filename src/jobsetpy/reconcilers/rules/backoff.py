@@ -1,0 +1,276 @@
+"""Restarts over time: pauses between those in quick succession, and budgets per time.
+
+The first restart of a series is not delayed. One that follows a run shorter than ``reset_after_s``
+belongs to the same series, and workers start again only after a pause, which is doubled each time.
+A longer run ends the series. With a window, ``maxRestarts`` bounds the restarts within any such
+time instead of all there ever were.
+
+What is needed to decide is in ``status.restartPacing``: a manager that takes over continues the
+same wait. Wall clocks differ and are set, so a wait is measured on the monotonic clock from when a
+manager first sees it, and never exceeds its pause (``reconcilers.rules.pinned_time``). Both
+reconcilers that restart something keep it: of restarts in place it is written with the epochs, of
+recreations with the restart that is counted.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.durations import in_words, parse_duration
+from jobsetpy.api.jobset import JobSet, JobSetStatus, RestartPacing
+from jobsetpy.reconcilers.rules import restart_budget
+from jobsetpy.reconcilers.rules.pinned_time import CLOCK_SKEW_S, PinnedTime, pin
+from jobsetpy.reconcilers.rules.plan import Moment
+
+MAX_IN_WINDOW: Final = 100
+"""``maxRestarts`` within a window is at most this: each restart that counts is remembered."""
+
+LONGEST_S: Final = 366 * 86400.0
+"""No annotation may ask for a longer time."""
+
+
+@attrs.frozen(kw_only=True)
+class RestartBackoff:
+    """How restarts in quick succession are delayed.
+
+    Args:
+        first_s: pause before the second start of a series; 0 switches all of it off.
+        longest_s: what the pauses double up to.
+        reset_after_s: a run that lasts so long ends the series.
+    """
+
+    first_s: float = 1.0
+    longest_s: float = 300.0
+    reset_after_s: float = 300.0
+
+    def pause_s(self, restarts: int) -> float:
+        """How long a series' latest restart waits, of so many with it."""
+        if restarts < 2:
+            return 0.0
+        return min(self.longest_s, self.first_s * 2.0 ** min(restarts - 2, 60))
+
+
+OFF: Final = RestartBackoff(first_s=0.0)
+NO_PACING: Final = RestartPacing()
+
+
+@attrs.frozen
+class Pace:
+    """What restarts of one JobSet are delayed by, and counted in.
+
+    Args:
+        now: on the wall clock; other managers read what is made of it.
+        backoff: of this JobSet.
+        window_s: ``maxRestarts`` counts within so many seconds; 0: ever.
+        pause: end of the stored pause on the monotonic clock, if there is one.
+        pause_left_s: seconds until then.
+        ran_s: seconds since workers were last let run, on the monotonic clock; ``None`` if this
+            manager has not seen that.
+    """
+
+    now: datetime
+    backoff: RestartBackoff = OFF
+    window_s: float = 0.0
+    pause: PinnedTime | None = None
+    pause_left_s: float = 0.0
+    ran_s: float | None = None
+
+    @classmethod
+    def of(cls, jobset: JobSet, now: datetime, defaults: RestartBackoff) -> Pace:
+        """By a JobSet's annotations; what cannot be read counts as not given."""
+        notes = jobset.metadata.annotations
+        if not any(name in notes for name in keys.RESTART_PACE_ANNOTATIONS):
+            return cls(now, defaults)
+        given = {
+            field: seconds
+            for name, field in _BACKOFF_FIELDS.items()
+            if name in notes and (seconds := _seconds(notes[name])) is not None
+        }
+        window = notes.get(keys.MAX_RESTARTS_WINDOW_ANNOTATION)
+        window_s = None if window is None else _seconds(window)
+        return cls(now, attrs.evolve(defaults, **given), window_s or 0.0)
+
+    def paused(self, status: JobSetStatus, known: PinnedTime | None, now: Moment) -> Pace:
+        """Return the pace with the stored pause on the monotonic clock.
+
+        Args:
+            status: as it is stored.
+            known: ``pause`` at the plan before.
+            now: on both clocks.
+        """
+        pacing = status.restart_pacing
+        if pacing is None or pacing.not_before is None:
+            return self
+        longest_s = self.backoff.pause_s(pacing.series)
+        pause = pin(known, pacing.not_before, now, longest_s=longest_s)
+        return attrs.evolve(self, pause=pause, pause_left_s=pause.left_s(now))
+
+    # ---- back-off --------------------------------------------------------------------------------
+
+    def begin(self, status: JobSetStatus) -> RestartPacing | None:
+        """A restart begins: what to store, ``None`` for nothing.
+
+        Args:
+            status: before.
+        """
+        old = status.restart_pacing or NO_PACING
+        if not self.backoff.first_s:
+            return None if status.restart_pacing is None else self._clear(old)
+        goes_on = old.series > 0 and self._ran_s(old) < self.backoff.reset_after_s
+        series = old.series + 1 if goes_on else 1
+        pause_s = self.backoff.pause_s(series)
+        return evolve(
+            old,
+            series=series,
+            series_start_time=old.series_start_time if goes_on else self.now,
+            not_before=self.now + timedelta(seconds=pause_s) if pause_s else None,
+        )
+
+    def _ran_s(self, old: RestartPacing) -> float:
+        """Seconds that the workers have run; a run of unknown length ends the series."""
+        if self.ran_s is not None:
+            return self.ran_s
+        if old.last_start_time is None:
+            return self.backoff.reset_after_s
+        ran_s = (self.now - old.last_start_time).total_seconds()
+        return ran_s if ran_s >= -CLOCK_SKEW_S else self.backoff.reset_after_s
+
+    def started(self, status: JobSetStatus, at: datetime | None = None) -> RestartPacing | None:
+        """Workers are let run, ``at`` some time or now: what to store, ``None`` for nothing."""
+        if not self.backoff.first_s:
+            return status.restart_pacing
+        old = status.restart_pacing or NO_PACING
+        return evolve(old, last_start_time=at or self.now, not_before=None if at is None else at)
+
+    def wait_s(self, pacing: RestartPacing | None) -> float:
+        """How long workers must not be let run yet, in seconds; 0 if they may."""
+        if pacing is None or pacing.not_before is None or not self.backoff.first_s:
+            return 0.0
+        if self.pause is not None and self.pause.at == pacing.not_before:
+            left_s = self.pause_left_s
+        else:
+            left_s = (pacing.not_before - self.now).total_seconds()
+        # Shorter pauses may have been asked for since.
+        return max(0.0, min(left_s, self.backoff.pause_s(pacing.series)))
+
+    def explain(self, pacing: RestartPacing | None) -> str:
+        """Half a sentence about a wait that begins now; "" if there is none."""
+        wait_s = self.wait_s(pacing)
+        if pacing is None or not wait_s:
+            return ""
+        before = pacing.series - 1
+        restarts = f"{before} {'restart' if before == 1 else 'restarts'}"
+        since = pacing.series_start_time or self.now
+        passed_s = max(1.0, (self.now - since).total_seconds())
+        return f"waits {in_words(wait_s)} before the next start: {restarts} in {in_words(passed_s)}"
+
+    @staticmethod
+    def _clear(old: RestartPacing) -> RestartPacing:
+        return RestartPacing(counted_times=old.counted_times)
+
+    # ---- budgets per time ------------------------------------------------------------------------
+
+    def used(self, status: JobSetStatus, spent: int) -> int:
+        """How much of ``maxRestarts`` is used up.
+
+        Args:
+            status: as it is stored.
+            spent: how many restarts have counted ever, with those that are not stored yet.
+        """
+        return max(0, self._used(status, spent)) if self.window_s else spent
+
+    def left(self, status: JobSetStatus, spent: int, allowed: int) -> int:
+        """Return how many more restarts may count; 0 or less if there is no budget left.
+
+        Args:
+            status: as it is stored.
+            spent: number of restarts that have counted ever, with those that are not stored yet.
+            allowed: ``maxRestarts``.
+        """
+        used = self._used(status, spent)
+        return allowed - used if allowed > 0 else 0
+
+    def _used(self, status: JobSetStatus, spent: int) -> int:
+        if not self.window_s:
+            return spent
+        return self._within(status.restart_pacing) + spent - recorded(status)
+
+    def remember(
+        self, old: JobSetStatus, pacing: RestartPacing | None, counted: int, allowed: int
+    ) -> RestartPacing | None:
+        """``pacing`` with the times of restarts that count since ``old``.
+
+        Args:
+            old: the status as it is stored.
+            pacing: that is about to be stored.
+            counted: restarts that will be recorded then.
+            allowed: ``maxRestarts``.
+        """
+        if not self.window_s:
+            if pacing is not None and pacing.counted_times:
+                return evolve(pacing, counted_times=())
+            return pacing
+        times = [*self.recent((pacing or NO_PACING).counted_times)]
+        new = counted - recorded(old)
+        if new < 0:
+            times = times[
+                :new
+            ]  # it turned out to be none, or one with the recreation that followed
+        times += [self.now.replace(microsecond=0)] * min(new, MAX_IN_WINDOW + 1)
+        kept = tuple(times[-min(allowed + 1, MAX_IN_WINDOW + 1) :])
+        if pacing is None and not kept:
+            return None
+        return evolve(pacing or NO_PACING, counted_times=kept)
+
+    def recent(self, times: tuple[datetime, ...]) -> tuple[datetime, ...]:
+        """Those of some times that are within the window; all if there is none."""
+        return within(times, self.now, self.window_s) if self.window_s else times
+
+    def _within(self, pacing: RestartPacing | None) -> int:
+        return len(self.recent((pacing or NO_PACING).counted_times))
+
+
+UNPACED: Final = Pace(datetime.max.replace(tzinfo=UTC))
+"""Without delays, and with a budget for ever."""
+
+
+def within(times: tuple[datetime, ...], now: datetime, window_s: float) -> tuple[datetime, ...]:
+    """Those of some times that are less than so many seconds ago.
+
+    A time in the future was written before the clock was set back. Its age is not known, and it is
+    left out: counted until the clock comes there, it could end a JobSet long after its window.
+    """
+    return tuple(at for at in times if -CLOCK_SKEW_S <= (now - at).total_seconds() < window_s)
+
+
+def recorded(status: JobSetStatus) -> int:
+    """How many restarts count by what is stored, one in place that has begun included."""
+    record = status.in_place_restart
+    return restart_budget.recreations(status) + (0 if record is None else record.restarts)
+
+
+def restarts_in_place(status: JobSetStatus) -> bool:
+    """Whether a restart in place has begun and is not over."""
+    return status.deprecated_epoch >= status.synced_epoch > 0
+
+
+_BACKOFF_FIELDS: Final = {
+    keys.RESTART_BACKOFF_ANNOTATION: "first_s",
+    keys.RESTART_BACKOFF_MAX_ANNOTATION: "longest_s",
+    keys.RESTART_BACKOFF_RESET_ANNOTATION: "reset_after_s",
+}
+
+
+@lru_cache(maxsize=256)
+def _seconds(text: str) -> float | None:
+    try:
+        seconds = parse_duration(text[:64])
+    except ValueError:
+        return None
+    return seconds if seconds <= LONGEST_S else None

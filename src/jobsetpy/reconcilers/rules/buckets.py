@@ -1,0 +1,161 @@
+"""Sorts the child Jobs of a JobSet: previous attempt, marked, or active, successful or failed.
+
+A Job that cannot be placed, since someone edited its labels, is set aside with the reason. It is
+left alone and its name stays taken; the other Jobs are handled as if it were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.reconcilers.rules.conditions import finished as finished_condition
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.membership import parse_count
+
+
+@attrs.frozen
+class Invalid:
+    """A Job that cannot be placed, and why."""
+
+    job: Job
+    why: str
+
+
+@attrs.frozen
+class Buckets:
+    """The child Jobs, each in one place.
+
+    Args:
+        active: of the current attempt, not finished (terminating ones included).
+        successful: of the current attempt, complete.
+        failed: of the current attempt, failed.
+        previous: of an earlier attempt, waiting to be gone.
+        marked: of the current attempt, finished or not, to be made anew at the same attempt, since
+            someone annotated them so; none once the JobSet is finished.
+        invalid: those that cannot be placed.
+        names: names of all of them.
+    """
+
+    active: tuple[Job, ...] = ()
+    successful: tuple[Job, ...] = ()
+    failed: tuple[Job, ...] = ()
+    previous: tuple[Job, ...] = ()
+    marked: tuple[Job, ...] = ()
+    invalid: tuple[Invalid, ...] = ()
+    names: frozenset[str] = frozenset()
+
+
+def sort_jobs(jobset: JobSet, jobs: Iterable[Job], features: Features) -> Buckets:
+    """Put each child Job into its bucket, in one pass over them.
+
+    An attempt greater than the one in status counts as current: the cached JobSet is then older
+    than the Job.
+
+    Args:
+        jobset: for the attempt numbers in its status.
+        jobs: all Jobs it controls, in any order.
+        features: with ``restart_job`` a Job's own attempt counts as well.
+    """
+    restarts = jobset.status.restarts
+    targets = job_restart_targets(jobset) if features.restart_job else {}
+    active: list[Job] = []
+    successful: list[Job] = []
+    failed: list[Job] = []
+    previous: list[Job] = []
+    marked: list[Job] = []
+    may_recreate = finished_condition(jobset.status.conditions) is None
+    invalid: list[Invalid] = []
+    names: set[str] = set()
+    for job in jobs:
+        names.add(job.metadata.name)
+        labels = job.metadata.labels
+        attempt = parse_count(labels.get(keys.RESTART_ATTEMPT))
+        if attempt is None:
+            invalid.append(_invalid(job, keys.RESTART_ATTEMPT))
+            continue
+        if attempt < restarts:
+            previous.append(job)
+            continue
+        if features.restart_job:
+            placed = _own_attempt_is_current(job, targets)
+            if isinstance(placed, Invalid):
+                invalid.append(placed)
+                continue
+            if not placed:
+                previous.append(job)
+                continue
+        if may_recreate and keys.RESTART_ANNOTATION in job.metadata.annotations:
+            marked.append(job)
+            continue
+        finished = job.status.finished
+        if finished is None:
+            active.append(job)
+        elif finished.type == "Complete":
+            successful.append(job)
+        else:
+            failed.append(job)
+    return Buckets(
+        active=tuple(active),
+        successful=tuple(successful),
+        failed=tuple(failed),
+        previous=tuple(previous),
+        marked=tuple(marked),
+        invalid=tuple(invalid),
+        names=frozenset(names),
+    )
+
+
+@attrs.frozen
+class OwnAttempts:
+    """The own attempt that each Job of a ReplicatedJob should be at.
+
+    Args:
+        replicas: how many Jobs there are.
+        stored: by index; 0 for those that are not in it.
+    """
+
+    replicas: int
+    stored: tuple[int, ...] = ()
+
+    def of(self, index: int) -> int:
+        """That of the Job at an index."""
+        return self.stored[index] if index < len(self.stored) else 0
+
+
+def job_restart_targets(jobset: JobSet) -> Mapping[str, OwnAttempts]:
+    """Own attempts by name of the ReplicatedJob."""
+    stored = {item.name: item.job_restarts for item in jobset.status.replicated_jobs_status}
+    return {
+        replicated.name: OwnAttempts(replicated.replicas, stored.get(replicated.name, ()))
+        for replicated in jobset.spec.replicated_jobs
+    }
+
+
+def _own_attempt_is_current(job: Job, targets: Mapping[str, OwnAttempts]) -> bool | Invalid:
+    labels = job.metadata.labels
+    name = labels.get(keys.REPLICATED_JOB_NAME)
+    index = parse_count(labels.get(keys.JOB_INDEX))
+    if name is None or name not in targets:
+        return _invalid(job, keys.REPLICATED_JOB_NAME)
+    if index is None or index >= targets[name].replicas:
+        return _invalid(job, keys.JOB_INDEX)
+    # A Job that was made while the gate was off has no such label: none of its own restarts has
+    # been carried out, so one that was decided since makes it outdated.
+    attempt = parse_count(labels.get(keys.JOB_RESTART_ATTEMPT, "0"))
+    if attempt is None:
+        return _invalid(job, keys.JOB_RESTART_ATTEMPT)
+    return attempt >= targets[name].of(index)
+
+
+def _invalid(job: Job, key: str) -> Invalid:
+    value = job.metadata.labels.get(key)
+    state = "is missing" if value is None else f"has the unusable value {value!r}"
+    return Invalid(
+        job,
+        f"job {job.metadata.name!r} is left alone and not counted: its label {key} {state}",
+    )

@@ -1,0 +1,29 @@
+"""Carries a changed parallelism of the spec over to Jobs that are running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSetSpec
+from jobsetpy.reconcilers.rules.membership import replicated_job_of
+from jobsetpy.reconcilers.rules.plan import ResizeJob
+
+
+def resizes(spec: JobSetSpec, active: Iterable[Job]) -> Iterator[ResizeJob]:
+    """The active Jobs whose size differs from their template's.
+
+    Only templates that set parallelism and completions to one and the same number are elastic.
+    """
+    wanted = {}
+    for item in spec.replicated_jobs:
+        job_spec = item.template.get("spec") or {}
+        parallelism, completions = job_spec.get("parallelism"), job_spec.get("completions")
+        if isinstance(parallelism, int) and parallelism == completions:
+            wanted[item.name] = parallelism
+    if not wanted:
+        return
+    for job in active:
+        size = wanted.get(replicated_job_of(job))
+        if size is not None and (job.spec.parallelism, job.spec.completions) != (size, size):
+            yield ResizeJob(job.metadata.name, job.metadata.uid, size, size)

@@ -1,0 +1,550 @@
+"""What happens when child Jobs fail (KEP-262).
+
+Each failure is decided by the first rule that applies to it, and the strongest outcome is carried
+out: the end of the JobSet, a restart of all Jobs, of ReplicatedJobs, of single Jobs. A counted
+restart comes before one that is not counted. Among equal outcomes the earlier rule's is taken,
+and among its Jobs the one that failed first is named. One decision covers all Jobs that failed: a
+restart of all Jobs replaces every one of them, and restarts of single Jobs or ReplicatedJobs are
+decided one after the other until none is left.
+
+A Job that ``FailJob`` covers takes no part in that: it stays failed, and its rule is found again in
+every reconcile, since reason and message of a failure never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import FailurePolicy, FailurePolicyRule, JobSet, ReplicatedJobStatus
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules import history
+from jobsetpy.reconcilers.rules.actions import (
+    FAIL_JOB,
+    FAIL_JOBSET,
+    RESTART_JOB,
+    RESTART_JOB_UNCOUNTED,
+    RESTART_JOBSET,
+    RESTART_JOBSET_UNCOUNTED,
+    RESTART_REPLICATED_JOB,
+    RESTART_REPLICATED_JOB_UNCOUNTED,
+)
+from jobsetpy.reconcilers.rules.backoff import (
+    UNPACED,
+    Pace,
+    recorded,
+    restarts_in_place,
+)
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.membership import parse_count, replicated_job_of
+from jobsetpy.reconcilers.rules.patterns import found, patterns_problems
+from jobsetpy.reconcilers.rules.plan import EmitEvent
+from jobsetpy.reconcilers.rules.restart_budget import spent
+from jobsetpy.reconcilers.rules.status_draft import StatusDraft
+
+REACHED_MAX_RESTARTS: Final = "ReachedMaxRestarts"
+NO_FAILURE_POLICY: Final = "NoFailurePolicy"
+DECISIONS: Final = (
+    *(FAIL_JOBSET, RESTART_JOBSET, RESTART_JOBSET_UNCOUNTED, RESTART_JOB, RESTART_JOB_UNCOUNTED),
+    *(RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED, FAIL_JOB),
+    *(REACHED_MAX_RESTARTS, NO_FAILURE_POLICY),
+)
+"""All that can come of a failure: an action, or an end without one."""
+
+_COUNTED: Final = frozenset({RESTART_JOB, RESTART_REPLICATED_JOB})
+_SINGLE: Final = frozenset({RESTART_JOB, RESTART_JOB_UNCOUNTED})
+_WHOLE: Final = frozenset({RESTART_REPLICATED_JOB, RESTART_REPLICATED_JOB_UNCOUNTED})
+"""Actions that recreate all Jobs of a ReplicatedJob."""
+_RANKS: Final = {
+    FAIL_JOBSET: 0,
+    RESTART_JOBSET: 2,
+    RESTART_JOBSET_UNCOUNTED: 3,
+    RESTART_REPLICATED_JOB: 4,
+    RESTART_REPLICATED_JOB_UNCOUNTED: 5,
+    RESTART_JOB: 6,
+    RESTART_JOB_UNCOUNTED: 7,
+}
+"""Outcomes, the strongest first; 1 is a restart for which there is no budget left."""
+MAX_REPLICAS_OF_PARTIAL_RESTARTS: Final = 1024
+"""Restarts of single Jobs are counted in a list of the status that has this many places."""
+Parts = dict[tuple[int, str], list["Match"]]
+"""Restarts of single Jobs, by index of the rule and action."""
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@attrs.frozen
+class Match:
+    """The action chosen for a failure.
+
+    Args:
+        action: one of the actions of a rule.
+        job: the Job that failed.
+        rule: the rule that applies; ``None`` for the default.
+        place: index of the rule in the policy; the number of rules for the default.
+    """
+
+    action: str
+    job: Job
+    rule: FailurePolicyRule | None = None
+    place: int = 0
+
+
+class Rules:
+    """The rules of a failure policy, prepared once and then applied to any number of Jobs.
+
+    Rules without names get those that admission gives where it is asked. Patterns that admission
+    would refuse match nothing.
+    """
+
+    def __init__(self, policy: FailurePolicy) -> None:
+        self._rules = [
+            rule if rule.name else evolve(rule, name=f"failurePolicyRule{at}")
+            for at, rule in enumerate(policy.rules)
+        ]
+        patterns = [rule.on_job_failure_message_patterns for rule in policy.rules]
+        problems = iter(patterns_problems(tuple(each for some in patterns for each in some)))
+        self._tests = [
+            _Test(
+                frozenset(rule.target_replicated_jobs),
+                frozenset(rule.on_job_failure_reasons),
+                [pattern for pattern in some if not next(problems)] if some else None,
+            )
+            for rule, some in zip(policy.rules, patterns, strict=True)
+        ]
+        self._candidates: dict[tuple[str, str], list[int]] = {}
+        self._places: dict[tuple[str, str, str], int] = {}
+
+    def choose(self, job: Job) -> Match:
+        """Return the first rule that applies to a failed Job; by default, all Jobs restart."""
+        condition = job.status.failed_condition
+        replicated = replicated_job_of(job)
+        place = len(self._rules)
+        if condition is not None and replicated:
+            # Jobs that fail together mostly fail for one reason, with one message.
+            signs = (replicated, condition.reason, condition.message)
+            known = self._places.get(signs)
+            place = self._places[signs] = self._place(*signs) if known is None else known
+        if place == len(self._rules):
+            return Match(RESTART_JOBSET, job, None, place)
+        rule = self._rules[place]
+        return Match(rule.action, job, rule, place)
+
+    def _place(self, replicated: str, reason: str, message: str) -> int:
+        sign = (replicated, reason)
+        if sign not in self._candidates:
+            self._candidates[sign] = self._possible(*sign)
+        for place in self._candidates[sign]:
+            patterns = self._tests[place].patterns
+            if patterns is None or any(found(each, message) for each in patterns):
+                return place
+        return len(self._rules)
+
+    def _possible(self, replicated: str, reason: str) -> list[int]:
+        """Return the rules that may apply, up to the first that does so whatever the message."""
+        out = []
+        for place, test in enumerate(self._tests):
+            if test.applies(replicated, reason):
+                out.append(place)
+                if test.patterns is None:
+                    break
+        return out
+
+
+@attrs.frozen
+class _Test:
+    """What a Job's failure has to be for a rule to apply.
+
+    Args:
+        targets: ReplicatedJobs; any if empty.
+        reasons: reasons of the failure; any if empty.
+        patterns: of which one has to match the message; any message if ``None``.
+    """
+
+    targets: frozenset[str]
+    reasons: frozenset[str]
+    patterns: list[str] | None
+
+    def applies(self, replicated: str, reason: str) -> bool:
+        if self.targets and replicated not in self.targets:
+            return False
+        return not self.reasons or reason in self.reasons
+
+
+def apply_failure_policy(
+    jobset: JobSet,
+    failed: Iterable[Job],
+    draft: StatusDraft,
+    features: Features,
+    pace: Pace = UNPACED,
+) -> str:
+    """Decide on the failed Jobs and write the decision into the draft.
+
+    Args:
+        jobset: for its policy; the counters are read from the draft.
+        failed: Jobs of the current attempt that failed, at least one, in any order, without
+            those that ``split`` found to stay failed.
+        draft: its status receives restarts, conditions and events.
+        features: whether single Jobs and ReplicatedJobs may be restarted.
+        pace: how restarts of all Jobs are delayed, and within what time restarts are counted.
+
+    Returns:
+        Why nothing could be decided (the spec asks for what this controller may not do), or "".
+    """
+    remaining = sorted(failed, key=_failed_first)
+    policy = jobset.spec.failure_policy
+    if policy is None:
+        draft.fail(
+            keys.FAILED_JOBS_REASON,
+            f"jobset failed due to one or more job failures{_suffix(remaining[0])}",
+        )
+        draft.decided(NO_FAILURE_POLICY)
+        _explain(draft, [remaining[0]], "no failure policy")
+        return ""
+    parts: Parts = {}
+    problem = _apply(jobset, policy, remaining, draft, features=features, pace=pace, parts=parts)
+    _explain_parts(draft, parts)
+    draft.evolve(
+        restart_pacing=pace.remember(
+            draft.old, draft.status.restart_pacing, recorded(draft.status), policy.max_restarts
+        )
+    )
+    return problem
+
+
+def _apply(
+    jobset: JobSet,
+    policy: FailurePolicy,
+    failed: list[Job],
+    draft: StatusDraft,
+    *,
+    features: Features,
+    pace: Pace,
+    parts: Parts,
+) -> str:
+    """Carry out the strongest of what is decided; ``parts`` gathers single Jobs by decision."""
+    left = pace.left(draft.old, spent(draft.status), policy.max_restarts)
+    rules = Rules(policy)
+    matches = sorted(map(rules.choose, failed), key=lambda match: _rank(match, left <= 0))
+    counters = _PartCounters(jobset, draft)
+    recreated: set[str] = set()
+    for match in matches:
+        if match.action not in _SINGLE | _WHOLE:
+            return _apply_to_all(policy, match, draft, pace)
+        if replicated_job_of(match.job) in recreated:
+            continue
+        problem = counters.problem(match)
+        if not features.restart_job:
+            problem = f"failure policy action {match.action} needs the feature gate RestartJob"
+        elif match.action in _COUNTED and left <= 0:
+            counters.store()
+            _explain_parts(draft, parts)
+            _fail_for_max_restarts(policy, match, draft)
+            return ""
+        if problem:
+            counters.store()
+            return problem
+        counters.restart(match)
+        left -= match.action in _COUNTED
+        draft.decided(match.action)
+        if match.action in _SINGLE:
+            parts.setdefault((match.place, match.action), []).append(match)
+        else:
+            recreated.add(replicated_job_of(match.job))
+    counters.store()
+    return ""
+
+
+def _rank(match: Match, no_budget: bool) -> tuple[int, int]:
+    """The lower, the stronger; among equals the earlier rule.
+
+    A counted restart for which there is no budget ends the JobSet.
+    """
+    if no_budget and match.action in {RESTART_JOBSET, *_COUNTED}:
+        return 1, match.place
+    return _RANKS.get(match.action, len(_RANKS) + 1), match.place
+
+
+def split(policy: FailurePolicy | None, failed: Iterable[Job]) -> tuple[list[Match], list[Job]]:
+    """Tell failed Jobs that stay as they are from those that something has to be decided about.
+
+    A Job stays failed if the first rule that applies to it says ``FailJob``. That holds until its
+    whole ReplicatedJob or JobSet is restarted for another failure: "all Jobs" includes it.
+
+    Args:
+        policy: of the JobSet.
+        failed: Jobs of the current attempt that failed, in any order.
+
+    Returns:
+        What stays failed, the Job that failed first in front; and the other Jobs.
+    """
+    if policy is None or all(rule.action != FAIL_JOB for rule in policy.rules):
+        return [], list(failed)
+    rules = Rules(policy)
+    stay: list[Match] = []
+    others: list[Job] = []
+    for job in sorted(failed, key=_failed_first):
+        match = rules.choose(job)
+        if match.action == FAIL_JOB:
+            stay.append(match)
+        else:
+            others.append(job)
+    return stay, others
+
+
+def stays_failed_notice(match: Match) -> EmitEvent:
+    """The event about a Job that stays failed."""
+    message = f"applying FailJob failure policy action{_cause(match)}: the job stays failed"
+    return EmitEvent(
+        cond.WARNING, keys.FAIL_JOB_REASON, message + _suffix(match.job), match.job.metadata.name
+    )
+
+
+def fail_beyond_completion(stay: list[Match], draft: StatusDraft) -> None:
+    """End a JobSet that ``FailJob`` keeps from ever completing.
+
+    Args:
+        stay: the Jobs that stay failed, at least one, the one that failed first in front.
+        draft: receives the end.
+    """
+    count = len(stay)
+    jobs = "1 job stays" if count == 1 else f"{count} jobs stay"
+    draft.fail(
+        keys.FAIL_JOB_REASON,
+        f"jobset cannot complete: {jobs} failed by failure policy action FailJob"
+        f"{_cause(stay[0])}{_suffix(stay[0].job)}",
+    )
+
+
+def failed_at(job: Job) -> datetime:
+    """When a Job failed; Jobs that do not say come last."""
+    condition = job.status.failed_condition
+    if condition is None or condition.last_transition_time is None:
+        return _NEVER
+    return condition.last_transition_time
+
+
+def _failed_first(job: Job) -> tuple[datetime, str]:
+    # Names decide between equal times, so that the order in the cache does not matter.
+    return failed_at(job), job.metadata.name
+
+
+def _apply_to_all(policy: FailurePolicy, match: Match, draft: StatusDraft, pace: Pace) -> str:
+    suffix = _suffix(match.job)
+    message = f"applying {match.action} failure policy action{suffix}"
+    action = match.action
+    match action:
+        case "FailJobSet":
+            draft.fail(keys.FAIL_JOBSET_REASON, message)
+            draft.decided(action)
+            _explain(draft, [match.job], _chosen(match.rule, action))
+            return ""
+        case "RestartJobSet":
+            if pace.left(draft.old, spent(draft.status), policy.max_restarts) <= 0:
+                _fail_for_max_restarts(policy, match, draft)
+                return ""
+        case "RestartJobSetAndIgnoreMaxRestarts":
+            pass
+        case _:
+            return f"unknown failure policy action {match.action!r}"
+    draft.restart_all(counts_towards_max=match.action == RESTART_JOBSET)
+    _record(draft, history.RECREATE, match, number=draft.status.restarts)
+    if match.rule is None:
+        reason = keys.DEFAULT_FAILURE_POLICY_REASON
+    else:
+        reason = f"{keys.FAILURE_POLICY_REASON_PREFIX}{match.rule.name}"
+    delay = delay_recreation(draft, pace)
+    draft.set(cond.restarting(reason, f"{message}; {delay}" if delay else message))
+    draft.event(cond.WARNING, f"{match.action}FailurePolicyAction", message)
+    draft.decided(action)
+    _explain(draft, [match.job], _chosen(match.rule, action))
+    return ""
+
+
+def delay_recreation(draft: StatusDraft, pace: Pace) -> str:
+    """Note that all Jobs restart now; return what their start waits for, or ""."""
+    begun = draft.status.restart_pacing
+    if not restarts_in_place(draft.old):  # otherwise the two are one restart
+        begun = pace.begin(draft.status)
+    wait_s = pace.wait_s(begun)
+    at = pace.now + timedelta(seconds=wait_s) if wait_s else None
+    explanation = pace.explain(begun)
+    draft.evolve(restart_pacing=begun)
+    draft.evolve(restart_pacing=pace.started(draft.status, at))
+    return explanation
+
+
+def _fail_for_max_restarts(policy: FailurePolicy, match: Match, draft: StatusDraft) -> None:
+    draft.fail(
+        keys.REACHED_MAX_RESTARTS_REASON,
+        f"jobset failed due to reaching max number of restarts{_suffix(match.job)}",
+    )
+    draft.decided(REACHED_MAX_RESTARTS)
+    why = f"not taken, since all {policy.max_restarts} restarts are used up"
+    _explain(draft, [match.job], f"{_chosen(match.rule, match.action)} {why}")
+
+
+def _chosen(rule: FailurePolicyRule | None, action: str) -> str:
+    return f"{'no rule applies' if rule is None else f'rule {rule.name!r}'}, action {action}"
+
+
+def _explain_parts(draft: StatusDraft, parts: Parts) -> None:
+    """Report restarts of single Jobs, all Jobs of a rule together; each is reported once."""
+    for (_, action), matches in parts.items():
+        match = matches[0]
+        _record(
+            draft,
+            history.JOB,
+            match,
+            number=_own_restarts(draft, match.job),
+            target=match.job.metadata.name,
+            more_jobs=len(matches) - 1,
+        )
+        jobs = [each.job for each in matches]
+        _explain(draft, jobs, _chosen(match.rule, action))
+    parts.clear()
+
+
+def _explain(draft: StatusDraft, jobs: list[Job], decision: str) -> None:
+    """Tell rule, Job, reason and the failure's own message.
+
+    In an event of its own: users' tools know the texts of all the others.
+    """
+    job = jobs[0]
+    condition = job.status.failed_condition
+    text = f"{decision}: job {job.metadata.name!r} failed"
+    if condition is not None:
+        text += f" for reason {condition.reason!r}"
+        text += f" ({condition.message})" if condition.message else ""
+    if len(jobs) > 1:
+        text += f", and {len(jobs) - 1} more"
+    draft.event(cond.NORMAL, keys.FAILURE_POLICY_APPLIED_REASON, text, job.metadata.name)
+
+
+class _PartCounters:
+    """Counts restarts of Jobs and ReplicatedJobs, and stores all of them as one change.
+
+    A restart of a whole ReplicatedJob moves every index on, so that none of its Jobs is current any
+    more, but counts one towards the maximum: at the index of the Job that failed.
+    """
+
+    def __init__(self, jobset: JobSet, draft: StatusDraft) -> None:
+        self._draft = draft
+        self._replicas = {item.name: item.replicas for item in jobset.spec.replicated_jobs}
+        self._old = {item.name: item for item in draft.status.replicated_jobs_status}
+        self._restarts: dict[str, list[int]] = {}
+        self._counted: dict[str, list[int]] = {}
+        self._jobs = 0
+        self._wholes: list[tuple[Match, int]] = []
+
+    def problem(self, match: Match) -> str:
+        """Return why a restart cannot be counted; "" if it can."""
+        name, replicas, index = self._placed(match.job)
+        if replicas is None or index is None or index >= replicas:
+            job = match.job.metadata.name
+            return f"job {job!r} cannot be restarted: its labels do not place it"
+        if replicas > MAX_REPLICAS_OF_PARTIAL_RESTARTS:
+            return (
+                f"failure policy action {match.action} needs a replicated job of at most "
+                f"{MAX_REPLICAS_OF_PARTIAL_RESTARTS} replicas, since each Job's restarts are "
+                f"counted: {name!r} has {replicas}"
+            )
+        return ""
+
+    def restart(self, match: Match) -> None:
+        """Count the restart of the failed Job, or of every Job of its ReplicatedJob."""
+        name, replicas, index = self._placed(match.job)
+        assert replicas is not None
+        assert index is not None
+        old = self._old.get(name) or ReplicatedJobStatus()
+        if name not in self._restarts:
+            self._restarts[name] = _padded(old.job_restarts, replicas)
+        restarts = self._restarts[name]
+        whole = match.action in _WHOLE
+        for at in range(len(restarts)) if whole else (index,):
+            restarts[at] += 1
+        if match.action in _COUNTED:
+            if name not in self._counted:
+                self._counted[name] = _padded(old.job_restarts_count_towards_max, replicas)
+            self._counted[name][index] += 1
+        message = f"applying {match.action} failure policy action"
+        if whole:
+            self._wholes.append((match, restarts[index]))
+            message += f" to replicated job {name!r}{_cause(match)}"
+        else:
+            self._jobs += 1
+        self._draft.event(
+            cond.WARNING, f"{match.action}FailurePolicyAction", f"{message}{_suffix(match.job)}"
+        )
+
+    def store(self) -> None:
+        """Take over all that was counted into the draft."""
+        if not self._restarts:
+            return
+        self._draft.restart_parts(
+            tuple(
+                self._changed(item) if item.name in self._restarts else item
+                for item in self._draft.status.replicated_jobs_status
+            ),
+            jobs=self._jobs,
+            replicated_jobs=len(self._wholes),
+        )
+        for match, number in self._wholes[-history.MAX_RECORDS :]:
+            name = replicated_job_of(match.job)
+            _record(self._draft, history.REPLICATED_JOB, match, number=number, target=name)
+
+    def _changed(self, status: ReplicatedJobStatus) -> ReplicatedJobStatus:
+        counted = self._counted.get(status.name, status.job_restarts_count_towards_max)
+        restarts = tuple(self._restarts[status.name])
+        return evolve(status, job_restarts=restarts, job_restarts_count_towards_max=tuple(counted))
+
+    def _placed(self, job: Job) -> tuple[str, int | None, int | None]:
+        name = replicated_job_of(job)
+        index = parse_count(job.metadata.labels.get(keys.JOB_INDEX))
+        return name, self._replicas.get(name), index
+
+
+def _padded(values: tuple[int, ...], length: int) -> list[int]:
+    return [*values, *(0 for _ in range(length - len(values)))]
+
+
+def _record(draft: StatusDraft, kind: str, match: Match, **details: Any) -> None:
+    """Add the restart that was just counted to the history."""
+    at = failed_at(match.job)
+    draft.record(
+        history.jobs_restarted(
+            kind,
+            match.job,
+            draft.now,
+            None if at is _NEVER else at,
+            rule="" if match.rule is None else match.rule.name,
+            counted=match.action in _COUNTED or match.action == RESTART_JOBSET,
+            **details,
+        )
+    )
+
+
+def _own_restarts(draft: StatusDraft, job: Job) -> int:
+    """How often a Job was restarted by itself or with its ReplicatedJob."""
+    index = parse_count(job.metadata.labels.get(keys.JOB_INDEX)) or 0
+    name = replicated_job_of(job)
+    for item in draft.status.replicated_jobs_status:
+        if item.name == name and index < len(item.job_restarts):
+            return item.job_restarts[index]
+    return 0
+
+
+def _cause(match: Match) -> str:
+    """Rule and reason, for messages."""
+    condition = match.job.status.failed_condition
+    rule = f" by rule {match.rule.name!r}" if match.rule is not None else ""
+    return f"{rule} for reason {condition.reason!r}" if condition is not None else rule
+
+
+def _suffix(job: Job) -> str:
+    return f" (first failed job: {job.metadata.name})"

@@ -1,0 +1,260 @@
+"""Resources and pull secret of containers that admission adds to pods, by rules of the namespace.
+
+An added container must never be the reason for which a pod is refused. It states limits where all
+other containers of the pod have them (a quota on limits, or a policy, may demand it), and fits each
+LimitRange of the namespace. What no other container asks for is not asked for: a queue without a
+quota for it would never admit the JobSet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.quantities import PATTERN
+from jobsetpy.reconcilers.rules.annotations import note_field
+from jobsetpy.reconcilers.rules.field_errors import (
+    FieldError,
+    FieldWarning,
+    invalid,
+)
+from jobsetpy.reconcilers.rules.json_equality import quantity
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    Patch,
+    child,
+    containers,
+    items,
+    objects,
+    pod_spec,
+    text,
+)
+
+RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
+DEFAULT_REQUESTS: Final = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "16Mi"}
+DEFAULT_LIMITS: Final = {"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "64Mi"}
+"""Measured (``bench/agent.py``): an agent takes 25 MB, and 0.09 s of CPU for its start. Logs of a
+container are rotated at 50 MiB together."""
+
+_QUANTITY: Final = re.compile(PATTERN)
+_GUARANTEED: Final = ("cpu", "memory")
+
+
+@attrs.frozen(kw_only=True)
+class ContainerDefaults:
+    """Settings of all containers that admission adds.
+
+    Args:
+        requests: amounts by resource, where the pod's containers request any; resources that are
+            not named have :data:`DEFAULT_REQUESTS`.
+        limits: likewise, with :data:`DEFAULT_LIMITS`; in pods of class Guaranteed also requested.
+        pull_secret: name of a Secret for the image, in each namespace; added to pods that name
+            other pull secrets. "" for none.
+    """
+
+    requests: Mapping[str, str] = attrs.field(factory=dict)
+    limits: Mapping[str, str] = attrs.field(factory=dict)
+    pull_secret: str = ""
+
+    def with_annotations(self, *annotations: Json) -> ContainerDefaults:
+        """These settings with the amounts of annotations; of several, the last one holds.
+
+        An annotation that cannot be read is passed over: :func:`amount_problems` refuses it.
+        """
+        requests, limits = dict(self.requests), dict(self.limits)
+        for notes in annotations:
+            requests |= _amounts_of(notes, keys.INJECTED_REQUESTS_ANNOTATION)
+            limits |= _amounts_of(notes, keys.INJECTED_LIMITS_ANNOTATION)
+        return attrs.evolve(self, requests=requests, limits=limits)
+
+
+def parse_amounts(written: str) -> dict[str, str]:
+    """Amounts by resource: ``cpu=100m,memory=64Mi``.
+
+    Raises:
+        ValueError: another form.
+    """
+    found = {}
+    for part in written.split(","):
+        name, _, amount = (each.strip() for each in part.partition("="))
+        problem = amount_problem(name, amount)
+        if problem:
+            raise ValueError(problem)
+        found[name] = amount
+    return found
+
+
+def amount_problem(name: Any, amount: Any) -> str:
+    """Reason why an amount of a resource is not valid; "" if it is."""
+    if name not in RESOURCES:
+        return f"{name!r} is not one of {', '.join(RESOURCES)}, as in cpu=100m,memory=64Mi"
+    positive = isinstance(amount, str) and _QUANTITY.fullmatch(amount) and quantity(amount) > 0
+    return "" if positive else f"{name}: {amount!r} is not a quantity above 0, such as 100m or 64Mi"
+
+
+def amount_problems(jobset: Json) -> list[FieldError]:
+    """Errors in the annotations of a JobSet and of its pod templates."""
+    holders = [("", child(jobset, "metadata", "annotations"))]
+    for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
+        template = child(job, "template", "spec", "template")
+        path = f"spec.replicatedJobs[{at}].template.spec.template"
+        holders.append((path, child(template, "metadata", "annotations")))
+    problems = []
+    for path, notes in holders:
+        for name in keys.INJECTED_ANNOTATIONS:
+            if name not in notes:
+                continue
+            try:
+                parse_amounts(text(notes, name))
+            except ValueError as error:
+                problems.append(invalid(note_field(name, path), notes[name], str(error)))
+    return problems
+
+
+def pull_secrets(pod: Json, secret: str) -> list[Any]:
+    """Pull secrets of a pod that is given an injected container; [] leaves those it has.
+
+    A pod that names none gets those of its service account, which it would lose with one.
+    """
+    there = items(pod, "imagePullSecrets")
+    if not secret or not there or any(each == {"name": secret} for each in there):
+        return []
+    return [*there, {"name": secret}]
+
+
+def pull_secret_patch(spec: Json, secret: str) -> Patch:
+    """The same as a JSON patch of a pod; empty if nothing is to be added."""
+    wanted = pull_secrets(spec, secret)
+    return [{"op": "replace", "path": "/spec/imagePullSecrets", "value": wanted}] if wanted else []
+
+
+def pull_secret_warnings(jobset: Json) -> list[FieldWarning]:
+    """Warnings where an injected agent's image may lack a pull secret.
+
+    A pod that names pull secrets does not get those of its service account. Secrets that serve an
+    image of the same registry are taken to serve the agent's as well.
+    """
+    found = []
+    for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
+        pod = pod_spec(job)
+        agents = {text(c, "image") for c in containers(pod) if text(c, "name") == keys.AGENT_NAME}
+        others = {text(c, "image") for c in containers(pod)} - agents
+        registries = {_registry(image) for image in others}
+        for image in sorted(agents):
+            if items(pod, "imagePullSecrets") and _registry(image) not in registries:
+                why = (
+                    "the pod's own pull secrets replace those of its service account, and none may "
+                    f"serve {image[:127]!r}, the in-place restart agent: name the agent's secret "
+                    "here as well, or have the operator set injectedContainers.pullSecret"
+                )
+                path = f"spec.replicatedJobs[{at}].template.spec.template.spec.imagePullSecrets"
+                found.append(FieldWarning(path, why))
+    return found
+
+
+def _registry(image: str) -> str:
+    """Host of an image's registry; "" for the container runtime's default."""
+    host, slash, _ = image.partition("/")
+    return host if slash and ("." in host or ":" in host or host == "localhost") else ""
+
+
+def resources_for(
+    pod: Json, settings: ContainerDefaults, limit_ranges: Iterable[Json] = ()
+) -> dict[str, Any]:
+    """``resources`` of a container that is added to ``pod``; {} if it has to state none.
+
+    Guarantees: the pod's QoS class stays; a LimitRange of containers that all others satisfy is
+    satisfied.
+
+    Args:
+        pod: spec of the pod, without the container.
+        settings: amounts to ask for.
+        limit_ranges: specs of the namespace's LimitRanges.
+    """
+    rules = [
+        rule
+        for each in limit_ranges
+        for _, rule in objects(each, "limits")
+        if text(rule, "type") == "Container"
+    ]
+    others = [_defaulted(child(each, "resources"), rules) for each in containers(pod)]
+    guaranteed = all(_is_guaranteed(each) for each in others)
+    requests, limits = {}, {}
+    for name in RESOURCES:
+        amount = settings.requests.get(name, DEFAULT_REQUESTS[name])
+        limit = settings.limits.get(name, DEFAULT_LIMITS[name])
+        limited = all(name in child(each, "limits") for each in others)
+        equal = guaranteed and name in _GUARANTEED
+        if not any(name in child(each, kind) for each in others for kind in ("requests", "limits")):
+            continue
+        if equal:
+            amount = limit
+        elif limited:
+            limit = max(amount, limit, key=quantity)
+        requests[name], bound = _within(rules, name, amount, limit if limited else None)
+        if bound is not None:
+            limits[name] = bound
+            if equal:
+                requests[name] = bound
+    return {"resources": {"limits": limits, "requests": requests}} if limits else _only(requests)
+
+
+def _only(requests: Mapping[str, str]) -> dict[str, Any]:
+    return {"resources": {"requests": requests}} if requests else {}
+
+
+def _defaulted(resources: Json, rules: Sequence[Json]) -> dict[str, dict[str, Any]]:
+    """A container's resources as LimitRanges complete them (API reference, LimitRangeItem)."""
+    limits = dict(child(resources, "limits"))
+    requests = {**limits, **child(resources, "requests")}
+    for rule in rules:
+        requests = {**child(rule, "defaultRequest"), **requests}
+        limits = {**child(rule, "default"), **limits}
+    return {"requests": requests, "limits": limits}
+
+
+def _is_guaranteed(resources: Json) -> bool:
+    limits, requests = child(resources, "limits"), child(resources, "requests")
+    return all(
+        name in limits and quantity(requests.get(name, limits[name])) == quantity(limits[name])
+        for name in _GUARANTEED
+    )
+
+
+def _within(
+    rules: Sequence[Json], name: str, request: str, limit: str | None
+) -> tuple[str, str | None]:
+    """A request and a limit, changed as far as LimitRanges demand it."""
+    for rule in rules:
+        least, most = child(rule, "min").get(name), child(rule, "max").get(name)
+        if least is not None:
+            request = max(request, str(least), key=quantity)
+            limit = None if limit is None else max(limit, str(least), key=quantity)
+        if most is not None:
+            request = min(request, str(most), key=quantity)
+            limit = None if limit is None else min(limit, str(most), key=quantity)
+        ratio = quantity(child(rule, "maxLimitRequestRatio").get(name))
+        if isinstance(ratio, Decimal) and ratio > 0 and limit is not None:
+            needed = quantity(limit) / ratio
+            if quantity(request) < needed:
+                request = _written(name, needed)
+    return request, limit
+
+
+def _written(name: str, amount: Decimal) -> str:
+    """An amount, rounded up to whole millicores or bytes."""
+    if name == "cpu":
+        return f"{(amount * 1000).to_integral_value(ROUND_CEILING)}m"
+    return str(amount.to_integral_value(ROUND_CEILING))
+
+
+def _amounts_of(notes: Json, name: str) -> dict[str, str]:
+    try:
+        return parse_amounts(notes[name]) if isinstance(notes.get(name), str) else {}
+    except ValueError:
+        return {}

@@ -1,0 +1,197 @@
+"""Pods counted per Job and per attempt of a JobSet, as pods and Jobs change.
+
+A restart of a JobSet with thousands of pods means thousands of pod events. Counting all pods at
+each would be quadratic, so counts are kept: an event changes a few numbers, whatever the number of
+pods or Jobs.
+
+Which pods belong to a JobSet is decided by UIDs alone: the pod's controller is a Job, that Job is
+in the cache, and that Job's controller is the JobSet. Labels and annotations of a pod prove
+nothing, since whoever may create pods may put anything there. Pods whose Job is not known yet are
+kept aside and count from the moment their Job appears; they stop counting when their Job goes. Of a
+Job's own labels only the restart attempt is read, which separates the Jobs of one attempt from
+those of the one before. A count by a key that each object carries itself needs no ledger: that is a
+tally of the informer.
+
+A ledger is fed with every change of a pod or Job, and holds no pods: its size grows with Jobs, not
+with pods. What is subtracted of a pod is what was counted of it: ``old`` is the state of the event
+before, also when the pod goes, whatever its last state was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.reconcilers.rules.membership import AttemptKey
+
+P = TypeVar("P")  # what is counted of a pod
+J = TypeVar("J")  # what is counted of a Job
+
+
+class JobCounts(Protocol):
+    """Counts of one Job's pods."""
+
+    def count(self, pod: Any, number: int) -> None:
+        """Count ``number`` (1 or -1) pods like this."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is counted."""
+
+
+class AttemptCounts(Protocol):
+    """Counts of all Jobs of one attempt, and of their pods. Every method takes O(1) for a pod."""
+
+    jobs: int
+    """How many Jobs there are; kept by the ledger."""
+
+    def pod_counted(self, job: Any, counts: Any, pod: Any, number: int) -> bool:
+        """A pod was counted for a Job; whether that changes anything here.
+
+        Args:
+            job: the Job.
+            counts: of its pods, with this one.
+            pod: what was counted.
+            number: 1 or -1.
+        """
+
+    def job_changed(self, before: Any, after: Any, counts: Any) -> bool:
+        """A Job joins, changes or leaves; whether that changes anything here.
+
+        Args:
+            before: the Job before; ``None`` if it joins.
+            after: the Job now; ``None`` if it leaves.
+            counts: of its pods.
+        """
+
+
+C = TypeVar("C", bound=JobCounts)
+A = TypeVar("A", bound=AttemptCounts)
+
+
+class MembershipLedger(Generic[P, J, C, A]):
+    """Counts per JobSet and attempt, kept up to date by events in O(1).
+
+    Args:
+        read_pod: UID of a pod's controller and what is counted of the pod; ``None`` if nothing is.
+        read_job: attempt that a Job belongs to and what is counted of it; ``None`` if nothing is.
+        new_counts: makes the counts of a Job's pods.
+        new_attempt: makes the counts of an attempt.
+    """
+
+    __slots__ = ("_attempts", "_jobs", "_new_attempt", "_new_counts", "_nothing", "_pods", "_read")
+
+    def __init__(
+        self,
+        read_pod: Callable[[ChildPod], tuple[str, P] | None],
+        read_job: Callable[[Job], tuple[AttemptKey, J] | None],
+        new_counts: Callable[[], C],
+        new_attempt: Callable[[], A],
+    ) -> None:
+        self._read = read_pod, read_job
+        self._new_counts = new_counts
+        self._nothing = new_counts()  # of Jobs without pods; it is only read
+        self._new_attempt = new_attempt
+        self._pods: dict[str, C] = {}  # by UID of the controller
+        self._jobs: dict[str, tuple[AttemptKey, J]] = {}  # by UID
+        self._attempts: dict[AttemptKey, A] = {}
+
+    def __len__(self) -> int:
+        """How many attempts and Jobs it has counts of."""
+        return len(self._pods) + len(self._jobs) + len(self._attempts)
+
+    def group_of_pod(self, pod: ChildPod) -> AttemptKey | None:
+        """The attempt of a pod's Job, if it has one and the Job is known."""
+        job = self._jobs.get(pod.metadata.controller_uid)
+        return None if job is None else job[0]
+
+    def pod_changed(self, old: ChildPod | None, new: ChildPod | None) -> AttemptKey | None:
+        """Take a pod's change into account.
+
+        Args:
+            old: the pod as it was at the event before, ``None`` if it is new.
+            new: the pod now, ``None`` if it is gone.
+
+        Returns:
+            The attempt whose counts changed, or ``None`` if nothing that counts did.
+        """
+        read = self._read[0]
+        try:
+            before = None if old is None else read(old)
+        except Exception:  # noqa: BLE001 - raised when this state was new, so it was not counted
+            before = None
+        try:
+            after = None if new is None else read(new)
+        except Exception:
+            self._count(before, -1)
+            raise
+        if before == after:
+            return None
+        left = self._count(before, -1)
+        return self._count(after, 1) or left
+
+    def job_changed(self, old: Job | None, new: Job | None) -> AttemptKey | None:
+        """Take a Job's change into account: it may bring its pods into an attempt, or out of it.
+
+        Args:
+            old: the Job before, ``None`` if it is new.
+            new: the Job now, ``None`` if it is gone.
+
+        Returns:
+            The attempt whose counts changed (the one joined, if one is left for another), or
+            ``None``.
+        """
+        after = None if new is None else self._read[1](new)
+        left = None
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            left = self._put_job(old.metadata.uid, None)
+        return left if new is None else self._put_job(new.metadata.uid, after) or left
+
+    def _count(self, pod: tuple[str, P] | None, number: int) -> AttemptKey | None:
+        if pod is None:
+            return None
+        owner, part = pod
+        counts = self._pods.get(owner)
+        if counts is None:
+            counts = self._pods[owner] = self._new_counts()
+        counts.count(part, number)
+        if counts.empty:
+            del self._pods[owner]
+        member = self._jobs.get(owner)
+        if member is None:
+            return None
+        key, job = member
+        return key if self._attempts[key].pod_counted(job, counts, part, number) else None
+
+    def _put_job(self, uid: str, after: tuple[AttemptKey, J] | None) -> AttemptKey | None:
+        before = self._jobs.get(uid)
+        if before == after:
+            return None
+        if after is None:
+            del self._jobs[uid]
+        else:
+            self._jobs[uid] = after
+        counts = self._pods.get(uid, self._nothing)
+        if before is not None and after is not None and before[0] == after[0]:
+            changed = self._attempts[after[0]].job_changed(before[1], after[1], counts)
+            return after[0] if changed else None
+        left = joined = None
+        if before is not None:
+            key, job = before
+            attempt = self._attempts[key]
+            if attempt.job_changed(job, None, counts):
+                left = key
+            attempt.jobs -= 1
+            if not attempt.jobs:
+                del self._attempts[key]
+        if after is not None:
+            key, job = after
+            if key not in self._attempts:
+                self._attempts[key] = self._new_attempt()
+            attempt = self._attempts[key]
+            attempt.jobs += 1
+            if attempt.job_changed(None, job, counts):
+                joined = key
+        return joined or left

@@ -1,0 +1,271 @@
+"""The JobSet's status: counters of child Jobs, how it is written, and drafts of it.
+
+A draft collects the changes of one reconcile. Only what differs from the stored status goes into
+the patch, so that fields of other writers are never touched and an unchanged status costs no write.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.jobset import (
+    InPlaceRestartStatus,
+    JobSet,
+    JobSetStatus,
+    ReplicatedJobStatus,
+    RestartPacing,
+    RestartRecord,
+)
+from jobsetpy.api.meta import Condition
+from jobsetpy.api.timestamps import millis_text, seconds_text
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules import history
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Moment, StatusChange
+
+
+class StatusDraft:
+    """A status in the making: set conditions and fields, then ask for the ``change``."""
+
+    __slots__ = ("_decisions", "_events", "_parts", "_restarted", "now", "old", "status")
+
+    def __init__(self, old: JobSetStatus, now: datetime) -> None:
+        self.old = old
+        self.now = now
+        self._events: list[EmitEvent] = []
+        self._decisions: list[str] = []
+        self._restarted = 0
+        self._parts = {True: 0, False: 0}
+        self.status = old
+
+    def set(self, wanted: cond.DesiredCondition, *, announce: bool = True) -> bool:
+        """Apply the update rule of conditions; whether that changed anything.
+
+        Args:
+            wanted: what should hold.
+            announce: whether an event tells of a change.
+        """
+        conditions = cond.updated(self.status.conditions, wanted, self.now)
+        if conditions is None:
+            return False
+        self.status = evolve(self.status, conditions=conditions)
+        if announce:
+            self._events.append(EmitEvent(wanted.event_type, wanted.reason, wanted.message))
+        return True
+
+    def event(self, type_: str, reason: str, message: str, job: str = "") -> None:
+        """Announce something beside the conditions, if and when the draft is stored."""
+        self._events.append(EmitEvent(type_, reason, message, job))
+
+    def tell(self, *events: EmitEvent) -> None:
+        """Announce these, if and when the draft is stored."""
+        self._events += events
+
+    def decided(self, decision: str, times: int = 1) -> None:
+        """Note what the failure policy decided, to be counted if and when the draft is stored."""
+        self._decisions += [decision] * times
+
+    def evolve(self, **changes: Any) -> None:
+        """Replace top-level status fields."""
+        self.status = evolve(self.status, **changes)
+
+    def count_replicated_jobs(self, statuses: tuple[ReplicatedJobStatus, ...]) -> None:
+        """Take over new counters; another order alone is no change."""
+        old = self.status.replicated_jobs_status
+        if {item.name: item for item in old} != {item.name: item for item in statuses}:
+            self.status = evolve(self.status, replicated_jobs_status=statuses)
+
+    def count_pods(self, ready: str) -> None:
+        """Take over how many pods are ready, to be stored with the next change of something else.
+
+        Args:
+            ready: as ``status.readyPods`` has it.
+        """
+        if ready != self.status.ready_pods:
+            self.evolve(ready_pods=ready)
+
+    def restart_all(self, *, counts_towards_max: bool) -> None:
+        """Count a restart of all Jobs."""
+        self._restarted = 1
+        self.evolve(
+            restarts=self.status.restarts + 1,
+            restarts_count_towards_max=self.status.restarts_count_towards_max + counts_towards_max,
+        )
+
+    def restart_parts(
+        self, statuses: tuple[ReplicatedJobStatus, ...], *, jobs: int, replicated_jobs: int
+    ) -> None:
+        """Take over counters that have grown by restarts of so many Jobs and ReplicatedJobs."""
+        self._parts[False] += jobs
+        self._parts[True] += replicated_jobs
+        self.evolve(replicated_jobs_status=statuses)
+
+    def record(self, restart: RestartRecord) -> None:
+        """Add a restart to the history."""
+        self.evolve(restart_history=history.with_begun(self.status.restart_history, restart))
+
+    def end_restart(self, outcome: str = history.COMPLETED, **details: Any) -> None:
+        """The latest restart in the history is over, if it is not so already."""
+        known = self.status.restart_history
+        self.evolve(restart_history=history.with_ended(known, self.now, outcome, **details))
+
+    def fail(self, reason: str, message: str) -> None:
+        """End the JobSet as failed."""
+        self.end_restart(history.INTERRUPTED)
+        self.set(cond.failed(reason, message))
+        self.set(cond.RESTART_ENDED_FAILED)
+        self.evolve(terminal_state=keys.TERMINAL_FAILED)
+
+    def complete(self) -> None:
+        """End the JobSet as completed."""
+        self.end_restart(history.INTERRUPTED)
+        self.set(cond.COMPLETED)
+        self.set(cond.RESTART_ENDED_COMPLETED)
+        self.evolve(terminal_state=keys.TERMINAL_COMPLETED)
+
+    def change(self) -> StatusChange:
+        """The draft as it is now; later changes do not affect what was returned."""
+        was_finished = cond.finished(self.old.conditions)
+        end = cond.finished(self.status.conditions) if was_finished is None else None
+        return StatusChange(
+            status=self.status,
+            patch=status_patch(self.old, self.status),
+            events=tuple(self._events),
+            finished=end.type if end is not None else "",
+            decisions=tuple(self._decisions),
+            restarted=self._restarted,
+            jobs_restarted=self._parts[False],
+            replicated_jobs_restarted=self._parts[True],
+            restarts_over=history.over(
+                self.old.restart_history, self.status.restart_history, self.now
+            ),
+        )
+
+
+def condition_change(jobset: JobSet, wanted: cond.DesiredCondition, now: Moment) -> StatusChange:
+    """The change that makes one condition hold; without a patch if it does already."""
+    draft = StatusDraft(jobset.status, now.wall)
+    draft.set(wanted)
+    return draft.change()
+
+
+def status_patch(old: JobSetStatus, new: JobSetStatus) -> dict[str, Any]:
+    """JSON of the status fields that differ, for a merge patch; {} when none does.
+
+    Lists are written whole, so the patch must carry the resourceVersion it was computed from.
+    """
+    patch: dict[str, Any] = {}
+    if new.conditions != old.conditions:
+        patch["conditions"] = [condition_json(item) for item in new.conditions]
+    if new.replicated_jobs_status != old.replicated_jobs_status:
+        patch["replicatedJobsStatus"] = [_counters_json(i) for i in new.replicated_jobs_status]
+    if new.restarts_count_towards_max != old.restarts_count_towards_max:
+        patch["restartsCountTowardsMax"] = new.restarts_count_towards_max
+    if new.terminal_state != old.terminal_state:
+        patch["terminalState"] = new.terminal_state
+    if patch or new.restarts != old.restarts:
+        # Shown by kubectl also when it is 0, so it is stored with the first write.
+        patch["restarts"] = new.restarts
+    if new.synced_epoch != old.synced_epoch:
+        patch["syncedEpoch"] = new.synced_epoch
+    if new.deprecated_epoch != old.deprecated_epoch:
+        patch["deprecatedEpoch"] = new.deprecated_epoch
+    if new.current_in_place_restart_attempt != old.current_in_place_restart_attempt:
+        patch["currentInPlaceRestartAttempt"] = new.current_in_place_restart_attempt
+    if new.previous_in_place_restart_attempt != old.previous_in_place_restart_attempt:
+        patch["previousInPlaceRestartAttempt"] = new.previous_in_place_restart_attempt
+    if new.in_place_restart != old.in_place_restart and new.in_place_restart is not None:
+        patch["inPlaceRestart"] = _in_place_restart_json(old.in_place_restart, new.in_place_restart)
+    if new.restart_history != old.restart_history:
+        patch["restartHistory"] = [history.record_json(item) for item in new.restart_history]
+    if new.restart_pacing != old.restart_pacing and new.restart_pacing is not None:
+        patch["restartPacing"] = _restart_pacing_json(new.restart_pacing)
+    if patch and new.ready_pods != old.ready_pods:
+        # It goes with what is written anyway: each pod that comes would cost a write otherwise.
+        patch["readyPods"] = new.ready_pods
+    return patch
+
+
+def condition_json(condition: Condition) -> dict[str, Any]:
+    """A condition as JSON, with the fields that its schema requires even when they are empty."""
+    out: dict[str, Any] = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+    }
+    if condition.last_transition_time is not None:
+        out["lastTransitionTime"] = seconds_text(condition.last_transition_time)
+    if condition.observed_generation:
+        out["observedGeneration"] = condition.observed_generation
+    return out
+
+
+def _counters_json(status: ReplicatedJobStatus) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "name": status.name,
+        "ready": status.ready,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+        "active": status.active,
+        "suspended": status.suspended,
+    }
+    if status.job_restarts:
+        out["jobRestarts"] = list(status.job_restarts)
+    if status.job_restarts_count_towards_max:
+        out["jobRestartsCountTowardsMax"] = list(status.job_restarts_count_towards_max)
+    return out
+
+
+def _in_place_restart_json(
+    old: InPlaceRestartStatus | None, record: InPlaceRestartStatus
+) -> dict[str, Any]:
+    """Every field, so that a merge patch leaves nothing of the record before.
+
+    Those that few JobSets need are there when they have changed.
+    """
+    at = record.resume_time
+    before = old or InPlaceRestartStatus()
+    seldom = {
+        "highestStep": (before.highest_step, record.highest_step),
+        "restartsWithoutProgress": (
+            before.restarts_without_progress,
+            record.restarts_without_progress,
+        ),
+        "servedRequest": (before.served_request, record.served_request),
+        "crashTimes": (
+            [seconds_text(at) for at in before.crash_times],
+            [seconds_text(at) for at in record.crash_times],
+        ),
+    }
+    return {
+        **{name: new for name, (was, new) in seldom.items() if was != new},
+        "uncountedEpochs": record.uncounted_epochs,
+        "lastUncountedEpoch": record.last_uncounted_epoch,
+        "pods": record.pods,
+        "restarts": record.restarts,
+        "allJobsRestartsAtSync": record.all_jobs_restarts_at_sync,
+        "jobRestartsAtSync": record.job_restarts_at_sync,
+        "resumeTime": None if at is None else seconds_text(at),
+        "containerRestarts": record.container_restarts,
+        "crashes": record.crashes,
+        "crashingPod": record.crashing_pod,
+        "crashingContainer": record.crashing_container,
+    }
+
+
+def _restart_pacing_json(pacing: RestartPacing) -> dict[str, Any]:
+    """Every field, as above. Pauses are short: their times have milliseconds."""
+    return {
+        "series": pacing.series,
+        "seriesStartTime": _moment_json(pacing.series_start_time),
+        "lastStartTime": _moment_json(pacing.last_start_time),
+        "notBefore": _moment_json(pacing.not_before),
+        "countedTimes": [seconds_text(at) for at in pacing.counted_times],
+    }
+
+
+def _moment_json(at: datetime | None) -> str | None:
+    return None if at is None else millis_text(at)

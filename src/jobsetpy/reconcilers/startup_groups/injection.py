@@ -1,0 +1,302 @@
+"""The barrier that a pod of a group gets: an init container, or agents in its containers (KEP-498).
+
+All that is needed stands in the pod itself, put there by way of its Job: no cache is asked, so none
+can be stale. The container reads its attempt through the downward API and waits for that one.
+
+Two ways to wait. ``Volume``: a shell loop looks at the mounted ConfigMap, which a kubelet brings up
+to date every minute or so. ``Watch``: the agent watches the ConfigMap, and looks at the mount too.
+
+A kubelet takes a second or two to see that an init container has ended. So where a JobSet asks for
+it, the agent is each container's first program instead: it waits, and then becomes the container's
+own program; or it is there anyway, to restart the worker in place, and waits with its first start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.group_signal import MOUNT_PATH, STARTED, WAITING, config_map_name
+from jobsetpy.reconcilers.rules.agent_containers import supervised
+from jobsetpy.reconcilers.rules.injected_containers import (
+    ContainerDefaults,
+    pull_secret_patch,
+    resources_for,
+)
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    Patch,
+    child,
+    containers,
+    copied,
+    items,
+    objects,
+    text,
+)
+from jobsetpy.reconcilers.startup_groups.spec import SUPERVISOR
+
+"""The KEP's; any image with ``sh`` will do."""
+
+UID: Final = 65532
+"""Not root, and not a user of the pod's own programs."""
+
+SCRIPT: Final = f"""\
+trap 'exit 143' TERM
+up() {{ read -r now rest < /proc/uptime; now=${{now%%.*}}; }}
+mine() {{
+  uid= number= started= size= time=
+  read -r uid number started size time 2>/dev/null < {MOUNT_PATH}/$1 || [ -n "$uid" ] &&
+    [ "$uid" = "$JOBSET_UID" ] && [ "$number" -ge "$GROUP_ATTEMPT" ] 2>/dev/null
+}}
+up; began=$now
+until mine {STARTED}; do
+  up
+  if [ "${{GROUP_TIMEOUT:-0}}" -gt 0 ] && [ $((now - began)) -ge "$GROUP_TIMEOUT" ]; then
+    said="fewer than $GROUP_SIZE pods had started"
+    mine {WAITING} && said="$started of $size pods had started at $time"
+    said="group scheduling timed out after $GROUP_TIMEOUT s: $said"
+    echo "$said" >&2
+    printf %s "$said" > /dev/termination-log
+    exit 1
+  fi
+  sleep 1
+done
+"""
+"""Ends with 0 when the group is released, with 1 and a message when it waited too long.
+
+POSIX shell, ``sleep`` and /proc, whose clock nobody sets. A value of another JobSet or of an older
+attempt lifts nothing: see ``api.group_signal``."""
+
+_WATCH_COMMAND: Final = ["wait-for-group"]
+_FOLDER_LIMIT: Final = "128Mi"
+_HOLD: Final = {"MODE": "hold", "AGENT_LOG": "problems"}
+"""Wait for the group and be replaced by the command; standard error is the command's."""
+
+
+@attrs.frozen(kw_only=True)
+class Barrier:
+    """What waits.
+
+    Args:
+        shell_image: for the path ``Volume``.
+        agent_image: for the path ``Watch``, and to hold containers from within; "" for ``Volume``
+            everywhere.
+        settings: resources and pull secret of its container.
+    """
+
+    shell_image: str = keys.GROUP_IMAGE
+    agent_image: str = ""
+    settings: ContainerDefaults = attrs.field(factory=ContainerDefaults)
+
+
+def add_barrier(pod: Json, barrier: Barrier, limit_ranges: Sequence[Json] = ()) -> Patch:
+    """A JSON patch that makes a new pod wait for its group; empty if the pod is of none.
+
+    The container comes last of the ordinary init containers, and before sidecars that follow it:
+    its time to wait must not pass behind a sidecar that waits for the group in its own way. A pod
+    that has a container of that name is left as it is.
+
+    Args:
+        pod: as it is to be created.
+        barrier: the image that waits, and settings of its container.
+        limit_ranges: specs of the namespace's LimitRanges.
+    """
+    annotations = child(pod, "metadata", "annotations")
+    spec = child(pod, "spec")
+    if not isinstance(annotations.get(keys.GROUP_ATTEMPT), str):
+        return []
+    if keys.GROUP_HELD in annotations:
+        return []
+    if any(text(each, "name") == keys.GROUP_INIT_CONTAINER for each in containers(spec)):
+        return []
+    source = {"name": config_map_name(_jobset(pod)), "optional": True}
+    volumes: list[dict[str, Any]] = [{"name": keys.GROUP_VOLUME, "configMap": source}]
+    if annotations.get(keys.GROUP_BARRIER_ANNOTATION) == SUPERVISOR and _can_hold(spec, barrier):
+        patch = _held_from_within(pod, barrier, limit_ranges, volumes)
+    else:
+        container = _container(pod, barrier, limit_ranges)
+        patch = _added(spec, "initContainers", [container], _place(spec))
+    patch += pull_secret_patch(spec, barrier.settings.pull_secret)
+    there = {text(each, "name") for _, each in objects(spec, "volumes")}
+    return patch + _added(spec, "volumes", [v for v in volumes if v["name"] not in there], None)
+
+
+def _can_hold(spec: Json, barrier: Barrier) -> bool:
+    """Whether the agent can be the first program of each container, and hear of the group there."""
+    if not barrier.agent_image or spec.get("automountServiceAccountToken") is False:
+        return False
+    return bool(objects(spec, "containers")) and not unholdable(spec)
+
+
+def unholdable(spec: Json) -> list[tuple[str, str]]:
+    """What keeps the agent from holding containers of a pod spec: fields below it, and why."""
+    agents = {at for at, _ in supervised(spec)}
+    found = []
+    for at, each in objects(spec, "containers"):
+        where = f"containers[{at}]"
+        if at in agents:
+            if f"{keys.AGENT_VARIABLE_PREFIX}POD_NAME" not in _variables(each):
+                why = (
+                    f"its agent has to have variables with the prefix {keys.AGENT_VARIABLE_PREFIX}"
+                )
+                found.append((f"{where}.env", why))
+            continue
+        if not items(each, "command"):
+            why = "the agent runs the command, and the entry point of an image cannot be known"
+            found.append((f"{where}.command", why))
+        found += [
+            (f"{where}.{probe}", "the kubelet would end the container while its group gathers")
+            for probe in ("livenessProbe", "startupProbe")
+            if each.get(probe) is not None
+        ]
+        found += [
+            (f"{where}.volumeMounts[{nth}].mountPath", "is where the agent is mounted")
+            for nth, mount in objects(each, "volumeMounts")
+            if text(mount, "mountPath").rstrip("/") == keys.AGENT_FOLDER
+        ]
+        found += [
+            (f"{where}.env[{nth}].name", "variables that begin so are the agent's own")
+            for nth, variable in objects(each, "env")
+            if text(variable, "name").startswith(keys.AGENT_VARIABLE_PREFIX)
+        ]
+    return found
+
+
+def _variables(container: Json) -> set[str]:
+    return {text(variable, "name") for _, variable in objects(container, "env")}
+
+
+def _held_from_within(
+    pod: Json, barrier: Barrier, limit_ranges: Sequence[Json], volumes: list[dict[str, Any]]
+) -> Patch:
+    """Put the agent in front of each container's command; one that has an agent has it wait.
+
+    Args:
+        pod: its containers can be held.
+        barrier: the agent's image, and settings of its container.
+        limit_ranges: specs of the namespace's LimitRanges.
+        volumes: is given one more if the pod has no agent yet.
+    """
+    spec = child(pod, "spec")
+    agents = {at for at, _ in supervised(spec)}
+    there = {text(each, "name") for _, each in objects(spec, "volumes")}
+    volume = keys.AGENT_NAME if agents and keys.AGENT_NAME in there else keys.GROUP_AGENT
+    held = copied(items(spec, "containers"))
+    for at, container in enumerate(held):
+        own = [*_prefixed(_environment(pod)), *_last_words(container)]
+        mounts = [{"name": keys.GROUP_VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}]
+        if at in agents:
+            known = _variables(container)
+            own = [each for each in own if each["name"] not in known]
+        else:
+            container["command"] = [keys.AGENT_PROGRAM, *items(container, "command")]
+            own += _prefixed([{"name": name, "value": value} for name, value in _HOLD.items()])
+            mounts.append({"name": volume, "mountPath": keys.AGENT_FOLDER, "readOnly": True})
+        container["env"] = [*items(container, "env"), *own]
+        container["volumeMounts"] = [*items(container, "volumeMounts"), *mounts]
+    patch: Patch = [{"op": "replace", "path": "/spec/containers", "value": held}]
+    if volume == keys.GROUP_AGENT and len(agents) < len(held):
+        install = {
+            "name": keys.GROUP_AGENT,
+            "image": barrier.agent_image,
+            "imagePullPolicy": "IfNotPresent",
+            "args": ["install", keys.AGENT_FOLDER],
+            "volumeMounts": [{"name": keys.GROUP_AGENT, "mountPath": keys.AGENT_FOLDER}],
+            "securityContext": _security(spec),
+            **_resources(pod, barrier, limit_ranges),
+        }
+        patch += _added(spec, "initContainers", [install], _place(spec))
+        volumes.append({"name": keys.GROUP_AGENT, "emptyDir": {"sizeLimit": _FOLDER_LIMIT}})
+    path = f"/metadata/annotations/{keys.GROUP_HELD.replace('/', '~1')}"
+    return [*patch, {"op": "add", "path": path, "value": SUPERVISOR}]
+
+
+def _prefixed(variables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**each, "name": f"{keys.AGENT_VARIABLE_PREFIX}{each['name']}"} for each in variables]
+
+
+def _last_words(container: Json) -> list[dict[str, Any]]:
+    """Where the container's last words go, if not to the usual place."""
+    path = text(container, "terminationMessagePath")
+    return _prefixed([{"name": "TERMINATION_LOG", "value": path}]) if path else []
+
+
+def _place(spec: Json) -> int:
+    """Index behind the last init container that is no sidecar."""
+    ordinary = [
+        at for at, each in objects(spec, "initContainers") if each.get("restartPolicy") != "Always"
+    ]
+    return ordinary[-1] + 1 if ordinary else 0
+
+
+def _added(spec: Json, name: str, values: list[Any], at: int | None) -> Patch:
+    if not items(spec, name):
+        return [{"op": "add", "path": f"/spec/{name}", "value": values}] if values else []
+    where = "-" if at is None else str(at)
+    return [{"op": "add", "path": f"/spec/{name}/{where}", "value": value} for value in values]
+
+
+def _container(pod: Json, barrier: Barrier, limit_ranges: Sequence[Json]) -> dict[str, Any]:
+    spec = child(pod, "spec")
+    out: dict[str, Any] = {
+        "name": keys.GROUP_INIT_CONTAINER,
+        "env": _environment(pod),
+        "volumeMounts": [{"name": keys.GROUP_VOLUME, "mountPath": MOUNT_PATH, "readOnly": True}],
+        # The default for the tag `latest` asks the registry at each start of each pod.
+        "imagePullPolicy": "IfNotPresent",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _security(spec),
+    }
+    # Without a token there is nothing to watch with.
+    watch = barrier.agent_image and spec.get("automountServiceAccountToken") is not False
+    if watch:
+        out |= {"image": barrier.agent_image, "args": list(_WATCH_COMMAND)}
+    else:
+        out |= {"image": barrier.shell_image, "command": ["sh", "-c", SCRIPT]}
+    return out | _resources(pod, barrier, limit_ranges)
+
+
+def _resources(pod: Json, barrier: Barrier, limit_ranges: Sequence[Json]) -> dict[str, Any]:
+    settings = barrier.settings.with_annotations(child(pod, "metadata", "annotations"))
+    return resources_for(child(pod, "spec"), settings, limit_ranges)
+
+
+def _environment(pod: Json) -> list[dict[str, Any]]:
+    fields = {
+        "JOBSET_UID": f"metadata.labels['{keys.JOBSET_UID}']",
+        "GROUP_ATTEMPT": f"metadata.annotations['{keys.GROUP_ATTEMPT}']",
+        "GROUP_SIZE": f"metadata.annotations['{keys.GROUP_SIZE}']",
+    }
+    if keys.GROUP_TIMEOUT in child(pod, "metadata", "annotations"):
+        fields["GROUP_TIMEOUT"] = f"metadata.annotations['{keys.GROUP_TIMEOUT}']"
+    fields["NAMESPACE"] = "metadata.namespace"
+    fields["POD_NAME"] = "metadata.name"
+    fields["JOBSET_NAME"] = f"metadata.labels['{keys.JOBSET_NAME}']"
+    return [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in fields.items()
+    ]
+
+
+def _security(spec: Json) -> dict[str, Any]:
+    """As the restricted profile demands; the pod's own user where it has one."""
+    out: dict[str, Any] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    own = child(spec, "securityContext").get("runAsUser")
+    if own is None:
+        out["runAsUser"] = UID
+    elif own == 0:
+        out["runAsNonRoot"] = False
+    return out
+
+
+def _jobset(pod: Json) -> str:
+    return text(child(pod, "metadata", "labels"), keys.JOBSET_NAME)

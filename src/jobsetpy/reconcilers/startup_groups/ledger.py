@@ -1,0 +1,156 @@
+"""Pods that have started, for all JobSets that start as a group, counted as they change (KEP-498).
+
+See :mod:`reconcilers.rules.membership_ledger`. A pod counts only if it is of its Job's present
+attempt: a pod from before a suspension is not a pod of the Job that was resumed. The ledger is
+empty while no JobSet uses group scheduling.
+
+What it says is necessary, not sufficient: Jobs that the JobSet has outgrown are still in it. The
+decision looks at the Jobs themselves (``decision``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.reconcilers.rules.membership import (
+    AttemptKey,
+    attempt_of,
+    parse_count,
+    pods_at_once,
+)
+from jobsetpy.reconcilers.rules.membership_ledger import MembershipLedger
+
+
+class _Job(NamedTuple):
+    """What is counted of a Job; ``annotation`` is the attempt as its pods have it."""
+
+    attempt: int
+    annotation: str
+    finished: bool
+    full: int
+    want: int
+
+    def missing(self, started: int) -> int:
+        """How many of its pods have yet to start, if so many have."""
+        return 0 if self.finished else max(0, self.want - started)
+
+    def counted(self, started: int) -> int:
+        """How many pods count as started, if so many have: no more than it wants, or all."""
+        return self.full - self.missing(started)
+
+
+class _Counts:
+    """Started pods of one Job, by attempt."""
+
+    __slots__ = ("started",)
+
+    def __init__(self) -> None:
+        self.started: dict[str, int] = {}
+
+    def count(self, annotation: str, number: int) -> None:
+        """Count one more pod of an attempt, or one less."""
+        count = self.started.get(annotation, 0) + number
+        if count:
+            self.started[annotation] = count
+        else:
+            del self.started[annotation]
+
+    def of(self, job: _Job) -> int:
+        """How many pods of the Job's present attempt have started."""
+        return self.started.get(job.annotation, 0)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is counted."""
+        return not self.started
+
+
+class _Attempt:
+    """Started pods of all Jobs, and of how many Jobs each group attempt is the present one."""
+
+    __slots__ = ("attempts", "jobs", "started")
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.started = 0
+        self.attempts: dict[int, int] = {}
+
+    def pod_counted(self, job: _Job, counts: _Counts, annotation: str, number: int) -> bool:
+        """A pod has started, or has gone."""
+        if annotation != job.annotation:
+            return False
+        started = counts.of(job)
+        more = job.counted(started) - job.counted(started - number)
+        self.started += more
+        return more != 0
+
+    def job_changed(self, before: _Job | None, after: _Job | None, counts: _Counts) -> bool:
+        """A Job joins, changes or leaves."""
+        was, now = _seen(before, counts), _seen(after, counts)
+        for job, sign in ((before, -1), (after, 1)):
+            if job is not None:
+                self.started += sign * job.counted(counts.of(job))
+                count = self.attempts.get(job.attempt, 0) + sign
+                if count:
+                    self.attempts[job.attempt] = count
+                else:
+                    del self.attempts[job.attempt]
+        return was != now
+
+
+class StartLedger(MembershipLedger[str, _Job, _Counts, _Attempt]):
+    """Started pods per Job and per JobSet's attempt, kept up to date by events in O(1)."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(_read_pod, _read_job, _Counts, _Attempt)
+
+    def started(self, group: AttemptKey) -> int:
+        """How many pods have started; of no Job more than it wants, of a finished one all."""
+        counts = self._attempts.get(group)
+        return 0 if counts is None else counts.started
+
+    def attempt(self, group: AttemptKey) -> int:
+        """The newest attempt that some Job of the group is of; 0 without Jobs."""
+        counts = self._attempts.get(group)
+        return 0 if counts is None else max(counts.attempts)
+
+    def missing(self, job_uid: str) -> int | None:
+        """How many pods of a Job have yet to start; ``None`` if the Job takes no part."""
+        if job_uid not in self._jobs:
+            return None
+        job, counts = self._jobs[job_uid][1], self._pods.get(job_uid)
+        return job.missing(0 if counts is None else counts.of(job))
+
+
+def _seen(job: _Job | None, counts: _Counts) -> tuple[int, ...] | None:
+    """What a decision sees of a Job."""
+    return job and (job.attempt, job.counted(counts.of(job)), job.full, job.want)
+
+
+def _read_pod(pod: ChildPod) -> tuple[str, str] | None:
+    """The group attempt that a started pod is of."""
+    meta = pod.metadata
+    attempt = meta.annotations.group_attempt
+    if attempt is None or not pod.group_started or meta.deletion_timestamp is not None:
+        return None
+    if pod.status.phase in {"Failed", "Succeeded"}:
+        return None  # those that succeeded are in their Job's status
+    owner = meta.controller_uid
+    return (owner, attempt) if owner else None
+
+
+def _read_job(job: Job) -> tuple[AttemptKey, _Job] | None:
+    annotation = job.metadata.annotations.get(keys.GROUP_ATTEMPT, "")
+    attempt = parse_count(annotation)
+    key = attempt_of(job) if attempt is not None else None
+    if attempt is None or key is None:
+        return None
+    spec, status = job.spec, job.status
+    full = pods_at_once(spec.parallelism, spec.completions)
+    want = pods_at_once(spec.parallelism, spec.completions, status.succeeded)
+    return key, _Job(attempt, annotation, status.finished is not None, full, want)

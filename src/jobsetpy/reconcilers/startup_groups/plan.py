@@ -1,0 +1,296 @@
+"""What one reconcile of a startup group does: release, progress, what is told, and when (KEP-498).
+
+Pod events do not cause reconciles by themselves: the ledger's counts say when the last pod has
+started (:func:`needs_reconcile`). While a group gathers it is looked at now and then, to tell how
+far it is, and as a safety net.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from math import inf
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import ConfigMap
+from jobsetpy.api.group_signal import (
+    STARTED,
+    WAITING,
+    Progress,
+    lifted_attempt,
+    started_value,
+    waiting_value,
+)
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.reconcile import Result
+from jobsetpy.api.timestamps import seconds_text
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.membership import AttemptKey, is_ours
+from jobsetpy.reconcilers.rules.plan import EmitEvent, Moment, Plan, StatusChange
+from jobsetpy.reconcilers.rules.status_draft import condition_change
+from jobsetpy.reconcilers.startup_groups import release as decision
+from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
+from jobsetpy.reconcilers.startup_groups.spec import attempt, startup_group_size
+
+SAFETY_NET_S: Final = 30.0
+"""A gathering group is looked at so often without any event."""
+
+
+@attrs.frozen(kw_only=True)
+class ObservedGroup:
+    """What is known of a JobSet's startup group.
+
+    Args:
+        key: of the JobSet.
+        jobset: as it is; ``None`` if it is gone.
+        config_map: the one of the group's name, if there is one.
+        ledger: counts of started pods.
+        jobs: all Jobs that the JobSet controls; asked for when the decision needs them.
+        pods: those that say that they are of the JobSet; asked for when the missing ones are told.
+        features: the feature gates.
+    """
+
+    key: ObjectKey
+    jobset: JobSet | None
+    config_map: ConfigMap | None = None
+    ledger: StartLedger
+    jobs: Callable[[], Iterable[Job]] = tuple
+    pods: Callable[[], Iterable[ChildPod]] = tuple
+    features: Features = attrs.field(factory=Features)
+
+
+@attrs.frozen(kw_only=True)
+class GroupMemory:
+    """What is remembered of a group between reconciles; nothing that could not be lost.
+
+    Args:
+        uid: of the JobSet.
+        attempt: the newest attempt of the group's Jobs.
+        began: when it began to wait, on the monotonic clock.
+        released: the attempt up to which pods may go on.
+        lagging: the version of the ConfigMap in the cache that ``released`` was written over.
+        generation: of the JobSet when ``size`` was computed; a spec may have thousands of
+            templates.
+        size: how many pods the group has.
+        next_progress: when to write how many have started, in seconds since ``began``; ``None`` if
+            that was not asked yet.
+        next_complaint: the same for the pods that are missing.
+        told: whether the JobSet's condition says that the group gathers.
+        foreign: whether a ConfigMap of someone else was told of.
+    """
+
+    uid: str = ""
+    attempt: int = 0
+    began: float = 0.0
+    released: int = 0
+    lagging: str = ""
+    generation: int = 0
+    size: int = 0
+    next_progress: float | None = None
+    next_complaint: float = decision.COMPLAIN_AFTER_S
+    told: bool = False
+    foreign: bool = False
+
+
+@attrs.frozen
+class SetSignal:
+    """Write a value of the group's ConfigMap.
+
+    Args:
+        config_map: as it was when this was decided.
+        data: the value by its key.
+        memory: what to remember once it is written, whatever becomes of the status.
+        released: the attempt that it releases; 0 if it only serves messages, and need not be
+            written if something is in the way.
+    """
+
+    config_map: ConfigMap
+    data: Mapping[str, str]
+    memory: GroupMemory
+    released: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class StartupGroupPlan(Plan[GroupMemory]):
+    """What to do for a startup group.
+
+    Args:
+        signal: what to write before the status.
+        waits: whether the group gathers.
+    """
+
+    signal: SetSignal | None = None
+    waits: bool = False
+
+
+def needs_reconcile(
+    group: AttemptKey, jobset: JobSet | None, ledger: StartLedger, memory: GroupMemory | None
+) -> bool:
+    """Whether so many pods have started that the group may be complete; O(1).
+
+    The JobSet's own events cause reconciles too, so what cannot be known here yet is seen then.
+
+    Args:
+        group: whose counts have changed.
+        jobset: of that name, if there is one.
+        ledger: counts of started pods.
+        memory: what is remembered of the JobSet, if anything.
+    """
+    if jobset is None or AttemptKey.of(jobset) != group:
+        return False
+    if memory is None:
+        return ledger.started(group) >= startup_group_size(jobset)
+    if memory.released >= ledger.attempt(group):
+        return False
+    stale = memory.generation != jobset.metadata.generation
+    return stale or ledger.started(group) >= memory.size
+
+
+def is_leader(pod: ChildPod) -> bool:
+    """Whether it is the first pod of the first Job of a target (every pod of one without index)."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    if annotations.group_attempt is None or labels.job_index != "0":
+        return False
+    return annotations.completion_index in {None, "0"}
+
+
+def plan_startup_group(
+    observed: ObservedGroup, memory: GroupMemory, now: Moment
+) -> StartupGroupPlan:
+    """Release the group if all its pods have started; else tell how far it is."""
+    jobset, config_map = observed.jobset, observed.config_map
+    if jobset is None or jobset.metadata.deletion_timestamp is not None or not is_ours(jobset):
+        return StartupGroupPlan()
+    group = AttemptKey.of(jobset)
+    newest = observed.ledger.attempt(group)
+    if not newest:
+        return StartupGroupPlan()
+    finished = cond.finished(jobset.status.conditions) is not None
+    if finished or jobset.spec.suspend is True:
+        # A group that gathered does so no longer; any other has no such condition to change.
+        over = decision.FINISHED if finished else decision.SUSPENDED
+        return StartupGroupPlan(status=condition_change(jobset, over, now))
+    memory = _recall(observed, jobset, newest, memory, now)
+    if memory.released >= newest:
+        told = cond.is_true(jobset.status.conditions, keys.GROUP_COMPLETED_CONDITION)
+        status = None if told else _completed(jobset, memory, now)
+        return StartupGroupPlan(memory=memory, status=status)
+    started = observed.ledger.started(group)
+    release = _release(observed, jobset) if started >= memory.size else 0
+    if not release or config_map is None or not _is_own(jobset, config_map):
+        return _wait(observed, jobset, memory, min(started, memory.size), now)
+    version = config_map.metadata.resource_version
+    memory = attrs.evolve(memory, released=release, lagging=version)
+    data = {STARTED: started_value(jobset.metadata.uid, release)}
+    return StartupGroupPlan(
+        signal=SetSignal(config_map, data, memory, release),
+        memory=memory,
+        status=_completed(jobset, memory, now),
+        result=Result.done(summary=f"released attempt {release}"),
+    )
+
+
+def lifted(jobset: JobSet, config_map: ConfigMap | None) -> int:
+    """Up to which attempt of the JobSet a ConfigMap says that pods may go on; 0 for none."""
+    data = None if config_map is None else config_map.data
+    return lifted_attempt((data or {}).get(STARTED), jobset.metadata.uid)
+
+
+def _recall(
+    observed: ObservedGroup, jobset: JobSet, newest: int, memory: GroupMemory, now: Moment
+) -> GroupMemory:
+    """The memory of the newest attempt, with what the ConfigMap says by now."""
+    meta, config_map = jobset.metadata, observed.config_map
+    if memory.uid != meta.uid:
+        memory = GroupMemory(uid=meta.uid, attempt=newest, began=now.monotonic)
+    elif memory.attempt != newest:
+        fresh = GroupMemory(uid=meta.uid, attempt=newest, began=now.monotonic)
+        memory = attrs.evolve(fresh, released=memory.released, lagging=memory.lagging)
+    if config_map is None or config_map.metadata.resource_version != memory.lagging:
+        memory = attrs.evolve(memory, released=lifted(jobset, config_map))
+    if memory.generation != meta.generation or not meta.generation:
+        size = decision.pods_to_start(jobset, observed.jobs())
+        memory = attrs.evolve(memory, generation=meta.generation, size=size)
+    return memory
+
+
+def _release(observed: ObservedGroup, jobset: JobSet) -> int:
+    """The attempt to release; 0 for none."""
+    if jobset.spec.group_scheduling_config is None:
+        # It was taken out of the spec: nobody has to wait any longer.
+        return attempt(jobset)
+    return decision.released_attempt(jobset, observed.jobs(), observed.ledger, observed.features)
+
+
+def _completed(jobset: JobSet, memory: GroupMemory, now: Moment) -> StatusChange | None:
+    if jobset.spec.group_scheduling_config is None:
+        return None
+    return condition_change(jobset, decision.completed(memory.size), now)
+
+
+def _wait(
+    observed: ObservedGroup, jobset: JobSet, memory: GroupMemory, started: int, now: Moment
+) -> StartupGroupPlan:
+    """Tell how far the group is, and look again when there is more to tell."""
+    elapsed = now.monotonic - memory.began
+    config_map, config = observed.config_map, jobset.spec.group_scheduling_config
+    timeout_s = None if config is None else config.timeout_after_seconds
+    at = memory.next_progress
+    at = decision.next_progress(0.0, timeout_s) if at is None else at
+    own = config_map is not None and _is_own(jobset, config_map)
+    notices = () if config_map is None or own or memory.foreign else _foreign(config_map)
+    data: dict[str, str] = {}
+    if at is not None and elapsed >= at:
+        at = decision.next_progress(elapsed, timeout_s) or inf
+        data = {WAITING: _progress(jobset, memory, started, now)}
+    memory = attrs.evolve(memory, next_progress=at, foreign=memory.foreign or bool(notices))
+    signal = (
+        SetSignal(config_map, data, memory) if config_map is not None and own and data else None
+    )
+    status = None
+    if elapsed >= memory.next_complaint:
+        missing = decision.missing_pods(jobset, observed.jobs(), observed.pods())
+        told = decision.complaint(started, memory.size, missing, elapsed)
+        status = condition_change(jobset, told, now)
+        memory = attrs.evolve(memory, told=True, next_complaint=decision.next_complaint(elapsed))
+    elif not memory.told and elapsed >= decision.TELL_AFTER_S:
+        status = condition_change(jobset, decision.starting(started, memory.size), now)
+        memory = attrs.evolve(memory, told=True)
+    tell = inf if memory.told else decision.TELL_AFTER_S
+    again = min(memory.next_complaint, elapsed + SAFETY_NET_S, tell, inf if at is None else at)
+    return StartupGroupPlan(
+        signal=signal,
+        memory=memory,
+        status=status,
+        notices=notices,
+        waits=True,
+        result=Result.requeue_after(timedelta(seconds=max(0.01, again - elapsed))),
+    )
+
+
+def _is_own(jobset: JobSet, config_map: ConfigMap) -> bool:
+    """Whether the ConfigMap is this JobSet's; someone else's is left alone."""
+    owner = config_map.metadata.controller
+    return owner is not None and owner.uid == jobset.metadata.uid
+
+
+def _foreign(config_map: ConfigMap) -> tuple[EmitEvent, ...]:
+    owner = config_map.metadata.controller
+    if owner is not None and owner.kind == JobSet.RESOURCE.kind:
+        return ()  # What a JobSet of the same name has left behind goes by itself.
+    message = (
+        f"pods wait for the ConfigMap {config_map.metadata.name}, which belongs to "
+        "something else; delete it, and it is made anew"
+    )
+    return (EmitEvent(cond.WARNING, keys.GROUP_FOREIGN_REASON, message),)
+
+
+def _progress(jobset: JobSet, memory: GroupMemory, started: int, now: Moment) -> str:
+    progress = Progress(started, memory.size, seconds_text(now.wall))
+    return waiting_value(jobset.metadata.uid, memory.attempt, progress)

@@ -1,0 +1,264 @@
+"""When a group may go on, when to tell how far it has come, and which pods are missing (KEP-498).
+
+The ledger's count says when to look; whether all pods have started is decided on the Jobs, each of
+which has to be the one that the JobSet asks for now. That costs time with the number of Jobs, and
+happens about once for each attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+import attrs
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.reconcilers.rules import conditions as cond
+from jobsetpy.reconcilers.rules.buckets import sort_jobs
+from jobsetpy.reconcilers.rules.failure_policy import split
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.membership import (
+    AttemptKey,
+    attempt_of,
+    parse_count,
+    pods_at_once,
+    pods_of_template,
+    replicated_job_of,
+)
+from jobsetpy.reconcilers.rules.names import job_name
+from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
+from jobsetpy.reconcilers.startup_groups.spec import (
+    attempt,
+    startup_group_size,
+    targets,
+)
+
+TELL_AFTER_S: Final = 1.0
+"""A group that gathers faster than this is only told of when it has."""
+
+COMPLAIN_AFTER_S: Final = 60.0
+"""From then on, at growing intervals, it is told which pods are missing."""
+
+NAMED: Final = 5
+"""So many missing pods are named."""
+
+_BEFORE_TIMEOUT_S: Final = 2.0
+
+
+def pods_to_start(jobset: JobSet, jobs: Iterable[Job]) -> int:
+    """How many pods have to start; O(Jobs).
+
+    Pods of Jobs that were made before the JobSet had a group have no barrier, and do not count;
+    unless the Job is suspended, since it becomes a part of the group when it is resumed.
+
+    Args:
+        jobset: with its group.
+        jobs: all Jobs that it controls.
+    """
+    group = AttemptKey.of(jobset)
+    pods = {item.name: pods_of_template(item) for item in targets(jobset)}
+    return startup_group_size(jobset) - sum(
+        pods.get(replicated_job_of(job), 0)
+        for job in jobs
+        if _is_outside(job)
+        and attempt_of(job) == group
+        and job.metadata.deletion_timestamp is None
+        and job.spec.suspend is not True
+    )
+
+
+def _is_outside(job: Job) -> bool:
+    """Whether it was made before the JobSet had a group."""
+    return keys.GROUP_ATTEMPT not in job.metadata.annotations
+
+
+def released_attempt(
+    jobset: JobSet, jobs: Iterable[Job], ledger: StartLedger, features: Features
+) -> int:
+    """The attempt to release: that of the newest Job, if all pods of the group have started.
+
+    Args:
+        jobset: the cached JobSet, perhaps older than its Jobs.
+        jobs: all Jobs that it controls.
+        ledger: started pods by Job.
+        features: the feature gates.
+
+    Returns:
+        0 if a Job or pod is missing, or if it cannot be told yet.
+    """
+    by_name = {job.metadata.name: job for job in jobs}
+    buckets = sort_jobs(jobset, by_name.values(), features)
+    stay_failed, _ = split(jobset.spec.failure_policy, buckets.failed)
+    given_up = {match.job.metadata.uid for match in stay_failed}
+    current = {job.metadata.uid for job in (*buckets.active, *buckets.successful)} | given_up
+    now = attempt(jobset)
+    newest = 0
+    for item in targets(jobset):
+        wanted = pods_of_template(item)
+        for index in range(item.replicas):
+            job = by_name.get(job_name(jobset.metadata.name, item.name, index))
+            if job is None or job.metadata.uid not in current:
+                return 0
+            own = parse_count(job.metadata.annotations.get(keys.GROUP_ATTEMPT, "0"))
+            # A Job of an attempt that the cached JobSet does not know yet: wait for the JobSet.
+            if own is None or own > now:
+                return 0
+            if job.status.finished is None and not _all_started(job, wanted, ledger):
+                return 0
+            newest = max(newest, own)
+    return newest
+
+
+def _all_started(job: Job, wanted: int, ledger: StartLedger) -> bool:
+    if job.metadata.deletion_timestamp is not None or job.spec.suspend is True:
+        return False
+    if pods_at_once(job.spec.parallelism, job.spec.completions) < wanted:
+        return False  # it grows
+    if _is_outside(job):
+        return True
+    return ledger.missing(job.metadata.uid) == 0
+
+
+def next_progress(elapsed: float, timeout_s: int | None) -> float | None:
+    """When to write next how many pods have started, for the messages of those that time out.
+
+    A few times for each attempt, however many pods and however long: early, so that pods find
+    something there when they start; and shortly before the first of them may give up.
+
+    Args:
+        elapsed: since the group began to wait, in seconds.
+        timeout_s: of the configuration; without one nobody reads it.
+
+    Returns:
+        In seconds since the beginning; ``None`` for never again.
+    """
+    if timeout_s is None:
+        return None
+    moments = [TELL_AFTER_S]
+    moments += [timeout_s * share - _BEFORE_TIMEOUT_S for share in (0.25, 0.5, 0.75, 1.0)]
+    moments += [timeout_s * share for share in (1.5, 2.0, 4.0, 8.0)]
+    return min((at for at in moments if at > max(elapsed, TELL_AFTER_S / 2)), default=None)
+
+
+def next_complaint(elapsed: float) -> float:
+    """When to tell next which pods are missing, in seconds since the group began to wait."""
+    at = COMPLAIN_AFTER_S
+    while at <= elapsed:
+        at *= 2
+    return at
+
+
+@attrs.frozen
+class Missing:
+    """A pod that has not started, and what is known of the reason."""
+
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"{self.name} ({self.why})"
+
+
+def missing_pods(
+    jobset: JobSet, jobs: Iterable[Job], pods: Iterable[ChildPod], *, limit: int = NAMED
+) -> list[Missing]:
+    """Some of the pods that have not started, in the order of the spec; O(pods + Jobs).
+
+    Args:
+        jobset: for the Jobs there should be.
+        jobs: all Jobs that it controls.
+        pods: all pods of the namespace, or more.
+        limit: how many to name.
+    """
+    by_name = {job.metadata.name: job for job in jobs}
+    by_job: dict[str, list[ChildPod]] = {}
+    for pod in pods:
+        if pod.metadata.labels.jobset_name == jobset.metadata.name:
+            by_job.setdefault(pod.metadata.controller_uid, []).append(pod)
+    out: list[Missing] = []
+    for item in targets(jobset):
+        for index in range(item.replicas):
+            name = job_name(jobset.metadata.name, item.name, index)
+            job = by_name.get(name)
+            if job is None:
+                out.append(Missing(name, "its job does not exist"))
+            elif job.status.finished is None and not _is_outside(job):
+                out += _missing_of(job, by_job.get(job.metadata.uid, ()))
+            if len(out) >= limit:
+                return out[:limit]
+    return out
+
+
+def _missing_of(job: Job, pods: Sequence[ChildPod]) -> list[Missing]:
+    wanted = pods_at_once(job.spec.parallelism, job.spec.completions, job.status.succeeded)
+    attempt = job.metadata.annotations.get(keys.GROUP_ATTEMPT)
+    present = [
+        pod for pod in pods if pod.live and pod.metadata.annotations.group_attempt == attempt
+    ]
+    out = [Missing(p.metadata.name, _why(p)) for p in present if not p.group_started]
+    if job.spec.completion_mode == "Indexed":
+        there = {pod.metadata.annotations.completion_index for pod in present}
+        absent = islice((index for index in range(wanted) if str(index) not in there), NAMED)
+        if not job.status.succeeded:  # else it is not known which indexes have no pod any more
+            out += [Missing(f"{job.metadata.name}-{i}", "its pod does not exist") for i in absent]
+    elif len(present) < wanted:
+        lack = wanted - len(present)
+        why = "1 pod does not exist" if lack == 1 else f"{lack} pods do not exist"
+        out.append(Missing(job.metadata.name, why))
+    return sorted(out, key=lambda item: item.name)
+
+
+def _why(pod: ChildPod) -> str:
+    if pod.status.phase == "Running":
+        return "it runs without the barrier: was the webhook for pods reached when it was made?"
+    if not pod.spec.node_name:
+        return "not scheduled"
+    return f"not started on node {pod.spec.node_name}"
+
+
+def starting(started: int, expected: int) -> cond.DesiredCondition:
+    """The condition of a group that gathers."""
+    return cond.DesiredCondition(
+        keys.GROUP_IN_PROGRESS_CONDITION,
+        True,
+        keys.GROUP_STARTING_REASON,
+        f"{started} of {expected} pods have started; their main containers wait for the others",
+    )
+
+
+def complaint(
+    started: int, expected: int, missing: Sequence[Missing], after_s: float
+) -> cond.DesiredCondition:
+    """The same condition when it takes long, told as a warning."""
+    more = expected - started - len(missing)
+    names = ", ".join(map(str, missing)) + (f" and {more} more" if more > 0 else "")
+    return cond.DesiredCondition(
+        keys.GROUP_IN_PROGRESS_CONDITION,
+        True,
+        keys.GROUP_MISSING_REASON,
+        f"{started} of {expected} pods have started after {after_s:.0f} s"
+        + (f"; missing: {names}" if missing else ""),
+        cond.WARNING,
+    )
+
+
+def completed(expected: int) -> cond.DesiredCondition:
+    """The condition of a group that was released."""
+    return cond.DesiredCondition(
+        keys.GROUP_COMPLETED_CONDITION,
+        True,
+        keys.GROUP_STARTED_REASON,
+        f"all {expected} pods have started; their main containers may start",
+    )
+
+
+FINISHED: Final = cond.DesiredCondition(
+    keys.GROUP_IN_PROGRESS_CONDITION, False, keys.GROUP_FINISHED_REASON, "jobset has finished"
+)
+SUSPENDED: Final = cond.DesiredCondition(
+    keys.GROUP_IN_PROGRESS_CONDITION, False, keys.GROUP_SUSPENDED_REASON, "jobset is suspended"
+)

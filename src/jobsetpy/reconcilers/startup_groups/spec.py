@@ -1,0 +1,173 @@
+"""Which pods start as a group, which attempt of it they are, and the objects it needs (KEP-498).
+
+**Attempts.** A pod waits until its own attempt is released, and a released attempt stays released,
+so whatever makes pods anew *as a group* has to be another attempt. The attempt of a JobSet is the
+sum of three numbers that only grow: ``metadata.generation`` (resuming changes the spec),
+``status.restarts`` and all ``jobRestarts``. It is put on each Job of a target when the Job is made
+or resumed, and on its pods by way of the template. Pods that a Job replaces, or adds because it was
+resized, are of the Job's attempt and pass at once when that was released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+from jobsetpy.api import keys
+from jobsetpy.api.group_signal import config_map_name
+from jobsetpy.api.jobset import JobSet, ReplicatedJob
+from jobsetpy.api.meta import owner_reference_to
+from jobsetpy.reconcilers.rules.membership import pods_of_template
+from jobsetpy.reconcilers.rules.plan import CreateGroupObject
+
+ANNOTATIONS: Final = frozenset(
+    {
+        *(keys.GROUP_ATTEMPT, keys.GROUP_SIZE, keys.GROUP_TIMEOUT),
+        *(keys.GROUP_BARRIER_ANNOTATION, keys.GROUP_HELD),
+    }
+)
+"""Annotations of Jobs and pods whose value is the controller's, whatever a template says."""
+
+SUPERVISOR: Final = "supervisor"
+INIT_CONTAINER: Final = "init-container"
+BARRIERS: Final = (INIT_CONTAINER, SUPERVISOR)
+"""What may hold the pods of a group."""
+
+
+def targets(jobset: JobSet) -> tuple[ReplicatedJob, ...]:
+    """Return the ReplicatedJobs that start as a group, in the order of the spec."""
+    config = jobset.spec.group_scheduling_config
+    if config is None:
+        return ()
+    names = frozenset(config.target_replicated_jobs)
+    return tuple(item for item in jobset.spec.replicated_jobs if not names or item.name in names)
+
+
+def attempt(jobset: JobSet) -> int:
+    """The number of the group's present attempt; grows with each restart and each resumption."""
+    status = jobset.status
+    jobs = sum(sum(item.job_restarts) for item in status.replicated_jobs_status)
+    return jobset.metadata.generation + status.restarts + jobs
+
+
+def startup_group_size(jobset: JobSet) -> int:
+    """How many pods have to start before the first of them may go on."""
+    return sum(item.replicas * pods_of_template(item) for item in targets(jobset))
+
+
+def job_annotations(jobset: JobSet) -> dict[str, dict[str, str]]:
+    """Return the annotations of the targets' Jobs and pods, by name of the ReplicatedJob."""
+    config = jobset.spec.group_scheduling_config
+    if config is None:
+        return {}
+    out = {
+        keys.GROUP_ATTEMPT: str(attempt(jobset)),
+        keys.GROUP_SIZE: str(startup_group_size(jobset)),
+    }
+    if config.timeout_after_seconds is not None:
+        out[keys.GROUP_TIMEOUT] = str(config.timeout_after_seconds)
+    if held_from_within(jobset):
+        out[keys.GROUP_BARRIER_ANNOTATION] = SUPERVISOR
+    return {item.name: out | _injected_amounts(jobset, item) for item in targets(jobset)}
+
+
+def _injected_amounts(jobset: JobSet, replicated: ReplicatedJob) -> dict[str, str]:
+    """Return annotations on injected containers for admission of pods, which sees no JobSet.
+
+    Those of the pod template hold where it has them.
+    """
+    job: Mapping[str, Any] = replicated.template.get("spec") or {}
+    metadata: Mapping[str, Any] = (job.get("template") or {}).get("metadata") or {}
+    own: Mapping[str, Any] = metadata.get("annotations") or {}
+    notes = jobset.metadata.annotations
+    wanted = [name for name in keys.INJECTED_ANNOTATIONS if name in notes and name not in own]
+    return {name: notes[name] for name in wanted}
+
+
+def held_from_within(jobset: JobSet) -> bool:
+    """Whether an agent is to hold each container of the group's pods from within.
+
+    Where the JobSet asks for it, or restarts in place with such agents anyway.
+    """
+    notes = jobset.metadata.annotations
+    wanted = notes.get(keys.GROUP_BARRIER_ANNOTATION)
+    if wanted is not None:
+        return wanted == SUPERVISOR
+    return jobset.spec.restarts_in_place and notes.get(keys.IN_PLACE_AGENT_ANNOTATION) == SUPERVISOR
+
+
+def objects(jobset: JobSet, present: AbstractSet[str], *, rbac: bool) -> list[CreateGroupObject]:
+    """What has to be made before the first pod of the group; nothing if it is there.
+
+    Args:
+        jobset: with a group.
+        present: names of the ConfigMaps that are known to exist.
+        rbac: whether pods are given the right to watch theirs; made, and made again, together with
+            the ConfigMap.
+    """
+    name = config_map_name(jobset.metadata.name)
+    if name in present:
+        return []
+    bodies = [config_map_body(jobset)]
+    if rbac:
+        bodies += [role_body(jobset), role_binding_body(jobset)]
+    return [CreateGroupObject(body["kind"], name, body) for body in bodies]
+
+
+def config_map_body(jobset: JobSet) -> dict[str, Any]:
+    """The ConfigMap, empty: the group has not started."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(jobset)}
+
+
+def role_body(jobset: JobSet) -> dict[str, Any]:
+    """A Role that lets its bearer watch that one ConfigMap."""
+    name = config_map_name(jobset.metadata.name)
+    rule = {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": [name],
+        "verbs": ["get", "list", "watch"],
+    }
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": _metadata(jobset),
+        "rules": [rule],
+    }
+
+
+def role_binding_body(jobset: JobSet) -> dict[str, Any]:
+    """Gives that Role to the service accounts of the targets' pods."""
+    metadata = _metadata(jobset)
+    accounts = sorted({_service_account(item) for item in targets(jobset)})
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata,
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "Role",
+            "name": metadata["name"],
+        },
+        "subjects": [
+            {"kind": "ServiceAccount", "name": name, "namespace": jobset.metadata.namespace}
+            for name in accounts
+        ],
+    }
+
+
+def _metadata(jobset: JobSet) -> dict[str, Any]:
+    return {
+        "name": config_map_name(jobset.metadata.name),
+        "namespace": jobset.metadata.namespace,
+        # By this label the manager's cache finds its own ConfigMaps among all.
+        "labels": {keys.JOBSET_NAME: jobset.metadata.name},
+        "ownerReferences": [owner_reference_to(jobset)],
+    }
+
+
+def _service_account(replicated: ReplicatedJob) -> str:
+    job: Mapping[str, Any] = replicated.template.get("spec") or {}
+    spec: Mapping[str, Any] = (job.get("template") or {}).get("spec") or {}
+    return spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"

@@ -1,0 +1,1 @@
+"""Validation and defaulting of a whole JobSet, in the order of the fields."""

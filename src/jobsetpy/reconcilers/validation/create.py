@@ -1,0 +1,247 @@
+"""Whether a new JobSet is accepted: every rule beyond the definition's schema, in order.
+
+All problems are collected, so that one attempt tells the user everything. The functions are pure
+and read plain JSON; what they need from the cluster (volume claims of the same names) is asked
+for by :func:`claims_to_look_up` and handed in. Changes of existing JobSets are judged by
+``validation_update``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jobsetpy.api import keys
+from jobsetpy.api.name_rules import (
+    LABEL_MAX,
+    dns1035_label,
+    dns1123_subdomain,
+    domain_prefixed_path,
+    label_value,
+)
+from jobsetpy.reconcilers.coscheduling import validation as validation_coscheduling
+from jobsetpy.reconcilers.jobs.validation import (
+    failure_policy as validation_failure,
+)
+from jobsetpy.reconcilers.jobs.validation import replicated_jobs as validation_jobs
+from jobsetpy.reconcilers.jobs.validation import volumes as validation_volumes
+from jobsetpy.reconcilers.jobs.validation.volumes import Claim, LookupFailed
+from jobsetpy.reconcilers.lost_nodes import validation as validation_lost_nodes
+from jobsetpy.reconcilers.restart_in_place.validation.progress import progress
+from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import (
+    restart_pace,
+)
+from jobsetpy.reconcilers.rules.agent_containers import restarts_in_place
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.field_errors import (
+    FieldError,
+    invalid,
+    invalid_label,
+    plain,
+    required,
+    too_long,
+)
+from jobsetpy.reconcilers.rules.injected_containers import amount_problems
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    child,
+    items,
+    number,
+    objects,
+    text,
+    texts,
+)
+from jobsetpy.reconcilers.rules.names import effective_name
+from jobsetpy.reconcilers.rules.replicated_jobs import replicas_of
+from jobsetpy.reconcilers.startup_groups import validation as validation_groups
+
+__all__ = [
+    "Claim",
+    "LookupFailed",
+    "claims_to_look_up",
+    "coordinator",
+    "in_place_restart",
+    "validate_create",
+]
+
+
+def claims_to_look_up(jobset: Json) -> list[str]:
+    """Names of the volume claims whose present state :func:`validate_create` needs.
+
+    None with ``generateName``: a claim of a name that is not known yet cannot be found.
+    """
+    if not text(child(jobset, "metadata"), "name"):
+        return []
+    return validation_volumes.claim_names(child(jobset, "spec"), effective_name(jobset["metadata"]))
+
+
+def validate_create(
+    jobset: Json,
+    *,
+    features: Features | None = None,
+    claims: Mapping[str, Claim] | None = None,
+) -> list[FieldError]:
+    """Everything that is wrong with a new JobSet; nothing if it is accepted.
+
+    Args:
+        jobset: as JSON, after defaulting.
+        features: which optional rules apply; the default gates when absent.
+        claims: what is there under the names of :func:`claims_to_look_up`; a missing entry or
+            ``None`` means no such claim.
+    """
+    features = features or Features()
+    spec = child(jobset, "spec")
+    name = effective_name(child(jobset, "metadata"))
+    jobs = [job for _, job in objects(spec, "replicatedJobs")]
+    names = {text(job, "name") for job in jobs}
+    return [
+        *in_place_restart(spec, features),
+        *_first_depends_on(jobs),
+        *_subdomain(spec),
+        *_managed_by(spec),
+        *validation_jobs.replicated_jobs(spec, name, features),
+        *_success_policy(spec, names),
+        *validation_failure.failure_policy(spec, names, features),
+        *coordinator(spec, name),
+        *validation_volumes.volume_claims(spec, name, claims or {}),
+        *validation_groups.group_scheduling(jobset),
+        *amount_problems(jobset),
+        *validation_coscheduling.coscheduling(jobset, features),
+        *validation_lost_nodes.lost_node_deadline(jobset),
+        *restart_pace(jobset),
+        *progress(jobset),
+    ]
+
+
+def in_place_restart(spec: Json, features: Features) -> list[FieldError]:
+    """What is wrong with the restart strategy ``InPlaceRestart``."""
+    return [*_in_place_gate(spec, features), *_in_place_order(spec, features)]
+
+
+def _in_place_gate(spec: Json, features: Features) -> list[FieldError]:
+    if not restarts_in_place(spec) or features.in_place_restart:
+        return []
+    return [
+        plain(
+            f"restart strategy {keys.IN_PLACE_RESTART} is not allowed while the feature gate "
+            "InPlaceRestart is disabled"
+        )
+    ]
+
+
+def _in_place_order(spec: Json, features: Features) -> list[FieldError]:
+    """Workers of all ReplicatedJobs wait at one barrier, so none can wait for another to run."""
+    jobs = list(objects(spec, "replicatedJobs"))
+    if not restarts_in_place(spec) or not features.in_place_restart or len(jobs) < 2:
+        return []
+    why = (
+        f"restartStrategy is {keys.IN_PLACE_RESTART}: the workers of all replicatedJobs start "
+        "together, so none can wait for another to start first"
+    )
+    problems = []
+    order = text(child(spec, "startupPolicy"), "startupPolicyOrder")
+    if order == "InOrder":
+        field = "spec.startupPolicy.startupPolicyOrder"
+        problems.append(invalid(field, order, f"must be AnyOrder when {why}"))
+    problems += [
+        invalid(
+            f"spec.replicatedJobs[{at}].dependsOn[{nth}].name",
+            text(dependency, "name"),
+            f"must not be there when {why}",
+        )
+        for at, job in jobs
+        for nth, dependency in objects(job, "dependsOn")
+    ]
+    return problems
+
+
+def _first_depends_on(jobs: list[Json]) -> list[FieldError]:
+    # Presence counts: an empty list is refused as well.
+    if jobs and jobs[0].get("dependsOn") is not None:
+        return [plain("DependsOn can't be set for the first ReplicatedJob")]
+    return []
+
+
+def _subdomain(spec: Json) -> list[FieldError]:
+    subdomain = text(child(spec, "network"), "subdomain")
+    if not subdomain:
+        return []
+    # It is a Service's name and part of host names: it has to be right as both.
+    problems = [*dns1123_subdomain(subdomain), *dns1035_label(subdomain)]
+    too_long = ".spec.network.subdomain is too long, must be less than 63 characters"
+    return invalid_label("spec.network.subdomain", subdomain, problems, too_long)
+
+
+def _managed_by(spec: Json) -> list[FieldError]:
+    value = spec.get("managedBy")
+    if not isinstance(value, str):
+        return []
+    field = "spec.managedBy"
+    if not value:
+        return [required(field, "must be a domain-prefixed path (such as acme.io/foo)")]
+    problems = [invalid(field, value, problem) for problem in domain_prefixed_path(value)]
+    if len(value.encode()) > LABEL_MAX:
+        problems.append(too_long(field, LABEL_MAX))
+    return problems
+
+
+def _success_policy(spec: Json, names: set[str]) -> list[FieldError]:
+    return [
+        plain(f"invalid replicatedJob name '{target}' does not appear in .spec.ReplicatedJobs")
+        for target in texts(child(spec, "successPolicy"), "targetReplicatedJobs")
+        if target not in names
+    ]
+
+
+def coordinator(spec: Json, name: str) -> list[FieldError]:
+    """What is wrong with the coordinator of a JobSet of that name."""
+    pod = spec.get("coordinator")
+    if not isinstance(pod, Mapping):
+        return []
+    refusal = _coordinator_refusal(spec, pod)
+    job, job_index, pod_index = _coordinates(pod)
+    subdomain = text(child(spec, "network"), "subdomain") or name
+    endpoint = f"{name}-{job}-{job_index}-{pod_index}.{subdomain}"
+    return [
+        *([plain(refusal)] if refusal else []),
+        *(
+            plain(
+                f"spec will lead to invalid label value {endpoint!r} for coordinator label "
+                f"{keys.COORDINATOR}: {problem}"
+            )
+            for problem in label_value(endpoint)
+        ),
+    ]
+
+
+def _coordinates(coordinator: Json) -> tuple[str, int, int]:
+    return (
+        text(coordinator, "replicatedJob"),
+        number(coordinator, "jobIndex") or 0,
+        number(coordinator, "podIndex") or 0,
+    )
+
+
+def _coordinator_refusal(spec: Json, coordinator: Json) -> str:
+    """Why there is no such pod; "" if there is."""
+    name, job_index, pod_index = _coordinates(coordinator)
+    for job in items(spec, "replicatedJobs"):
+        if isinstance(job, Mapping) and text(job, "name") == name:
+            break
+    else:
+        return f"coordinator replicatedJob {name} does not exist"
+    replicas = replicas_of(job)
+    if not 0 <= job_index < replicas:
+        return (
+            f"coordinator job index {job_index} is invalid for replicatedJob {name} with "
+            f"{replicas} replicas"
+        )
+    job_template = child(job, "template", "spec")
+    completions = number(job_template, "completions")
+    if text(job_template, "completionMode") != "Indexed" or completions is None:
+        return (
+            "job for coordinator must be indexed completion mode, and completions number must "
+            "be set"
+        )
+    if not 0 <= pod_index < completions:
+        return f"coordinator pod index {pod_index} is invalid for {completions} completions"
+    return ""

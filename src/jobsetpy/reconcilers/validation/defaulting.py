@@ -1,0 +1,123 @@
+"""What admission fills in and rewrites: pure functions from objects to JSON patches.
+
+Defaults only ever add. Whatever the user wrote, an explicit zero or a field of a newer version
+included, is neither read through a typed model nor written back. Values of the definition's own
+defaults (``replicas``, ``groupName``, ``restartStrategy``) are the API server's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobsetpy.api import shapes
+from jobsetpy.reconcilers.rules import json_equality
+from jobsetpy.reconcilers.rules.json_tree import Json, Patch, child, objects
+
+
+def default_jobset(jobset: Json) -> Patch:
+    """The defaults that ``jobset`` lacks.
+
+    Guarantees: it never fails; applied twice, the second patch is empty; every operation is an
+    ``add`` at a place where nothing (or, for texts, an empty one) was. A part of the wrong type
+    is left for the schema to refuse.
+    """
+    spec = jobset.get("spec", {}) if "spec" in jobset else None
+    patch: Patch = []
+    if spec is None:
+        patch.append(_add("/spec", {}))
+        spec = {}
+    if not isinstance(spec, Mapping):
+        return []
+    _fill(patch, spec, "/spec", "successPolicy", {"operator": "All"})
+    _fill(patch, spec, "/spec", "startupPolicy", {"startupPolicyOrder": "AnyOrder"})
+    for at, job in objects(spec, "replicatedJobs"):
+        _default_replicated_job(patch, job, f"/spec/replicatedJobs/{at}")
+    network = spec.get("network")
+    if network is None:
+        both = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+        patch.append(_add("/spec/network", both))
+    elif isinstance(network, Mapping):
+        _fill(patch, network, "/spec/network", "enableDNSHostnames", True)
+        _fill(patch, network, "/spec/network", "publishNotReadyAddresses", True)
+    for at, rule in objects(child(spec, "failurePolicy"), "rules"):
+        if not rule.get("name"):
+            path = f"/spec/failurePolicy/rules/{at}/name"
+            patch.append(_add(path, f"failurePolicyRule{at}"))
+    for at, policy in objects(spec, "volumeClaimPolicies"):
+        path = f"/spec/volumeClaimPolicies/{at}"
+        _fill(patch, policy, path, "retentionPolicy", {"whenDeleted": "Delete"})
+    return patch
+
+
+def kept_defaults(new: Json, old: Json) -> Patch:
+    """Defaults that a changed JobSet lacks and the stored one has: its manifest, applied again.
+
+    No others: one that the stored JobSet lacks, as it was made without webhooks, or has changed,
+    would be a change that nobody asked for.
+    """
+    return [each for each in default_jobset(new) if _at(old, each["path"]) == each["value"]]
+
+
+def _at(value: Any, path: str) -> Any:
+    for name in path.split("/")[1:]:
+        if isinstance(value, list):
+            at = int(name)
+            value = value[at] if at < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def rewrite_jobset(new: Json, old: Json | None = None) -> tuple[Json, Patch]:
+    """``new`` as it is to be stored, with the patch that makes it so; its meaning stays.
+
+    Quantities written as numbers with a fraction become texts, which the schema takes. What means
+    the same in the stored object is written as it is there: typed clients write back all of an
+    object in the notation of their types, and immutability of some fields is checked by the API
+    server, letter by letter.
+
+    Args:
+        new: a JobSet.
+        old: the stored one, if there is one.
+    """
+    shape, spec = shapes.jobset_spec(), new.get("spec")
+    if not isinstance(spec, Mapping):
+        return new, []
+    wanted = json_equality.with_text_quantities(spec, shape)
+    if old is not None and isinstance(old.get("spec"), Mapping):
+        wanted = json_equality.rewritten(old["spec"], wanted, shape)
+    patch: Patch = [
+        {"op": "remove", "path": f"/spec/{name}"} for name in spec if name not in wanted
+    ]
+    patch += [
+        {"op": "add", "path": f"/spec/{name}", "value": value}
+        for name, value in wanted.items()
+        if name not in spec or value != spec[name]
+    ]
+    return ({**new, "spec": wanted} if patch else new), patch
+
+
+def _default_replicated_job(patch: Patch, job: Json, path: str) -> None:
+    template = job.get("template")
+    if not isinstance(template, Mapping):
+        return  # required by the schema
+    spec = template.get("spec")
+    if not isinstance(spec, Mapping):
+        return  # a Job without pods is refused by the schema
+    _fill(patch, spec, f"{path}/template/spec", "completionMode", "Indexed")
+    pod = spec.get("template")
+    if isinstance(pod, Mapping) and isinstance(pod.get("spec"), Mapping):
+        pod_spec = pod["spec"]
+        if not pod_spec.get("restartPolicy"):
+            where = f"{path}/template/spec/template/spec/restartPolicy"
+            patch.append(_add(where, "OnFailure"))
+
+
+def _fill(patch: Patch, parent: Json, path: str, name: str, value: Any) -> None:
+    if parent.get(name) is None:
+        patch.append(_add(f"{path}/{name}", value))
+
+
+def _add(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}

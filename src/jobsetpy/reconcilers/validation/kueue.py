@@ -1,0 +1,84 @@
+"""Rules for JobSets that Kueue queues: combinations that never run, and a zero that it drops."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.rules.field_errors import FieldWarning
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    Patch,
+    child,
+    copied,
+    job_spec,
+    objects,
+    text,
+)
+
+TOPOLOGY: Final = (
+    "kueue.x-k8s.io/podset-required-topology",
+    "kueue.x-k8s.io/podset-preferred-topology",
+    "kueue.x-k8s.io/podset-unconstrained-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology",
+)
+"""Annotations of pod templates that ask for Kueue's topology-aware scheduling."""
+
+
+def kueue_warnings(jobset: Json) -> list[FieldWarning]:
+    """Warnings about combinations with which pods stay pending."""
+    notes = child(jobset, "metadata", "annotations")
+    found = []
+    for at, job in objects(child(jobset, "spec"), "replicatedJobs"):
+        own = child(job, "template", "metadata", "annotations")
+        key = own.get(
+            keys.EXCLUSIVE_TOPOLOGY_ANNOTATION, notes.get(keys.EXCLUSIVE_TOPOLOGY_ANNOTATION)
+        )
+        asked = child(job_spec(job), "template", "metadata", "annotations")
+        for name in TOPOLOGY:
+            if key is None or name not in asked:
+                continue
+            path = f"spec.replicatedJobs[{at}].template.spec.template.metadata.annotations[{name}]"
+            why = (
+                f"Kueue and the annotation {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION} both choose nodes, "
+                "so pods stay pending: remove that annotation; for one domain per Job use Kueue's "
+                f"podset-slice-required-topology: {str(key)[:63]}, with podset-slice-size"
+            )
+            found.append(FieldWarning(path, why))
+            break
+    return found
+
+
+def keep_zero_replicas(new: Json, old: Json) -> tuple[Json, Patch, list[FieldWarning]]:
+    """``new`` with ``replicas: 0`` where the stored JobSet has it, as a patch, and warnings.
+
+    Kueue's types leave a zero out and the CRD's default makes it 1, which would be a change of an
+    immutable field: a JobSet with a ReplicatedJob of no Jobs could never be resumed.
+
+    Args:
+        new: a changed JobSet, with the defaults of the CRD.
+        old: the stored one.
+    """
+    if keys.KUEUE_QUEUE_LABEL not in child(old, "metadata", "labels"):
+        return new, [], []
+    zero = {
+        text(job, "name")
+        for _, job in objects(child(old, "spec"), "replicatedJobs")
+        if job.get("replicas") == 0
+    }
+    patch: Patch = []
+    told = []
+    changed = copied(dict(new))
+    for at, job in objects(child(changed, "spec"), "replicatedJobs"):
+        if text(job, "name") in zero and job.get("replicas") in (None, 1):
+            assert isinstance(job, dict)
+            job["replicas"] = 0
+            path = f"spec.replicatedJobs[{at}].replicas"
+            patch.append({"op": "add", "path": f"/{path.translate(_POINTER)}", "value": 0})
+            why = "stays 0: it is immutable, and Kueue leaves a zero out"
+            told.append(FieldWarning(path, why))
+    return (changed, patch, told) if patch else (new, [], [])
+
+
+_POINTER: Final = str.maketrans({".": "/", "[": "/", "]": None})
+"""From a field path to a JSON pointer."""

@@ -1,0 +1,219 @@
+"""Whether a change of a JobSet is accepted: what is immutable, and the two ways around it.
+
+Of the rules for creation only those run again that judge a policy which is added (the definition
+compares policies that were there before) and a coordinator that is changed. ReplicatedJobs may not
+change, except for the numbers of pods of Indexed Jobs (elastic JobSets), and, around a suspension,
+for five fields of the pod template that say where pods go (as for a suspended Job of Kubernetes).
+Those fields are given their old values and then everything is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobsetpy.api import keys, shapes
+from jobsetpy.reconcilers.coscheduling.validation import coscheduling_update
+from jobsetpy.reconcilers.jobs.validation.failure_policy import failure_policy
+from jobsetpy.reconcilers.jobs.validation.replicated_jobs import in_place_jobs
+from jobsetpy.reconcilers.lost_nodes.validation import lost_node_deadline_update
+from jobsetpy.reconcilers.restart_in_place.injection.options import (
+    SETTINGS as INJECTION_SETTINGS,
+)
+from jobsetpy.reconcilers.restart_in_place.injection.worker_variables import (
+    WORLD_SIZE,
+)
+from jobsetpy.reconcilers.restart_in_place.validation.progress import (
+    progress_update,
+)
+from jobsetpy.reconcilers.restart_in_place.validation.restart_pace import (
+    restart_pace_update,
+)
+from jobsetpy.reconcilers.rules.annotations import changed_notes, note_field
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.field_errors import FieldError, forbidden, invalid
+from jobsetpy.reconcilers.rules.json_equality import same
+from jobsetpy.reconcilers.rules.json_tree import (
+    Json,
+    child,
+    items,
+    job_spec,
+    number,
+    objects,
+    text,
+)
+from jobsetpy.reconcilers.rules.names import effective_name
+from jobsetpy.reconcilers.startup_groups.validation import (
+    barrier,
+    group_scheduling,
+)
+from jobsetpy.reconcilers.validation.create import coordinator, in_place_restart
+
+IMMUTABLE = "field is immutable"
+COUNTS = ("parallelism", "completions")
+MUTABLE_WHEN_SUSPENDED = (
+    ("metadata", "annotations"),
+    ("metadata", "labels"),
+    ("spec", "nodeSelector"),
+    ("spec", "tolerations"),
+    ("spec", "schedulingGates"),
+)
+"""Fields of the pod template that may change while a JobSet is, or is being, suspended."""
+
+
+def validate_update(old: Json, new: Json, *, features: Features | None = None) -> list[FieldError]:
+    """Everything that is wrong with a change; nothing if it is accepted.
+
+    Args:
+        old: the stored JobSet as JSON, with its status.
+        new: the one that is to replace it.
+        features: which optional rules apply; the default gates when absent.
+    """
+    features = features or Features()
+    old_spec, new_spec = child(old, "spec"), child(new, "spec")
+    olds = {text(job, "name"): job for _, job in objects(old_spec, "replicatedJobs")}
+    problems: list[FieldError] = []
+    masked: list[Any] = list(items(new_spec, "replicatedJobs"))
+    suspended = old_spec.get("suspend") is True or new_spec.get("suspend") is True
+    for at, job in enumerate(masked):
+        before = olds.get(text(job, "name")) if isinstance(job, Mapping) else None
+        if before is None:
+            continue
+        if features.elastic_jobset and text(job_spec(job), "completionMode") == "Indexed":
+            path = f"spec.replicatedJobs[{at}].template.spec"
+            problems += _resized(old, job_spec(before), job_spec(job), path)
+            for field in COUNTS:
+                masked[at] = _restored(masked[at], before, ("template", "spec", field))
+        if suspended and _pod_template(masked[at]) != _pod_template(before):
+            for parent, field in MUTABLE_WHEN_SUSPENDED:
+                path_of_field = ("template", "spec", "template", parent, field)
+                masked[at] = _restored(masked[at], before, path_of_field)
+    jobs, _ = shapes.jobset_spec().fields["replicatedJobs"]
+    if not same(masked, list(items(old_spec, "replicatedJobs")), jobs):
+        problems.append(invalid("spec.replicatedJobs", new_spec.get("replicatedJobs"), IMMUTABLE))
+    problems += _added(old_spec, new_spec, features)
+    problems += _group_added(old, new)
+    if old_spec.get("coordinator") != new_spec.get("coordinator"):
+        problems += coordinator(new_spec, effective_name(child(new, "metadata")))
+    problems += _agent_notes(old, new)
+    problems += coscheduling_update(old, new)
+    problems += restart_pace_update(old, new)
+    problems += progress_update(old, new)
+    problems += lost_node_deadline_update(old, new)
+    if old_spec.get("managedBy") != new_spec.get("managedBy"):
+        problems.append(invalid("spec.managedBy", new_spec.get("managedBy"), IMMUTABLE))
+    return problems
+
+
+def _added(old: Json, new: Json, features: Features) -> list[FieldError]:
+    """What is wrong with a failure policy that was not there before."""
+    names = {text(job, "name") for _, job in objects(new, "replicatedJobs")}
+    problems = []
+    if old.get("failurePolicy") is None:
+        problems += in_place_restart(new, features)
+        problems += in_place_jobs(new, features)
+        problems += failure_policy(new, names, features)
+    return problems
+
+
+def _group_added(old: Json, new: Json) -> list[FieldError]:
+    """What is wrong with a group, or with the way to hold it, that was not there before."""
+    changed = changed_notes(old, new, [keys.GROUP_BARRIER_ANNOTATION])
+    if child(new, "spec").get("groupSchedulingConfig") is None:
+        wanted = child(new, "metadata", "annotations").get(keys.GROUP_BARRIER_ANNOTATION)
+        return barrier(wanted) if changed else []
+    added = child(old, "spec").get("groupSchedulingConfig") is None
+    return group_scheduling(new) if added or changed else []
+
+
+def _agent_notes(old: Json, new: Json) -> list[FieldError]:
+    """What the annotations for the agent's injection say is built into the pod templates."""
+    before, after = (child(each, "metadata", "annotations") for each in (old, new))
+    if not {keys.IN_PLACE_AGENT_ANNOTATION} & {*before, *after}:
+        return []
+    return [
+        invalid(
+            note_field(name),
+            after.get(name),
+            f"{IMMUTABLE}: the in-place restart agent is added when a JobSet is created",
+        )
+        for name in changed_notes(old, new, (keys.IN_PLACE_AGENT_ANNOTATION, *INJECTION_SETTINGS))
+    ]
+
+
+def _resized(old: Json, before: Json, after: Json, path: str) -> list[FieldError]:
+    """What is wrong with new numbers of pods; nothing if they did not change."""
+    parallelism, completions = number(after, "parallelism"), number(after, "completions")
+    resized = parallelism != number(before, "parallelism")
+    lengthened = completions != number(before, "completions")
+    if not resized and not lengthened:
+        return []
+    if _finished(old):
+        return [forbidden(path, "a JobSet in a terminal state cannot be scaled")]
+    problems = []
+    ranks = _fixed_ranks(before)
+    if ranks:
+        field, value = ("parallelism", parallelism) if resized else ("completions", completions)
+        problems.append(invalid(f"{path}.{field}", value, ranks))
+    for field, changed, value in (
+        ("parallelism", resized, parallelism),
+        ("completions", lengthened, completions),
+    ):
+        if changed and value is None:
+            # Jobs that run keep their size, and their pods would wait for a group of another.
+            why = "must stay set, since running Jobs cannot be resized to nothing"
+            problems.append(invalid(f"{path}.{field}", None, why))
+        elif changed and value is not None and value < 1:
+            problems.append(invalid(f"{path}.{field}", value, f"{field} must be >= 1"))
+    if parallelism is not None and completions is not None and parallelism != completions:
+        problems.append(
+            invalid(
+                f"{path}.completions",
+                completions,
+                "completions must be equal to parallelism for Elastic Indexed Jobs",
+            )
+        )
+    return problems
+
+
+def _fixed_ranks(template: Json) -> str:
+    """Why a Job whose pods have ranks cannot have more or fewer of them; "" if they have none."""
+    for _, container in objects(child(template, "template", "spec"), "containers"):
+        for _, variable in objects(container, "env"):
+            name = text(variable, "name")
+            if name in {WORLD_SIZE, f"{keys.AGENT_VARIABLE_PREFIX}{WORLD_SIZE}"}:
+                return (
+                    f"{name} of container {text(container, 'name')!r} is "
+                    f"{text(variable, 'value')}, and cannot change: create the JobSet anew"
+                )
+    return ""
+
+
+def _finished(jobset: Json) -> bool:
+    return any(
+        text(condition, "status") == "True"
+        and text(condition, "type") in {keys.COMPLETED_CONDITION, keys.FAILED_CONDITION}
+        for _, condition in objects(child(jobset, "status"), "conditions")
+    )
+
+
+def _pod_template(replicated_job: Json) -> Json:
+    return child(replicated_job, "template", "spec", "template")
+
+
+def _restored(value: Any, source: Any, path: tuple[str, ...]) -> Any:
+    """Return ``value`` with the field at ``path`` as it is in ``source``; parts may be shared."""
+    first, *rest = path
+    given = value.get(first) if isinstance(value, Mapping) else None
+    wanted = source.get(first) if isinstance(source, Mapping) else None
+    if given == wanted or not isinstance(value, Mapping):
+        return value
+    if not rest:
+        return {
+            **{name: each for name, each in value.items() if name != first},
+            **({} if wanted is None else {first: wanted}),
+        }
+    inside = given if isinstance(given, Mapping) else {}
+    if wanted is None and not inside:
+        return value
+    return {**value, first: _restored(inside, wanted, tuple(rest))}

@@ -1,0 +1,33 @@
+"""What users are told of a new JobSet that is accepted."""
+
+from __future__ import annotations
+
+from jobsetpy.reconcilers.coscheduling.validation import coscheduling_warnings
+from jobsetpy.reconcilers.jobs.validation.failure_policy import (
+    failure_policy_warnings,
+)
+from jobsetpy.reconcilers.lost_nodes.validation import lost_node_warnings
+from jobsetpy.reconcilers.restart_in_place.validation import agents
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.field_errors import FieldWarning
+from jobsetpy.reconcilers.rules.injected_containers import pull_secret_warnings
+from jobsetpy.reconcilers.rules.json_tree import Json, child
+from jobsetpy.reconcilers.validation.kueue import kueue_warnings
+
+
+def warnings(jobset: Json, features: Features, *, pull_secret: str = "") -> list[FieldWarning]:
+    """All warnings, in the order of what they are about.
+
+    Args:
+        jobset: as it is accepted.
+        features: which gates are on.
+        pull_secret: name of the Secret that is added for images of injected containers.
+    """
+    found = [
+        *agents.warnings(jobset, features),
+        *coscheduling_warnings(jobset),
+        *kueue_warnings(jobset),
+        *lost_node_warnings(jobset),
+        *failure_policy_warnings(child(jobset, "spec")),
+    ]
+    return found if pull_secret else [*found, *pull_secret_warnings(jobset)]

@@ -1,0 +1,1 @@
+"""Fake API server: storage, verbs, watches, admission, faults."""

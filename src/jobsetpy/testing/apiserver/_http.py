@@ -1,0 +1,262 @@
+"""From an HTTP request to a verb on a resource, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import msgspec
+import yaml
+
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.api.structural_schema import bad_value, forbidden, required, unsupported
+from jobsetpy.testing.apiserver import _answers as answers
+from jobsetpy.testing.apiserver import _selectors
+from jobsetpy.testing.apiserver._kinds import Json, Kind
+from jobsetpy.testing.apiserver._listing import ListOptions
+from jobsetpy.testing.apiserver._registry import DeleteOptions
+from jobsetpy.testing.apiserver._writes import WriteOptions
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+_PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+_BODY_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+
+Query = Mapping[str, str]
+
+
+@attrs.frozen
+class Route:
+    """A resource path taken apart; ``name`` and ``subresource`` are "" when absent."""
+
+    group: str
+    version: str
+    namespace: str
+    plural: str
+    name: str
+    subresource: str
+
+    @property
+    def key(self) -> ObjectKey:
+        """The object's key."""
+        return ObjectKey(self.namespace, self.name)
+
+    @property
+    def resource(self) -> str:
+        """The plural, with the subresource if there is one."""
+        return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
+
+
+def parse_path(path: str) -> Route | None:
+    """The route of ``/api/v1/...`` or ``/apis/group/version/...``; ``None`` for other paths."""
+    parts = [part for part in path.split("/") if part]
+    match parts:
+        case ["api", version, *rest]:
+            group = ""
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            return None
+    namespace = ""
+    # /namespaces/x and /namespaces/x/status are the Namespace itself.
+    if len(rest) >= 3 and rest[0] == "namespaces" and rest[2] not in {"status", "finalize"}:
+        namespace, rest = rest[1], rest[2:]
+    if not 1 <= len(rest) <= 3:
+        return None
+    plural, name, subresource = [*rest, "", ""][:3]
+    return Route(group, version, namespace, plural, name, subresource)
+
+
+def verb_of(method: str, route: Route, query: Query, content_type: str) -> str:
+    """The verb as authorization rules name it (server-side apply is ``apply``).
+
+    Raises:
+        StatusError: 405.
+    """
+    match method, bool(route.name):
+        case (("GET" | "HEAD"), True):
+            return "get"
+        case (("GET" | "HEAD"), False):
+            return "watch" if truth(query, "watch") else "list"
+        case "POST", named if not named or route.subresource:
+            return "create"
+        case "PUT", True:
+            return "update"
+        case "PATCH", True:
+            return "apply" if media_type(content_type) == APPLY_PATCH else "patch"
+        case "DELETE", True:
+            return "delete"
+        case "DELETE", False:
+            return "deletecollection"
+        case _:
+            raise answers.method_not_allowed()
+
+
+def truth(query: Query, name: str) -> bool | None:
+    """A boolean parameter; ``None`` when absent."""
+    if name not in query:
+        return None
+    return query[name] in {"1", "true", "True", "TRUE", "t", ""}
+
+
+def _number(query: Query, name: str) -> int:
+    text = query.get(name, "")
+    try:
+        return int(text) if text else 0
+    except ValueError:
+        message = f"strconv.ParseInt: parsing {json.dumps(text)}: invalid syntax"
+        raise answers.bad_request(message) from None
+
+
+def list_options(kind: Kind, query: Query, *, watch: bool) -> ListOptions:
+    """Parameters of LIST and WATCH.
+
+    Raises:
+        StatusError: 400.
+    """
+    labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
+    by_label = _selectors.label_selector(labels)
+    by_field = _selectors.field_selector(fields, kind.selectable, kind.unsupported_field)
+    bookmarks = bool(truth(query, "allowWatchBookmarks"))
+    version = query.get("resourceVersion", "")
+    match = query.get("resourceVersionMatch", "")
+    initial = truth(query, "sendInitialEvents")
+    if watch and bookmarks and initial is None and not match and version in {"", "0"}:
+        # From 1.34 on the server treats such a watch as a streaming list.
+        initial, match = True, "NotOlderThan"
+    return ListOptions(
+        matches=lambda obj: by_label(obj) and by_field(obj),
+        filtered=bool(labels.strip() or fields.strip()),
+        limit=_number(query, "limit"),
+        continue_token=query.get("continue", ""),
+        version=version,
+        match=match,
+        watch=watch,
+        bookmarks=bookmarks,
+        initial_events=initial,
+        timeout_s=_number(query, "timeoutSeconds") or None,
+    )
+
+
+def write_options(query: Query, user_agent: str, subresource: str, *, apply: bool) -> WriteOptions:
+    """Parameters of writes.
+
+    Raises:
+        StatusError: 422, for an apply without a manager and ``force`` without an apply.
+    """
+    manager = query.get("fieldManager", "")
+    causes = []
+    if apply and not manager:
+        causes.append(required("fieldManager", "is required for apply patch"))
+    if not apply and "force" in query:
+        causes.append(forbidden("force", "may not be specified for non-apply patch"))
+    if causes:
+        raise answers.invalid_options("PatchOptions", causes)
+    default = user_agent.split("/", maxsplit=1)[0][:128] or "unknown"
+    return WriteOptions(
+        manager or default, subresource, dry_run=query.get("dryRun") == "All", validate=True
+    )
+
+
+def delete_options(query: Query, body: bytes) -> DeleteOptions:
+    """DeleteOptions from the body, with the query parameters over it.
+
+    Raises:
+        StatusError: 400 or 422.
+    """
+    data = _object(body) if body.strip() else {}
+    policy = query.get("propagationPolicy") or data.get("propagationPolicy")
+    orphan = truth(query, "orphanDependents")
+    orphan = data.get("orphanDependents") if orphan is None else orphan
+    field = "propagationPolicy"
+    if policy and orphan is not None:
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        raise answers.invalid_options("DeleteOptions", [bad_value(field, policy, why)])
+    if policy not in {None, "Foreground", "Background", "Orphan"}:
+        supported = '"Foreground", "Background", "Orphan", "nil"'
+        causes = [unsupported(field, policy, supported)]
+        raise answers.invalid_options("DeleteOptions", causes)
+    if orphan is not None:
+        policy = "Orphan" if orphan else "Background"
+    preconditions = data.get("preconditions") or {}
+    grace = query.get("gracePeriodSeconds", data.get("gracePeriodSeconds"))
+    dry_run = query.get("dryRun") == "All" or "All" in (data.get("dryRun") or ())
+    return DeleteOptions(
+        policy,
+        preconditions.get("uid") or "",
+        preconditions.get("resourceVersion") or "",
+        None if grace is None else int(grace),
+        dry_run,
+    )
+
+
+def media_type(content_type: str) -> str:
+    """The media type without parameters."""
+    return content_type.split(";", maxsplit=1)[0].strip().lower()
+
+
+def read_object(body: bytes, content_type: str, kind: Kind) -> Json:
+    """The object of a create or PUT.
+
+    Raises:
+        StatusError: 400 or 415.
+    """
+    match media_type(content_type):
+        case "" | "application/json":
+            return _object(body, kind.info.kind)
+        case "application/yaml":
+            return _from_yaml(body)
+        case _:
+            raise answers.unsupported_media_type(_BODY_TYPES)
+
+
+def read_patch(body: bytes, content_type: str, kind: Kind) -> tuple[str, Any]:
+    """The patch's media type and its content.
+
+    Raises:
+        StatusError: 400 or 415.
+    """
+    media = media_type(content_type)
+    if media not in _PATCH_TYPES:
+        raise answers.unsupported_media_type()
+    if media == STRATEGIC_PATCH and not kind.builtin:
+        accepted = [one for one in _PATCH_TYPES if one != STRATEGIC_PATCH]
+        raise answers.unsupported_media_type(accepted)
+    if media == APPLY_PATCH:
+        return media, _from_yaml(body)
+    try:
+        patch = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise answers.bad_request(f"error decoding patch: {error}") from None
+    if media != JSON_PATCH and not isinstance(patch, dict):
+        raise answers.bad_request("error decoding patch: json: cannot unmarshal into a map")
+    return media, patch
+
+
+def _object(body: bytes, kind: str = "DeleteOptions") -> Json:
+    try:
+        data = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        message = f"the object provided is unrecognized (must be of type {kind}): {error}"
+        raise answers.bad_request(message) from None
+    if not isinstance(data, dict):
+        message = f"the object provided is unrecognized (must be of type {kind}): no map"
+        raise answers.bad_request(message)
+    return data
+
+
+def _from_yaml(body: bytes) -> Json:
+    try:
+        data = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        try:
+            data = yaml.safe_load(body)
+        except yaml.YAMLError as error:
+            raise answers.bad_request(f"error decoding YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise answers.bad_request("error decoding YAML: no map")
+    return data

@@ -1,0 +1,419 @@
+"""The kinds a fake server knows, and how each behaves on create and update.
+
+Kubernetes calls this a kind's *strategy*: what a write may touch, which fields get defaults, what
+can be selected by. Only what controllers notice is here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from jobsetpy.api import structural_schema
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.testing.apiserver._selectors import FieldReader
+
+Json = dict[str, Any]
+
+# Merge keys of lists that are maps in disguise: by path for custom kinds, by field name for the
+# built-in ones (``patchMergeKey`` and ``x-kubernetes-list-map-keys`` of the OpenAPI schema).
+BUILTIN_LIST_KEYS: Mapping[str, tuple[str, ...]] = {
+    "containers": ("name",),
+    "initContainers": ("name",),
+    "ephemeralContainers": ("name",),
+    "env": ("name",),
+    "volumes": ("name",),
+    "volumeMounts": ("mountPath",),
+    "conditions": ("type",),
+    "schedulingGates": ("name",),
+    "addresses": ("type",),
+    "imagePullSecrets": ("name",),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+}
+
+
+@attrs.frozen(eq=False)
+class Kind:
+    """One resource and its strategy.
+
+    Args:
+        info: where it lives in the REST API.
+        status: whether ``/status`` is a subresource that the main resource cannot write.
+        builtin: typed kind: the body may lack ``kind``, strategic merge patches work, and writes
+            to ``/status`` may change labels and annotations. Custom kinds are the opposite.
+        generation: whether ``metadata.generation`` counts changes of the desired state.
+        fields: what a field selector may name besides name and namespace.
+        list_keys: keys of associative lists by dotted path (``status.conditions``); built-in
+            kinds have those of ``BUILTIN_LIST_KEYS`` by field name as well.
+        atomic_maps: dotted paths of maps that have one owner.
+        defaults: fills in a new object.
+        keeps_status: whether a create keeps the status it was sent.
+        unconditional_update: whether a PUT may come without a resourceVersion.
+        create_on_update: whether a PUT to a free name creates the object.
+        returns_deleted: whether DELETE answers with the object rather than a Status.
+        short_names: for discovery.
+        schema: structural schema of a custom kind, by which objects are pruned, defaulted and
+            validated; ``None``: objects are taken as they are.
+        zero: what an empty object of the kind looks like besides its metadata; bookmarks have it.
+    """
+
+    info: ResourceInfo
+    status: bool = False
+    builtin: bool = True
+    generation: bool = False
+    fields: Mapping[str, FieldReader] = attrs.field(factory=dict)
+    list_keys: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    atomic_maps: frozenset[str] = frozenset()
+    defaults: Callable[[Json], None] | None = None
+    keeps_status: bool = False
+    unconditional_update: bool = True
+    create_on_update: bool = False
+    returns_deleted: bool = False
+    short_names: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    zero: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def selectable(self) -> Mapping[str, FieldReader]:
+        """Every field a field selector may name."""
+        return {
+            "metadata.name": _reader("metadata", "name"),
+            "metadata.namespace": _reader("metadata", "namespace"),
+            **self.fields,
+        }
+
+    def unsupported_field(self, name: str) -> str:
+        """The message about a field that no selector may name."""
+        if self.info.kind in _OWN_FIELD_MESSAGE:
+            return _OWN_FIELD_MESSAGE[self.info.kind].format(name=name)
+        if not self.builtin:
+            return f"field label not supported: {name}"
+        known = '"metadata.name", "metadata.namespace"'
+        return f'"{name}" is not a known field selector: only {known}'
+
+    def keys_at(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The keys of the associative list at ``path``; ``()`` for a set; ``None``: atomic."""
+        if path == ("metadata", "ownerReferences"):
+            return ("uid",)
+        if path == ("metadata", "finalizers"):
+            return ()
+        named = self.list_keys.get(".".join(path))
+        if named is not None or not self.builtin:
+            return named
+        return BUILTIN_LIST_KEYS.get(path[-1]) if path else None
+
+
+_OWN_FIELD_MESSAGE = {
+    "Pod": "field label not supported: {name}",
+    "Job": 'field label "{name}" not supported for Job',
+    "Event": "field label not supported: {name}",
+    "Node": "field label not supported: {name}",
+    "Namespace": "field label not supported: {name}",
+    "Secret": "field label not supported: {name}",
+    "Service": "field label not supported: {name}",
+}
+
+
+def _reader(*path: str, absent: str = "") -> FieldReader:
+    def read(obj: Mapping[str, Any]) -> str:
+        value: Any = obj
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if value is None:
+            return absent
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return read
+
+
+# --------------------------------------------------------------------------------------------------
+# Defaults that controllers rely on.
+
+
+def _pod(obj: Json) -> None:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    spec.setdefault("dnsPolicy", "ClusterFirst")
+    spec.setdefault("priority", 0)
+    obj["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+    if spec.get("schedulingGates"):
+        message = "Scheduling is blocked due to non-empty scheduling gates"
+        gated = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "SchedulingGated",
+            "message": message,
+        }
+        obj["status"]["conditions"] = [gated]
+
+
+def _job(obj: Json) -> None:
+    spec = obj.setdefault("spec", {})
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("backoffLimit", 6)
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    template = spec.setdefault("template", {})
+    if not spec.get("manualSelector"):
+        uid, name = obj["metadata"]["uid"], obj["metadata"]["name"]
+        spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+        own = {
+            "batch.kubernetes.io/controller-uid": uid,
+            "batch.kubernetes.io/job-name": name,
+            "controller-uid": uid,
+            "job-name": name,
+        }
+        meta = template.setdefault("metadata", {})
+        meta["labels"] = {**(meta.get("labels") or {}), **own}
+    obj["status"] = {}
+
+
+def _spec_defaults(status: Mapping[str, Any], **fields: Any) -> Callable[[Json], None]:
+    """What most kinds do: some fields of the spec have defaults, and the status is this."""
+
+    def fill(obj: Json) -> None:
+        obj["spec"] = {**copy.deepcopy(fields), **(obj.get("spec") or {})}
+        obj["status"] = copy.deepcopy(dict(status))
+
+    return fill
+
+
+_ROLLING = {"maxUnavailable": "25%", "maxSurge": "25%"}
+_deployment = _spec_defaults(
+    {},
+    replicas=1,
+    revisionHistoryLimit=10,
+    progressDeadlineSeconds=600,
+    strategy={"type": "RollingUpdate", "rollingUpdate": _ROLLING},
+)
+_replicas = _spec_defaults({"replicas": 0}, replicas=1)
+_cron_job = _spec_defaults(
+    {},
+    concurrencyPolicy="Allow",
+    suspend=False,
+    successfulJobsHistoryLimit=3,
+    failedJobsHistoryLimit=1,
+)
+_service = _spec_defaults({"loadBalancer": {}}, type="ClusterIP", sessionAffinity="None")
+_claim = _spec_defaults({"phase": "Pending"}, volumeMode="Filesystem")
+
+
+def _namespace(obj: Json) -> None:
+    obj.setdefault("spec", {"finalizers": ["kubernetes"]})
+    obj["status"] = {"phase": "Active"}
+    labels = dict(obj["metadata"].get("labels") or {})
+    labels["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
+    obj["metadata"]["labels"] = labels
+
+
+def _secret(obj: Json) -> None:
+    obj.setdefault("type", "Opaque")
+
+
+def _core(kind: str, plural: str, *, namespaced: bool = True) -> ResourceInfo:
+    return ResourceInfo("", "v1", kind, plural, namespaced)
+
+
+def _workload(
+    group: str, kind: str, short_name: str, defaults: Callable[[Json], None] | None = None
+) -> Kind:
+    info = ResourceInfo(group, "v1", kind, f"{kind.lower()}s")
+    return Kind(info, True, generation=True, defaults=defaults, short_names=(short_name,))
+
+
+NAMESPACES = Kind(
+    _core("Namespace", "namespaces", namespaced=False),
+    status=True,
+    defaults=_namespace,
+    fields={"status.phase": _reader("status", "phase")},
+    short_names=("ns",),
+)
+PODS = Kind(
+    _core("Pod", "pods"),
+    status=True,
+    generation=True,
+    defaults=_pod,
+    returns_deleted=True,
+    short_names=("po",),
+    zero={"spec": {"containers": None}, "status": {}},
+    fields={
+        "spec.nodeName": _reader("spec", "nodeName"),
+        "spec.restartPolicy": _reader("spec", "restartPolicy"),
+        "spec.schedulerName": _reader("spec", "schedulerName"),
+        "spec.serviceAccountName": _reader("spec", "serviceAccountName"),
+        "status.phase": _reader("status", "phase"),
+        "status.podIP": _reader("status", "podIP"),
+    },
+)
+JOBS = Kind(
+    ResourceInfo("batch", "v1", "Job", "jobs"),
+    status=True,
+    generation=True,
+    defaults=_job,
+    zero={
+        "spec": {"template": {"metadata": {}, "spec": {"containers": None}}},
+        "status": {},
+    },
+    fields={"status.successful": _reader("status", "succeeded", absent="0")},
+)
+EVENTS = Kind(
+    ResourceInfo("events.k8s.io", "v1", "Event", "events"),
+    create_on_update=True,
+    short_names=("ev",),
+    fields={
+        "reason": _reader("reason"),
+        "type": _reader("type"),
+        "reportingController": _reader("reportingController"),
+        "regarding.kind": _reader("regarding", "kind"),
+        "regarding.name": _reader("regarding", "name"),
+        "regarding.namespace": _reader("regarding", "namespace"),
+        "regarding.uid": _reader("regarding", "uid"),
+    },
+)
+LEASES = Kind(
+    ResourceInfo("coordination.k8s.io", "v1", "Lease", "leases"),
+    unconditional_update=False,
+    create_on_update=True,
+)
+
+BUILTIN: tuple[Kind, ...] = (
+    NAMESPACES,
+    PODS,
+    JOBS,
+    EVENTS,
+    LEASES,
+    Kind(
+        _core("Service", "services"),
+        status=True,
+        defaults=_service,
+        returns_deleted=True,
+        short_names=("svc",),
+    ),
+    *(
+        Kind(
+            ResourceInfo(
+                "admissionregistration.k8s.io",
+                "v1",
+                f"{kind}WebhookConfiguration",
+                f"{kind.lower()}webhookconfigurations",
+                namespaced=False,
+            ),
+            generation=True,
+        )
+        for kind in ("Mutating", "Validating")
+    ),
+    Kind(_core("ConfigMap", "configmaps"), short_names=("cm",)),
+    Kind(_core("LimitRange", "limitranges"), short_names=("limits",)),
+    Kind(_core("Secret", "secrets"), defaults=_secret, fields={"type": _reader("type")}),
+    Kind(
+        _core("Node", "nodes", namespaced=False),
+        status=True,
+        keeps_status=True,
+        short_names=("no",),
+        fields={"spec.unschedulable": _reader("spec", "unschedulable", absent="false")},
+    ),
+    Kind(
+        _core("PersistentVolumeClaim", "persistentvolumeclaims"),
+        status=True,
+        defaults=_claim,
+        returns_deleted=True,
+        short_names=("pvc",),
+    ),
+    _workload("apps", "Deployment", "deploy", _deployment),
+    attrs.evolve(
+        _workload("apps", "ReplicaSet", "rs", _replicas),
+        fields={"status.replicas": _reader("status", "replicas", absent="0")},
+    ),
+    _workload("apps", "StatefulSet", "sts", _replicas),
+    _workload("apps", "DaemonSet", "ds"),
+    _workload("batch", "CronJob", "cj", _cron_job),
+    Kind(
+        _core("ServiceAccount", "serviceaccounts"),
+        unconditional_update=False,
+        returns_deleted=True,
+        short_names=("sa",),
+    ),
+)
+
+
+def prepare_create(kind: Kind, obj: Json) -> None:
+    """What a create does to the object: drop or default the status, set the generation."""
+    if kind.status and not kind.keeps_status:
+        obj.pop("status", None)
+    if kind.defaults is not None:
+        kind.defaults(obj)
+    meta = obj["metadata"]
+    meta.pop("generation", None)
+    if kind.generation or not kind.builtin:
+        meta["generation"] = 1
+    _complete(kind, obj)
+
+
+def prepare_update(kind: Kind, old: Json, new: Json, subresource: str) -> None:
+    """What an update may not change is put back; the generation counts a new desired state."""
+    if subresource == "status":
+        _restrict_to_status(kind, old, new)
+    elif kind.status:
+        _keep(old, new, "status")
+    _complete(kind, new)
+    meta, before = new["metadata"], old["metadata"]
+    meta.pop("generation", None)
+    if "generation" in before:
+        moved = subresource != "status" and _desired(kind, old) != _desired(kind, new)
+        meta["generation"] = before["generation"] + moved
+
+
+def _complete(kind: Kind, obj: Json) -> None:
+    if kind.schema is not None:
+        made = structural_schema.complete(kind.schema, obj)
+        obj.clear()
+        obj.update(made)
+
+
+def _restrict_to_status(kind: Kind, old: Json, new: Json) -> None:
+    status = new.get("status")
+    if kind.builtin:
+        # Typed kinds let /status change labels, annotations and finalizers; not the rest.
+        meta = new["metadata"]
+        owners = old["metadata"].get("ownerReferences")
+        new.pop("spec", None)
+        for name in set(new) - {"apiVersion", "kind", "metadata", "status"}:
+            del new[name]
+        new.update({k: copy.copy(v) for k, v in old.items() if k not in new and k != "status"})
+        meta.pop("ownerReferences", None)
+        if owners is not None:
+            meta["ownerReferences"] = owners
+        return
+    managed = new["metadata"].get("managedFields")
+    version = new["metadata"].get("resourceVersion")
+    new.clear()
+    new.update(old)
+    new["metadata"] = dict(old["metadata"])
+    if managed is not None:
+        new["metadata"]["managedFields"] = managed
+    if version is not None:
+        new["metadata"]["resourceVersion"] = version
+    new.pop("status", None)
+    if status is not None:
+        new["status"] = status
+
+
+def _keep(old: Json, new: Json, name: str) -> None:
+    new.pop(name, None)
+    if name in old:
+        new[name] = old[name]
+
+
+def _desired(kind: Kind, obj: Json) -> Json:
+    """The part of an object whose changes count as a new generation."""
+    if kind.builtin:
+        return {"spec": obj.get("spec")}
+    skipped = {"metadata", "status"} if kind.status else {"metadata"}
+    return {name: value for name, value in obj.items() if name not in skipped}

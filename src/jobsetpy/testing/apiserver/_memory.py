@@ -1,0 +1,107 @@
+"""A client transport without sockets, which works in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from jobsetpy.aio import supervise
+from jobsetpy.client import HttpRequest, HttpResponse
+from jobsetpy.errors import ApiTimeoutError, StreamBrokenError
+from jobsetpy.testing.apiserver._dispatch import Arrival, Dispatcher, Reply
+from jobsetpy.testing.apiserver._watching import ConnectionCutError, Watch
+
+# Frames a slow reader may be behind before the sending side waits, as with a socket's buffer.
+_STREAM_BUFFER = 256
+
+
+class MemoryTransport:
+    """A ``Transport`` that ends in a world of this process.
+
+    Faults work but for ``cut`` and ``stall`` of answers that are no watches.
+
+    Args:
+        dispatcher: what carries requests out.
+        user_agent: for the log and for fault rules.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, *, user_agent: str = "memory") -> None:
+        self._dispatcher = dispatcher
+        self._user_agent = user_agent
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        """See ``Transport``."""
+        arrival = self._arrival(request)
+        entry = self._dispatcher.log(arrival)
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                reply = await self._dispatcher.answer(arrival, entry)
+        except TimeoutError:
+            msg = f"no answer within {request.timeout_s} s"
+            raise ApiTimeoutError(msg) from None
+        except ConnectionCutError:
+            msg = "the answer was lost"
+            raise StreamBrokenError(msg) from None
+        assert isinstance(reply, Reply), "a watch is a stream"
+        headers = {name.lower(): value for name, value in reply.headers.items()}
+        return HttpResponse(reply.status, headers, reply.body)
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[_MemoryStream]:
+        """See ``Transport``."""
+        arrival = self._arrival(request)
+        try:
+            reply = await self._dispatcher.answer(arrival, self._dispatcher.log(arrival))
+        except ConnectionCutError:
+            msg = "the answer was lost"
+            raise StreamBrokenError(msg) from None
+        stream = _MemoryStream(reply.status if isinstance(reply, Reply) else 200)
+        if isinstance(reply, Reply):
+            stream.frames.put_nowait(reply.body)
+            stream.frames.put_nowait(b"")
+            stream.frames.put_nowait(b"")
+            yield stream
+            return
+        async with supervise() as tasks:
+            tasks.start(stream.fill(reply), name="memory-watch")
+            yield stream
+
+    async def refresh_credentials(self) -> None:
+        """See ``Transport``; there are none."""
+
+    async def aclose(self) -> None:
+        """See ``Transport``."""
+
+    def _arrival(self, request: HttpRequest) -> Arrival:
+        if request.fence is not None:
+            request.fence.check()
+        return Arrival(
+            method=request.method,
+            path=request.path,
+            query=dict(request.query),
+            content_type=request.content_type,
+            user_agent=self._user_agent,
+            body=request.body or b"",
+        )
+
+
+class _MemoryStream:
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.headers: Mapping[str, str] = {}
+        self.frames: asyncio.Queue[bytes | Exception] = asyncio.Queue(_STREAM_BUFFER)
+
+    async def fill(self, watch: Watch) -> None:
+        try:
+            await watch.run(self.frames.put)
+        except ConnectionCutError:
+            await self.frames.put(StreamBrokenError("the watch was cut"))
+        else:
+            await self.frames.put(b"")
+
+    async def read(self) -> bytes:
+        frame = await self.frames.get()
+        if isinstance(frame, Exception):
+            raise frame
+        return frame

@@ -1,0 +1,187 @@
+"""Deletion, and the verbs of pods: preconditions, finalizers, propagation, grace, binding.
+
+Sources: Kubernetes API concepts ("Resource deletion"), the documents on finalizers and on garbage
+collection; details follow a real server's answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from jobsetpy.aio import Clock
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.testing.apiserver import _answers as answers
+from jobsetpy.testing.apiserver._kinds import Json, Kind
+from jobsetpy.testing.apiserver._storage import Collection, Storage
+from jobsetpy.testing.apiserver._writes import WriteOptions, Writer, tidy
+
+_FOREGROUND, _ORPHAN = "foregroundDeletion", "orphan"
+_SYSTEM_FINALIZERS = (_FOREGROUND, _ORPHAN)
+
+
+@attrs.frozen
+class DeleteOptions:
+    """``DeleteOptions`` of a DELETE; ``None`` and "" mean not given."""
+
+    propagation: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    grace_seconds: int | None = None
+    dry_run: bool = False
+
+
+class Registry(Writer):
+    """Every verb that changes objects."""
+
+    def __init__(self, storage: Storage, clock: Clock) -> None:
+        super().__init__(storage, clock)
+        #: Pods that run on a node wait for ``gracePeriodSeconds=0``, as under a real kubelet.
+        self.graceful_pods = False
+
+    def delete(
+        self, collection: Collection, key: ObjectKey, options: DeleteOptions
+    ) -> tuple[Json, bool]:
+        """DELETE: the object's last state, and whether it is gone already."""
+        kind = collection.kind
+        old = collection.get(key)
+        if old is None:
+            raise answers.not_found(kind.info, key.name)
+        self._check_preconditions(kind, old, options)
+        obj = dict(old)
+        meta = obj["metadata"] = dict(old["metadata"])
+        _set_system_finalizers(meta, options.propagation)
+        grace = self._grace(kind, old, options)
+        gone = not meta.get("finalizers") and not grace
+        if gone and kind.info.kind != "Pod":
+            if not options.dry_run:
+                self._storage.remove(collection, key)
+            return old, True
+        self._mark(meta, grace)
+        if options.dry_run or obj == old:
+            return obj, gone
+        # A pod is marked first even if it goes at once, so watches see two events.
+        marked = self._storage.put(collection, key, obj).obj
+        if gone:
+            self._storage.remove(collection, key)
+        return marked, gone
+
+    def _mark(self, meta: Json, grace: int) -> None:
+        """Note in the metadata that the object is to go after ``grace`` seconds."""
+        marked = "deletionTimestamp" in meta
+        if marked and grace >= (meta.get("deletionGracePeriodSeconds") or 0):
+            return
+        meta["deletionTimestamp"] = self._now(grace)
+        meta["deletionGracePeriodSeconds"] = grace
+        if not marked and "generation" in meta:
+            meta["generation"] += 1
+
+    @staticmethod
+    def _check_preconditions(kind: Kind, old: Json, options: DeleteOptions) -> None:
+        meta = old["metadata"]
+        name, display = meta["name"], kind.info.kind
+        if not kind.builtin:
+            display = answers.qualified(kind.info)
+        if options.uid and options.uid != meta["uid"]:
+            why = (
+                f"the UID in the precondition ({options.uid}) does not match the UID in record"
+                f" ({meta['uid']}). The object might have been deleted and then recreated"
+            )
+            raise answers.conflict(kind.info, name, why, kind=display)
+        if options.resource_version and options.resource_version != meta["resourceVersion"]:
+            why = (
+                f"the ResourceVersion in the precondition ({options.resource_version}) does not"
+                f" match the ResourceVersion in record ({meta['resourceVersion']}). The object"
+                " might have been modified"
+            )
+            raise answers.conflict(kind.info, name, why, kind=display)
+
+    def _grace(self, kind: Kind, old: Json, options: DeleteOptions) -> int:
+        if kind.info.kind != "Pod" or not self.graceful_pods:
+            return 0
+        spec, status = old.get("spec") or {}, old.get("status") or {}
+        if not spec.get("nodeName") or status.get("phase") in {"Succeeded", "Failed"}:
+            return 0
+        if options.grace_seconds is not None:
+            return options.grace_seconds
+        return int(spec.get("terminationGracePeriodSeconds", 30))
+
+    # -- pods --------------------------------------------------------------------------------
+
+    def pod_action(
+        self,
+        collection: Collection,
+        key: ObjectKey,
+        action: str,
+        body: Json,
+        options: WriteOptions,
+    ) -> None:
+        """POST to ``binding`` (put the pod on a node) or ``eviction`` (delete it)."""
+        if action == "binding":
+            _check_binding(key, body)
+        pod = collection.get(key)
+        if pod is None:
+            raise answers.not_found(collection.kind.info, key.name)
+        if action == "eviction":
+            given = body.get("deleteOptions") or {}
+            uid = (given.get("preconditions") or {}).get("uid") or ""
+            self.delete(collection, key, DeleteOptions(uid=uid))
+            return
+        if "deletionTimestamp" in pod["metadata"]:
+            why = f"pod {key.name} is being deleted, cannot be assigned to a host"
+            raise answers.conflict(collection.kind.info, key.name, why, kind="pods/binding")
+        node = (pod.get("spec") or {}).get("nodeName")
+        if node:
+            why = f"pod {key.name} is already assigned to node {node!r}"
+            raise answers.conflict(collection.kind.info, key.name, why, kind="pods/binding")
+
+        def bind(obj: Json) -> Json:
+            spec = {**obj["spec"], "nodeName": (body.get("target") or {}).get("name", "")}
+            meta = dict(obj["metadata"])
+            notes = (body.get("metadata") or {}).get("annotations") or {}
+            meta["annotations"] = {**(meta.get("annotations") or {}), **notes}
+            return {**obj, "metadata": meta, "spec": spec}
+
+        self.patch(collection, key, bind, WriteOptions(options.manager, "binding"))
+
+
+def _check_binding(key: ObjectKey, body: Json) -> None:
+    name = (body.get("metadata") or {}).get("name") or key.name
+    if name != key.name:
+        raise answers.bad_request(
+            f"name in URL does not match name in Binding object: {key.name} is not {name}"
+        )
+    if not (body.get("target") or {}).get("name"):
+        # The real server says so by an error that has no reason.
+        raise answers.internal(f'Binding "{key.name}" is invalid: target.name: Required value')
+
+
+def _set_system_finalizers(meta: Json, propagation: str | None) -> None:
+    """The finalizers that ask the garbage collector to act before the object goes."""
+    if propagation is None:
+        return
+    kept = [name for name in meta.get("finalizers") or () if name not in _SYSTEM_FINALIZERS]
+    match propagation:
+        case "Foreground":
+            kept.append(_FOREGROUND)
+        case "Orphan":
+            kept.append(_ORPHAN)
+        case _:
+            pass
+    meta["finalizers"] = kept
+    tidy(meta)
+
+
+def status_of_delete(kind: Kind, obj: Mapping[str, Any]) -> Json:
+    """The Status a DELETE answers with for most kinds."""
+    details = answers.details_of(kind.info, obj["metadata"]["name"])
+    details["uid"] = obj["metadata"]["uid"]
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": details,
+    }

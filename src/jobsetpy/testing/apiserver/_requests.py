@@ -1,0 +1,107 @@
+"""A log of the requests a fake server got, bounded, with counters that are not."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+import attrs
+import msgspec
+
+from jobsetpy.testing.apiserver._answers import StatusError
+from jobsetpy.testing.apiserver._faults import Target
+from jobsetpy.testing.apiserver._http import Route
+
+
+@attrs.define(kw_only=True)
+class Request:
+    """One request; ``status`` is 0 until it is answered, or for ever if it was cut before."""
+
+    target: Target
+    method: str
+    query: dict[str, str]
+    body: bytes = b""
+    status: int = 0
+    route: Route | None = None
+    refused: StatusError | None = None
+
+    @property
+    def verb(self) -> str:
+        """get, list, watch, create, update, patch, apply, delete, deletecollection."""
+        return self.target.verb
+
+    @property
+    def resource(self) -> str:
+        """The plural, with ``/status`` and the like for subresources."""
+        return self.target.resource
+
+    @property
+    def namespace(self) -> str:
+        """The namespace; "" for all or none."""
+        return self.target.namespace
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON data; ``None`` if there is none."""
+        return msgspec.json.decode(self.body) if self.body.strip() else None
+
+    @property
+    def name(self) -> str:
+        """The object's name; "" for collections."""
+        return self.target.name
+
+
+class RequestLog:
+    """The latest requests, oldest first, and how many there were of each sort.
+
+    Args:
+        limit: how many requests are kept; the counters count all.
+    """
+
+    def __init__(self, limit: int = 20_000) -> None:
+        self._log: deque[Request] = deque(maxlen=limit)
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def add(self, request: Request) -> None:
+        """Note a request."""
+        self._log.append(request)
+        self._counts[request.verb, request.resource] += 1
+
+    def count(self, verb: str = "*", resource: str = "*") -> int:
+        """How many requests since the last ``clear``; patterns as of ``fnmatch``."""
+        return sum(
+            count
+            for (one_verb, one_resource), count in self._counts.items()
+            if fnmatchcase(one_verb, verb) and fnmatchcase(one_resource, resource)
+        )
+
+    def matching(
+        self, verb: str = "*", resource: str = "*", name: str = "*", user_agent: str = "*"
+    ) -> list[Request]:
+        """The kept requests that match all patterns."""
+        return [
+            request
+            for request in self._log
+            if fnmatchcase(request.verb, verb)
+            and fnmatchcase(request.resource, resource)
+            and fnmatchcase(request.name, name)
+            and fnmatchcase(request.target.user_agent, user_agent)
+        ]
+
+    @property
+    def writes(self) -> list[Request]:
+        """The kept requests that may have changed something."""
+        return [request for request in self._log if request.method not in {"GET", "HEAD"}]
+
+    def clear(self) -> None:
+        """Forget all, for example after the set-up of a test."""
+        self._log.clear()
+        self._counts.clear()
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(tuple(self._log))
+
+    def __len__(self) -> int:
+        return len(self._log)

@@ -1,0 +1,202 @@
+"""The fake API server: a :class:`World` behind real HTTP, with faults by script."""
+
+from __future__ import annotations
+
+import ssl
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from aiohttp import web
+
+from jobsetpy.aio import Clock
+from jobsetpy.testing._client import make_client
+from jobsetpy.testing.apiserver._dispatch import Arrival, Reply
+from jobsetpy.testing.apiserver._faults import Target
+from jobsetpy.testing.apiserver._watching import ConnectionCutError, Watch
+from jobsetpy.testing.apiserver._world import World
+
+if TYPE_CHECKING:
+    from jobsetpy.client import Client
+
+
+class FakeApiServer(World):
+    """A Kubernetes API server in this process, reached over HTTP on the loopback interface.
+
+    ::
+
+        async with FakeApiServer() as server:
+            server.register(JobSet)
+            server.create(JobSet, make_jobset("a").replicated_job("w").build())
+            client = server.client()
+            server.faults.status(429, retry_after=1, verb="patch", resource="pods", count=3)
+            ...
+            assert server.get("jobs", "a-w-0") is not None
+
+    It keeps the API server's rules as far as controllers notice them; the contract suite runs the
+    same tests against a real one. It knows no quotas and no authorization. Custom resources
+    are pruned, defaulted and validated by the schema of their definition, but for its CEL rules.
+    Admission webhooks are called for clients' writes (``serve_webhooks``).
+    The inherited methods work without a running server and at any time.
+
+    Args:
+        tls: serve HTTPS with this context.
+        token: demand this bearer token; the attribute ``token`` may be changed at any time.
+        port: 0 for any free port, kept over ``stop()`` and ``start()``.
+        bookmark_s: seconds between bookmarks; a real server takes about 60.
+        clock: for timestamps.
+        history_limit: how many changes each kind remembers for watches.
+    """
+
+    def __init__(
+        self,
+        *,
+        tls: ssl.SSLContext | None = None,
+        token: str | None = None,
+        port: int = 0,
+        bookmark_s: float = 60.0,
+        clock: Clock | None = None,
+        history_limit: int = 20_000,
+    ) -> None:
+        super().__init__(clock=clock, history_limit=history_limit)
+        self._dispatcher.token = token
+        self._dispatcher.bookmark_s = bookmark_s
+        self._tls = tls
+        self._port = port
+        self._server: web.Server | None = None
+        self._runner: web.ServerRunner | None = None
+        self._clients: list[Client] = []
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the clients made by ``client()`` and stop."""
+        for client in self._clients:
+            await client.aclose()
+        self._clients.clear()
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen; after a ``stop()`` on the same port and with the same objects."""
+        if self._runner is not None:
+            return
+        self._server = web.Server(
+            self._handle, handler_cancellation=True, access_log=None, tcp_keepalive=False
+        )
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner,
+            "127.0.0.1",
+            self._port,
+            ssl_context=self._tls,
+            reuse_address=True,
+        )
+        await site.start()
+        if not self._port:
+            self._port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Reset every connection and listen no more, as if the machine had gone."""
+        if self._runner is None or self._server is None:
+            return
+        for connection in tuple(self._server.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self._runner.cleanup()
+        self._runner = self._server = None
+
+    @property
+    def token(self) -> str | None:
+        """The bearer token that is demanded; it may be changed at any time."""
+        return self._dispatcher.token
+
+    @token.setter
+    def token(self, token: str | None) -> None:
+        self._dispatcher.token = token
+
+    @property
+    def port(self) -> int:
+        """The port; 0 before the first start."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """``http://127.0.0.1:port`` (https with TLS)."""
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
+
+    def client(self, **settings: Any) -> Client:
+        """A client of this server, closed with the server; settings go to ``Client``."""
+        if self.token and not {"token", "token_file"} & settings.keys():
+            settings["token"] = self.token
+        client = make_client(self.url, **settings)
+        self._clients.append(client)
+        return client
+
+    # -- requests ----------------------------------------------------------------------------
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        arrival = Arrival(
+            method=request.method,
+            path=request.path,
+            query={name: request.query[name] for name in request.query},
+            content_type=request.headers.get("Content-Type", ""),
+            user_agent=request.headers.get("User-Agent", ""),
+            authorization=request.headers.get("Authorization", ""),
+            body=await request.content.read() if request.can_read_body else b"",
+        )
+        entry = self._dispatcher.log(arrival)
+        try:
+            reply = await self._dispatcher.answer(arrival, entry)
+            if isinstance(reply, Watch):
+                return await _stream(request, reply)
+            return await self._send(request, entry.target, reply)
+        except ConnectionCutError as cut:
+            _drop(request, reset=cut.reset)
+            return web.Response()
+
+    async def _send(
+        self, request: web.BaseRequest, target: Target, reply: Reply
+    ) -> web.StreamResponse:
+        headers = {**reply.headers, "Content-Type": reply.content_type}
+        rule = self.faults.take("cut", target) or self.faults.take("stall", target)
+        if rule is None:
+            return web.Response(status=reply.status, body=reply.body, headers=headers)
+        at = rule.after_bytes or 0
+        partial = web.StreamResponse(status=reply.status, headers=headers)
+        partial.content_length = len(reply.body)
+        await partial.prepare(request)
+        await partial.write(reply.body[:at])
+        if rule.action == "cut":
+            raise ConnectionCutError(reset=rule.reset)
+        await rule.lifted.wait()
+        await partial.write(reply.body[at:])
+        await partial.write_eof()
+        return partial
+
+
+async def _stream(request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    await watch.run(response.write)
+    await response.write_eof()
+    return response
+
+
+def _drop(request: web.BaseRequest, *, reset: bool) -> None:
+    transport = request.transport
+    if transport is None:
+        return
+    if reset:
+        transport.abort()
+    else:
+        transport.close()

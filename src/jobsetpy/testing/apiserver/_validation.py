@@ -1,0 +1,300 @@
+"""What the API server refuses of an object's content, as far as controllers meet with it.
+
+Not a schema: these are the refusals that a program under test is most likely to earn. The contract
+suite asks the real server the same. Templates of workloads need no images here. Scenes that a test
+sets by ``World.create`` are not validated, so that they need hold no more than the test is about.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from jobsetpy.api import structural_schema
+from jobsetpy.api.structural_schema import (
+    Cause,
+    bad_value,
+    duplicate,
+    forbidden,
+    required,
+    unsupported,
+)
+from jobsetpy.testing.apiserver import _answers as answers
+from jobsetpy.testing.apiserver._kinds import Json, Kind
+
+_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_KEY: Final = re.compile(f"(?P<prefix>{_SUBDOMAIN}/)?(?P<name>{_NAME})")
+_LABEL_VALUE: Final = re.compile(f"({_NAME})?")
+_DATA_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
+_LABEL_LENGTH: Final = 63
+_PREFIX_LENGTH: Final = 253
+
+
+def check_types(kind: Kind, obj: Json, *, patch: bool = False) -> None:
+    """Refuse values of another JSON type than the field has.
+
+    Args:
+        kind: the kind.
+        obj: as it came, or as a patch made it.
+        patch: whether a patch made it.
+
+    Raises:
+        StatusError: 400; 422 of a patch.
+    """
+    meta = obj.get("metadata") or {}
+    maps = [
+        ("metadata.labels", meta.get("labels")),
+        ("metadata.annotations", meta.get("annotations")),
+    ]
+    if kind.info.kind == "ConfigMap" and not kind.info.group:
+        maps.append(("data", obj.get("data")))
+    for path, value in maps:
+        if value is None:
+            continue
+        if not isinstance(value, Mapping):
+            raise _cannot_decode(kind, obj, (path, "map[string]string", value), patch=patch)
+        for each in value.values():
+            if not isinstance(each, str):
+                raise _cannot_decode(kind, obj, (path, "string", each), patch=patch)
+
+
+def _cannot_decode(
+    kind: Kind, obj: Json, found: tuple[str, str, Any], *, patch: bool
+) -> answers.StatusError:
+    path, wanted, value = found
+    sort = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}.get(
+        type(value), "object"
+    )
+    info = kind.info
+    why = f"json: cannot unmarshal {sort} into Go struct field {path} of type {wanted}"
+    if patch:
+        name = (obj.get("metadata") or {}).get("name", "")
+        return answers.invalid(info, name, [bad_value("patch", path, why)])
+    message = f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: {why}'
+    return answers.bad_request(message)
+
+
+def check(kind: Kind, new: Json, old: Json | None = None, subresource: str = "") -> None:
+    """Refuse what a write would make of an object.
+
+    Args:
+        kind: the kind.
+        new: with defaults filled in.
+        old: as it is; ``None`` for a create.
+        subresource: "" or the one that is written to.
+
+    Raises:
+        StatusError: 422 with every cause.
+    """
+    causes = [*_metadata(new["metadata"])]
+    rules = _RULES.get((kind.info.group, kind.info.kind))
+    if rules is not None and not subresource:
+        on_create, on_update = rules
+        causes += on_create(new) if old is None else on_update(old, new)
+    if kind.schema is not None:
+        causes += structural_schema.problems(kind.schema, new)
+    if causes:
+        name = new["metadata"].get("name", "")
+        raise answers.invalid(kind.info, name, causes)
+
+
+def _metadata(meta: Json) -> Iterator[Cause]:
+    for key, value in (meta.get("labels") or {}).items():
+        yield from _key("metadata.labels", key)
+        if len(value) > _LABEL_LENGTH or not _LABEL_VALUE.fullmatch(value):
+            yield bad_value("metadata.labels", value, "a valid label must be at most 63 characters")
+    for key in meta.get("annotations") or {}:
+        yield from _key("metadata.annotations", key.lower())
+
+
+def _key(field: str, key: str) -> Iterator[Cause]:
+    found = _KEY.fullmatch(key)
+    if (
+        found is None
+        or len(found["name"]) > _LABEL_LENGTH
+        or len(found["prefix"] or "") > _PREFIX_LENGTH + 1
+    ):
+        yield bad_value(field, key, "name part must consist of alphanumeric characters, '-', '_'")
+
+
+# -- ConfigMaps ------------------------------------------------------------------------------------
+
+
+def _new_config_map(new: Json) -> Iterator[Cause]:
+    for field in ("data", "binaryData"):
+        for key in new.get(field) or {}:
+            if not _DATA_KEY.fullmatch(key):
+                yield bad_value(f"{field}[{key}]", key, "a valid config key must consist of ...")
+
+
+def _changed_config_map(old: Json, new: Json) -> Iterator[Cause]:
+    yield from _new_config_map(new)
+    if old.get("immutable"):
+        for field in ("immutable", "data", "binaryData"):
+            if old.get(field) != new.get(field):
+                yield forbidden(field, "field is immutable when `immutable` is set")
+
+
+# -- pods ------------------------------------------------------------------------------------------
+
+
+def _pod_spec(
+    spec: Json, field: str, policies: tuple[str, ...], *, images: bool = False
+) -> Iterator[Cause]:
+    containers = spec.get("containers")
+    if not containers:
+        yield required(f"{field}.containers")
+    seen: set[str] = set()
+    for part in ("containers", "initContainers"):
+        for number, container in enumerate(spec.get(part) or ()):
+            at = f"{field}.{part}[{number}]"
+            name = container.get("name")
+            if not name:
+                yield required(f"{at}.name")
+            elif name in seen:
+                yield duplicate(f"{at}.name", name)
+            seen.add(name)
+            if images and not container.get("image"):
+                yield required(f"{at}.image")
+    policy = spec.get("restartPolicy", policies[0])
+    if policy not in policies:
+        known = ", ".join(json.dumps(each) for each in policies)
+        yield unsupported(f"{field}.restartPolicy", policy, known)
+
+
+def _new_pod(new: Json) -> Iterator[Cause]:
+    policies = ("Always", "OnFailure", "Never")
+    yield from _pod_spec(new.get("spec") or {}, "spec", policies, images=True)
+
+
+_WHILE_GATED = ("nodeSelector", "affinity")
+
+
+def _changed_pod(old: Json, new: Json) -> Iterator[Cause]:
+    before, after = copy.deepcopy(old.get("spec") or {}), copy.deepcopy(new.get("spec") or {})
+    gated = bool(before.get("schedulingGates"))
+    for spec in (before, after):
+        for field in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
+            spec.pop(field, None)
+        spec.pop("terminationGracePeriodSeconds", None)
+        if gated:
+            for field in _WHILE_GATED:
+                spec.pop(field, None)
+        for part in ("containers", "initContainers"):
+            for container in spec.get(part) or ():
+                container.pop("image", None)
+    if before != after:
+        yield forbidden(
+            "spec",
+            "pod updates may not change fields other than `spec.containers[*].image`,"
+            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only"
+            " additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to"
+            " be set to 1 if it was previously negative)",
+        )
+    gates = [gate["name"] for gate in (old.get("spec") or {}).get("schedulingGates") or ()]
+    for gate in (new.get("spec") or {}).get("schedulingGates") or ():
+        if gate["name"] not in gates:
+            yield forbidden(
+                "spec.schedulingGates", "only deletion is allowed, but found new scheduling gate"
+            )
+
+
+# -- volume claims ---------------------------------------------------------------------------------
+
+
+def _new_claim(new: Json) -> Iterator[Cause]:
+    spec = new.get("spec") or {}
+    if not spec.get("accessModes"):
+        yield required("spec.accessModes", "at least 1 access mode is required")
+    if not ((spec.get("resources") or {}).get("requests") or {}).get("storage"):
+        yield required("spec.resources[storage]")
+
+
+def _changed_claim(old: Json, new: Json) -> Iterator[Cause]:
+    before, after = copy.deepcopy(old.get("spec") or {}), copy.deepcopy(new.get("spec") or {})
+    if (old.get("status") or {}).get("phase") == "Bound":
+        for spec in (before, after):
+            (spec.get("resources") or {}).pop("requests", None)
+    if not before.get("volumeName"):
+        after.pop("volumeName", None)
+    if before != after:
+        yield forbidden(
+            "spec",
+            "spec is immutable after creation except resources.requests and"
+            " volumeAttributesClassName for bound claims",
+        )
+
+
+# -- workloads -------------------------------------------------------------------------------------
+
+
+def _new_deployment(new: Json) -> Iterator[Cause]:
+    spec = new.get("spec") or {}
+    selector = spec.get("selector") or {}
+    template = spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if not selector:
+        yield required("spec.selector")
+    wanted = selector.get("matchLabels") or {}
+    if not selector or not wanted.items() <= labels.items():
+        why = "`selector` does not match template `labels`"
+        yield bad_value("spec.template.metadata.labels", labels, why)
+    yield from _pod_spec(template.get("spec") or {}, "spec.template.spec", ("Always",))
+
+
+def _changed_deployment(old: Json, new: Json) -> Iterator[Cause]:
+    yield from _new_deployment(new)
+    selector = (new.get("spec") or {}).get("selector")
+    if (old.get("spec") or {}).get("selector") != selector:
+        yield bad_value("spec.selector", selector, "field is immutable")
+
+
+def _new_job(new: Json) -> Iterator[Cause]:
+    template = (new.get("spec") or {}).get("template") or {}
+    spec = template.get("spec") or {}
+    if "restartPolicy" not in spec:
+        text = 'valid values: "OnFailure", "Never"'
+        yield required("spec.template.spec.restartPolicy", text)
+    yield from _pod_spec(spec, "spec.template.spec", ("Never", "OnFailure"))
+
+
+def _changed_job(old: Json, new: Json) -> Iterator[Cause]:
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    for field in ("selector", "completionMode"):
+        if before.get(field) != after.get(field):
+            yield bad_value(f"spec.{field}", after.get(field), "field is immutable")
+    templates = [copy.deepcopy(spec.get("template") or {}) for spec in (before, after)]
+    if before.get("suspend"):
+        for template in templates:
+            _without_scheduling(template)
+    if templates[0] != templates[1]:
+        yield bad_value("spec.template", after.get("template"), "field is immutable")
+
+
+def _without_scheduling(template: Json) -> None:
+    """What may be changed of a Job's template while it is suspended."""
+    meta, spec = template.get("metadata") or {}, template.get("spec") or {}
+    for field in ("labels", "annotations"):
+        meta.pop(field, None)
+    for field in ("nodeSelector", "affinity", "tolerations", "schedulingGates"):
+        spec.pop(field, None)
+    for part in ("containers", "initContainers"):
+        for container in spec.get(part) or ():
+            container.pop("resources", None)
+    template.pop("metadata", None)
+
+
+_OnCreate = Callable[[Json], Iterator[Cause]]
+_OnUpdate = Callable[[Json, Json], Iterator[Cause]]
+
+_RULES: Final[Mapping[tuple[str, str], tuple[_OnCreate, _OnUpdate]]] = {
+    ("", "ConfigMap"): (_new_config_map, _changed_config_map),
+    ("", "Pod"): (_new_pod, _changed_pod),
+    ("", "PersistentVolumeClaim"): (_new_claim, _changed_claim),
+    ("apps", "Deployment"): (_new_deployment, _changed_deployment),
+    ("batch", "Job"): (_new_job, _changed_job),
+}

@@ -1,0 +1,316 @@
+"""The fake cluster without HTTP: what tests use to set the scene and to look at the outcome."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from jobsetpy.aio import Clock, LoopClock
+from jobsetpy.api.meta import ObjectKey, ResourceInfo
+from jobsetpy.testing.apiserver import _patches, _selectors
+from jobsetpy.testing.apiserver._admission import Handler
+from jobsetpy.testing.apiserver._definitions import DEFINITIONS, kind_of
+from jobsetpy.testing.apiserver._dispatch import Dispatcher
+from jobsetpy.testing.apiserver._faults import Faults
+from jobsetpy.testing.apiserver._garbage import GarbageCollector
+from jobsetpy.testing.apiserver._kinds import BUILTIN, Json, Kind
+from jobsetpy.testing.apiserver._memory import MemoryTransport
+from jobsetpy.testing.apiserver._registry import DeleteOptions, Registry
+from jobsetpy.testing.apiserver._requests import RequestLog
+from jobsetpy.testing.apiserver._storage import Change, Collection, Storage
+from jobsetpy.testing.apiserver._writes import WriteOptions
+
+_MANAGER = "test"
+
+
+class World:
+    """Objects of a pretended cluster, changed by the API server's rules.
+
+    ``what`` is a kind by its plural (``pods``; ``jobs.batch`` where that is ambiguous), by a wire
+    class with a ``RESOURCE``, or by its ``ResourceInfo``. Objects go in and come out as plain JSON
+    data, always as copies. Refusals raise ``StatusError``, which holds the answer that a client
+    would get. ``default``, ``kube-system`` and ``kube-public`` exist.
+
+    Args:
+        clock: for timestamps.
+        history_limit: how many changes each kind remembers for watches.
+    """
+
+    def __init__(self, *, clock: Clock | None = None, history_limit: int = 20_000) -> None:
+        self._storage = Storage(history_limit=history_limit)
+        self._registry = Registry(self._storage, clock or LoopClock())
+        self._garbage = GarbageCollector(self._storage, self._registry)
+        self._dispatcher = Dispatcher(self._storage, self._registry, self._settle)
+        self._collects = False
+        self._controllers: builtins.list[tuple[Callable[[Change], None], Callable[[], None]]] = []
+        self._settling = False
+        self._storage.on_change = self._changed
+        for kind in (*BUILTIN, DEFINITIONS):
+            self._storage.register(kind, floor=0)
+        for name in ("default", "kube-system", "kube-public"):
+            self.add_namespace(name)
+
+    # -- settings ----------------------------------------------------------------------------
+
+    def register(
+        self,
+        what: ResourceInfo | type[Any],
+        *,
+        status: bool = True,
+        list_keys: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        """Add a custom kind, the short way; ``create("customresourcedefinitions", ...)`` works too.
+
+        Args:
+            what: the resource, or a wire class of it.
+            status: whether ``/status`` is a subresource of its own.
+            list_keys: keys of associative lists by dotted path, for server-side apply, such as
+                ``{"status.conditions": ["type"]}``; other lists are atomic.
+        """
+        info: ResourceInfo = what if isinstance(what, ResourceInfo) else what.RESOURCE
+        keys = {path: tuple(names) for path, names in (list_keys or {}).items()}
+        self._storage.register(
+            Kind(
+                info,
+                status=status,
+                builtin=False,
+                unconditional_update=False,
+                list_keys=keys,
+            )
+        )
+
+    @property
+    def faults(self) -> Faults:
+        """The script of what goes wrong."""
+        return self._dispatcher.faults
+
+    @property
+    def requests(self) -> RequestLog:
+        """The requests of clients."""
+        return self._dispatcher.requests
+
+    @property
+    def garbage_collect(self) -> bool:
+        """Whether owner references are followed after each write; off at first.
+
+        While it is off, foreground deletions wait for ``collect_garbage()`` or for a test to
+        remove their finalizer.
+        """
+        return self._collects
+
+    @garbage_collect.setter
+    def garbage_collect(self, on: bool) -> None:
+        self._collects = on
+        if on:
+            self.collect_garbage()
+
+    @property
+    def graceful_pods(self) -> bool:
+        """Whether a pod on a node outlives its DELETE until one with ``gracePeriodSeconds=0``.
+
+        Off at first: pods go at once.
+        """
+        return self._registry.graceful_pods
+
+    @graceful_pods.setter
+    def graceful_pods(self, on: bool) -> None:
+        self._registry.graceful_pods = on
+
+    @property
+    def resource_version(self) -> str:
+        """The version of the latest write."""
+        return str(self._storage.version)
+
+    # -- objects -----------------------------------------------------------------------------
+
+    def add_namespace(self, name: str, *, labels: Mapping[str, str] | None = None) -> None:
+        """Create a namespace, if it is not there."""
+        if self.get("namespaces", name) is None:
+            self.create("namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
+
+    def create(self, what: Any, body: Mapping[str, Any], *, namespace: str = "") -> Json:
+        """Create an object in ``namespace``, or in its own namespace, or in ``default``."""
+        collection = self._collection(what)
+        info = collection.kind.info
+        namespace = namespace or body.get("metadata", {}).get("namespace") or "default"
+        full = {"apiVersion": info.api_version, "kind": info.kind, **body}
+        made = self._registry.create(
+            collection, namespace if info.namespaced else "", full, WriteOptions(_MANAGER)
+        )
+        return self._settled(made)
+
+    def get(self, what: Any, name: str, *, namespace: str = "default") -> Json | None:
+        """The object, or ``None``."""
+        collection = self._collection(what)
+        return copy.deepcopy(collection.get(self._key(collection, namespace, name)))
+
+    def list(self, what: Any, *, namespace: str = "", labels: str = "") -> list[Json]:
+        """All objects of a kind by namespace and name; ``labels`` is a label selector."""
+        matches = _selectors.label_selector(labels)
+        found = self._collection(what).objects
+        return [
+            copy.deepcopy(state.obj)
+            for key, state in sorted(found.items(), key=lambda item: item[0])
+            if (not namespace or key.namespace == namespace) and matches(state.obj)
+        ]
+
+    def patch(
+        self,
+        what: Any,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        namespace: str = "default",
+        subresource: str = "",
+    ) -> Json:
+        """JSON merge patch."""
+        collection = self._collection(what)
+        done = self._registry.patch(
+            collection,
+            self._key(collection, namespace, name),
+            lambda obj: _patches.merge_patch(obj, patch),
+            WriteOptions(_MANAGER, subresource),
+        )
+        return self._settled(done)
+
+    def set_status(
+        self, what: Any, name: str, *, namespace: str = "default", **status: Any
+    ) -> Json:
+        """Merge fields (under their wire names) into the status."""
+        return self.patch(what, name, {"status": status}, namespace=namespace, subresource="status")
+
+    def delete(
+        self,
+        what: Any,
+        name: str,
+        *,
+        namespace: str = "default",
+        propagation: str | None = "Background",
+    ) -> None:
+        """Delete an object; with finalizers it stays, marked as deleted."""
+        collection = self._collection(what)
+        key = self._key(collection, namespace, name)
+        self._registry.delete(collection, key, DeleteOptions(propagation))
+        self._settle()
+
+    def owned(self, what: Any, uid: str) -> builtins.list[Json]:
+        """The objects of a kind with an owner reference to ``uid``."""
+        collection = self._collection(what)
+        return [
+            copy.deepcopy(place.objects[key].obj)
+            for place, key in self._storage.dependents(uid)
+            if place is collection
+        ]
+
+    def expire(self) -> None:
+        """Forget all history: every resourceVersion before now is too old (410) from here on."""
+        self._storage.compact()
+
+    def add_controller(self, note: Callable[[Change], None], work: Callable[[], None]) -> None:
+        """Add a controller that lives in this world.
+
+        Args:
+            note: told of every change, in the middle of it: it may only remember.
+            work: called after each request, again until it changes nothing.
+        """
+        self._controllers.append((note, work))
+
+    def serve_webhooks(self, service: str, target: str | Handler) -> None:
+        """Say where webhooks of a service are, for configurations that name it.
+
+        Webhooks are called for what clients write; a test's own ``create`` and the like go past
+        them. ``matchConditions`` are not evaluated.
+
+        Args:
+            service: ``namespace/name``.
+            target: its URL, ``https://127.0.0.1:9443``, or ``async def handler(path, review)``
+                that returns the AdmissionReview with its answer.
+        """
+        self._dispatcher.admission.services[service] = target
+
+    def collect_garbage(self) -> None:
+        """Do once what the garbage collector would do."""
+        self._garbage.forget()
+        self._garbage.scan()
+        self._garbage.collect()
+
+    def transport(self, *, user_agent: str = "memory") -> MemoryTransport:
+        """A client transport that ends here, without sockets."""
+        return MemoryTransport(self._dispatcher, user_agent=user_agent)
+
+    def kind_named(self, api_version: str, kind: str) -> ResourceInfo:
+        """The resource of a kind, as manifests name it.
+
+        Raises:
+            LookupError: there is none.
+        """
+        for collection in self._storage:
+            info = collection.kind.info
+            if (info.api_version, info.kind) == (api_version, kind):
+                return info
+        msg = f"the fake server has no kind {kind} in {api_version}; create its definition first"
+        raise LookupError(msg)
+
+    # -- for the server ----------------------------------------------------------------------
+
+    def _collection(self, what: Any) -> Collection:
+        if isinstance(what, str):
+            plural, _, group = what.partition(".")
+            for collection in self._storage:
+                info = collection.kind.info
+                if info.plural == plural and group in {"", info.group}:
+                    return collection
+        else:
+            info = what if isinstance(what, ResourceInfo) else what.RESOURCE
+            found = self._storage.find(info.group, info.plural)
+            if found is not None:
+                return found
+        msg = f"the fake server has no such kind: {what}; register it first"
+        raise LookupError(msg)
+
+    @staticmethod
+    def _key(collection: Collection, namespace: str, name: str) -> ObjectKey:
+        return ObjectKey(namespace if collection.kind.info.namespaced else "", name)
+
+    def _changed(self, collection: Collection, change: Change) -> None:
+        if collection.kind is DEFINITIONS:
+            self._defined(change)
+        if self._collects:
+            self._garbage.note(collection, change)
+        for note, _ in self._controllers:
+            note(change)
+
+    def _defined(self, change: Change) -> None:
+        """A CustomResourceDefinition came, changed or went."""
+        if change.type != "DELETED":
+            kind = kind_of(change.new.obj)
+            if kind is not None:
+                self._storage.register(kind)
+            return
+        spec = change.new.obj["spec"]
+        group, plural = spec["group"], spec["names"]["plural"]
+        if self._storage.find(group, plural) is not None:
+            self._storage.unregister(group, plural)
+            self.faults.end_watches(resource=plural)
+
+    def _settle(self) -> None:
+        """Let the garbage collector and the controllers work until nothing changes any more."""
+        if self._settling:
+            return
+        self._settling = True
+        try:
+            version = -1
+            while version != self._storage.version:
+                version = self._storage.version
+                if self._collects:
+                    self._garbage.collect()
+                for _, work in self._controllers:
+                    work()
+        finally:
+            self._settling = False
+
+    def _settled(self, obj: Json) -> Json:
+        self._settle()
+        return copy.deepcopy(obj)

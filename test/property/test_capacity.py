@@ -1,0 +1,191 @@
+"""The account of room: never a "no" to what fits, and the same as if counted from scratch."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.node_rules import (
+    NodeRoom,
+    Placement,
+    Requirement,
+    Taint,
+    Term,
+    Toleration,
+)
+from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
+
+KEY = PodGroupKey("ns", "g")
+
+taints = st.sampled_from([(), (Taint("t", "", "NoSchedule"),)])
+nodes = st.builds(
+    lambda cpu, memory, labels, kept: NodeRoom({"cpu": cpu, "memory": memory}, labels, kept),
+    st.integers(0, 6),
+    st.integers(0, 6),
+    st.sampled_from([{}, {"pool": "a"}, {"pool": "b"}]),
+    taints,
+)
+shapes = st.builds(
+    lambda cpu, memory, selector, tolerations, terms, priority, preempts: Shape(
+        tuple((name, n) for name, n in (("cpu", cpu), ("memory", memory)) if n),
+        Placement(selector, tolerations, terms),
+        priority,
+        preempts,
+    ),
+    st.integers(1, 3),
+    st.integers(0, 3),
+    st.sampled_from([(), (("pool", "a"),), (("pool", "b"),)]),
+    st.sampled_from([(), (Toleration("t", "Exists"),)]),
+    st.sampled_from([None, None, (Term((Requirement("pool", "NotIn", ("a",)),)),), (Term(),)]),
+    st.integers(0, 1),
+    st.booleans(),
+)
+
+
+def place(rooms, pods):
+    """Whether the pods can be placed, by trying everything."""
+    if not pods:
+        return True
+    pod, *rest = pods
+    for node, free in rooms:
+        if node.admits(pod.placement) and all(free.get(name, 0) >= n for name, n in pod.requests):
+            for name, n in pod.requests:
+                free[name] -= n
+            if place(rooms, rest):
+                return True
+            for name, n in pod.requests:
+                free[name] += n
+    return False
+
+
+@settings(max_examples=150)
+@given(st.lists(nodes, max_size=3), st.lists(shapes, min_size=1, max_size=4))
+def test_what_can_be_placed_is_never_denied(rooms, pods):
+    """The check is a necessary condition; for pods that are alike, in empty nodes, an exact one."""
+    capacity = Capacity()
+    for at, node in enumerate(rooms):
+        capacity.node(f"n{at}", node)
+    for at, pod in enumerate(pods):
+        capacity.pod(f"p{at}", pod, node="", group=KEY)
+    fits = capacity.fits(KEY, len(pods))
+    placed = place([(node, dict(node.allocatable)) for node in rooms], pods)
+    assert fits or not placed
+    if len(set(pods)) == 1 and rooms:
+        assert fits == placed
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["pod", "bind", "gone", "reserve", "release", "node", "lost"]),
+        st.integers(0, 3),
+        st.integers(0, 1),
+        shapes,
+        nodes,
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=100)
+@given(events, st.integers(1, 3))
+def test_the_account_is_what_counting_anew_gives(happened, wanted):
+    """Whatever happens in which order."""
+    capacity = Capacity()
+    pods, reserved, rooms = {}, {}, {}
+    for what, pod, node, shape, room in happened:
+        uid, name = f"p{pod}", f"n{node}"
+        match what:
+            case "pod" if not pods.get(uid, (None, ""))[1]:
+                pods[uid] = (shape, "")
+                capacity.pod(uid, shape, node="", group=KEY)
+            case "bind" if uid in pods:
+                pods[uid] = (pods[uid][0], name)
+                capacity.pod(uid, pods[uid][0], node=name, group=KEY)
+            case "gone":
+                pods.pop(uid, None)
+                reserved.pop(uid, None)
+                capacity.gone(uid)
+            case "reserve" if uid in pods:
+                reserved[uid] = name
+                capacity.reserve(uid, name)
+            case "release":
+                reserved.pop(uid, None)
+                capacity.release(uid)
+            case "node":
+                rooms[name] = room
+                capacity.node(name, room)
+            case "lost" if name in rooms:
+                del rooms[name]
+                capacity.node(name, None)
+        capacity.fits(KEY, wanted)  # what is remembered must be forgotten in time
+    anew = Capacity()
+    for name, room in rooms.items():
+        anew.node(name, room)
+    for uid, (shape, name) in pods.items():
+        anew.pod(uid, shape, node=name or reserved.get(uid, ""), group=KEY)
+    for count in range(5):
+        assert capacity.fits(KEY, count) == anew.fits(KEY, count)
+
+
+@settings(max_examples=60)
+@given(events, st.integers(1, 3), st.integers(1, 3))
+def test_what_is_counted_in_steps_is_the_same(happened, wanted, steps):
+    """However few nodes are looked at at a time, and whatever changes meanwhile."""
+    slow, quick = Capacity(steps), Capacity()
+    for what, pod, node, shape, room in happened:
+        for capacity in (slow, quick):
+            tell(capacity, what, f"p{pod}", f"n{node}", shape, room)
+        for _ in range(steps):
+            assert slow.fits(KEY, wanted) in {None, quick.fits(KEY, wanted)}
+            slow.work()
+    while slow.work():
+        pass
+    for question in ("fits", "ever_fits"):
+        expected = getattr(quick, question)(KEY, wanted)
+        for _ in range(200):
+            answer = getattr(slow, question)(KEY, wanted)
+            if answer is not None:
+                break
+            slow.work()
+        assert answer == expected
+
+
+def tell(capacity, what, uid, name, shape, room):
+    """One event."""
+    match what:
+        case "pod":
+            capacity.pod(uid, shape, node="", group=KEY)
+        case "bind":
+            capacity.pod(uid, shape, node=name, group=KEY)
+        case "gone":
+            capacity.gone(uid)
+        case "reserve":
+            capacity.reserve(uid, name)
+        case "release":
+            capacity.release(uid)
+        case "node":
+            capacity.node(name, room)
+        case "lost" if name in capacity._nodes and capacity._nodes[name].room is not None:
+            capacity.node(name, None)
+
+
+@settings(max_examples=100)
+@given(events, shapes, st.integers(1, 3))
+def test_what_if_others_gave_up_their_room_is_what_comes_if_they_do(happened, shape, wanted):
+    """For pods that are alike: the same answer as after they have."""
+    capacity, other = Capacity(), PodGroupKey("ns", "other")
+    held = []
+    for what, pod, node, each, room in happened:
+        tell(capacity, what, f"p{pod}", f"n{node}", each, room)
+        capacity.pod(f"o{pod}", each, node="", group=other)
+        if what == "reserve":
+            capacity.reserve(f"o{pod}", f"n{node}")
+            held.append(f"o{pod}")
+    for pod in range(4):
+        capacity.gone(f"p{pod}")
+        capacity.pod(f"w{pod}", shape, node="", group=KEY)
+    would = capacity.fits_without(KEY, wanted, [other])
+    for uid in held:
+        capacity.release(uid)
+    assert would == capacity.fits(KEY, wanted)

@@ -1,0 +1,327 @@
+"""Whatever comes and goes: every group that fits the empty cluster starts."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import deque
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.node_rules import NodeRoom, Placement
+from jobsetpy.coscheduler.gang_scheduler.requests import MILLI
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.state import (
+    Bind,
+    Lift,
+    Limits,
+    PodState,
+    Refuse,
+    SeenPod,
+)
+from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
+
+LIVES = int(os.environ.get("JOBSETPY_LIVES", "60"))
+"""How many random lives are lived; ``JOBSETPY_LIVES=10000`` for a long look."""
+
+RUNS_S = 12
+"""So long the pods of a group run once all are bound."""
+
+
+class Life:
+    """Nodes of two pools, the real planner and capacity, and a scheduler that takes any node."""
+
+    def __init__(self, pools, *, reserve_after_s=20.0):
+        self.limits = Limits(reserve_after_s=reserve_after_s)
+        self.pool = {f"{pool}{at}": pool for pool, nodes in pools.items() for at in range(nodes)}
+        self.free = dict.fromkeys(self.pool, 4)
+        self.begin()
+        self.made = {}  # uid → shape and member
+        self.now = 0
+        self.tickets = 0
+        self.pods = {}  # uid → (group, cpu, pool)
+        self.members = {}
+        self.queue = deque()
+        self.retry = {}
+        self.placed = {}  # uid → node
+        self.unbound = {}  # group → UIDs
+        self.ends = {}
+        self.started = {}
+        self.hopeless = set()  # groups whose affinity to other pods nothing satisfies
+
+    def begin(self):
+        """A coscheduler that knows the nodes."""
+        self.capacity = Capacity()
+        self.planner = GangPlanner(self.limits, room=self.capacity)
+        for name, pool in self.pool.items():
+            self.capacity.node(name, NodeRoom({"cpu": 4 * MILLI}, {"pool": pool}))
+
+    def restart(self):
+        """The coscheduler ends with whatever it holds, and another one sees what pods show."""
+        states = self.planner.states()
+        self.begin()
+        self.planner.pause()
+        for uid, (group, _, _) in self.pods.items():
+            open_ = uid in self.unbound[group]
+            if open_ and uid in self.placed:
+                self.give_back(uid)
+                self.retry[uid] = self.now + 1
+            shape, member = self.made[uid]
+            node = "" if open_ else self.placed[uid]
+            self.capacity.pod(uid, shape, node=node, group=group)
+            member = attrs.evolve(member, bound=not open_)
+            gated = states[uid] is PodState.GATED
+            self.planner.seen(SeenPod(group=group, name=uid, member=member, gated=gated), self.now)
+        self.act(self.planner.resume(self.now))
+
+    def arrive(self, name, pods, *, cpu=1, pool="", priority=0):
+        """The pods of a group are made, behind their gates."""
+        group = PodGroupKey("ns", name)
+        uids = [f"{name}/{at}" for at in range(pods)]
+        self.unbound[group], self.members[group] = set(uids), uids
+        selector = (("pool", pool),) if pool else ()
+        requests = (("cpu", cpu * MILLI),)
+        shape = Shape(requests, Placement(selector), priority=priority, preempts=False)
+        for uid in uids:
+            member = Member(uid=uid, created=float(self.now), min_available=pods, priority=priority)
+            self.pods[uid] = (group, cpu, pool)
+            self.made[uid] = shape, member
+            self.capacity.pod(uid, shape, node="", group=group)
+            seen = SeenPod(group=group, name=uid, member=member, gated=True)
+            self.act(self.planner.seen(seen, self.now))
+
+    def act(self, actions):
+        """Carry out what the planner says."""
+        for action in actions:
+            match action:
+                case Lift():
+                    self.queue.append(action.uid)
+                case Refuse():
+                    self.give_back(action.uid)
+                    self.capacity.release(action.uid)
+                    self.retry[action.uid] = self.now + 1
+                case Bind():
+                    group = self.pods[action.uid][0]
+                    self.unbound[group].discard(action.uid)
+                    if not self.unbound[group]:
+                        self.started[group.name] = self.now
+                        self.ends[group] = self.now + RUNS_S
+                    self.act(self.planner.bind_done(action.uid, ok=True, now=self.now))
+
+    def give_back(self, uid):
+        """A pod leaves its node."""
+        node = self.placed.pop(uid, None)
+        if node is not None:
+            self.free[node] += self.pods[uid][1]
+
+    def schedule(self):
+        """All cycles of the scheduler of a moment."""
+        for _ in range(len(self.queue) + 20):
+            if not self.queue:
+                return
+            uid = self.queue.popleft()
+            _, cpu, pool = self.pods[uid]
+            nodes = (
+                name
+                for name, free in self.free.items()
+                if free >= cpu and pool in {"", self.pool[name]}
+            )
+            node = next(nodes, None)
+            if node is None or self.pods[uid][0].name in self.hopeless:
+                self.retry[uid] = self.now + 2
+                self.act(self.planner.unschedulable(uid, self.now))
+                continue
+            self.free[node] -= cpu
+            self.placed[uid] = node
+            self.capacity.reserve(uid, node)
+            self.tickets += 1
+            self.act(self.planner.bind_asked(self.tickets, uid, self.now))
+
+    def end(self, group):
+        """The pods of a group that runs are gone."""
+        del self.ends[group]
+        for uid in self.members.pop(group):
+            self.give_back(uid)
+            self.capacity.gone(uid)
+            self.act(self.planner.gone(uid, self.now))
+            del self.pods[uid]
+
+    def second(self):
+        """A second goes by: groups end, pods come back to the queue, time passes."""
+        self.now += 1
+        for group in [group for group, end in self.ends.items() if end <= self.now]:
+            self.end(group)
+        for uid, when in list(self.retry.items()):
+            if when <= self.now:
+                del self.retry[uid]
+                self.queue.append(uid)
+        wake = self.planner.next_wake(self.now)
+        if wake is not None and wake <= self.now:
+            self.act(self.planner.tick(self.now))
+        self.act(self.planner.room_grew(self.now))
+        self.schedule()
+
+
+def overtaken(life, *, pods, seconds):
+    """Have a group of so many pods arrive in a full cluster that small ones keep full."""
+    for at in range(seconds):
+        life.arrive(f"small-{at}", 2)
+        if at == 5:
+            life.arrive("large", pods)
+        life.second()
+
+
+@pytest.mark.parametrize(("reserve_after_s", "starts"), [(20.0, True), (0.0, False)])
+def test_small_groups_do_not_keep_a_large_one_waiting_for_ever(reserve_after_s, starts):
+    """They overtake it for a while; without reservations always."""
+    life = Life({"a": 5}, reserve_after_s=reserve_after_s)
+    overtaken(life, pods=16, seconds=150)
+    assert ("large" in life.started) == starts
+
+
+def test_a_group_that_never_fits_has_no_room_kept_for_it():
+    """Others start as they would without it."""
+    lives = [Life({"a": 5}) for _ in range(2)]
+    for life, pods in zip(lives, (21, 1), strict=True):
+        overtaken(life, pods=pods, seconds=120)
+    assert len(lives[0].started) >= len(lives[1].started) - 1
+
+
+def test_room_of_another_pool_is_not_kept():
+    """A group that could not be there with the one that waits goes on."""
+    life = Life({"a": 5, "b": 1})
+    for at in range(100):
+        life.arrive(f"small-{at}", 2, pool="a")
+        if at == 5:
+            life.arrive("large", 20, pool="a")
+        if at % 10 == 0:
+            life.arrive(f"other-{at}", 2, pool="b")
+        life.second()
+    assert "large" in life.started
+    waited = [life.started[f"other-{at}"] - at for at in range(0, 80, 10)]
+    assert max(waited) <= 2
+
+
+def test_priority_goes_before_a_reservation():
+    """What is urgent does not wait for a group that has waited for long."""
+    life = Life({"a": 5})
+    for at in range(40):
+        life.arrive(f"small-{at}", 2)
+        if at == 5:
+            life.arrive("large", 20)
+        if at == 28:
+            life.arrive("urgent", 2, priority=1)
+        life.second()
+    assert life.started["urgent"] <= 31
+
+
+def waits(life, names, at):
+    """How long each gang has waited; for ever counts as until now."""
+    return [life.started.get(name, life.now) - at[name] for name in names]
+
+
+@pytest.mark.parametrize("hopeless", [1, 2, 6])
+def test_younger_gangs_start_at_once_when_older_ones_lack_no_capacity(hopeless):
+    """In an empty cluster nothing is reserved for pods that no node satisfies."""
+    life, at = Life({"a": 5}), {}
+    for number in range(hopeless):
+        life.hopeless.add(f"x{number}")
+        life.arrive(f"x{number}", 1)
+    for now in range(420):
+        if now >= 10 and now % 10 == 0:
+            at[f"g{now}"] = life.now
+            life.arrive(f"g{now}", 4)
+        life.second()
+    assert len(at) == 41
+    assert max(waits(life, at, at)) <= 10
+
+
+def test_gangs_start_all_day_when_large_ones_never_can():
+    """Each reservation in vain doubles the time until the next one of that gang."""
+    life, at = Life({"a": 5}), {}
+    for number in range(2):
+        life.hopeless.add(f"x{number}")
+        life.arrive(f"x{number}", 16)
+    hours = int(os.environ.get("JOBSETPY_HOURS", "2"))
+    for now in range(hours * 3600):
+        if now % 3 == 0:
+            at[f"g{now}"] = life.now
+            life.arrive(f"g{now}", 4)  # as many as fit at the same time
+        life.second()
+    late = [name for name, when in at.items() if when > (hours - 1) * 3600]
+    assert len(at) - len(life.started) <= 20
+    assert sorted(waits(life, late, at))[len(late) // 2] <= 30
+
+
+groups = st.tuples(
+    st.integers(0, 60),  # arrives
+    st.integers(1, 12),  # pods
+    st.sampled_from([1, 1, 2, 3]),  # cpu
+    st.sampled_from(["", "a", "b"]),
+    st.integers(0, 2),  # priority
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 3), st.lists(groups, min_size=1, max_size=5))
+def test_every_group_that_fits_the_empty_cluster_starts(a, b, arrivals):
+    """However many younger ones come all the time, in pools and with priorities of any kind."""
+    life = Life({"a": a, "b": b})
+    fits = []
+    for at in range(900):
+        life.arrive(f"small-{at}", 1, cpu=2)
+        for index, (when, pods, cpu, pool, priority) in enumerate(arrivals):
+            if when == at:
+                life.arrive(f"g{index}", pods, cpu=cpu, pool=pool, priority=priority)
+                nodes = {"a": a, "b": b, "": a + b}[pool]
+                if pods <= nodes * (4 // cpu):
+                    fits.append(f"g{index}")
+        life.second()
+        if at > 60 and all(name in life.started for name in fits):
+            return
+    assert [name for name in fits if name not in life.started] == []
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_lives(part):
+    """Pools, priorities, arrivals, restarts of groups and of the coscheduler: whatever fits starts."""
+    for seed in range(part, LIVES, 4):
+        assert not_started(random.Random(seed)) == set(), f"seed {seed}"
+
+
+def not_started(rng):
+    """A life of some minutes; the groups that would fit the empty cluster and have not started."""
+    pools = {"a": rng.randint(1, 4), "b": rng.randint(1, 3)}
+    nodes = {**pools, "": sum(pools.values())}
+    life, wanted = Life(pools), {}
+    restarts = {rng.randint(1, 150) for _ in range(rng.randint(0, 3))}
+    arrivals = [
+        (rng.randint(0, 60), f"g{at}", rng.randint(1, 12), rng.choice([1, 1, 2, 3]))
+        for at in range(rng.randint(1, 5))
+    ]
+    again = {name for _, name, _, _ in arrivals if rng.random() < 0.3}
+    for now in range(900):
+        life.arrive(f"small-{now}", 1, cpu=rng.choice([1, 2]))
+        for when, name, pods, cpu in arrivals:
+            if when == now:
+                pool, priority = rng.choice(["", "a", "b"]), rng.randint(0, 2)
+                life.arrive(name, pods, cpu=cpu, pool=pool, priority=priority)
+                if pods <= nodes[pool] * (4 // cpu):
+                    wanted[name] = (pods, cpu, pool, priority)
+        if now in restarts:
+            life.restart()
+        life.second()
+        for name in sorted(again & life.started.keys()):
+            group = PodGroupKey("ns", name)
+            if name in wanted and group in life.ends:  # all its Jobs are made anew
+                life.end(group)
+                pods, cpu, pool, priority = wanted[f"{name}-1"] = wanted[name]
+                life.arrive(f"{name}-1", pods, cpu=cpu, pool=pool, priority=priority)
+                again.discard(name)
+        if now > 150 and wanted.keys() <= life.started.keys():
+            break
+    return wanted.keys() - life.started.keys()

@@ -1,0 +1,383 @@
+"""Early detection under statuses that lag: never a restart too many, always one when it is due."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from jobsetpy.aio import ManualClock
+from jobsetpy.api import keys
+from jobsetpy.api._wire import evolve
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.reconcilers.restart_in_place.decision import expected_pods
+from jobsetpy.reconcilers.restart_in_place.epoch_charges import account, record_of
+from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.restart_in_place.plan import (
+    EpochMemory,
+    ObservedEpochs,
+    plan_epochs,
+)
+from jobsetpy.reconcilers.rules.membership import AttemptKey
+from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+
+SIZE = 3
+NAMES = [f"p{i}" for i in range(SIZE)]
+RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}
+WORKER = {"name": "worker", "restartPolicy": "Never", "restartPolicyRules": [RULE]}
+
+WAITING = {"waiting": {"reason": "PodInitializing"}}
+RUNNING = {"running": {"startedAt": None}}
+
+
+def ended(code):
+    """A container state."""
+    return {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": None}}
+
+
+def make_jobset():
+    """A group of three pods that may restart without end."""
+    item = replicated_job("w", 1, parallelism=SIZE)
+    item["template"]["spec"]["template"] = {"spec": {"containers": [WORKER]}}
+    policy = {"maxRestarts": 10**6, "restartStrategy": "InPlaceRestart"}
+    return decoded(JobSet, jobset_json(item, failurePolicy=policy))
+
+
+def make_job(jobset):
+    """Its Job."""
+    meta = jobset.metadata
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": meta.name,
+             "uid": meta.uid, "controller": True}  # fmt: skip
+    labels = {
+        keys.RESTART_ATTEMPT: "0",
+        keys.REPLICATED_JOB_NAME: "w",
+        keys.JOB_INDEX: "0",
+    }
+    return decoded(
+        Job,
+        {
+            "metadata": {"name": "j", "namespace": meta.namespace, "uid": "j", "labels": labels,
+                         "ownerReferences": [owner]},
+            "spec": {"parallelism": SIZE, "completions": SIZE},
+        },
+    )  # fmt: skip
+
+
+class Manager:
+    """A manager's ledger and plans, on caches that it fills itself."""
+
+    def __init__(self, jobset, job, clock):
+        self.jobset = jobset
+        self.job = job
+        self.ledger = EpochLedger()
+        self.ledger.job_changed(None, job)
+        self.memory = EpochMemory()
+        self.pods = {}
+        self.clock = clock
+
+    def sees(self, pod):
+        """A pod's event, as its handler takes it."""
+        old = self.pods.get(pod.metadata.name)
+        self.pods[pod.metadata.name] = pod
+        self.ledger.pod_changed(old, pod, self.clock.monotonic())
+
+    def reconcile(self, stored):
+        """Plan on the cached JobSet, and again on the stored one when that is another; its status.
+
+        What is noted of the status that was written is what the API server answers.
+        """
+        plan = self.plan(self.jobset)
+        if plan.status is not None and self.jobset is not stored:
+            self.jobset = stored
+            plan = self.plan(stored)
+        notes = self.ledger.notes(AttemptKey.of(stored))
+        if plan.status is not None:
+            self.note(plan.status.status)
+        self.ledger.forget_notes(AttemptKey.of(stored), notes)
+        self.memory = plan.memory
+        return None if plan.status is None else plan.status.status
+
+    def plan(self, jobset):
+        """What the real reconciler does before it writes."""
+        self.note(jobset.status)
+        group = AttemptKey.of(jobset)
+        observed = ObservedEpochs(
+            jobset=jobset,
+            pods=self.ledger.histogram(group),
+            notes=self.ledger.notes(group),
+            job_of=lambda _pod: self.job,
+            members=lambda: ([self.job], list(self.pods.values())),
+        )
+        return plan_epochs(observed, self.memory, Moment(self.clock.now(), self.clock.monotonic()))
+
+    def note(self, status):
+        """An epoch is seen or written."""
+        self.ledger.note_status(
+            AttemptKey.of(self.jobset),
+            status,
+            self.ledger.newest_version,
+            self.clock.monotonic(),
+        )
+
+
+class EarlyMachine(RuleBasedStateMachine):
+    """Pods, their kubelets and agents, and a manager, each of which acts on what it last saw.
+
+    A kubelet sends one status at a time, the latest there is, and each takes as long as it likes
+    to be stored. The manager learns of the pods' versions one after the other.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.clock = ManualClock()
+        self.jobset = make_jobset()
+        self.job = make_job(self.jobset)
+        self.version = 100
+        self.stored = dict.fromkeys(NAMES)  # (annotation, state) as the API server has it
+        self.truth = dict.fromkeys(NAMES, WAITING)
+        self.restarts = dict.fromkeys(NAMES, 0)
+        self.flying = dict.fromkeys(NAMES)
+        self.epoch = dict.fromkeys(NAMES, 0)  # the agent's; 0 while it is down
+        self.history = {name: [] for name in NAMES}
+        self.failed_at = set()
+        self.manager = Manager(self.jobset, self.job, self.clock)
+        for name in NAMES:
+            self.store(name, annotation=None, status=(WAITING, 0))
+
+    # -- the API server -----------------------------------------------------------------------
+
+    def store(self, name, **changes):
+        """A write to a pod."""
+        self.version += 1
+        now = dict(self.stored[name] or {})
+        now.update(changes)
+        self.stored[name] = now
+        state, restarts = now["status"]
+        annotations = {}
+        if now["annotation"] is not None:
+            annotations[keys.EPOCH_ANNOTATION] = now["annotation"]
+        pod = decoded(
+            ChildPod,
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": self.jobset.metadata.namespace,
+                    "uid": name,
+                    "resourceVersion": str(self.version),
+                    "annotations": annotations,
+                    "ownerReferences": [
+                        {"kind": "Job", "name": "j", "uid": "j", "controller": True}
+                    ],
+                },
+                "status": {
+                    "phase": "Running",
+                    "containerStatuses": [
+                        {"name": "worker", "state": state, "restartCount": restarts}
+                    ],
+                },
+            },
+        )
+        self.history[name].append(pod)
+
+    def set_status(self, **changes):
+        """A write to the JobSet's status; the manager's cache follows later."""
+        self.jobset = evolve(self.jobset, status=evolve(self.jobset.status, **changes))
+
+    # -- pods ---------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(NAMES))
+    def kubelet_sends(self, name):
+        """The kubelet sends the status as it is, unless one is on its way."""
+        if self.flying[name] is None:
+            self.flying[name] = (self.truth[name], self.restarts[name])
+
+    @rule(name=st.sampled_from(NAMES))
+    def status_arrives(self, name):
+        """The status that was on its way is stored."""
+        if self.flying[name] is not None:
+            if self.stored[name]["status"] != self.flying[name]:
+                self.store(name, status=self.flying[name])
+            self.flying[name] = None
+
+    @rule(name=st.sampled_from(NAMES))
+    def agent_starts(self, name):
+        """The agent of a pod whose containers are down joins the next epoch."""
+        if self.epoch[name]:
+            return
+        status = self.jobset.status
+        self.truth[name] = WAITING
+        self.epoch[name] = max(status.synced_epoch, status.deprecated_epoch) + 1
+        if self.stored[name]["annotation"] != str(self.epoch[name]):
+            self.store(name, annotation=str(self.epoch[name]))
+
+    @rule(name=st.sampled_from(NAMES))
+    def agent_acts(self, name):
+        """The agent sees the status: its pod restarts, or its worker may run."""
+        epoch, status = self.epoch[name], self.jobset.status
+        if not epoch:
+            return
+        if epoch <= status.deprecated_epoch:
+            if self.truth[name] is RUNNING:
+                self.truth[name] = ended(137)
+            self.epoch[name] = 0
+            self.restarts[name] += 1
+        elif epoch == status.synced_epoch and self.truth[name] is WAITING:
+            self.truth[name] = RUNNING
+
+    @rule(name=st.sampled_from(NAMES), code=st.sampled_from([0, 1, 137]))
+    def worker_ends(self, name, code):
+        """A worker ends by itself; with another code than 0 its whole pod restarts."""
+        if self.truth[name] is not RUNNING or code == 0:
+            return
+        self.truth[name] = ended(code)
+        self.failed_at.add(self.epoch[name])
+        if self.data_sends(name):
+            self.kubelet_sends(name)
+        self.epoch[name] = 0
+        self.restarts[name] += 1
+
+    def data_sends(self, name):
+        """Most often the kubelet tells of an end before it restarts the pod."""
+        return self.restarts[name] % 3 != 2
+
+    # -- the manager --------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(NAMES))
+    def manager_sees_pod(self, name):
+        """The next version of a pod."""
+        if self.history[name]:
+            self.manager.sees(self.history[name].pop(0))
+
+    @rule()
+    def manager_sees_jobset(self):
+        """The JobSet as it is now."""
+        self.manager.jobset = self.jobset
+
+    @rule()
+    def manager_decides(self):
+        """A pass; a decision on an old JobSet is refused and made again."""
+        status = self.manager.reconcile(self.jobset)
+        if status is not None:
+            self.set_status(
+                synced_epoch=status.synced_epoch,
+                deprecated_epoch=status.deprecated_epoch,
+                in_place_restart=status.in_place_restart,
+            )
+            self.manager.jobset = self.jobset
+
+    @rule()
+    def the_protocol_goes_on(self):
+        """Agents and manager take turns while the kubelets' statuses stay on their way."""
+        for name in NAMES:
+            self.agent_starts(name)
+            self.agent_acts(name)
+            while self.history[name]:
+                self.manager_sees_pod(name)
+        self.manager_sees_jobset()
+        self.manager_decides()
+        self.manager_sees_jobset()
+
+    @rule()
+    def statuses_arrive(self):
+        """All kubelets have sent what they know, and it is stored."""
+        for name in NAMES:
+            self.status_arrives(name)
+            self.kubelet_sends(name)
+            self.status_arrives(name)
+
+    @rule()
+    def manager_fails_over(self):
+        """Another manager starts with what the API server has."""
+        self.manager = Manager(self.jobset, self.job, self.clock)
+        for name in NAMES:
+            last = self.history[name][-1:]
+            self.history[name].clear()
+            for pod in last or [self.manager_pod(name)]:
+                self.manager.sees(pod)
+
+    def manager_pod(self, name):
+        """The pod as it is stored."""
+        self.store(name)
+        return self.history[name].pop()
+
+    @precondition(lambda self: not any(self.flying.values()))
+    @rule()
+    def a_minute_passes(self):
+        """Long enough for every kubelet to bring its statuses up to date."""
+        for name in NAMES:
+            self.kubelet_sends(name)
+            self.status_arrives(name)
+            while self.history[name]:
+                self.manager_sees_pod(name)
+        self.clock.advance(60)
+
+    # -- what holds ---------------------------------------------------------------------------
+
+    @invariant()
+    def no_restart_without_a_failure(self):
+        """Every epoch that is over ended by a worker that failed in it."""
+        over = max(self.jobset.status.deprecated_epoch, *self.epoch.values()) - 1
+        assert self.jobset.status.deprecated_epoch <= self.jobset.status.synced_epoch
+        assert set(range(1, max(over, self.jobset.status.deprecated_epoch) + 1)) <= self.failed_at
+
+    @invariant()
+    def nobody_runs_alone(self):
+        """A worker runs at the synced epoch only, with every pod there or past it."""
+        for name in NAMES:
+            if self.truth[name] is RUNNING:
+                assert self.epoch[name] <= self.jobset.status.synced_epoch
+
+    @invariant()
+    def each_restart_is_charged_once(self):
+        """The budget counts the epochs."""
+        newest = self.jobset.status.synced_epoch
+        charged = account(self.jobset, newest, expected_pods(self.jobset))
+        assert charged.spent == max(0, newest - 1)
+        assert record_of(self.jobset).uncounted_epochs == 0
+
+    def teardown(self):
+        """When nothing fails any more, all workers run."""
+        for _ in range(8):
+            for name in NAMES:
+                self.agent_starts(name)
+                self.agent_acts(name)
+                self.kubelet_sends(name)
+                self.status_arrives(name)
+                while self.history[name]:
+                    self.manager_sees_pod(name)
+                self.manager_sees_jobset()
+                self.manager_decides()
+
+        assert all(self.truth[name] is RUNNING for name in NAMES)
+        assert set(self.epoch.values()) == {self.jobset.status.synced_epoch}
+
+
+TestEarly = EarlyMachine.TestCase
+TestEarly.settings = settings(max_examples=80, stateful_step_count=60)
+
+
+@given(st.integers(0, SIZE - 1), st.sampled_from([1, 7, 255]))
+def test_a_failure_is_seen_at_once(number, code):
+    """When statuses are in step, a worker's end deprecates its epoch before its agent is back."""
+    machine = EarlyMachine()
+    for _ in range(4):
+        for name in NAMES:
+            machine.agent_starts(name)
+            machine.agent_acts(name)
+            machine.kubelet_sends(name)
+            machine.status_arrives(name)
+            while machine.history[name]:
+                machine.manager_sees_pod(name)
+        machine.manager_decides()
+        machine.manager_sees_jobset()
+    assert all(machine.truth[name] is RUNNING for name in NAMES)
+
+    machine.worker_ends(NAMES[number], code)
+    machine.status_arrives(NAMES[number])
+    machine.manager_sees_pod(NAMES[number])
+    machine.manager_decides()
+
+    assert (1, 1) == (machine.jobset.status.synced_epoch, machine.jobset.status.deprecated_epoch)
+    assert code == machine.manager.memory.cause.container.exit_code

@@ -1,0 +1,200 @@
+"""Restarts in place of two and three pods: every order of events, with a bounded number of faults.
+
+``JOBSETPY_EXHAUSTIVE=1`` explores far larger bounds (minutes).
+"""
+
+import gc
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from support.restarts import epoch_steps
+from support.restarts.epoch_explorer import BUDGET, Explorer, Violation
+
+HARMLESS = ("stranger", "succeed", "takeover")
+PROBES = ("quit", *HARMLESS)
+MISSED = ("delete", "takeover", "succeed", "late")
+NEW = ("ask", "hang", "leave")
+ALL = ("fail", "crash", "delete", "write", "takeover")
+LARGE = bool(os.environ.get("JOBSETPY_EXHAUSTIVE"))
+
+# mode, pods, faults, which faults, how many pod changes the manager's watch may hold back,
+# maxRestarts, if it is so small that restarts of single containers might spend it, and how many
+# processes each worker has
+CASES = {
+    "supervisor, two pods, two faults": ("supervisor", 2, 2, ("fail", "delete", "takeover"), 2),
+    "supervisor, three pods, any fault": ("supervisor", 3, 1, ALL, 2),
+    "standby, two pods, two failures": ("standby", 2, 2, ("fail",), 1),
+    "standby, two pods, any fault": ("standby", 2, 1, ALL, 1),
+    "standby, two pods, requests and hangs": ("standby", 2, 1, NEW, 1),
+    "standby, two processes, two failures": ("standby", 1, 2, ("fail", "hang"), 1, BUDGET, 2),
+    "standby, two pods of two processes": ("standby", 2, 1, ("fail",), 1, BUDGET, 2),
+    "supervisor, one is asked to leave, no budget": ("supervisor", 2, 1, ("leave", "late"), 1, 0),
+    "sidecar, two pods, any fault": ("sidecar", 2, 1, ALL, 2),
+    "sidecar, two pods, two failures": ("sidecar", 2, 2, ("fail", "crash"), 1),
+    "sidecar, strangers and probes, no budget": ("sidecar", 2, 1, PROBES, 1, 0),
+    "supervisor, strangers, no budget": ("supervisor", 2, 1, HARMLESS, 2, 0),
+    "supervisor, two pods, a member is missed": ("supervisor", 2, 1, MISSED, 2, 1),
+    "supervisor, two pods, asked for": ("supervisor", 2, 2, ("ask", "fail"), 1),
+    "supervisor, asked for, no budget": ("supervisor", 2, 1, ("ask", "takeover"), 1, 0),
+    "sidecar, two pods, drains and a failure": ("sidecar", 2, 2, ("drain", "fail"), 1),
+    "supervisor, two pods, drains and a takeover": ("supervisor", 2, 2, ("drain", "takeover"), 2),
+    "sidecar, two pods, a member is missed": ("sidecar", 2, 1, MISSED, 2),
+    "sidecar, one pod, failures and probes": ("sidecar", 1, 2, ("quit", "fail", "takeover"), 1, 1),
+}
+LARGE_CASES = {
+    "supervisor, two pods, two of any": ("supervisor", 2, 2, ALL, 3),
+    "supervisor, three pods, two failures": ("supervisor", 3, 2, ("fail", "crash", "delete"), 2),
+    "standby, two pods, two of any": ("standby", 2, 2, ALL, 1),
+    "standby, requests, hangs, failures": ("standby", 2, 2, (*NEW, "fail"), 1),
+    "standby, two pods of two, any": ("standby", 2, 1, (*NEW, *ALL), 1, BUDGET, 2),
+    "supervisor, two asked to leave, and any": ("supervisor", 2, 2, ("leave", *ALL), 1),
+    "sidecar, two pods, two faults": ("sidecar", 2, 2, ("fail", "crash", "delete"), 2),
+    "sidecar, three pods, any fault": ("sidecar", 3, 1, ALL, 1),
+    "sidecar, two strangers and probes": ("sidecar", 2, 2, PROBES, 1, 0),
+    "sidecar, asked for, no budget": ("sidecar", 2, 1, ("ask", "takeover"), 1, 0),
+    "supervisor, two pods, asked for, and any": ("supervisor", 2, 2, ("ask", *ALL), 2),
+    "supervisor, two strangers": ("supervisor", 2, 2, HARMLESS, 1, 0),
+    "sidecar, a failure after probes": ("sidecar", 2, 2, ("quit", "fail"), 1, 1),
+    "sidecar, a failure after two of anything": ("sidecar", 2, 3, (*PROBES, "fail"), 1, 1),
+}
+
+# The large ones take minutes each.
+BOUNDS = {**CASES, **LARGE_CASES} if LARGE else CASES
+
+# A case of two faults is explored in slices, by the first of them.
+SLICES = [
+    pytest.param(case, first, id=f"{case}, first {first or 'any'}")
+    for case, (_, _, faults, kinds, *_) in BOUNDS.items()
+    for first in (kinds if faults > 1 else [""])
+]
+
+
+@pytest.fixture(autouse=True)
+def no_cycles() -> Iterator[None]:
+    """A million states are live and have no cycles: looking for garbage is a fifth of the time."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def explore(mode, pods, faults, kinds, lag, budget=BUDGET, processes=1, first=""):
+    """Explore all of it; an explorer that has seen every state."""
+    explorer = Explorer(
+        mode,
+        pods=pods,
+        faults=faults,
+        kinds=frozenset(kinds),
+        first=first,
+        lag=lag,
+        budget=budget,
+        processes=processes,
+    )
+
+    assert explorer.run()
+    return explorer
+
+
+@pytest.mark.timeout(3600 if LARGE else 180)  # for what hangs: a slice takes seconds
+@pytest.mark.parametrize(("case", "first"), SLICES)
+def test_every_order_is_safe_and_can_go_on(case, first, record_property):
+    """No worker runs ahead, the status never goes back, and every state leads to a running group."""
+    explorer = explore(*BOUNDS[case], first=first)
+    explorer.check_liveness()
+    record_property("states", len(explorer.states))
+    record_property("events", explorer.events)
+
+    assert len(explorer.goals) > 0
+    assert len(explorer.states) > 500  # the smallest slice has 818
+
+
+def test_slices_are_the_whole():
+    """What all slices have seen is what is seen without them, state by state."""
+    case = ("supervisor", 2, 2, ("write", "takeover"), 1)
+    slices = [explore(*case, first=first) for first in case[3]]
+
+    assert set(explore(*case).ids) == set().union(*(each.ids for each in slices))
+
+
+def forgetful(state, synced, deprecated, _note=0):
+    """A sidecar that leaves no note to its next run."""
+    return epoch_steps.observe(state, synced, deprecated)
+
+
+def test_without_a_note_a_healthy_group_fails(monkeypatch):
+    """The exploration sees an agent that is away when the barrier lifts, and opens an epoch."""
+    monkeypatch.setattr("support.restarts.epoch_explorer.observe", forgetful)
+    explorer = Explorer("sidecar", pods=2, faults=1, kinds=frozenset({"quit"}), lag=1, budget=0)
+
+    with pytest.raises(Violation, match="the JobSet fails after 0 failures"):
+        explorer.run()
+
+
+def broken_lift(state, synced, deprecated, _note=0):
+    """An agent that lifts its barrier when it should join."""
+    seen = epoch_steps.observe(state, synced, deprecated)
+    lifts = not seen.restart and seen.barrier[2] >= synced
+    barrier = (*seen.barrier[:3], seen.barrier[3] or lifts, seen.barrier[4])
+    return seen._replace(lift=seen.lift or lifts, barrier=barrier)
+
+
+def broken_restart(state, synced, deprecated, _note=0):
+    """An agent that never restarts."""
+    seen = epoch_steps.observe(state, synced, deprecated)
+    return seen._replace(restart=False, barrier=(*seen.barrier[:4], False))
+
+
+def broken_count(view, cached, stored, max_restarts, **flags):
+    """A manager that takes each pod it knows to be as far as the first one."""
+    first = next((pod for pod in view.pods if pod), ())
+    pods = tuple((first[0], *pod[1:]) if pod else pod for pod in view.pods)
+    done = epoch_steps.reconcile(view._replace(pods=pods), cached, stored, max_restarts, **flags)
+    return done._replace(view=done.view._replace(pods=view.pods))
+
+
+def _forgets_the_line(pod):
+    rest = tuple(sorted(each._replace(runs=0) for each in pod.processes))
+    return pod._replace(processes=rest)
+
+
+def test_a_standby_that_outlives_its_epoch_is_found(monkeypatch):
+    """What was told to run is the worker: spared like a standby, it would run beside the next."""
+    monkeypatch.setattr("support.restarts.epoch_explorer._without", _forgets_the_line)
+    explorer = Explorer("standby", pods=2, faults=2, kinds=frozenset({"fail"}), lag=1)
+
+    with pytest.raises(Violation, match="runs 2 at epoch 3"):
+        explorer.run()
+
+
+def _forgets_a_process(pod):
+    first = pod.processes[0]._replace(runs=0, line=0)
+    return pod._replace(processes=(first, *pod.processes[1:]))
+
+
+@pytest.mark.parametrize("kind", ["fail", "hang", "ask"])
+def test_a_process_that_outlives_its_worker_is_found(monkeypatch, kind):
+    """A supervisor that joins the next epoch when the first of its processes is gone."""
+    monkeypatch.setattr("support.restarts.epoch_explorer._without", _forgets_a_process)
+    explorer = Explorer("supervisor", faults=1, kinds=frozenset({kind}), lag=1, processes=2)
+
+    with pytest.raises(Violation, match=r"while 1 runs in it|while p[01] runs 1"):
+        explorer.run()
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "message"),
+    [
+        ("observe", broken_lift, "starts 2 while"),
+        ("observe", broken_restart, "no way on"),
+        ("reconcile", broken_count, "starts 1 while|starts 2 while|no way on|status"),
+    ],
+)
+def test_a_broken_protocol_is_found(monkeypatch, name, broken, message):
+    """The exploration is not blind: each of these mistakes is found."""
+    monkeypatch.setattr(f"support.restarts.epoch_explorer.{name}", broken)
+    explorer = Explorer("supervisor", pods=2, faults=1, kinds=frozenset({"fail", "crash"}), lag=2)
+
+    with pytest.raises(Violation, match=message):
+        explorer.run()
+        explorer.check_liveness()

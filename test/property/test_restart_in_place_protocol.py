@@ -1,0 +1,209 @@
+"""Properties of epochs: the ledger against a full count, and the rule by itself."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.reconcilers.restart_in_place.barrier_state import parse_epoch
+from jobsetpy.reconcilers.restart_in_place.decision import Histogram, decide_epochs
+from jobsetpy.reconcilers.restart_in_place.ledger import EpochLedger
+from jobsetpy.reconcilers.rules.membership import AttemptKey
+from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+
+JOBS = ["j1", "j2", "j3"]
+OWNERS = [*JOBS, "nobody", ""]
+GROUPS = [
+    AttemptKey("ns", "js", "js1", 0),
+    AttemptKey("ns", "js", "js1", 1),
+    AttemptKey("ns", "js", "js2", 0),
+]
+
+
+def make_pod(name, owner, epoch, phase, restarts=0, *, deleting=False, tracked=True, index=None):
+    """A pod slice."""
+    meta = {"name": name, "uid": name, "annotations": {}}
+    if tracked:
+        meta["finalizers"] = [keys.JOB_TRACKING_FINALIZER]
+    if index is not None:
+        meta["annotations"][keys.COMPLETION_INDEX_ANNOTATION] = str(index)
+    if deleting:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    if owner:
+        meta["ownerReferences"] = [{"kind": "Job", "uid": owner, "controller": True}]
+    if epoch is not None:
+        meta["annotations"][keys.EPOCH_ANNOTATION] = epoch
+    one = {"restartCount": restarts, "lastState": {"terminated": {"exitCode": 1}}}
+    return decoded(
+        ChildPod, {"metadata": meta, "status": {"phase": phase, "containerStatuses": [one]}}
+    )
+
+
+def make_job(uid, group, completed, noted=()):
+    """A Job slice; of pods that it has yet to count, the UIDs may be noted."""
+    reference = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "name": group.name,
+        "uid": group.uid,
+        "controller": True,
+    }
+    meta = {
+        "uid": uid,
+        "namespace": group.namespace,
+        "labels": {keys.RESTART_ATTEMPT: str(group.attempt)},
+        "ownerReferences": [reference],
+    }
+    status = {
+        "succeeded": len(completed),
+        "completedIndexes": ",".join(map(str, sorted(completed))),
+        "uncountedTerminatedPods": {"succeeded": sorted(noted)},
+    }
+    return decoded(Job, {"metadata": meta, "status": status})
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """The ledger always says what counting everything anew would say."""
+
+    def __init__(self):
+        super().__init__()
+        self.ledger = EpochLedger()
+        self.pods = {}
+        self.jobs = {}
+
+    @rule(
+        name=st.sampled_from([f"p{i}" for i in range(6)]),
+        owner=st.sampled_from(OWNERS),
+        epoch=st.sampled_from([None, "1", "2", "3", "x", "0"]),
+        phase=st.sampled_from(["Pending", "Running", "Running", "Succeeded", "Failed"]),
+        restarts=st.integers(0, 2),
+        deleting=st.booleans(),
+        tracked=st.booleans(),
+        index=st.sampled_from([None, 0, 1, 2]),
+    )
+    def put_pod(self, name, owner, epoch, phase, restarts, deleting, tracked, index):
+        """A pod appears or changes in any way."""
+        more = {"deleting": deleting, "tracked": tracked, "index": index}
+        pod = make_pod(name, owner, epoch, phase, restarts, **more)
+        self.ledger.pod_changed(self.pods.get(name), pod)
+        self.pods[name] = pod
+
+    @rule(name=st.sampled_from([f"p{i}" for i in range(6)]))
+    def drop_pod(self, name):
+        """A pod goes."""
+        if name in self.pods:
+            self.ledger.pod_changed(self.pods.pop(name), None)
+
+    @rule(
+        uid=st.sampled_from(JOBS),
+        group=st.sampled_from(GROUPS),
+        completed=st.sets(st.integers(0, 3)),
+        noted=st.sets(st.sampled_from([f"p{i}" for i in range(6)])),
+    )
+    def put_job(self, uid, group, completed, noted):
+        """A Job appears or changes in any way."""
+        job = make_job(uid, group, completed, noted)
+        self.ledger.job_changed(self.jobs.get(uid), job)
+        self.jobs[uid] = job
+
+    @rule(uid=st.sampled_from(JOBS))
+    def drop_job(self, uid):
+        """A Job goes."""
+        if uid in self.jobs:
+            self.ledger.job_changed(self.jobs.pop(uid), None)
+
+    @invariant()
+    def equals_a_full_count(self):
+        """Epochs, succeeded pods and unusable annotations of every group."""
+        for group in GROUPS:
+            members = {
+                uid
+                for uid, job in self.jobs.items()
+                if (job.metadata.controller.uid, job.metadata.labels[keys.RESTART_ATTEMPT])
+                == (group.uid, str(group.attempt))
+            }
+            epochs, done, invalid, restarts = {}, set(), set(), {}
+            leaving = 0
+            for pod in self.pods.values():
+                if pod.metadata.controller_uid not in members or pod.status.phase == "Failed":
+                    continue
+                if pod.status.phase == "Succeeded":
+                    if pod.metadata.tracked and pod.metadata.deletion_timestamp is None:
+                        index = pod.metadata.annotations.completion_index
+                        name = pod.metadata.uid if index is None else index
+                        done.add((pod.metadata.controller_uid, name))
+                    continue
+                for one in pod.status.restarts:
+                    restarts[one.times] = restarts.get(one.times, 0) + 1
+                epoch = parse_epoch(pod.metadata.annotations.epoch)
+                if epoch > 0:
+                    epochs[epoch] = epochs.get(epoch, 0) + 1
+                    leaving += pod.metadata.deletion_timestamp is not None
+                elif epoch < 0:
+                    invalid.add(pod.metadata.uid)
+            for uid in members:
+                status = self.jobs[uid].status
+                done |= {(uid, index) for index in status.completed_indexes.split(",") if index}
+                done |= {(uid, pod) for pod in status.uncounted_terminated_pods.succeeded}
+            histogram = self.ledger.histogram(group)
+
+            assert epochs == histogram.epochs
+            assert restarts == histogram.restarts
+            assert histogram.first.keys() <= epochs.keys()
+            assert histogram.succeeded == len(done)
+            assert leaving == histogram.leaving
+            assert invalid == self.ledger.invalid(group).keys()
+
+    def teardown(self):
+        """When everything is gone, nothing is left."""
+        for name in tuple(self.pods):
+            self.drop_pod(name)
+        for uid in tuple(self.jobs):
+            self.drop_job(uid)
+
+        assert 0 == len(self.ledger)
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+def group(size, synced, deprecated):
+    """A JobSet of that many pods."""
+    return decoded(
+        JobSet,
+        jobset_json(
+            replicated_job("a", size),
+            failurePolicy={"maxRestarts": 1000, "restartStrategy": "InPlaceRestart"},
+            status={"syncedEpoch": synced, "deprecatedEpoch": deprecated},
+        ),
+    )
+
+
+def test_a_pod_that_is_being_deleted_holds_the_next_epoch():
+    """The group waits for the pod in its place, and nothing more is deprecated meanwhile."""
+    assert decide_epochs(group(3, 1, 1), Histogram({2: 3}, leaving=1)).empty
+    assert decide_epochs(group(3, 1, 0), Histogram({1: 3}, leaving=1)).empty
+    assert 2 == decide_epochs(group(3, 1, 1), Histogram({2: 3})).synced
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.dictionaries(st.integers(1, 9), st.integers(1, 6), max_size=4), max_size=8),
+)
+def test_status_never_goes_back(size, histograms):
+    """Whatever the pods say, both numbers only grow, and the rule is at rest after one write."""
+    synced = deprecated = 0
+    for epochs in histograms:
+        jobset = group(size, synced, deprecated)
+        decision = decide_epochs(jobset, Histogram(epochs))
+        assert decision.synced is None or decision.synced > synced
+        assert decision.deprecated is None or decision.deprecated > deprecated
+        synced = decision.synced or synced
+        deprecated = decision.deprecated or deprecated
+
+        assert decide_epochs(group(size, synced, deprecated), Histogram(epochs)).empty

@@ -1,0 +1,1 @@
+"""Admission: forms of JobSets, and clients that write them."""

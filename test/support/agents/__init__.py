@@ -1,0 +1,1 @@
+"""Agents outside of pods, and trainings that they restart."""

@@ -1,0 +1,155 @@
+"""Many agents in one process, on the real agent core, against a real API server without nodes.
+
+The Job controller makes the pods; nothing runs them. Each ``SimulatedAgent`` is the agent's own
+decision core fed from one shared watch of the JobSet, and a restart of its pod is a new core, as a
+restarted container would be. Checked at every lift: no pod of the group is behind the epoch that
+starts running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from jobsetpy import aio
+from jobsetpy.agent.protocol.barrier import Barrier, Lift, PatchEpoch, Restart
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.client import Client
+from jobsetpy.errors import ApiError, TransportError
+from support import patience
+from support.cluster.follow import following
+
+
+class SimulatedAgent:
+    """One pod's agent: its core, and what it has stored."""
+
+    def __init__(self, pod: str) -> None:
+        self.pod = pod
+        self.barrier = Barrier()
+        self.stored = 0
+        self.lives = 1
+
+
+class Fleet:
+    """All agents of one JobSet.
+
+    Args:
+        client: a client that reaches the API server directly.
+        namespace, name: the JobSet.
+    """
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.name = name
+        self.agents: dict[str, SimulatedAgent] = {}
+        self.violations: list[str] = []
+        self.status: tuple[int, int] = (0, 0)
+        self.history: list[tuple[int, int]] = []
+        self.uid = ""
+        self.news = asyncio.Event()
+        self._tasks: aio.Supervisor | None = None
+
+    async def run(self, pods: list[str]) -> None:
+        """Start an agent for each pod and serve them until cancelled."""
+        async with aio.supervise() as tasks:
+            self._tasks = tasks
+            for pod in pods:
+                self.agents[pod] = SimulatedAgent(pod)
+            scope = {"namespace": self.namespace, "field_selector": f"metadata.name={self.name}"}
+            async with following(self.client, JobSet, self._see, **scope):
+                await asyncio.Event().wait()
+
+    def fail(self, pod: str) -> None:
+        """The pod's worker ends with an error: the kubelet restarts its containers, agent first."""
+        self._restart(self.agents[pod])
+
+    def lifted(self, epoch: int) -> int:
+        """How many workers run at ``epoch``."""
+        return sum(a.barrier.lifted and a.barrier.epoch == epoch for a in self.agents.values())
+
+    async def wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+        """Wait until something is true of the fleet."""
+        try:
+            async with patience.timeout(timeout_s):
+                while not condition():
+                    self.news.clear()
+                    await self.news.wait()
+        except TimeoutError:
+            epochs = sorted(a.stored for a in self.agents.values())
+            raise AssertionError(
+                f"waited {timeout_s} s in vain for {what}: (synced, deprecated) is {self.status}, "
+                f"stored epochs {epochs[0]}..{epochs[-1]}"
+            ) from None
+
+    def _see(self, jobset: JobSet, gone: bool) -> None:
+        if gone:
+            return
+        status = (jobset.status.synced_epoch, jobset.status.deprecated_epoch)
+        self.uid = jobset.metadata.uid
+        if not self.history or self.history[-1] != status:
+            self.history.append(status)
+        if status[0] < self.status[0] or status[1] < self.status[1]:
+            self.violations.append(f"status went back from {self.status} to {status}")
+        self.status = status
+        for agent in self.agents.values():
+            self._act(agent, agent.barrier.observe(self.uid, *status))
+        self.news.set()
+
+    def _act(self, agent: SimulatedAgent, actions: list) -> None:
+        for action in actions:
+            match action:
+                case PatchEpoch(epoch):
+                    self._start(self._store(agent, agent.lives, epoch))
+                case Lift(epoch):
+                    behind = [a.pod for a in self.agents.values() if a.stored < epoch]
+                    if behind:
+                        self.violations.append(f"{agent.pod} lifts {epoch}, behind: {behind}")
+                case Restart():
+                    self._restart(agent)
+                case _:
+                    self.violations.append(f"unexpected: {action}")
+
+    def _restart(self, agent: SimulatedAgent) -> None:
+        agent.barrier = Barrier()
+        agent.lives += 1
+        self._start(self._join(agent, agent.lives))
+
+    def _start(self, coro) -> None:
+        assert self._tasks is not None
+        self._tasks.start(coro, name="agent")
+
+    async def _join(self, agent: SimulatedAgent, life: int) -> None:
+        """A new agent's first, consistent sight of the JobSet."""
+        while agent.lives == life:
+            try:
+                jobset = await self.client.get(
+                    JobSet, self.namespace, self.name, timeout_s=patience.scaled(10)
+                )
+            except (ApiError, TransportError):
+                await asyncio.sleep(0.2)
+                continue
+            status = jobset.status
+            if agent.lives == life:
+                self._act(
+                    agent,
+                    agent.barrier.observe(
+                        jobset.metadata.uid, status.synced_epoch, status.deprecated_epoch
+                    ),
+                )
+            return
+
+    async def _store(self, agent: SimulatedAgent, life: int, epoch: int) -> None:
+        body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
+        while agent.lives == life:
+            try:
+                await self.client.merge_patch(
+                    ChildPod, self.namespace, agent.pod, body, timeout_s=patience.scaled(10)
+                )
+            except (ApiError, TransportError):
+                await asyncio.sleep(0.2)
+                continue
+            agent.stored = max(agent.stored, epoch)
+            self.news.set()
+            return

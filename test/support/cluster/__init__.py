@@ -1,0 +1,1 @@
+"""Clusters: managers, nodes without kubelets, accounts, installations."""

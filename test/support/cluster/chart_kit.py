@@ -1,0 +1,260 @@
+"""Helm itself, and plain HTTP to the API server that it installs into."""
+
+import json
+import os
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import yaml
+
+from hack.generate import update_crds
+from support import patience
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+CHART = REPOSITORY / "charts" / "jobsetpy"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LIMIT_S = 60.0
+POLL_S = 0.1
+SERVICE_MONITOR = "monitoring.coreos.com/v1/ServiceMonitor"
+KINDS = {
+    "Certificate": "certificates",
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "ConfigMap": "configmaps",
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "Deployment": "deployments",
+    "FlowSchema": "flowschemas",
+    "Issuer": "issuers",
+    "Lease": "leases",
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "Namespace": "namespaces",
+    "NetworkPolicy": "networkpolicies",
+    "Pod": "pods",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "PriorityLevelConfiguration": "prioritylevelconfigurations",
+    "PrometheusRule": "prometheusrules",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "Secret": "secrets",
+    "Service": "services",
+    "ServiceAccount": "serviceaccounts",
+    "ServiceMonitor": "servicemonitors",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+}
+
+EVERYTHING = {
+    "commonLabels": {"team": "training"},
+    "imagePullSecrets": [{"name": "pull"}],
+    "image": {"registry": "images.test.invalid:5000", "pullSecrets": [{"name": "more"}]},
+    "controller": {
+        "replicas": 2,
+        "annotations": {"note": "deployment"},
+        "podAnnotations": {"note": "pod"},
+        "podLabels": {"metrics": "enabled"},
+        "env": [{"name": "A", "value": "b"}],
+        "envFrom": [{"configMapRef": {"name": "more", "optional": True}}],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"key": "control", "operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}
+                    ]
+                }
+            }
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+            }
+        ],
+        "priorityClassName": "system-cluster-critical",
+        "podDisruptionBudget": {"enabled": True},
+        "extraArgs": ["--kube-api-burst=7"],
+    },
+    "serviceAccount": {"annotations": {"note": "account"}},
+    "featureGates": {"ElasticJobSet": False},
+    "tls": {"minVersion": "VersionTLS12", "cipherSuites": ["TLS_RSA_WITH_AES_128_GCM_SHA256"]},
+    "agent": {"namespaces": ["default"], "flowControl": {"enable": True}},
+    "coscheduling": {"backend": "coscheduler", "admission": "policy"},
+    "coscheduler": {"enable": True, "mode": "second-scheduler", "nodeSelector": {"a": "b"}},
+    "grafana": {"dashboard": {"enable": True}},
+    "groupScheduling": {"useAgent": True, "manageRbac": True},
+    "certManager": {"enable": True},
+    "prometheus": {"enable": True, "labels": {"release": "prometheus"}},
+    "networkPolicy": {"enable": True},
+}
+"""Every object that the chart can make, but for the Secret that managers fill."""
+
+
+class Helm:
+    """Runs the program with folders and a cluster of its own."""
+
+    def __init__(self, program, folder, kubeconfig=None):
+        self.program = program
+        self.folder = folder
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "KUBECONFIG": str(kubeconfig or folder / "none"),
+        }
+
+    def run(self, *arguments, values=None):
+        """What came of it, whatever that is; `values` are given by a file."""
+        with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".json") as file:
+            if values is not None:
+                json.dump(values, file)
+                file.flush()
+                arguments = (*arguments, "--values", file.name)
+            return subprocess.run(
+                [self.program, *arguments],
+                env=self.env,
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=patience.scaled(120),
+            )
+
+    def ok(self, *arguments, values=None):
+        """What it printed; it has to succeed."""
+        done = self.run(*arguments, values=values)
+        assert done.returncode == 0, done.stderr
+
+        return done.stdout
+
+    def refused(self, *arguments, values=None):
+        """What it said against it; it has to fail."""
+        done = self.run(*arguments, values=values)
+        assert done.returncode != 0, done.stdout
+
+        return done.stderr
+
+    def render(self, values=None, *, release="jobset", namespace="jobset-system", more=()):
+        """Objects by kind and name."""
+        apis = ("--api-versions", SERVICE_MONITOR)
+        where = ("template", release, str(CHART), "--namespace", namespace, *apis, *more)
+        found = [item for item in yaml.load_all(self.ok(*where, values=values), LOADER) if item]
+        named = {(item["kind"], item["metadata"]["name"]): item for item in found}
+        agents = {item["metadata"].get("namespace") for item in found} - {namespace, None}
+        if not agents:
+            assert len(named) == len(found)
+
+        return named
+
+
+class Kube:
+    """Requests as the administrator of a cluster."""
+
+    def __init__(self, kubeconfig):
+        self.server, self.tls, self.token = update_crds.from_kubeconfig(kubeconfig)
+
+    def send(self, method, path, body=None, content_type="application/json", **query):
+        """Status, body and warnings; again while the API server says that it is busy."""
+        deadline = time.monotonic() + patience.scaled(LIMIT_S)
+        while True:
+            answer = self._send(method, path, body, content_type, query)
+            if answer[0] != 429 or time.monotonic() > deadline:
+                return answer
+            time.sleep(POLL_S)
+
+    def served(self, path):
+        """Wait until a kind that was defined just now is served."""
+        patience.wait_for(lambda: self.get(path) is not None, LIMIT_S, poll_s=POLL_S)
+
+    def _send(self, method, path, body, content_type, query):
+        url = f"{self.server}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        headers = {"Content-Type": content_type}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(
+                request, timeout=patience.scaled(30), context=self.tls
+            ) as response:
+                return response.status, json.load(response), response.headers.get_all("Warning", [])
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error), []
+        except ssl.SSLError as error:
+            raise AssertionError(f"{url}: {error}") from error
+
+    def get(self, path):
+        """The object, or None."""
+        status, body, _ = self.send("GET", path)
+        assert status in {200, 404}, body
+
+        return body if status == 200 else None
+
+    def text(self, path):
+        """What is there, as it is."""
+        request = urllib.request.Request(
+            f"{self.server}{path}", headers={"Authorization": f"Bearer {self.token}"}
+        )
+        with urllib.request.urlopen(
+            request, timeout=patience.scaled(30), context=self.tls
+        ) as response:
+            return response.read().decode()
+
+    def merge(self, path, body):
+        """The object after a merge patch."""
+        status, body, _ = self.send("PATCH", path, body, "application/merge-patch+json")
+        assert status == 200, body
+
+        return body
+
+    def apply(self, document, namespace="default", **query):
+        """Server-side apply; what does not belong there is an error, and so is a warning."""
+        status, body, warnings = self.send(
+            "PATCH",
+            self.path(document, namespace),
+            document,
+            "application/apply-patch+yaml",
+            fieldManager="test",
+            force="true",
+            fieldValidation="Strict",
+            **query,
+        )
+        assert status in {200, 201}, body.get("message")
+        assert warnings == []
+
+        return body
+
+    def delete(self, document):
+        """Remove it; nothing happens if it is not there."""
+        status, body, _ = self.send("DELETE", self.path(document))
+        assert status in {200, 202, 404}, body
+
+    @staticmethod
+    def path(document, namespace="default"):
+        """Where an object is."""
+        version, kind = document["apiVersion"], document["kind"]
+        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        if namespaced(document):
+            base += f"/namespaces/{document['metadata'].get('namespace', namespace)}"
+        return f"{base}/{KINDS[kind]}/{document['metadata']['name']}"
+
+
+def namespaced(document):
+    """Whether objects of that kind are in namespaces."""
+    kind = document["kind"]
+    return not (
+        kind.startswith(("Cluster", "Mutating", "Validating", "PriorityLevel", "Custom"))
+        or kind in {"FlowSchema", "Namespace"}
+    )

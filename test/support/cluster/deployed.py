@@ -1,0 +1,187 @@
+"""A deployed manager of several replicas: who leads, how it is ended, and who answers meanwhile.
+
+What the end-to-end tests and a benchmark share. Processes of pods are found on this machine, where
+the nodes of ``hack/cluster`` are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from jobsetpy.api.coordination import Lease
+from jobsetpy.api.core import Pod
+from jobsetpy.client import Client, HttpRequest, KubernetesAsyncioTransport
+from jobsetpy.errors import NotFoundError, TransportError
+from support import patience
+from support.cluster.install import SYSTEM
+
+LEASE = "6d4f6a47.jobset.x-k8s.io"
+SELECTOR = "control-plane=controller-manager"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/jobset-controller-manager"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
+PAUSE_S = 0.05
+
+
+class Replicas:
+    """The manager's pods in the cluster of ``client``."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def pods(self) -> list[Pod]:
+        """All that are there, those that end included."""
+        return list((await self.client.list_page(Pod, SYSTEM, label_selector=SELECTOR)).items)
+
+    async def deployment(self) -> dict[str, Any]:
+        """The Deployment as JSON data."""
+        answer = await self.client.raw(HttpRequest(method="GET", path=DEPLOYMENT))
+        found: dict[str, Any] = json.loads(answer.body)
+        return found
+
+    async def settled(self, timeout_s: float = 180.0, *, alone: bool = True) -> list[Pod]:
+        """Wait until all replicas are those of the present template and ready.
+
+        Args:
+            timeout_s: for how long at most.
+            alone: wait until others are gone as well.
+        """
+        async with patience.timeout(timeout_s):
+            while True:
+                found = await self.deployment()
+                wanted, status = found["spec"]["replicas"], found.get("status", {})
+                counts = ("replicas", "updatedReplicas", "readyReplicas")
+                seen = status.get("observedGeneration") == found["metadata"]["generation"]
+                if seen and all(status.get(name, 0) == wanted for name in counts):
+                    pods = await self.pods()
+                    if len(pods) == wanted or not alone:
+                        return pods
+                await asyncio.sleep(0.1)
+
+    async def holder(self) -> str:
+        """Who holds the Lease by its record; "" if nobody does."""
+        try:
+            lease = await self.client.get(Lease, SYSTEM, LEASE)
+        except NotFoundError:
+            return ""
+        return lease.spec.holder_identity or ""
+
+    async def leader(self, *, not_: str = "", timeout_s: float = 60.0) -> tuple[Pod, str]:
+        """The pod that leads, and its identity, once one does that is not ``not_``."""
+        async with patience.timeout(timeout_s):
+            while True:
+                holder = await self.holder()
+                if holder not in {"", not_}:
+                    for pod in await self.pods():
+                        if pod.metadata.name == holder.rpartition("_")[0]:
+                            return pod, holder
+                await asyncio.sleep(0.02)
+
+    async def transitions(self) -> int:
+        """How often leadership has changed."""
+        return (await self.client.get(Lease, SYSTEM, LEASE)).spec.lease_transitions or 0
+
+
+def process_of(pod: Pod) -> int:
+    """The process id of a manager's pod on this machine.
+
+    Raises:
+        LookupError: there is none.
+    """
+    host = f"HOSTNAME={pod.metadata.name}".encode()
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            inner = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0].split()
+        except OSError:
+            continue  # it has just ended
+        if host in environment and inner[-1:] == ["1"]:
+            return int(folder.name)
+    raise LookupError(f"no process of pod {pod.metadata.name} runs on this machine")
+
+
+def memory_mb(pid: int) -> tuple[float, float]:
+    """Memory of a process that nobody else uses, and its largest resident size so far, in MB."""
+    private = 0
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Private_"):
+            private += int(line.split()[1])
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return private / 1000, int(line.split()[1]) / 1000
+    return private / 1000, 0.0
+
+
+def kill(pid: int, number: int) -> float:
+    """Send a signal; when (Unix time)."""
+    moment = time.time()
+    os.kill(pid, number)
+    return moment
+
+
+class WebhookCalls:
+    """Dry-run creations, one after the other, each of which the webhooks have to answer.
+
+    Attributes:
+        answered: Unix times of those that were let through.
+        refused: Unix time and text of the others.
+        slowest_s: the longest of the first.
+    """
+
+    def __init__(self, kubeconfig: str | Path, jobset: dict[str, Any]) -> None:
+        self._kubeconfig = kubeconfig
+        self._body = json.dumps(jobset).encode()
+        self.answered: list[float] = []
+        self.refused: list[tuple[float, str]] = []
+        self.slowest_s = 0.0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Call within the block, not behind a client: no call is made twice."""
+        transport = await KubernetesAsyncioTransport.from_kubeconfig(self._kubeconfig)
+        ending = asyncio.Event()
+
+        async def loop() -> None:
+            while not ending.is_set():
+                await self._call(transport)
+                await asyncio.sleep(PAUSE_S)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(loop())
+                try:
+                    yield
+                finally:
+                    ending.set()
+        finally:
+            await transport.aclose()
+
+    async def _call(self, transport: KubernetesAsyncioTransport) -> None:
+        began = time.time()
+        request = HttpRequest(
+            method="POST",
+            path=JOBSETS,
+            query=(("dryRun", "All"),),
+            body=self._body,
+            content_type="application/json",
+            timeout_s=patience.scaled(30),
+        )
+        try:
+            answer = await transport.request(request)
+        except TransportError as error:
+            self.refused.append((began, str(error)))
+            return
+        # What the webhooks fill in shows that they were asked.
+        if answer.status == 201 and b'"enableDNSHostnames":true' in answer.body:
+            self.answered.append(began)
+            self.slowest_s = max(self.slowest_s, time.time() - began)
+        else:
+            self.refused.append((began, answer.body.decode(errors="replace")[:300]))

@@ -1,0 +1,129 @@
+"""Nodes without kubelets, whose pods run as soon as they are bound and end when they are told to.
+
+Only pods on nodes that were made here are touched, so that a real node may be beside them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from jobsetpy import aio
+from jobsetpy.api.core import Node, Pod
+from jobsetpy.client import Client
+from jobsetpy.errors import ApiError, NotFoundError
+from support.cluster.follow import following
+from support.cluster.racks import kill
+
+PREFIX = "played-"
+IMAGE = {"name": "c", "image": "c", "imageID": "c"}
+
+
+class PlayedNodes:
+    """Nodes for pods of any namespace; their names begin with ``played-``."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._tasks: aio.Supervisor | None = None
+        self._told: dict[str, str] = {}
+        self.pods: dict[tuple[str, str], Pod] = {}
+        """Of these nodes, by namespace and name."""
+
+    @contextlib.asynccontextmanager
+    async def playing(self) -> AsyncIterator[PlayedNodes]:
+        """Pods run, and end, within the block."""
+        async with aio.supervise() as tasks:
+            self._tasks = tasks
+            async with following(self._client, Pod, self._note):
+                yield self
+
+    async def make(
+        self,
+        name: str,
+        *,
+        cpu: int = 8,
+        labels: Mapping[str, str] | None = None,
+        taints: Sequence[Mapping[str, str]] = (),
+    ) -> str:
+        """A ready node; its name in the cluster."""
+        name = f"{PREFIX}{name}"
+        room = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
+        own = {"kubernetes.io/hostname": name, **(labels or {})}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": own},
+            "spec": {"taints": list(taints)},
+        }
+        await self._client.create(Node, "", body)
+        ready = {"type": "Ready", "status": "True", "reason": "Played", "message": ""}
+        status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+        await self._client.merge_patch(Node, "", name, {"status": status}, subresource="status")
+        return name
+
+    async def remove(self, *names: str) -> None:
+        """Take nodes away."""
+        for name in names:
+            with contextlib.suppress(NotFoundError):
+                await self._client.delete(Node, "", name)
+
+    async def finish(self, namespace: str, part: str = "", *, code: int = 0) -> None:
+        """End the pods of a namespace whose names have ``part`` in them."""
+        for (space, name), pod in list(self.pods.items()):
+            ended = pod.status.phase in {"Failed", "Succeeded"}  # the watch may lag behind a start
+            if space == namespace and part in name and not ended:
+                await self._end(pod, code)
+
+    def _note(self, pod: Pod, gone: bool) -> None:
+        meta = pod.metadata
+        if not pod.spec.node_name.startswith(PREFIX):
+            return
+        if gone:
+            self.pods.pop((meta.namespace, meta.name), None)
+            self._told.pop(meta.uid, None)
+            return
+        self.pods[meta.namespace, meta.name] = pod
+        assert self._tasks is not None
+        if meta.deletion_timestamp is not None:
+            if self._told.get(meta.uid) != "ended":
+                self._told[meta.uid] = "ended"
+                self._tasks.start(self._remove(pod), name=f"end of {meta.name}")
+        elif pod.status.phase == "Pending" and meta.uid not in self._told:
+            self._told[meta.uid] = "runs"
+            self._tasks.start(self._run(pod), name=f"start of {meta.name}")
+
+    async def _run(self, pod: Pod) -> None:
+        ready = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready")]
+        state = {"running": {"startedAt": _now()}}
+        container = {**IMAGE, "ready": True, "restartCount": 0, "state": state}
+        await self._report(
+            pod, {"phase": "Running", "conditions": ready, "containerStatuses": [container]}
+        )
+
+    async def _end(self, pod: Pod, code: int) -> None:
+        # Ended long ago, so that the Job controller does not wait before it makes another.
+        state = {"terminated": {"exitCode": code, "finishedAt": "2020-01-01T00:00:00Z"}}
+        container = {**IMAGE, "ready": False, "restartCount": 0, "state": state}
+        phase = "Failed" if code else "Succeeded"
+        await self._report(
+            pod, {"phase": phase, "conditions": [], "containerStatuses": [container]}
+        )
+
+    async def _remove(self, pod: Pod) -> None:
+        if pod.status.phase not in {"Failed", "Succeeded"}:
+            await self._end(pod, 143)
+        with contextlib.suppress(NotFoundError):
+            await kill(self._client, pod.metadata.namespace, pod.metadata.name)
+
+    async def _report(self, pod: Pod, status: dict[str, Any]) -> None:
+        meta = pod.metadata
+        with contextlib.suppress(ApiError):  # it may be gone
+            await self._client.merge_patch(
+                Pod, meta.namespace, meta.name, {"status": status}, subresource="status"
+            )
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

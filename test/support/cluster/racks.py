@@ -1,0 +1,156 @@
+"""Nodes without kubelets: racks for the scheduler to put pods on, and somebody who plays kubelet.
+
+Pods on such nodes are bound and never run, which is all that tests and measurements of placement
+need. Pods have to tolerate every taint, since the nodes are never ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from jobsetpy import aio
+from jobsetpy.api import keys
+from jobsetpy.api.core import Node, Pod
+from jobsetpy.client import Client, HttpRequest
+from jobsetpy.errors import ApiError
+from support.cluster.follow import following
+
+MERGE = "application/merge-patch+json"
+_ROOM = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+
+
+async def make_rack(client: Client, name: str, *, key: str, nodes: int = 2, pool: str = "") -> None:
+    """Make the nodes of one rack.
+
+    Args:
+        client: an administrator's.
+        name: of the rack: the value of its nodes' label, and the first part of their names.
+        key: the label that names racks.
+        nodes: how many.
+        pool: value of the label ``pool``.
+    """
+    for number in range(nodes):
+        labels = {key: name, "pool": pool}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"{name}-{number}", "labels": labels},
+            "status": {"capacity": _ROOM, "allocatable": _ROOM},
+        }
+        await client.create(Node, "", body)
+
+
+def exclusive_jobset(
+    name: str,
+    *,
+    key: str,
+    pool: str,
+    jobs: int,
+    pods: int,
+    job_spec: dict[str, Any] | None = None,
+    pod_spec: dict[str, Any] | None = None,
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A JobSet under exclusive placement, for racks of one pool.
+
+    Args:
+        name: of the JobSet.
+        key: the label that names racks.
+        pool: of the nodes.
+        jobs: how many Jobs.
+        pods: how many pods each.
+        job_spec, pod_spec: put over ours.
+        annotations: of the JobSet, beside that of the placement.
+        spec: further fields of the JobSet.
+    """
+    pod = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "nodeSelector": {"pool": pool},
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "c", "image": "test.invalid/c:1"}],
+        **(pod_spec or {}),
+    }
+    job = {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
+    job |= {**(job_spec or {}), "template": {"spec": pod}}
+    notes = {keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: key, **(annotations or {})}
+    return {
+        "apiVersion": f"{keys.GROUP}/{keys.VERSION}",
+        "kind": "JobSet",
+        "metadata": {"name": name, "annotations": notes},
+        "spec": {
+            "replicatedJobs": [{"name": "w", "replicas": jobs, "template": {"spec": job}}],
+            **spec,
+        },
+    }
+
+
+@contextlib.asynccontextmanager
+async def kubelets(client: Client) -> AsyncIterator[None]:
+    """Within the block, pods of JobSets that are being deleted come to their end, as failed."""
+    ending: set[str] = set()
+    news: asyncio.Queue[Pod] = asyncio.Queue()
+
+    def note(pod: Pod, gone: bool) -> None:
+        meta = pod.metadata
+        if not gone and meta.deletion_timestamp is not None and meta.uid not in ending:
+            ending.add(meta.uid)
+            news.put_nowait(pod)
+
+    async def work() -> None:
+        while True:
+            pod = await news.get()
+            with contextlib.suppress(ApiError):
+                if pod.status.phase not in {"Failed", "Succeeded"}:
+                    await set_phase(client, pod.metadata.namespace, pod.metadata.name, "Failed")
+                await kill(client, pod.metadata.namespace, pod.metadata.name)
+
+    async with (
+        aio.supervise() as tasks,
+        following(client, Pod, note, label_selector=keys.JOBSET_NAME),
+    ):
+        tasks.start(work(), name="kubelets")
+        yield
+
+
+async def set_phase(client: Client, namespace: str, name: str, phase: str) -> None:
+    """Have a pod run, succeed or fail.
+
+    Its end lies in the past, so that the Job controller does not wait before it makes another.
+    """
+    status: dict[str, Any] = {"phase": phase}
+    if phase in {"Failed", "Succeeded"}:
+        ended = {"exitCode": int(phase == "Failed"), "finishedAt": "2020-01-01T00:00:00Z"}
+        container = {"name": "c", "image": "c", "imageID": "c", "ready": False, "restartCount": 0}
+        status["containerStatuses"] = [{**container, "state": {"terminated": ended}}]
+    await client.merge_patch(Pod, namespace, name, {"status": status}, subresource="status")
+
+
+async def kill(client: Client, namespace: str, name: str) -> None:
+    """Delete a pod without grace."""
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+    await client.raw(
+        HttpRequest(
+            method="DELETE",
+            path=Pod.RESOURCE.path(namespace, name),
+            body=msgspec.json.encode(body),
+        )
+    )
+
+
+async def webhook_rejections(client: Client, *webhooks: str) -> float:
+    """How many requests the API server refused because one of these webhooks said so or failed."""
+    answer = await client.raw(HttpRequest(method="GET", path="/metrics"))
+    total = 0.0
+    for line in answer.body.decode().splitlines():
+        if line.startswith("apiserver_admission_webhook_rejection_count{") and any(
+            f'name="{webhook}"' in line for webhook in webhooks
+        ):
+            total += float(line.rpartition(" ")[2])
+    return total

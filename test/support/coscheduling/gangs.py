@@ -1,0 +1,192 @@
+"""Groups of pods on nodes without kubelets, and when each pod is bound: what tests and benchmarks
+of coscheduling share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+from hack.cluster import Cluster
+from jobsetpy.api import keys
+from jobsetpy.api.core import Node
+from jobsetpy.client import Client, HttpRequest
+from jobsetpy.coscheduler._pods import GroupPod
+from support import patience
+from support.cluster.follow import following
+
+NAMESPACE = "default"
+SET = "gangs.example/set"
+
+
+def scheduler_config(url: str = "", **fields: Any) -> dict[str, Any]:
+    """Of a scheduler with the extender at ``url``; without it, of a plain one."""
+    if not url:
+        return dict(fields)
+    extender = {
+        "urlPrefix": url,
+        "bindVerb": "bind",
+        "preemptVerb": "preempt",
+        "httpTimeout": "15m",
+        "nodeCacheCapable": True,
+        "ignorable": False,
+    }
+    return {"extenders": [extender], **fields}
+
+
+def set_scheduler(cluster: Cluster, config: Mapping[str, Any], *, start: bool = True) -> None:
+    """Restart the scheduler with other fields in its configuration.
+
+    Args:
+        cluster: one of our own.
+        config: its fields, put over those that do not concern plugins and extenders.
+        start: ``False`` leaves it stopped.
+    """
+    path = cluster.folder / "scheduler.json"
+    before = json.loads(path.read_text())
+    kept = {
+        name: before[name] for name in ("apiVersion", "kind", "leaderElection", "clientConnection")
+    }
+    cluster.stop_component("kube-scheduler")
+    path.write_text(json.dumps({**kept, **config}))
+    if start:
+        cluster.start_component("kube-scheduler")
+
+
+async def make_node(client: Client, name: str, cpu: int, **labels: str) -> None:
+    """A node without a kubelet, with room for so many pods of one CPU."""
+    room = {"cpu": str(cpu), "memory": "640Gi", "pods": str(max(110, cpu))}
+    conditions = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+    await client.create(Node, "", body)
+    status = {"capacity": room, "allocatable": room, "conditions": conditions}
+    await client.merge_patch(Node, "", name, {"status": status}, subresource="status")
+
+
+def pod_body(
+    name: str,
+    *,
+    group: str = "",
+    minimum: int = 0,
+    gated: bool | None = None,
+    cpu: str = "1",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A pod; with a minimum it is of the group, and behind the gate unless ``gated`` says no."""
+    marks = {SET: group} if group else {}
+    if minimum:
+        marks |= {keys.POD_GROUP_NAME: group, keys.POD_GROUP_MIN_AVAILABLE: str(minimum)}
+    gated = bool(minimum) if gated is None else gated
+    container = {
+        "name": "w",
+        "image": "test.invalid/w:1",
+        "resources": {"requests": {"cpu": cpu}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": marks | dict(labels or {}),
+            "annotations": dict(annotations or {}),
+        },
+        "spec": {
+            "containers": [container],
+            # There is nobody who would take these off, nor any kubelet to end a pod.
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 0,
+            "schedulingGates": [{"name": keys.COSCHEDULING_GATE}] if gated else [],
+            **spec,
+        },
+    }
+
+
+async def create_all(
+    client: Client, bodies: Iterable[Mapping[str, Any]], *, namespace: str = NAMESPACE,
+    at_once: int = 16,
+) -> None:  # fmt: skip
+    """Create pods in this order, some at a time."""
+    todo = iter(bodies)
+
+    async def worker() -> None:
+        for body in todo:
+            await client.create(GroupPod, namespace, body)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(worker())
+
+
+async def delete_all(client: Client, group: str = "", *, namespace: str = NAMESPACE) -> None:
+    """Delete all pods, or those of a group, at once."""
+    query = (("gracePeriodSeconds", "0"),)
+    if group:
+        query += (("labelSelector", f"{SET}={group}"),)
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    await client.raw(
+        HttpRequest(method="DELETE", path=path, query=query, timeout_s=patience.scaled(60))
+    )
+
+
+class Binds:
+    """Pods by group as a watch shows them: which are there, when each was bound."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, str] = {}
+        self.bound: dict[str, float] = {}
+        self.nodes: dict[str, str] = {}
+        self.group: dict[str, str] = {}
+        self.lifted: dict[str, float] = {}
+        self.ever = 0
+        self.news = asyncio.Event()
+        self.checks: list[Callable[[], None]] = []
+
+    @contextlib.asynccontextmanager
+    async def watching(self, client: Client) -> AsyncIterator[Binds]:
+        """Watch within the block."""
+        async with following(client, GroupPod, self._note, namespace=NAMESPACE):
+            yield self
+
+    def _note(self, pod: GroupPod, gone: bool) -> None:
+        name = pod.metadata.name
+        if gone or pod.metadata.deletion_timestamp is not None:
+            for known in (self.there, self.bound, self.lifted, self.nodes):
+                known.pop(name, None)
+        else:
+            now = time.monotonic()
+            self.there[name] = pod.metadata.uid
+            self.group[name] = name.rpartition("-")[0]
+            if not pod.spec.scheduling_gates:
+                self.lifted.setdefault(name, now)
+            if pod.spec.node_name and name not in self.bound:
+                self.bound[name] = now
+                self.nodes[name] = pod.spec.node_name
+                self.ever += 1
+        for check in self.checks:
+            check()
+        self.news.set()
+
+    def of(self, group: str) -> list[float]:
+        """When each of its bound pods was bound."""
+        return [at for name, at in self.bound.items() if self.group[name] == group]
+
+    def counts(self, *groups: str) -> list[int]:
+        """How many pods of each are bound."""
+        return [len(self.of(group)) for group in groups]
+
+    async def wait(self, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+        """Until something is true of what is seen."""
+        try:
+            async with patience.timeout(limit_s):
+                while not condition():
+                    self.news.clear()
+                    await self.news.wait()
+        except TimeoutError:
+            groups = sorted({self.group[name] for name in self.there})
+            shown = {group: self.counts(group)[0] for group in groups}
+            raise TimeoutError(f"not in {limit_s:.0f} s; bound: {shown}") from None

@@ -1,0 +1,1 @@
+"""Commands of the documentation, and expressions of its alerts."""

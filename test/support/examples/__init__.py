@@ -1,0 +1,1 @@
+"""Examples: the outcome that each of them promises."""

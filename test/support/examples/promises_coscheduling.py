@@ -1,0 +1,73 @@
+"""What the examples of coscheduling promise; no scheduler of this cluster finds a node."""
+
+from jobsetpy.api import keys
+from support.examples.examples_kit import JOB_NAME, Play
+
+NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
+
+
+async def groups(play: Play, *jobs: str) -> dict[str, tuple[str | None, str | None]]:
+    """Group and minimum that all pods of each Job agree about, by the Job's name."""
+    found: dict[str, tuple[str | None, str | None]] = {}
+    for pod in (await play.until_pods(*jobs)).values():
+        labels = pod["metadata"]["labels"]
+        mine = labels.get(NAME), labels.get(MIN)
+        assert found.setdefault(labels[JOB_NAME], mine) == mine
+    return found
+
+
+async def waits(play: Play, *words: str) -> None:
+    """The condition says so."""
+
+    async def said() -> None:
+        conditions = (await play.jobset()).get("status", {}).get("conditions", ())
+        texts = [
+            each["message"]
+            for each in conditions
+            if (each["type"], each["status"]) == (keys.COSCHEDULING_IN_PROGRESS_CONDITION, "True")
+        ]
+        assert texts
+        assert all(word in texts[0] for word in words)
+
+    await play.until(said)
+
+
+async def all_pods_are_one_group(play: Play) -> None:
+    """Over both ReplicatedJobs; where it stands is told."""
+    jobs = play.all_jobs()
+    ((name, minimum),) = set((await groups(play, *jobs)).values())
+    assert name
+    assert name.startswith("gang-")
+    assert minimum == "5"
+    await waits(play, "5 of 5 members")
+    await play.succeed(*jobs)
+    await play.until_completed()
+
+
+async def each_job_needs_three(play: Play) -> None:
+    """Two groups, and pods that are of none; another minimum reaches pods that are there."""
+    first, second, sidekick = (play.job("workers"), play.job("workers", 1), play.job("sidekick"))
+    found = await groups(play, first, second, sidekick)
+    assert found[sidekick] == (None, None)
+    assert found[first][0] != found[second][0]
+    assert {minimum for name, minimum in found.values() if name} == {"3"}
+    (pod, *_) = (await play.pods(first)).values()
+    assert pod["metadata"]["annotations"][keys.COSCHEDULING_TIMEOUT_ANNOTATION] == "30"
+    await waits(play, "0 of 2 groups are bound", "4 of 3 members")
+
+    note = {keys.COSCHEDULING_MIN_ANNOTATION: "4"}
+    await play.change({"metadata": {"annotations": note}})
+
+    async def followed() -> None:
+        minima = {minimum for _, minimum in (await groups(play, first, second)).values()}
+        assert minima == {"4"}
+
+    await play.until(followed)
+    await play.succeed(first, second)
+    await play.until_completed()
+
+
+PROMISES = {
+    "coscheduling/gang.yaml": all_pods_are_one_group,
+    "coscheduling/some-of-each-job.yaml": each_job_needs_three,
+}

@@ -1,0 +1,227 @@
+"""What the examples about start, order, end and running of a JobSet promise."""
+
+import json
+
+from jobsetpy.api import keys
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest
+from support.examples.examples_kit import Play, same_pods
+
+
+async def all_jobs_have_to_succeed(play: Play) -> None:
+    """All Jobs run at once; the JobSet is complete when the last one is."""
+    *loaders, indexer = play.all_jobs()
+    assert len(await play.until_pods(*loaders, indexer)) == 5
+    await play.succeed(*loaders)
+    assert await play.condition("Completed") is None
+    await play.succeed(indexer)
+    await play.until_completed()
+
+
+async def groups_count_together(play: Play) -> None:
+    """The labels count over the ReplicatedJobs of a group."""
+    jobs = await play.until_jobs(*play.all_jobs())
+    places = {
+        name: tuple(
+            job["metadata"]["labels"][key]
+            for key in (keys.GROUP_NAME, keys.JOB_GROUP_INDEX, keys.GROUP_REPLICAS)
+        )
+        for name, job in jobs.items()
+    }
+    assert places == {
+        "groups-chief-0": ("training", "0", "4"),
+        "groups-worker-0": ("training", "1", "4"),
+        "groups-worker-1": ("training", "2", "4"),
+        "groups-worker-2": ("training", "3", "4"),
+        "groups-logger-0": ("default", "0", "1"),
+    }
+    await play.succeed(*jobs)
+    await play.until_completed()
+
+
+async def one_success_is_enough(play: Play) -> None:
+    """The first complete Job completes the JobSet; the others are deleted."""
+    _, winner, _ = jobs = play.all_jobs()
+    await play.until_pods(*jobs)
+    await play.succeed(winner)
+    await play.until_completed()
+    await play.until_jobs(winner)
+
+
+async def only_the_driver_counts(play: Play) -> None:
+    """A complete worker is not enough; the driver is."""
+    driver, *workers = play.all_jobs()
+    await play.until_pods(driver, *workers)
+    await play.succeed(workers[0])
+
+    async def counted() -> None:
+        stored = (await play.jobset())["status"]["replicatedJobsStatus"]
+        assert {each["name"]: each["succeeded"] for each in stored}["workers"] == 1
+
+    await play.until(counted)
+    assert await play.condition("Completed") is None
+    await play.succeed(driver)
+    await play.until_completed()
+    await play.until_jobs(driver, workers[0])
+
+
+async def one_after_the_other(play: Play) -> None:
+    """``InOrder``: leader, workers, watcher; each when the one before is ready."""
+    leader, workers = play.job("leader"), [play.job("workers", 0), play.job("workers", 1)]
+    watcher = play.job("watcher")
+    await play.only_jobs(leader)
+    await play.until_condition("StartupPolicyInProgress", "True", "InOrderStartupPolicyInProgress")
+    await play.ready(leader)
+    await play.only_jobs(leader, *workers)
+    await play.ready(*workers)
+    await play.until_jobs(leader, *workers, watcher)
+    assert (await play.condition("StartupPolicyInProgress"))[0] == "True"
+    await play.ready(watcher)
+    await play.until_condition("StartupPolicyCompleted", "True", "InOrderStartupPolicyCompleted")
+    assert (await play.condition("StartupPolicyInProgress"))[0] == "False"
+    await play.succeed(watcher)
+    await play.until_completed()
+
+
+async def workers_wait_for_a_ready_server(play: Play) -> None:
+    """Workers start when the server is ready, and their end is the end."""
+    server, *workers = play.all_jobs()
+    await play.only_jobs(server)
+    await play.ready(server)
+    await play.until_jobs(server, *workers)
+    await play.succeed(*workers)
+    await play.until_completed()
+    await play.until_jobs(*workers)
+
+
+async def each_step_waits_for_the_one_before(play: Play) -> None:
+    """A step starts when the one before is complete; being ready is not enough."""
+    downloader, trainer, evaluator = play.all_jobs()
+    await play.ready(downloader)
+    await play.only_jobs(downloader)
+    await play.succeed(downloader)
+    await play.only_jobs(downloader, trainer)
+    await play.succeed(trainer)
+    await play.until_jobs(downloader, trainer, evaluator)
+    await play.succeed(evaluator)
+    await play.until_completed()
+
+
+async def the_trainer_waits_for_both(play: Play) -> None:
+    """One dependency that is met is not enough."""
+    dataset, server, trainer = play.all_jobs()
+    await play.only_jobs(dataset, server)
+    await play.ready(server)
+    await play.only_jobs(dataset, server)
+    await play.succeed(dataset)
+    await play.until_jobs(dataset, server, trainer)
+    await play.succeed(trainer)
+    await play.until_completed()
+
+
+async def it_is_deleted_in_time(play: Play) -> None:
+    """The finished JobSet stays for a while, and then goes with all that is its."""
+    await play.succeed(*play.all_jobs())
+    await play.until_completed()
+    assert not await play.is_gone()
+    await play.until_gone()
+
+
+async def it_waits_until_it_is_resumed(play: Play) -> None:
+    """No pods while suspended, and no restarts by stopping and going on."""
+    jobs = play.all_jobs()
+    await play.until_jobs(*jobs)
+    await play.until_condition("Suspended", "True", "SuspendedJobs")
+    assert await play.read_all(Pod) == {}
+
+    await play.change({"spec": {"suspend": False}})
+    before = await play.until_pods(*jobs)
+    await play.until_condition("Suspended", "False", "ResumeJobs")
+
+    await play.change({"spec": {"suspend": True}})
+    await play.until_condition("Suspended", "True", "SuspendedJobs")
+
+    async def no_pods() -> None:
+        assert await play.pods() == {}
+
+    await play.until(no_pods)
+    await play.change({"spec": {"suspend": False}})
+    await play.until_pods(*jobs, other_than=before)
+    await play.succeed(*jobs)
+    await play.until_completed()
+    assert await play.restarts() == (0, 0)
+
+
+async def a_queue_says_where_it_runs(play: Play) -> None:
+    """What a queue sets while it resumes the JobSet is found in the pods."""
+    (job,) = play.all_jobs()
+    await play.until_condition("Suspended", "True", "SuspendedJobs")
+    assert await play.pods() == {}
+
+    admitted = (await play.jobset())["spec"]["replicatedJobs"]
+    template = admitted[0]["template"]["spec"]["template"]
+    template["metadata"] = {"labels": {"example.com/admitted": "yes"}}
+    template["spec"]["nodeSelector"] = {"example.com/flavor": "spot"}
+    template["spec"]["tolerations"] = [{"key": "example.com/spot", "operator": "Exists"}]
+    await play.change({"spec": {"suspend": False, "replicatedJobs": admitted}})
+
+    for pod in (await play.until_pods(job)).values():
+        assert pod["metadata"]["labels"]["example.com/admitted"] == "yes"
+        assert pod["spec"]["nodeSelector"] == {"example.com/flavor": "spot"}
+        assert "example.com/spot" in {each["key"] for each in pod["spec"]["tolerations"]}
+    await play.succeed(job)
+    await play.until_completed()
+
+
+async def workers_come_and_go(play: Play) -> None:
+    """The running Job is resized; pods that need not go, stay."""
+    (job,) = play.all_jobs()
+    before = await play.until_pods(job)
+    assert len(before) == 2
+    for size in (4, 2):
+        path = "/spec/replicatedJobs/0/template/spec"
+        patch = [
+            {"op": "replace", "path": f"{path}/{field}", "value": size}
+            for field in ("parallelism", "completions")
+        ]
+        await play.client.raw(
+            HttpRequest(
+                method="PATCH",
+                path=JobSet.RESOURCE.path(play.namespace, play.name),
+                content_type="application/json-patch+json",
+                body=json.dumps(patch).encode(),
+            )
+        )
+
+        async def resized(size=size) -> None:
+            assert (await play.jobs())[job]["spec"]["completions"] == size
+            assert len(await play.pods(job)) == size
+
+        await play.until(resized)
+    assert same_pods(await play.pods(job), before)
+    assert await play.restarts() == (0, 0)
+
+
+async def it_is_left_alone(play: Play) -> None:
+    """No Job, no Service, no status."""
+    await play.only_jobs()
+    assert await play.services() == {}
+    assert "status" not in await play.jobset()
+
+
+PROMISES = {
+    "simple/jobset.yaml": all_jobs_have_to_succeed,
+    "simple/groups.yaml": groups_count_together,
+    "success-policy/any.yaml": one_success_is_enough,
+    "success-policy/target.yaml": only_the_driver_counts,
+    "startup-policy/in-order.yaml": one_after_the_other,
+    "depends-on/ready.yaml": workers_wait_for_a_ready_server,
+    "depends-on/complete.yaml": each_step_waits_for_the_one_before,
+    "depends-on/several.yaml": the_trainer_waits_for_both,
+    "ttl/ttl.yaml": it_is_deleted_in_time,
+    "suspend/suspended.yaml": it_waits_until_it_is_resumed,
+    "suspend/kueue.yaml": a_queue_says_where_it_runs,
+    "elastic/elastic.yaml": workers_come_and_go,
+    "managed-by/managed-by.yaml": it_is_left_alone,
+}

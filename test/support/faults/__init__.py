@@ -1,0 +1,1 @@
+"""Faults: broken networks and processes."""

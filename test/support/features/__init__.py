@@ -1,0 +1,1 @@
+"""JobSets on a control plane, feature by feature."""

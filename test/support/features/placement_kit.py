@@ -1,0 +1,197 @@
+"""The manager as a thing to start and stop, and one test's namespace, nodes and JobSets."""
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+
+from jobsetpy import admission
+from jobsetpy.api import keys
+from jobsetpy.api.core import Node, Pod
+from jobsetpy.api.events import Event
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.meta import ResourceInfo
+from jobsetpy.app import wiring
+from jobsetpy.app.config.settings import Configuration
+from jobsetpy.client import HttpRequest
+from jobsetpy.errors import NotFoundError
+from jobsetpy.manager import Manager
+from support import patience
+from support.cluster.install import create_namespace
+from support.cluster.racks import exclusive_jobset, make_rack, webhook_rejections
+from support.cluster.webhooks import apply_webhooks, delete_webhooks
+from support.patience import eventually
+
+LIMIT_S = 30.0
+
+
+class Requests(Counter):
+    """The manager's requests by verb and resource, and those it had no right to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: list[str] = []
+
+    def on_response(self, verb: str, resource: str, status: int | None, seconds: float) -> None:
+        """Count one request."""
+        self[f"{verb} {resource}"] += 1
+        if status == 403:
+            self.refused.append(f"{verb} {resource}")
+
+    def on_throttled(self, seconds: float) -> None:
+        """Nothing to count."""
+
+
+class Site:
+    """The control plane with its manager."""
+
+    def __init__(self, admin, client, requests: Requests, port: int) -> None:
+        self.admin = admin
+        self.requests = requests
+        self._client = client
+        self._port = port
+        self._stop = asyncio.Event()
+        self._running = None
+
+    async def install_webhooks(self) -> None:
+        """Have the API server ask the manager."""
+        await apply_webhooks(self.admin, self._port)
+
+    async def remove_webhooks(self) -> None:
+        """As in a cluster that has none."""
+        await delete_webhooks(self.admin)
+
+    async def start(self, *, webhooks: bool = True) -> None:
+        """Start a manager, and wait until it is ready."""
+        self._stop = asyncio.Event()
+        manager = Manager(self._client)
+        wiring.add_jobset_controllers(manager, Configuration(values={"--webhooks": webhooks}))
+        settings = admission.WebhookSettings(
+            bind_address=f"127.0.0.1:{self._port}",
+            extra_dns_names=("127.0.0.1",),
+            check_period_s=0.2,
+        )
+        served = admission.setup(manager, settings) if webhooks else None
+        # Fixtures are entered and left by different tasks, so a task group cannot hold this one.
+        self._running = asyncio.create_task(manager.run(self._stop))
+        async with patience.timeout(LIMIT_S):
+            await manager.ready.wait()
+        await eventually(lambda: served is None or not list(served.problems()), LIMIT_S, poll_s=0.1)
+
+    async def stop(self) -> None:
+        """Stop it."""
+        self._stop.set()
+        if self._running is not None:
+            await self._running
+            self._running = None
+
+    async def rejections(self) -> float:
+        """Pod creations that the webhooks refused, or failed to answer."""
+        return await webhook_rejections(self.admin, "mpod.kb.io", "vpod.kb.io")
+
+
+class Place:
+    """A namespace, and nodes that only its pods go to."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.site = site
+        self.name = name
+        self.key = f"example.test/{name}"
+
+    @classmethod
+    async def open(cls, site: Site, name: str) -> "Place":
+        """Make the namespace, ready for pods."""
+        await create_namespace(site.admin, name)
+        place = cls(site, name)
+        await eventually(place._has_account, LIMIT_S, poll_s=0.1)
+        return place
+
+    async def _has_account(self) -> bool:
+        path = f"/api/v1/namespaces/{self.name}/serviceaccounts/default"
+        with contextlib.suppress(NotFoundError):
+            await self.site.admin.raw(HttpRequest(method="GET", path=path))
+            return True
+        return False
+
+    async def racks(self, *names: str, nodes: int = 2) -> None:
+        """Make racks."""
+        for name in names:
+            await make_rack(
+                self.site.admin, f"{self.name}-{name}", key=self.key, nodes=nodes, pool=self.name
+            )
+
+    async def create(self, name: str, jobs: int, pods: int, **more) -> None:
+        """Create an exclusive JobSet."""
+        body = exclusive_jobset(name, key=self.key, pool=self.name, jobs=jobs, pods=pods, **more)
+        await self.site.admin.create(JobSet, self.name, body)
+
+    async def delete(self, name: str) -> None:
+        """Delete a JobSet with all it has."""
+        await self.site.admin.delete(JobSet, self.name, name)
+
+    async def read(self, info: ResourceInfo, **query: str) -> list[dict]:
+        """Objects of the namespace as JSON."""
+        request = HttpRequest(method="GET", path=info.path(self.name), query=tuple(query.items()))
+        return json.loads((await self.site.admin.raw(request)).body)["items"]
+
+    async def pods(self, jobset: str = "") -> list[dict]:
+        """Its pods that are neither ended nor being deleted."""
+        selector = f"{keys.JOBSET_NAME}={jobset}" if jobset else keys.JOBSET_NAME
+        return [
+            pod
+            for pod in await self.read(Pod.RESOURCE, labelSelector=selector)
+            if "deletionTimestamp" not in pod["metadata"]
+            and pod["status"].get("phase") not in {"Failed", "Succeeded"}
+        ]
+
+    async def domains(self, jobset: str = "", *, pods: int) -> dict[str, str]:
+        """The rack of each Job; an ``AssertionError`` until all its pods are bound to one."""
+        nodes = {
+            node["metadata"]["name"]: node["metadata"]["labels"].get(self.key)
+            for node in await self.read(Node.RESOURCE)
+        }
+        found: dict[str, list[str | None]] = {}
+        for pod in await self.pods(jobset):
+            job = pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]
+            node = pod["spec"].get("nodeName")
+            assert node, f"{pod['metadata']['name']} is not bound"
+            found.setdefault(job, []).append(nodes.get(node))
+        for job, racks in found.items():
+            assert len(racks) == pods, f"{job} has {len(racks)} pods"
+            assert len(set(racks)) == 1, f"{job} is in {set(racks)}"
+        return {job: str(racks[0]) for job, racks in found.items()}
+
+    async def placed(self, jobset: str = "", *, jobs: int, pods: int) -> dict[str, str]:
+        """Wait until all Jobs are bound, each to a rack of its own; their racks."""
+
+        async def all_placed() -> dict[str, str]:
+            racks = await self.domains(jobset, pods=pods)
+            assert len(racks) == jobs, f"pods of {sorted(racks)}"
+            return racks
+
+        racks = await eventually(all_placed, LIMIT_S, poll_s=0.1)
+        assert len(set(racks.values())) == jobs, racks
+        return racks
+
+    async def held(self, jobset: str = "") -> int:
+        """How many pods our gate holds."""
+        gate = {"name": keys.PLACEMENT_GATE}
+        pods = await self.pods(jobset)
+        return sum(gate in (pod["spec"].get("schedulingGates") or []) for pod in pods)
+
+    async def leaders(self, jobset: str = "") -> list[dict]:
+        """The pods with index 0."""
+        notes = keys.COMPLETION_INDEX_ANNOTATION
+        return [
+            pod for pod in await self.pods(jobset) if pod["metadata"]["annotations"][notes] == "0"
+        ]
+
+    async def events(self, reason: str) -> list[dict]:
+        """Events of the namespace with a reason."""
+        return [event for event in await self.read(Event.RESOURCE) if event["reason"] == reason]
+
+    async def jobset(self, name: str) -> dict:
+        """A JobSet as JSON."""
+        path = JobSet.RESOURCE.path(self.name, name)
+        answer = await self.site.admin.raw(HttpRequest(method="GET", path=path))
+        return json.loads(answer.body)

@@ -1,0 +1,1 @@
+"""Programs of other projects: Kueue and Trainer."""

@@ -1,0 +1,377 @@
+"""A namespace with a queue of Kueue's, JobSets in it, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import Client, HttpRequest
+from jobsetpy.errors import NotFoundError
+from support.cluster.install import create_namespace
+from support.cluster.played_nodes import PlayedNodes
+from support.patience import eventually
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+QUEUE = "queue"
+LIMIT_S = 60.0
+POLL_S = 0.1
+Json = dict[str, Any]
+
+
+class Tenant:
+    """One test's namespace, queue, flavors and nodes.
+
+    Args:
+        client: an administrator's.
+        nodes: where its played nodes are made.
+    """
+
+    def __init__(self, client: Client, nodes: PlayedNodes) -> None:
+        self.client = client
+        self.nodes = nodes
+        self.id = uuid.uuid4().hex[:6]
+        self.namespace = f"q-{self.id}"
+        self._made: list[str] = []
+        self._nodes: list[str] = []
+
+    async def open(self) -> None:
+        """Make its namespace."""
+        await create_namespace(self.client, self.namespace)
+        account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
+        await self.until(lambda: self._exists(account), "the namespace's account")
+
+    async def close(self) -> None:
+        """Take away what would be in the way of other tests; the rest ends with the cluster."""
+        options = {"propagationPolicy": "Background"}
+        await self.send("DELETE", JobSet.RESOURCE.path(self.namespace), options)
+        await self.until(self._empty, "JobSets to go")
+        for path in reversed(self._made):
+            await self.send("DELETE", path)
+        await self.nodes.remove(*self._nodes)
+
+    async def _names(self, cls: type[Any]) -> list[str]:
+        page = await self.client.list_page(cls, self.namespace)
+        return [each.metadata.name for each in page.items]
+
+    async def _empty(self) -> bool:
+        return not await self._names(JobSet)
+
+    async def _exists(self, path: str) -> bool:
+        try:
+            await self.send("GET", path)
+        except NotFoundError:
+            return False
+        return True
+
+    async def send(self, method: str, path: str, body: Json | None = None) -> Any:
+        """One request; the answer as JSON data."""
+        request = HttpRequest(
+            method=method,
+            path=path,
+            body=None if body is None else json.dumps(body).encode(),
+            content_type="application/merge-patch+json"
+            if method == "PATCH"
+            else "application/json",
+        )
+        return json.loads((await self.client.raw(request)).body)
+
+    async def until(self, look: Any, what: str, limit_s: float = LIMIT_S) -> Any:
+        """Wait until ``look`` finds something; it."""
+        try:
+            return await eventually(look, limit_s, poll_s=POLL_S)
+        except AssertionError as error:
+            error.add_note(f"waited for {what}; there is:\n{await self.shown()}")
+            raise
+
+    # -- queues -------------------------------------------------------------------------------
+
+    async def _make(self, kind: str, plural: str, name: str, spec: Json | None, **more: Any) -> str:
+        body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}}
+        body |= {"spec": spec, **more} if spec is not None else more
+        await self.send("POST", f"{KUEUE}/{plural}", body)
+        self._made.append(f"{KUEUE}/{plural}/{name}")
+        return name
+
+    async def node(self, name: str, **more: Any) -> str:
+        """A played node of its own."""
+        made = await self.nodes.make(f"{name}-{self.id}", **more)
+        self._nodes.append(made)
+        return made
+
+    def label(self, name: str) -> str:
+        """A key for labels and taints that no other test uses."""
+        return f"{name}.test.example/{self.id}"
+
+    async def flavor(self, name: str, key: str = "", *, tainted: bool = False, **spec: Any) -> str:
+        """A flavor of nodes with the label ``key``, and its taint; its name in the cluster."""
+        key = key or self.label(name)
+        taint = {"key": key, "value": "yes", "effect": "NoSchedule"}
+        spec.setdefault("nodeLabels", {key: "yes"})
+        if tainted:
+            spec.setdefault("tolerations", [{**taint, "operator": "Equal"}])
+        return await self._make("ResourceFlavor", "resourceflavors", f"{name}-{self.id}", spec)
+
+    async def pool(self, name: str, *, cpu: int = 8) -> str:
+        """A played node, and the flavor for it: a label and a taint of their own."""
+        key = self.label(name)
+        taints = [{"key": key, "value": "yes", "effect": "NoSchedule"}]
+        await self.node(name, cpu=cpu, labels={key: "yes"}, taints=taints)
+        return await self.flavor(name, tainted=True)
+
+    async def topology(self, *levels: str) -> str:
+        """A topology of nodes by these labels."""
+        spec = {"levels": [{"nodeLabel": level} for level in levels]}
+        return await self._make("Topology", "topologies", f"topology-{self.id}", spec)
+
+    async def priority(self, name: str, value: int) -> str:
+        """A priority among workloads; its name in the cluster."""
+        name = f"{name}-{self.id}"
+        return await self._make(
+            "WorkloadPriorityClass", "workloadpriorityclasses", name, None, value=value
+        )
+
+    async def queue(self, *quotas: tuple[str, Mapping[str, Any]], **spec: Any) -> None:
+        """A ClusterQueue with quotas by flavor, and the namespace's queue to it."""
+        await self._make("ClusterQueue", "clusterqueues", self.id, self.queue_spec(*quotas, **spec))
+        body = {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "LocalQueue",
+            "metadata": {"name": QUEUE},
+            "spec": {"clusterQueue": self.id},
+        }
+        await self.send("POST", f"{KUEUE}/namespaces/{self.namespace}/localqueues", body)
+
+    @staticmethod
+    def queue_spec(*quotas: tuple[str, Mapping[str, Any]], **spec: Any) -> Json:
+        """Of a ClusterQueue."""
+        (_, first), *_ = quotas
+        flavors = [
+            {
+                "name": flavor,
+                "resources": [{"name": r, "nominalQuota": q} for r, q in quota.items()],
+            }
+            for flavor, quota in quotas
+        ]
+        groups = [{"coveredResources": list(first), "flavors": flavors}]
+        return {"namespaceSelector": {}, "resourceGroups": groups, **spec}
+
+    async def change_queue(self, **spec: Any) -> None:
+        """Change its ClusterQueue."""
+        await self.send("PATCH", f"{KUEUE}/clusterqueues/{self.id}", {"spec": spec})
+
+    async def used(self) -> dict[str, str]:
+        """What its ClusterQueue has given away, by resource, over all flavors that have some."""
+        status = (await self.send("GET", f"{KUEUE}/clusterqueues/{self.id}")).get("status", {})
+        return {
+            resource["name"]: resource["total"]
+            for flavor in status.get("flavorsUsage", ())
+            for resource in flavor["resources"]
+            if resource["total"] != "0"
+        }
+
+    async def until_used(self, **amounts: str) -> None:
+        """Wait until its ClusterQueue shows that so much is given away, and nothing else."""
+
+        async def counted() -> bool:
+            return await self.used() == amounts
+
+        await self.until(counted, f"{amounts} to be given away")
+
+    # -- JobSets ------------------------------------------------------------------------------
+
+    async def create(self, jobset: Json) -> Json:
+        """Create a JobSet in the queue; it as stored."""
+        jobset["metadata"].setdefault("labels", {}).setdefault(QUEUE_LABEL, QUEUE)
+        return await self.send("POST", JobSet.RESOURCE.path(self.namespace), jobset)
+
+    async def jobset(self, name: str) -> Json:
+        """A JobSet."""
+        return await self.send("GET", JobSet.RESOURCE.path(self.namespace, name))
+
+    async def change(self, name: str, body: Json) -> None:
+        """Merge a patch into a JobSet, as its user."""
+        await self.client.merge_patch(JobSet, self.namespace, name, body)
+
+    async def resize(self, name: str, pods: int) -> None:
+        """Give the first ReplicatedJob's Jobs another number of pods, as its user."""
+        jobs = (await self.jobset(name))["spec"]["replicatedJobs"]
+        jobs[0]["template"]["spec"] |= {"parallelism": pods, "completions": pods}
+        await self.change(name, {"spec": {"replicatedJobs": jobs}})
+
+    async def templates(self, name: str) -> list[Json]:
+        """Specs of the pods that a JobSet asks for, one for each ReplicatedJob."""
+        jobs = (await self.jobset(name))["spec"]["replicatedJobs"]
+        return [each["template"]["spec"]["template"]["spec"] for each in jobs]
+
+    async def suspended(self) -> list[str]:
+        """Names of JobSets that are suspended."""
+        items = (await self.send("GET", JobSet.RESOURCE.path(self.namespace)))["items"]
+        return [each["metadata"]["name"] for each in items if each["spec"].get("suspend")]
+
+    async def delete(self, name: str) -> None:
+        """Delete a JobSet, as its user."""
+        await self.client.delete(JobSet, self.namespace, name)
+
+    async def _items(self, cls: type[Any], name: str) -> list[Json]:
+        path = cls.RESOURCE.path(self.namespace)
+        items = (await self.send("GET", path))["items"]
+        return [
+            each
+            for each in items
+            if each["metadata"].get("labels", {}).get(keys.JOBSET_NAME) == name
+            and "deletionTimestamp" not in each["metadata"]
+        ]
+
+    async def jobs(self, name: str) -> list[Json]:
+        """Jobs of a JobSet."""
+        return await self._items(Job, name)
+
+    async def pods(self, name: str, *phases: str) -> list[Json]:
+        """Pods of a JobSet that are in one of these phases; of all that have not ended."""
+        wanted = phases or ("Pending", "Running")
+        return [p for p in await self._items(Pod, name) if p["status"]["phase"] in wanted]
+
+    async def workload(self, name: str) -> Json | None:
+        """What Kueue keeps about a JobSet."""
+        path = f"{KUEUE}/namespaces/{self.namespace}/workloads"
+        for each in (await self.send("GET", path))["items"]:
+            owners = each["metadata"].get("ownerReferences", ())
+            if any(owner["name"] == name and owner["kind"] == "JobSet" for owner in owners):
+                return dict(each)
+        return None
+
+    async def activate(self, name: str, *, on: bool) -> None:
+        """Have Kueue evict a JobSet, or queue it again."""
+        workload = await self.workload(name)
+        assert workload is not None
+        path = f"{KUEUE}/namespaces/{self.namespace}/workloads/{workload['metadata']['name']}"
+        await self.send("PATCH", path, {"spec": {"active": on}})
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    async def until_runs(self, name: str, pods: int, *, old: Sequence[Json] = ()) -> list[Json]:
+        """Wait until so many pods run and none of ``old`` is left; they."""
+        before = {pod["metadata"]["uid"] for pod in old}
+
+        async def look() -> list[Json] | None:
+            found = await self.pods(name)
+            running = all(pod["status"]["phase"] == "Running" for pod in found)
+            new = not before & {pod["metadata"]["uid"] for pod in found}
+            return found if len(found) == pods and running and new else None
+
+        return list(await self.until(look, f"{pods} pods of {name} to run"))
+
+    async def until_suspended(self, name: str) -> None:
+        """Wait until a JobSet is suspended, its Jobs with it, and its pods are gone."""
+
+        async def look() -> bool:
+            jobset = await self.jobset(name)
+            jobs = await self.jobs(name)
+            suspended = condition(jobset, "Suspended") == "True"
+            return (
+                bool(jobset["spec"].get("suspend"))
+                and suspended
+                and all(job["spec"]["suspend"] for job in jobs)
+                and not await self.pods(name)
+            )
+
+        await self.until(look, f"{name} to be suspended")
+
+    async def until_condition(self, name: str, kind: str, status: str = "True") -> None:
+        """Wait for a condition of a JobSet."""
+
+        async def look() -> bool:
+            return condition(await self.jobset(name), kind) == status
+
+        await self.until(look, f"{kind} of {name} to be {status}")
+
+    async def until_workload(self, name: str, kind: str, status: str = "True") -> Json:
+        """Wait for a condition of what Kueue keeps about a JobSet; that."""
+
+        async def look() -> Json | None:
+            found = await self.workload(name)
+            return found if found and condition(found, kind) == status else None
+
+        return dict(await self.until(look, f"Kueue to say {kind} {status} of {name}"))
+
+    async def shown(self) -> str:
+        """All there is, for a failure."""
+        lines = []
+        for name in await self._names(JobSet):
+            jobset, workload = await self.jobset(name), await self.workload(name)
+            lines += [
+                f"JobSet {name}: {json.dumps(jobset.get('status'))}",
+                f"  workload: {json.dumps(workload and workload.get('status'))}",
+            ]
+            lines += [
+                f"  pod {pod['metadata']['name']} on {pod['spec'].get('nodeName')}: "
+                f"{json.dumps(pod['status'].get('conditions'))[:400]}"
+                for pod in await self.pods(name)
+            ]
+        path = f"/api/v1/namespaces/{self.namespace}/events"
+        events = (await self.send("GET", path))["items"]
+        lines += [
+            f"{e['involvedObject']['kind']} {e['involvedObject']['name']}: {e['reason']}: {e['message']}"
+            for e in events[-40:]
+        ]
+        return "\n".join(lines)
+
+
+def condition(obj: Json, kind: str) -> str:
+    """Status of a condition; empty where there is none."""
+    for each in obj.get("status", {}).get("conditions", ()):
+        if each["type"] == kind:
+            return str(each["status"])
+    return ""
+
+
+def replicated_job(
+    name: str = "w",
+    replicas: int = 1,
+    pods: int = 1,
+    *,
+    requests: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    command: Sequence[str] = ("sleep", "3600"),
+    **pod_spec: Any,
+) -> Json:
+    """A ReplicatedJob whose pods ask for one CPU."""
+    container = {
+        "name": "worker",
+        "image": "localhost/shell:1",
+        "command": list(command),
+        "resources": {"requests": dict(requests or {"cpu": "1"})},
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+        **pod_spec,
+    }
+    job = {"parallelism": pods, "completions": pods, "backoffLimit": 0}
+    template = {"metadata": {"annotations": dict(annotations or {})}, "spec": pod}
+    return {"name": name, "replicas": replicas, "template": {"spec": {**job, "template": template}}}
+
+
+def jobset(name: str, *jobs: Json, priority: str = "", **spec: Any) -> Json:
+    """A JobSet for the queue."""
+    labels = {PRIORITY_LABEL: priority} if priority else {}
+    return {
+        "apiVersion": f"{keys.GROUP}/{keys.VERSION}",
+        "kind": "JobSet",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"replicatedJobs": list(jobs or [replicated_job()]), **spec},
+    }
+
+
+def pod_spec(job: Json) -> Json:
+    """Of a Job's template."""
+    return dict(job["spec"]["template"]["spec"])

@@ -1,0 +1,71 @@
+"""TrainJobs and TrainingRuntimes as JSON; their containers run a shell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.restarts.scenario import SHELL_IMAGE
+
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+Json = dict[str, Any]
+
+
+def path(namespace: str, what: str) -> str:
+    """Of one of Trainer's objects."""
+    return f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/{what}"
+
+
+def container(name: str = "node", **fields: Any) -> Json:
+    """A container of the shell image."""
+    return {"name": name, "image": SHELL_IMAGE, "imagePullPolicy": "IfNotPresent", **fields}
+
+
+def replicated_job(
+    name: str = "node",
+    step: str = "trainer",
+    *,
+    containers: list[Json] | None = None,
+    job: Json | None = None,
+    **fields: Any,
+) -> Json:
+    """A ReplicatedJob of a runtime; Trainer knows by the step what to put into it."""
+    pod = {"spec": {"containers": containers or [container(name)], "restartPolicy": "Never"}}
+    template = {"metadata": {"labels": {STEP: step}}, "spec": {**(job or {}), "template": pod}}
+    return {"name": name, "template": template, **fields}
+
+
+def runtime(*jobs: Json, metadata: Json | None = None, **spec: Any) -> Json:
+    """A TrainingRuntime."""
+    template: Json = {"spec": {"replicatedJobs": list(jobs or (replicated_job(),)), **spec}}
+    if metadata:
+        template["metadata"] = metadata
+    labels = {"trainer.kubeflow.org/framework": "torch"}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": {"name": "own", "labels": labels},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": template},
+    }
+
+
+def train_job(
+    name: str,
+    ref: str = "own",
+    script: str = "true",
+    *,
+    cluster: bool = False,
+    nodes: int = 1,
+    **spec: Any,
+) -> Json:
+    """A TrainJob whose trainer runs a shell."""
+    kind = "ClusterTrainingRuntime" if cluster else "TrainingRuntime"
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name, **spec.pop("metadata", {})},
+        "spec": {
+            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": kind, "name": ref},
+            "trainer": {"numNodes": nodes, "command": ["sh", "-c", script]},
+            **spec,
+        },
+    }

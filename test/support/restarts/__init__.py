@@ -1,0 +1,1 @@
+"""Restarts in place: models of the protocol, and scenarios on real pods."""

@@ -1,0 +1,666 @@
+"""Every order of events of a small group that restarts in place, with a bounded number of faults.
+
+A state holds the API server's JobSet and pods, each agent with its worker, and the managers with
+what their watches have not told them yet. From each state every possible next event is tried. The
+decisions are the project's own (see ``epoch_steps``); kubelet, Job controller and network are
+modelled here:
+
+* A watch tells of changes in order, any time later. A manager's pod watch holds at most ``lag``
+  changes back.
+* ``sidecar``: whatever ends in the pod, the kubelet ends the rest of it, then starts the agent
+  anew. The worker starts some time after the probe has succeeded, even if the agent has ended since.
+  An agent that ends with 0 is started again alone, and finds the note that it has left.
+  The kubelet reports a worker's state any time later, or not at all.
+* ``supervisor``: the agent starts and stops the worker; its container ends only if it crashes.
+  ``standby``: as this, and each agent may have a standby, which becomes ready or ends at any time,
+  also unnoticed as it is told to run. One that is told goes on only later, and counts as running
+  from then on: whatever happens meanwhile must end it as any other worker. With several ``processes``
+  in a pod, each has its standby, and some go on while others are started.
+* A worker that hangs may say where it is, and is killed sooner or later.
+* A pod that is deleted goes on until it is gone; only then is there another one in its place.
+* An agent that ends with its patch under way leaves it to be stored later, or never.
+
+Faults: a worker fails, an agent crashes, a pod is deleted or its node lost, somebody else writes the
+JobSet, and a second manager takes over while the first one does not know yet and makes one more pass.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from support.restarts.epoch_steps import (
+    Version,
+    View,
+    next_round,
+    observe,
+    reconcile,
+    see_pod,
+    standby_step,
+    worker_step,
+)
+
+DRAINED = 3
+ENDED = ("done", "saved")
+BUDGET = 100
+
+
+class Process(NamedTuple):
+    """One process of a supervisor's worker; for a sidecar, the worker.
+
+    ``runs`` is the epoch that it runs at, 0 if there is none. ``standby`` is a ``StandbyPhase``, and
+    "broken" where it has ended and nobody knows. ``line`` is the epoch that a process was told to run
+    at and has not read yet.
+    """
+
+    runs: int = 0
+    standby: str = "none"
+    line: int = 0
+
+
+class Pod(NamedTuple):
+    """One pod.
+
+    ``agent`` is its barrier's state, ``()`` without a process. ``seen`` is how many of the state's
+    versions of the JobSet the agent has seen. ``worker``: for a sidecar "none", "probed" (about to
+    start), "running" or "failed"; for a supervisor a ``Phase``. ``processes`` are alike, and sorted.
+    ``deleting``: 1 while the pod is being deleted, 2 if it was asked to leave, 3 (``DRAINED``) if
+    its program saves its work and ends with 0, and a manager has its Job not count it. ``late`` is
+    the patch of an agent that has ended, ``note`` the epoch that a sidecar leaves to its next run
+    until a worker may start. ``starts`` is how often the agent has started, ``code`` how it has ended, ``cause`` how it had when it started
+    latest, ``strange`` how often a container that
+    the JobSet does not name has crashed, and ``told`` what the kubelet has reported of these.
+    """
+
+    epoch: int = 0
+    agent: tuple[Any, ...] = ()
+    seen: int = 0
+    patch: int = 0
+    late: int = 0
+    note: int = 0
+    worker: str = "none"
+    processes: tuple[Process, ...] = (Process(),)
+    reported: str = "n"
+    deleting: int = 0
+    starts: int = 0
+    code: int = 0
+    cause: int = 0
+    strange: int = 0
+    told: tuple[int, bool, int] = (0, False, 0)
+
+    @property
+    def runs(self) -> int:
+        """The epoch of its oldest process, 0 if none runs."""
+        return min((each.runs for each in self.processes if each.runs), default=0)
+
+    def each_runs(self, epoch: int) -> bool:
+        """Whether all processes run at an epoch."""
+        return all(each.runs == epoch for each in self.processes)
+
+
+class Manager(NamedTuple):
+    """One manager: what it knows, how many versions and pod changes it has seen, own writes."""
+
+    view: View
+    seen: int
+    wrote: int = 0
+    asked: bool = True
+    queue: tuple[tuple[int, tuple[Any, ...]], ...] = ()
+
+
+class State(NamedTuple):
+    """Everything. ``versions`` begins with the oldest that somebody has not seen yet."""
+
+    versions: tuple[Version, ...]
+    pods: tuple[Pod | tuple[()], ...]
+    manager: Manager
+    old: Manager | tuple[()] = ()
+    faults: int = 0
+    failures: int = 0
+    left: int = 0
+
+
+class Violation(AssertionError):  # noqa: N818 - what it is, not that it is an error
+    """A state that must not be reached."""
+
+
+class Explorer:
+    """Explores all states.
+
+    Args:
+        mode: "sidecar", "supervisor", or "standby" for a supervisor with a standby.
+        pods: how many.
+        faults: how many may happen on one way.
+        kinds: which: "fail", "hang", "crash", "delete", "write", "takeover", and, which are nobody's
+            fault, "quit" (a probe ends a sidecar), "stranger" (one crashes), "succeed" (a worker does).
+            With "ask", a user asks for a restart, with "leave" a pod is asked to leave its node; both
+            cost nothing. With
+            "late", a manager may look for missing members, once its caches are up to date.
+        budget: ``maxRestarts``. If it is small, restarts of containers are counted, and pods are
+            not alike any more, since a crash is noted with its pod's name.
+        first: which the first one on a way is; any if empty. The slices of all kinds together are
+            the whole.
+        lag: how many pod changes a manager's watch may hold back.
+        early: whether the kubelet reports workers, so that failures may be seen early.
+        late: whether patches of agents that have ended may be stored later.
+        processes: of each worker.
+    """
+
+    def __init__(  # noqa: PLR0913 - bounds, each of its own
+        self,
+        mode: str,
+        *,
+        pods: int = 2,
+        faults: int = 2,
+        kinds: frozenset[str] = frozenset({"fail", "crash", "delete", "write", "takeover"}),
+        first: str = "",
+        lag: int = 3,
+        early: bool = True,
+        late: bool = True,
+        budget: int = BUDGET,
+        processes: int = 1,
+    ) -> None:
+        self.mode = "supervisor" if mode == "standby" else mode
+        self.standby = mode == "standby"
+        self.size = pods
+        self.idle = (Process(),) * processes
+        self.faults = faults
+        self.kinds = kinds
+        self.first = frozenset({first}) if first else kinds
+        self.lag = lag
+        self.early = early and mode == "sidecar"
+        self.late = late
+        self.budget = budget
+        self.counts = budget < BUDGET
+        self.ids: dict[State, int] = {}
+        self.came: list[tuple[int, str]] = []
+        self.back: list[list[int]] = []
+        self.states: list[State] = []
+        self.goals: list[int] = []
+        self.events = 0
+
+    # ---- search ----------------------------------------------------------------------------------
+
+    def start(self) -> State:
+        """A JobSet whose pods have just been created."""
+        pods = tuple(self._new_pod() for _ in range(self.size))
+        cached = tuple(_cached(pod) for pod in pods)
+        view = View(cached, (True,) * self.size)
+        return State((Version(),), pods, Manager(view, 1))
+
+    def run(self, *, limit: int = 10_000_000) -> bool:
+        """Explore; whether all of it was seen. Raises :class:`Violation` with the way to it."""
+        gc.disable()  # hundreds of thousands of tuples, and no cycles among them
+        try:
+            return self._search(limit)
+        finally:
+            gc.enable()
+
+    def _search(self, limit: int) -> bool:
+        first = self._canonical(self.start())
+        self._add(first, -1, "start")
+        todo = deque([0])
+        while todo:
+            number = todo.popleft()
+            if len(self.states) > limit:
+                return False
+            state = self.states[number]
+            try:
+                for label, fault, after in self._next(state):
+                    self.events += 1
+                    known = len(self.states)
+                    after_id = self._add(self._canonical(after), number, label)
+                    if not fault:
+                        self.back[after_id].append(number)
+                    if after_id == known:
+                        todo.append(after_id)
+            except Violation as found:
+                raise Violation(f"{found}\n{self.way(number)}") from None
+        return True
+
+    def check_liveness(self) -> None:
+        """From every state, without further faults, all workers can come to run at one epoch."""
+        good = bytearray(len(self.states))
+        todo = [i for i, state in enumerate(self.states) if self._is_goal(state)]
+        self.goals = list(todo)
+        for number in todo:
+            good[number] = 1
+        while todo:
+            for before in self.back[todo.pop()]:
+                if not good[before]:
+                    good[before] = 1
+                    todo.append(before)
+        stuck = good.find(0)
+        if stuck >= 0:
+            raise Violation(f"no way on from\n{self.way(stuck)}")
+
+    def way(self, number: int) -> str:
+        """The events that lead to a state, and that state."""
+        labels = []
+        state = self.states[number]
+        while number >= 0:
+            number, label = self.came[number]
+            labels.append(label)
+        lines = [" -> ".join(reversed(labels)), f"  versions {[v[:2] for v in state.versions]}"]
+        lines += [f"  pod {pod}" for pod in state.pods]
+        return "\n".join([*lines, f"  {state.manager}", f"  {state.old}"])
+
+    def _add(self, state: State, parent: int, label: str) -> int:
+        number = self.ids.get(state)
+        if number is None:
+            number = self.ids[state] = len(self.states)
+            self.states.append(state)
+            self.came.append((parent, label))
+            self.back.append([])
+        return number
+
+    def _canonical(self, state: State) -> State:
+        """The same state without what nobody can tell: versions that all have seen, pod order."""
+        versions, pods, manager, old, *counts = state
+        # Sort the pods: they are alike.
+        queued: list[list[tuple[int, Any]]] = [[] for _ in pods]
+        for place, (slot, pod) in enumerate(manager.queue):
+            queued[slot].append((place, pod))
+        rows = [
+            (
+                tuple(pods[i]), tuple(manager.view.pods[i]), manager.view.fresh[i],
+                tuple(queued[i]), tuple(old.view.pods[i]) if old else (), i,
+            )
+            for i in range(len(pods))
+        ]  # fmt: skip
+        order = [row[-1] for row in rows] if self.counts else [row[-1] for row in sorted(rows)]
+        if order != sorted(order):
+            place_of = {slot: place for place, slot in enumerate(order)}
+            pods = tuple(pods[i] for i in order)
+            manager = _reordered(manager, order, place_of)
+            if old:
+                old = _reordered(old, order, place_of)
+        seen = [manager.seen, *(pod.seen for pod in pods if pod and pod.agent)]
+        if old:
+            seen.append(old.seen)
+        # What all have seen is over, but for the latest.
+        gone = min(*seen, len(versions)) - 1
+        if gone > 0:
+            versions = versions[gone:]
+            manager = manager._replace(seen=manager.seen - gone, wrote=max(0, manager.wrote - gone))
+            if old:
+                old = old._replace(seen=old.seen - gone, wrote=max(0, old.wrote - gone))
+            pods = tuple(
+                pod._replace(seen=pod.seen - gone) if pod and pod.agent else pod for pod in pods
+            )
+        return State(versions, pods, manager, old, *counts)
+
+    def _is_goal(self, state: State) -> bool:
+        newest = state.versions[-1]
+        if newest.failed:
+            return True  # rightly: that was looked at when it was written
+        if newest.asked and dict(newest.record).get("servedRequest") != str(newest.asked):
+            return False
+        return newest.deprecated < newest.synced and all(
+            (pod and pod.worker == "running" and pod.each_runs(newest.synced) and not pod.deleting)
+            or (pod and pod.worker == "done")
+            for pod in state.pods
+        )
+
+    # ---- events ----------------------------------------------------------------------------------
+
+    @property
+    def _no_worker(self) -> str:
+        return "none" if self.mode == "sidecar" else "waiting"
+
+    def _new_pod(self) -> Pod:
+        return Pod(worker=self._no_worker, processes=self.idle)
+
+    def _next(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        """Every event that can come next: its name, whether it is a fault, the state after."""
+        full = len(state.manager.queue) >= self.lag
+        for slot, pod in enumerate(state.pods):
+            name = f"p{slot}"
+            if not pod:
+                if not full:
+                    yield (
+                        f"{name} created",
+                        False,
+                        self._put(state, slot, self._new_pod()),
+                    )
+                continue
+            if pod.worker in ENDED:
+                pass
+            elif self.mode == "sidecar":
+                yield from self._sidecar(state, slot, pod, name)
+            else:
+                yield from self._supervisor(state, slot, pod, name)
+            if not full:
+                yield from self._server_side(state, slot, pod, name)
+        yield from self._managers(state)
+        if state.faults < self.faults:
+            yield from self._faults(state)
+
+    def _server_side(
+        self, state: State, slot: int, pod: Pod, name: str
+    ) -> Iterator[tuple[str, bool, State]]:
+        if pod.patch:
+            if pod.patch < pod.epoch:
+                raise Violation(f"{name} patches {pod.patch} over {pod.epoch}")
+            after = pod._replace(epoch=pod.patch, patch=0)
+            yield f"{name} patched {pod.patch}", False, self._put(state, slot, after)
+        if pod.late:
+            stored = pod._replace(epoch=max(pod.late, pod.epoch), late=0)
+            yield f"{name} patched late", False, self._put(state, slot, stored)
+        actual = {"running": "r", "failed": "f"}.get(pod.worker, "n")
+        if not self.early or pod.worker in ENDED:
+            actual = pod.reported
+        restarts = max(0, pod.starts - 1)
+        told = (restarts, restarts > 0 and pod.cause != 0, pod.strange)
+        if (actual, told) != (pod.reported, pod.told):
+            after = pod._replace(reported=actual, told=told)
+            yield f"{name} reported {actual} {told}", False, self._put(state, slot, after)
+        if pod.deleting:
+            yield f"{name} gone", False, self._put(state, slot, ())
+        if pod.deleting == DRAINED and pod.worker != "saved":
+            after = self._agent_ends(pod)._replace(worker="saved", reported="s")
+            after = after._replace(processes=self.idle)
+            yield f"{name} saves and ends with 0", False, self._put(state, slot, after)
+
+    def _agent_starts(self, state: State, slot: int, pod: Pod) -> State:
+        newest = state.versions[-1]
+        seen = observe((), newest.synced, newest.deprecated, pod.note)
+        after = pod._replace(agent=seen.barrier, seen=len(state.versions), patch=seen.patch)
+        # Nobody has probed this run yet: where the barrier is open already, the note is taken back.
+        note = 0 if self.mode == "supervisor" else seen.patch
+        after = after._replace(note=note)
+        if self.counts:
+            after = after._replace(starts=pod.starts + 1, cause=pod.code)
+        return self._local(state, slot, after)
+
+    def _agent_ends(self, pod: Pod, code: int = 137) -> Pod:
+        late = max(pod.late, pod.patch) if self.late else 0
+        if not self.counts:
+            code = 0
+        return pod._replace(agent=(), seen=0, patch=0, late=late, code=code)
+
+    def _runs(self, state: State, slot: int, epoch: int) -> None:
+        """A worker starts; the protocol's safety."""
+        for other, pod in enumerate(state.pods):
+            if not pod or pod.worker == "done":
+                continue
+            for each in pod.processes:
+                if 0 < each.runs != epoch and other == slot:
+                    raise Violation(f"p{slot} starts {epoch} while {each.runs} runs in it")
+            if other == slot:
+                continue
+            if 0 < pod.runs < epoch:
+                raise Violation(f"p{slot} starts {epoch} while p{other} runs {pod.runs}")
+            if 0 < pod.epoch < epoch:
+                raise Violation(f"p{slot} starts {epoch} while p{other} is at {pod.epoch}")
+
+    def _sidecar(
+        self, state: State, slot: int, pod: Pod, name: str
+    ) -> Iterator[tuple[str, bool, State]]:
+        if not pod.agent and pod.worker == "none" and not pod.deleting:
+            yield (
+                f"{name} agent starts",
+                False,
+                self._agent_starts(state, slot, pod),
+            )
+        if pod.agent and pod.seen < len(state.versions):
+            version = state.versions[pod.seen]
+            seen = observe(pod.agent, version.synced, version.deprecated)
+            after = pod._replace(agent=seen.barrier, seen=pod.seen + 1)
+            if seen.restart:
+                after = self._agent_ends(after)
+            yield (
+                f"{name} sees {version.synced}/{version.deprecated}",
+                False,
+                self._local(state, slot, after),
+            )
+        if pod.agent and pod.agent[3] and pod.worker == "none" and not pod.deleting:
+            probed = pod._replace(worker="probed", note=0)
+            yield f"{name} probed", False, self._local(state, slot, probed)
+        if pod.worker == "probed" and not pod.deleting:
+            epoch = pod.agent[2] if pod.agent else pod.epoch
+            self._runs(state, slot, epoch)
+            yield (
+                f"{name} worker starts",
+                False,
+                self._local(
+                    state, slot, pod._replace(worker="running", processes=(Process(epoch),))
+                ),
+            )
+        if pod.worker != "none" and (not pod.agent or pod.worker == "failed"):
+            after = _without(self._agent_ends(pod))._replace(worker="none")
+            if self.counts:
+                after = after._replace(strange=pod.strange + 1)
+            yield f"{name} containers end", False, self._local(state, slot, after)
+
+    def _supervisor(
+        self, state: State, slot: int, pod: Pod, name: str
+    ) -> Iterator[tuple[str, bool, State]]:
+        if not pod.agent:
+            if not pod.deleting:
+                yield (
+                    f"{name} agent starts",
+                    False,
+                    self._agent_starts(state, slot, pod),
+                )
+            return
+        if pod.seen < len(state.versions):
+            version = state.versions[pod.seen]
+            seen = observe(pod.agent, version.synced, version.deprecated)
+            after = pod._replace(agent=seen.barrier, seen=pod.seen + 1)
+            if seen.lift:
+                after = self._worker(after, "lifted")
+                if after.worker == "running":
+                    after = self._let_run(state, slot, after)
+            if seen.restart:
+                after = self._worker(after, "deprecated")
+            yield (
+                f"{name} sees {version.synced}/{version.deprecated}",
+                False,
+                self._local(state, slot, after),
+            )
+        if self.standby:
+            yield from self._standbys(state, slot, pod, name)
+        if pod.worker in {"stopping", "hung"}:
+            after = _without(self._worker(pod, "stopped"))
+            yield f"{name} worker stopped", False, self._local(state, slot, after)
+            after = self._worker(pod, "late")
+            yield f"{name} worker does not stop", False, self._local(state, slot, after)
+        if pod.worker == "clearing":
+            after = self._worker(_without(pod), "emptied")
+            yield f"{name} worker gone", False, self._local(state, slot, after)
+
+    def _let_run(self, state: State, slot: int, pod: Pod) -> Pod:
+        """The barrier is open: standbys that are ready are told, or the command is started."""
+        epoch = pod.agent[2]
+        processes = []
+        for each in pod.processes:
+            known = "ready" if each.standby == "broken" else each.standby
+            after, taken = standby_step(known, "take")
+            if taken and each.standby != "broken":
+                processes.append(Process(0, after, epoch))
+            else:
+                # One that has just ended cannot be told: its end is noticed later.
+                self._runs(state, slot, epoch)
+                processes.append(each._replace(runs=epoch))
+        return pod._replace(processes=tuple(sorted(processes)))
+
+    def _standbys(
+        self, state: State, slot: int, pod: Pod, name: str
+    ) -> Iterator[tuple[str, bool, State]]:
+        for at, each in enumerate(pod.processes):
+            if each in pod.processes[:at]:
+                continue  # they are alike
+            for label, process in self._standby(state, slot, pod, each):
+                processes = (*pod.processes[:at], process, *pod.processes[at + 1 :])
+                after = pod._replace(processes=tuple(sorted(processes)))
+                yield f"{name} standby {label}", False, self._local(state, slot, after)
+
+    def _standby(
+        self, state: State, slot: int, pod: Pod, process: Process
+    ) -> Iterator[tuple[str, Process]]:
+        standby = process.standby
+        if pod.worker == "running" and standby == "none":
+            yield "starts", process._replace(standby=standby_step("none", "due")[0])
+        if standby == "preparing":
+            yield "ready", process._replace(standby=standby_step("preparing", "ready")[0])
+        if standby in {"ready", "broken"}:
+            yield "ended", process._replace(standby=standby_step("ready", "ended")[0])
+        if standby == "ready":
+            yield "ends unnoticed", process._replace(standby="broken")
+        if process.line:
+            if process.line != pod.agent[2]:
+                raise Violation(f"p{slot} runs {process.line} at epoch {pod.agent[2]}")
+            self._runs(state, slot, process.line)
+            yield "runs", process._replace(runs=process.line, line=0)
+
+    def _worker(self, pod: Pod, event: str) -> Pod:
+        phase, actions = worker_step(pod.worker, event, len(pod.processes))
+        pod = pod._replace(worker=phase)
+        if "JoinNext" in actions:
+            seen = next_round(pod.agent)
+            pod = pod._replace(agent=seen.barrier, patch=seen.patch)
+        return pod
+
+    def _managers(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        manager = state.manager
+        if manager.queue:
+            (slot, pod), *rest = manager.queue
+            cached = state.versions[manager.seen - 1]
+            view, asked = see_pod(manager.view, cached, slot, pod, self.budget)
+            after = manager._replace(view=view, asked=manager.asked or asked, queue=tuple(rest))
+            yield f"manager sees p{slot} {pod}", False, state._replace(manager=after)
+        if manager.seen < len(state.versions):
+            after = manager._replace(seen=manager.seen + 1, asked=True)
+            yield "manager sees the JobSet", False, state._replace(manager=after)
+        if manager.asked:
+            after_state, after = self._pass(state, manager)
+            yield "manager passes", False, after_state._replace(manager=after)
+        known = not manager.queue and manager.seen == len(state.versions)
+        if "late" in self.kinds and known:
+            after_state, after = self._pass(state, manager, late=True)
+            yield "manager passes late", False, after_state._replace(manager=after)
+        if state.old:
+            after_state, _ = self._pass(state, state.old)
+            yield "old manager passes", False, after_state._replace(old=())
+            yield "old manager ends", False, state._replace(old=())
+
+    def _pass(self, state: State, manager: Manager, *, late: bool = False) -> tuple[State, Manager]:
+        cached, stored = state.versions[manager.seen - 1], state.versions[-1]
+        did = reconcile(
+            manager.view, cached, stored, self.budget,
+            behind=manager.seen < len(state.versions), waiting=manager.wrote > manager.seen,
+            late=late,
+        )  # fmt: skip
+        manager = manager._replace(view=did.view, asked=False)
+        if did.written is None:
+            return state, manager
+        new = did.written
+        if new.synced < stored.synced or new.deprecated < stored.deprecated:
+            raise Violation(f"the status goes back from {stored} to {new}")
+        if new.deprecated > new.synced or new.synced > stored.synced + 1:
+            raise Violation(f"the status becomes {new} after {stored}")
+        if new.synced > 1 + state.failures + new.asked + state.left:
+            raise Violation(f"epoch {new.synced} after {state.failures} failures")
+        if new.failed and state.failures <= self.budget:
+            raise Violation(f"the JobSet fails after {state.failures} failures")
+        versions = (*state.versions, new)
+        return state._replace(versions=versions), manager._replace(wrote=len(versions))
+
+    def _faults(self, state: State) -> Iterator[tuple[str, bool, State]]:
+        kinds = self.kinds if state.faults else self.first
+        full = len(state.manager.queue) >= self.lag
+        one = state._replace(faults=state.faults + 1)
+        bad = one._replace(failures=state.failures + 1)
+        for slot, pod in enumerate(state.pods):
+            if not pod or pod.worker in ENDED:
+                continue
+            name = f"p{slot}"
+            if "fail" in kinds and pod.worker == "running":
+                if self.mode == "sidecar":
+                    after = _without(pod)._replace(worker="failed")
+                else:
+                    after = self._worker(pod, "failed")
+                yield f"{name} WORKER FAILS", True, self._local(bad, slot, after)
+            if "hang" in kinds and pod.worker == "running":
+                after = self._worker(pod, "hung")
+                yield f"{name} WORKER HANGS", True, self._local(bad, slot, after)
+            if "leave" in kinds and not pod.deleting and not full:
+                after = pod._replace(deleting=2)
+                one_left = one._replace(left=state.left + 1)
+                yield f"{name} IS ASKED TO LEAVE", True, self._put(one_left, slot, after)
+            if "drain" in kinds and not pod.deleting and not full:
+                after = pod._replace(deleting=DRAINED)
+                yield f"{name} IS DRAINED", True, self._put(bad, slot, after)
+            if "crash" in kinds and pod.agent:
+                after = self._agent_ends(pod)
+                if self.mode == "supervisor":
+                    after = after._replace(worker="waiting", processes=self.idle)
+                yield f"{name} AGENT CRASHES", True, self._local(bad, slot, after)
+            if "delete" in kinds and not full:
+                if not pod.deleting:
+                    after = pod._replace(deleting=1)
+                    yield f"{name} IS DELETED", True, self._put(bad, slot, after)
+                yield f"{name} NODE LOST", True, self._put(bad, slot, ())
+            if "quit" in kinds and pod.agent and pod.note and not pod.deleting:
+                # Several times by now: that many restarts would spend any budget.
+                after = self._agent_ends(pod, code=0)._replace(starts=pod.starts + 2)
+                yield f"{name} AGENT ENDS WITH 0", True, self._local(one, slot, after)
+            if "stranger" in kinds:
+                after = pod._replace(strange=pod.strange + 1)
+                yield f"{name} STRANGER CRASHES", True, self._local(one, slot, after)
+            running = pod.worker == "running" and pod.agent and not pod.deleting
+            if "succeed" in kinds and running and not full:
+                after = self._agent_ends(pod)._replace(worker="done", reported="s")
+                after = after._replace(processes=self.idle)
+                yield f"{name} WORKER SUCCEEDS", True, self._put(one, slot, after)
+        if "ask" in kinds:
+            asked = state.versions[-1]
+            asked = asked._replace(asked=asked.asked + 1)
+            yield "A RESTART IS ASKED FOR", True, one._replace(versions=(*one.versions, asked))
+        if "write" in kinds:
+            yield "OTHER WRITE", True, one._replace(versions=(*one.versions, one.versions[-1]))
+        if "takeover" in kinds and not state.old:
+            pods = tuple(_cached(pod) for pod in state.pods)
+            fresh = tuple(bool(pod) for pod in pods)
+            new = Manager(View(pods, fresh), len(state.versions))
+            yield (
+                "TAKEOVER",
+                True,
+                one._replace(manager=new, old=state.manager._replace(queue=(), asked=True)),
+            )
+
+    @staticmethod
+    def _local(state: State, slot: int, pod: Pod) -> State:
+        pods = (*state.pods[:slot], pod, *state.pods[slot + 1 :])
+        return state._replace(pods=pods)
+
+    def _put(self, state: State, slot: int, pod: Pod | tuple[()]) -> State:
+        """A change that the API server tells its watches of."""
+        state = self._local(state, slot, pod)  # type: ignore[arg-type]
+        queue = (*state.manager.queue, (slot, _cached(pod)))
+        return state._replace(manager=state.manager._replace(queue=queue))
+
+
+def _without(pod: Pod) -> Pod:
+    """Without the worker's processes, and what they were told."""
+    rest = (each._replace(runs=0, line=0) for each in pod.processes)
+    return pod._replace(processes=tuple(sorted(rest)))
+
+
+def _cached(pod: Pod | tuple[()]) -> tuple[Any, ...]:
+    return (pod.epoch, pod.reported, pod.deleting, pod.told) if pod else ()
+
+
+def _reordered(manager: Manager, order: list[int], place_of: dict[int, int]) -> Manager:
+    view = manager.view
+    return manager._replace(
+        view=view._replace(
+            pods=tuple(view.pods[i] for i in order),
+            fresh=tuple(view.fresh[i] for i in order),
+            failures=tuple((place_of[slot], *seen) for slot, *seen in view.failures),
+        ),
+        queue=tuple((place_of[slot], pod) for slot, pod in manager.queue),
+    )

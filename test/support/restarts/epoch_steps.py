@@ -1,0 +1,493 @@
+"""The protocol of restarts in place as pure steps, each of them the project's own code.
+
+For tests that try many orders of events. What the manager and an agent do at one event is computed
+by the real handlers, reconciler, barrier and worker rules, built from a small value and taken apart
+into one again. Equal values give equal results, so each is computed once.
+
+A pod, as a cache holds it, is ``()`` if there is none, or ``(epoch, worker, deleting, restarts)``
+with the worker as its kubelet reports it: "n" (none), "r" (runs), "f" (has failed) or "s" (has
+succeeded, as has the pod), and with the restarts of its agent, whether the latest was for a failure,
+and those of a container that the JobSet does not name, which always are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from attrs import evolve
+
+from jobsetpy.agent.protocol.barrier import Barrier, Lift, PatchEpoch, Restart
+from jobsetpy.agent.supervisor.standby.process import (
+    Standby,
+    StandbyPhase,
+    StandbyRules,
+)
+from jobsetpy.agent.supervisor.worker_rules import Phase, Rules, Worker
+from jobsetpy.aio import Clock, ManualClock
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import LabelledNode
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.errors import ConflictError
+from jobsetpy.reconcilers.execution.caches import PODS_OF_JOBSET
+from jobsetpy.reconcilers.restart_in_place.failures import (
+    Cause,
+    Failure,
+    Sign,
+    SyncedMark,
+    sign_of,
+)
+from jobsetpy.reconcilers.restart_in_place.plan import EpochMemory
+from jobsetpy.reconcilers.restart_in_place.reconciler import (
+    PodEpochsReconciler,
+    PodEpochsSettings,
+)
+from jobsetpy.reconcilers.rules.membership import AttemptKey
+from jobsetpy.runtime import OWNER_UID, Event, ObjectKey, Request
+from jobsetpy.testing import store_of, store_writer_of
+from jobsetpy.testing.jobsets import decoded, jobset_json, merge, replicated_job
+
+KEY = ObjectKey("default", "test-js")
+RULES = [
+    {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}},
+]
+UNCOUNTED = {Sign.REQUESTED, Sign.POD_LEAVING}
+OLD, MARK, NEW = 10, 15, 20
+"""ResourceVersions of pods: before and after the synced epoch was seen, and in between."""
+
+
+class Version(NamedTuple):
+    """A JobSet as the API server has it, apart from conditions that nothing depends on.
+
+    ``asked`` is how often a restart in place has been asked for by its annotation.
+    """
+
+    synced: int = 0
+    deprecated: int = 0
+    record: tuple[tuple[str, Any], ...] = ()
+    failed: bool = False
+    asked: int = 0
+
+
+class View(NamedTuple):
+    """What a manager knows, apart from which version of the JobSet it has cached.
+
+    ``fresh`` says of each cached pod whether it changed since the synced epoch was seen. ``cause``
+    is an early failure: epoch and sign. ``synced`` and ``deprecated`` are the epochs that the ledger
+    knows. ``failures`` are those that are not judged yet: the pod's slot, before and after.
+    ``crashes`` is what the ledger holds of containers that fail before the barrier lifts: whether
+    it has noted a status, up to which count a restart is the group's, how often each container of a
+    pod has failed, and the worst of them.
+    """
+
+    pods: tuple[tuple[Any, ...], ...]
+    fresh: tuple[bool, ...]
+    cause: tuple[int, str] | tuple[()] = ()
+    synced: int = 0
+    deprecated: int = 0
+    failures: tuple[tuple[int, tuple[Any, ...], tuple[Any, ...]], ...] = ()
+    crashes: tuple[Any, ...] = (False, 0, (), ())
+
+
+class Pass(NamedTuple):
+    """What a pass of the reconciler did: the version it wrote, if any, and what it knows then."""
+
+    view: View
+    written: Version | None
+    read_again: bool
+
+
+@cache
+def jobset_of(version: Version, size: int, number: int, max_restarts: int) -> JobSet:
+    """A JobSet of one Job with ``size`` pods, with a resourceVersion."""
+    status: dict[str, Any] = {
+        "syncedEpoch": version.synced,
+        "deprecatedEpoch": version.deprecated,
+    }
+    if version.record:
+        status["inPlaceRestart"] = dict(version.record)
+    if version.failed:
+        status["conditions"] = [{"type": "Failed", "status": "True"}]
+    container = {"name": "worker", "image": "w", "restartPolicyRules": RULES}
+    agent = {"name": "agent", "restartPolicy": "Always", "restartPolicyRules": RULES}
+    data = jobset_json(
+        replicated_job(
+            "w",
+            parallelism=size,
+            pod_spec={"containers": [container], "initContainers": [agent]},
+            job_spec={"backoffLimit": keys.INT32_MAX},
+        ),
+        failurePolicy={"maxRestarts": max_restarts, "restartStrategy": "InPlaceRestart"},
+        status=status,
+    )
+    data["metadata"]["resourceVersion"] = str(number)
+    if version.asked:
+        notes = data["metadata"].setdefault("annotations", {})
+        notes[keys.RESTART_IN_PLACE_ANNOTATION] = str(version.asked)
+    return decoded(JobSet, data)
+
+
+@cache
+def job_of(size: int) -> Job:
+    """Its Job."""
+    owner = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": KEY.name,
+        "uid": "js-uid", "controller": True,
+    }  # fmt: skip
+    labels = {
+        keys.RESTART_ATTEMPT: "0", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0",
+        keys.JOBSET_NAME: KEY.name,
+    }  # fmt: skip
+    meta = {
+        "name": "test-js-w-0", "namespace": KEY.namespace, "uid": "job-uid", "labels": labels,
+        "ownerReferences": [owner],
+    }  # fmt: skip
+    return decoded(Job, {"metadata": meta, "spec": {"parallelism": size}})
+
+
+@cache
+def pod_of(slot: int, pod: tuple[Any, ...], number: int) -> ChildPod | None:
+    """A pod with a resourceVersion; ``None`` for ``()``."""
+    if not pod:
+        return None
+    epoch, worker, deleting, (restarts, failed, strange) = pod
+    state: dict[str, Any] = {}
+    if worker == "r":
+        state = {"running": {}}
+    elif worker == "f":
+        state = {"terminated": {"exitCode": 1}}
+    annotations = {keys.COMPLETION_INDEX_ANNOTATION: str(slot)}
+    if epoch:
+        annotations[keys.EPOCH_ANNOTATION] = str(epoch)
+    meta: dict[str, Any] = {
+        "name": f"p{slot}",
+        "namespace": KEY.namespace,
+        "uid": f"uid-{slot}",
+        "resourceVersion": str(number),
+        "annotations": annotations,
+        "finalizers": [] if deleting == 3 else [keys.JOB_TRACKING_FINALIZER],
+        "ownerReferences": [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "test-js-w-0", "uid": "job-uid",
+             "controller": True}
+        ],
+    }  # fmt: skip
+    if deleting:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    leaves = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    ends = {"agent": (restarts, 137 if failed else 0), "mesh": (strange, 1)}
+    status = {
+        "phase": "Succeeded" if worker == "s" else "Running",
+        "conditions": [leaves] if deleting == 2 else [],
+        "containerStatuses": [{"name": "worker", "state": state}],
+        "initContainerStatuses": [
+            {"name": name, "restartCount": count, "lastState": {"terminated": {"exitCode": code}}}
+            for name, (count, code) in ends.items()
+        ],
+    }
+    return decoded(ChildPod, {"metadata": meta, "status": status})
+
+
+class _NoEvents:
+    """Events that nobody reads."""
+
+    def event(self, *_args: object, **_more: object) -> None:
+        """Take one."""
+
+
+def caches_of(client: Any, clock: Clock, **stores: Any) -> Any:
+    """What a reconciler is made of, without a manager; events are not kept."""
+    stores.setdefault("nodes", store_writer_of(LabelledNode).store)
+    informers = {name: SimpleNamespace(store=store) for name, store in stores.items()}
+    manager = SimpleNamespace(client=client, clock=clock)
+    return SimpleNamespace(manager=manager, events=_NoEvents(), **informers)
+
+
+class _Server:
+    """The API server's part in one pass: the JobSet, and optimistic concurrency."""
+
+    def __init__(self, version: Version, size: int, number: int, max_restarts: int) -> None:
+        self.version = version
+        self.size = size
+        self.number = number
+        self.max_restarts = max_restarts
+        self.written: Version | None = None
+        self.gets = 0
+
+    @property
+    def jobset(self) -> JobSet:
+        return jobset_of(self.version, self.size, self.number, self.max_restarts)
+
+    async def get(self, _cls: type, _namespace: str, _name: str) -> JobSet:
+        self.gets += 1
+        return self.jobset
+
+    async def merge_patch(
+        self, _cls: type, _namespace: str, _name: str, body: Any, *, subresource: str
+    ) -> JobSet:
+        assert subresource == "status"
+        if body["metadata"]["resourceVersion"] != str(self.number):
+            raise ConflictError(409, "Conflict", "old", verb="patch", target="jobset")
+        status = body["status"]
+        old = self.version
+        record = merge(dict(old.record), status.get("inPlaceRestart", {}))
+        failed = any(
+            c["type"] == "Failed" and c["status"] == "True" for c in status.get("conditions", ())
+        )
+        self.version = self.written = Version(
+            status.get("syncedEpoch", old.synced),
+            status.get("deprecatedEpoch", old.deprecated),
+            tuple(sorted(record.items())),
+            old.failed or failed,
+            old.asked,
+        )
+        self.number += 1
+        return self.jobset
+
+
+class _Manager:
+    """The real parts of a manager, in the state that a :class:`View` describes."""
+
+    def __init__(
+        self, view: View, cached: Version, number: int, *, server: Any, max_restarts: int
+    ) -> None:
+        size = len(view.pods)
+        self.clock = ManualClock()
+        self.versions = [NEW if fresh else OLD for fresh in view.fresh]
+        self.pods = [pod_of(slot, pod, self.versions[slot]) for slot, pod in enumerate(view.pods)]
+        self.jobset = jobset_of(cached, size, number, max_restarts)
+        jobsets = store_of(JobSet, [self.jobset])
+        jobs = store_of(Job, [job_of(size)], indexes=[OWNER_UID])
+        pods = store_of(
+            ChildPod, [pod for pod in self.pods if pod is not None], indexes=[PODS_OF_JOBSET]
+        )
+        self.reconciler = PodEpochsReconciler(
+            caches_of(server, self.clock, jobsets=jobsets, jobs=jobs, pods=pods),
+            PodEpochsSettings(),
+        )
+        self.ledger = self.reconciler.ledger
+        self.ledger.job_changed(None, job_of(size))
+        for pod in self.pods:
+            self.ledger.pod_changed(None, pod)
+        self.ledger.newest_version = NEW if any(view.fresh) else MARK
+        self.key = AttemptKey.of(self.jobset)
+        group = self.group = self.ledger._attempts[self.key]
+        if view.synced:
+            group.mark = SyncedMark(view.synced, MARK, self.clock.monotonic())
+        group.deprecated = view.deprecated
+        group.noted, group.excused, crashed, crashes = view.crashes
+        group.crashed, group.crashes = dict(crashed), dict(crashes)
+        self.failures = {_failure(*seen): seen for seen in view.failures}
+        group.failures = list(self.failures)
+        cause = None
+        if view.cause:
+            sign = Sign(view.cause[1])
+            cause = Cause(view.cause[0], sign, "p", counted=sign not in UNCOUNTED)
+        self.reconciler._memories.keep(KEY, EpochMemory(uid="js-uid", cause=cause))
+
+    def view(
+        self,
+        pods: tuple[tuple[Any, ...], ...],
+        versions: list[int],
+        change: tuple[int, tuple[Any, ...], tuple[Any, ...]] | None = None,
+    ) -> View:
+        """What it knows now, after the change of a pod that it was told of."""
+        known = self.reconciler._memories.of(KEY).cause
+        cause: tuple[int, str] | tuple[()] = ()
+        if known is not None and known.sign is not None:
+            cause = (known.epoch, known.sign.value)
+        mark = self.group.mark
+        fresh = tuple(bool(pod) and v > mark.version for pod, v in zip(pods, versions, strict=True))
+        failures = [self.failures.get(one, change) for one in self.group.failures]
+        return View(
+            pods, fresh, cause, mark.epoch, self.group.deprecated,
+            tuple(seen for seen in failures if seen is not None),
+            (
+                self.group.noted, self.group.excused, tuple(sorted(self.group.crashed.items())),
+                tuple(sorted(self.group.crashes.items())),
+            ),
+        )  # fmt: skip
+
+
+def _failure(slot: int, old: tuple[Any, ...], new: tuple[Any, ...]) -> Failure:
+    before, after = pod_of(slot, old, NEW), pod_of(slot, new, NEW + 1)
+    assert before is not None
+    sign = sign_of(before, after)
+    assert sign is not None
+    return Failure(sign, old[0], before, after, 0.0)
+
+
+@cache
+def see_pod(
+    view: View, cached: Version, slot: int, pod: tuple[Any, ...], max_restarts: int
+) -> tuple[View, bool]:
+    """A manager's watch tells of a pod; what it knows then, and whether a pass is needed."""
+    manager = _Manager(view, cached, 1, server=None, max_restarts=max_restarts)
+    old, new = manager.pods[slot], pod_of(slot, pod, NEW + 1)
+    asked = False
+    if old is not None or new is not None:
+        asked = bool(manager.reconciler.on_pod(Event(old, new)))
+    pods = (*view.pods[:slot], pod, *view.pods[slot + 1 :])
+    versions = [*manager.versions]
+    versions[slot] = NEW + 1
+    return manager.view(pods, versions, (slot, view.pods[slot], pod)), asked
+
+
+@cache
+def reconcile(
+    view: View,
+    cached: Version,
+    stored: Version,
+    max_restarts: int,
+    *,
+    behind: bool,
+    waiting: bool,
+    late: bool = False,
+) -> Pass:
+    """One pass of the reconciler.
+
+    Args:
+        view: what the manager knows.
+        cached: the JobSet in its cache.
+        stored: the JobSet in the API server.
+        max_restarts: of the JobSet.
+        behind: whether the two are different versions, equal or not.
+        waiting: whether the cache does not show the manager's own last write yet.
+        late: whether the group has lacked a pod for a while, if it lacks one.
+    """
+    size = len(view.pods)
+    server = _Server(stored, size, 7 if behind else 5, max_restarts)
+    manager = _Manager(view, cached, 5, server=server, max_restarts=max_restarts)
+    if late:
+        memories = manager.reconciler._memories
+        memories.keep(KEY, evolve(memories.of(KEY), lacking_since=-20.0, look_at=-10.0))
+    if waiting:
+        manager.reconciler.expectations.expect_version(KEY, "js-uid", "6", cached="5")
+    run(manager.reconciler.reconcile(Request(KEY)))
+    return Pass(manager.view(view.pods, manager.versions), server.written, server.gets > 0)
+
+
+def run(coro: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that never has to wait."""
+    try:
+        coro.send(None)
+    except StopIteration as end:
+        return end.value
+    coro.close()
+    raise AssertionError("it waits")
+
+
+# ---- agents --------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """What an agent's barrier said: its state, and what is to be done."""
+
+    barrier: tuple[Any, ...]
+    patch: int = 0
+    lift: bool = False
+    restart: bool = False
+
+
+def _barrier(state: tuple[Any, ...], note: int = 0) -> Barrier:
+    barrier = Barrier(uid="js-uid", arrived=("js-uid" if note else "", note))
+    if state:
+        (
+            barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over
+        ) = state  # fmt: skip
+    return barrier
+
+
+def _seen(barrier: Barrier, actions: list[Any]) -> Seen:
+    patch, lift, restart = 0, False, False
+    for action in actions:
+        match action:
+            case PatchEpoch(epoch):
+                patch = epoch
+            case Lift():
+                lift = True
+            case Restart():
+                restart = True
+    state = (
+        barrier._synced, barrier._deprecated, barrier._epoch, barrier._lifted, barrier._over
+    )  # fmt: skip
+    return Seen(state, patch, lift, restart)
+
+
+@cache
+def observe(state: tuple[Any, ...], synced: int, deprecated: int, note: int = 0) -> Seen:
+    """An agent sees a state of the JobSet; the first one if its own state is ``()``.
+
+    ``note`` is the epoch that the run before has left to it.
+    """
+    barrier = _barrier(state, note)
+    return _seen(barrier, barrier.observe("js-uid", synced, deprecated))
+
+
+@cache
+def next_round(state: tuple[Any, ...]) -> Seen:
+    """A supervisor's worker is gone."""
+    barrier = _barrier(state)
+    return _seen(barrier, barrier.next_round())
+
+
+@cache
+def worker_step(phase: str, event: str, processes: int = 1) -> tuple[str, tuple[str, ...]]:
+    """A supervisor's worker: its new phase, and the names of what is to be done.
+
+    Args:
+        phase: of ``Phase``; its processes have ended in phase "clearing" only.
+        event: "lifted", "deprecated", "failed" (one process, by itself), "hung", "stopped" (all
+            processes, within their time), "late" (it is over) or "emptied".
+        processes: how many it has.
+    """
+    worker = Worker(Rules(processes=processes))
+    worker.phase = Phase(phase)
+    worker._running = 0 if phase in {"waiting", "clearing"} else processes
+    match event:
+        case "lifted":
+            actions = worker.lifted(1)
+        case "deprecated":
+            actions = worker.deprecated()
+        case "failed":
+            actions = worker.exited(1)
+        case "hung":
+            actions = worker.hung()
+        case "stopped":
+            actions = [step for _ in range(processes) for step in worker.exited(143)]
+            if worker.phase is Phase.STOPPING:
+                actions += worker.emptied()
+        case "late":
+            actions = worker.grace_over()
+        case "emptied":
+            actions = worker.emptied()
+        case _:
+            raise AssertionError(event)
+    return worker.phase.value, tuple(type(action).__name__ for action in actions)
+
+
+@cache
+def standby_step(phase: str, event: str) -> tuple[str, bool]:
+    """A supervisor's standby: its new phase, and whether it is the worker now.
+
+    Args:
+        phase: of ``StandbyPhase``.
+        event: "due", "ready", "ended" or "take", when the barrier has lifted.
+    """
+    standby = Standby(StandbyRules())
+    standby.phase = StandbyPhase(phase)
+    taken = False
+    match event:
+        case "due":
+            standby.due(needed=True)
+        case "ready":
+            standby.ready()
+        case "ended":
+            standby.ended()
+        case "take":
+            taken = standby.take()
+        case _:
+            raise AssertionError(event)
+    return standby.phase.value, taken

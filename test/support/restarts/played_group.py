@@ -1,0 +1,254 @@
+"""A restart group whose kubelets and agents are played, on a real API server and Job controller.
+
+Pods are bound by their template to a node that exists as an object only. Each pod runs as soon as it
+is there, its agent reports the epoch that it has to join, and a pod that is told to leave ends with
+an exit code of the test's choice after a time of the test's choice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from jobsetpy import aio
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import Node, Pod
+from jobsetpy.api.jobset import ChildPod, JobSet, JobSetStatus
+from jobsetpy.client import Client
+from jobsetpy.errors import AlreadyExistsError, ApiError, NotFoundError
+from support import patience
+from support.cluster.follow import following
+from support.cluster.objects import in_place_jobset
+from support.cluster.racks import kill
+
+NODE = "played-group"
+ENDED = {"Failed", "Succeeded"}
+
+
+class PlayedGroup:
+    """Pods of one JobSet.
+
+    Attributes:
+        code: exit code of a worker that is told to leave.
+        leave_s: time from the deletion of a pod to the end of its worker, in seconds.
+        draw: draws both for each pod that leaves, if set.
+        may_end: no worker that leaves ends before this event is set.
+        pods: latest state of each pod that exists, by name.
+        most: highest number of pods of one index that ran at the same time.
+        ready_at: monotonic time at which each pod began to run, by name.
+    """
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.name = name
+        self.code = 0
+        self.leave_s = 0.5
+        self.draw: Callable[[], tuple[int, float]] | None = None
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+        self.pods: dict[str, ChildPod] = {}
+        self.most: Counter[tuple[str, str]] = Counter()
+        self.ready_at: dict[str, float] = {}
+        self._running: dict[str, tuple[str, str]] = {}
+        self._status = JobSetStatus()
+        self._reported: dict[str, int] = {}
+        self._ending: set[str] = set()
+        self._tasks: aio.Supervisor | None = None
+
+    @contextlib.asynccontextmanager
+    async def playing(self) -> AsyncIterator[PlayedGroup]:
+        """Play kubelets and agents within the block."""
+        with contextlib.suppress(AlreadyExistsError):
+            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+            await self.client.create(Node, "", body)
+        async with aio.supervise() as tasks:
+            self._tasks = tasks
+            of = {"namespace": self.namespace}
+            async with (
+                following(self.client, JobSet, self._see, **of),
+                following(self.client, ChildPod, self._note, **of),
+            ):
+                yield self
+
+    async def create(self, **settings: Any) -> None:
+        """Create the JobSet; ``job`` are further fields of its Jobs, the rest as elsewhere.
+
+        It has the ``annotations``, too.
+        """
+        job, annotations = settings.pop("job", {}), settings.pop("annotations", {})
+        body = in_place_jobset(self.name, **settings)
+        body["metadata"]["annotations"].update(annotations)
+        for item in body["spec"]["replicatedJobs"]:
+            spec = item["template"]["spec"]
+            spec.update(job)
+            spec["template"]["spec"]["nodeName"] = NODE
+        await self.client.create(JobSet, self.namespace, body)
+
+    async def jobset(self) -> JobSet:
+        """Return the JobSet as it is stored."""
+        return await self.client.get(JobSet, self.namespace, self.name)
+
+    async def job(self) -> Job:
+        """Return the first of its Jobs."""
+        return (await self.client.list_page(Job, self.namespace)).items[0]
+
+    async def at(self, epoch: int, count: int, timeout_s: float = 60.0) -> JobSetStatus:
+        """Wait until the barrier of ``epoch`` is open, and check that ``count`` pods came to it."""
+        deadline = time.monotonic() + patience.scaled(timeout_s)
+        while (status := (await self.jobset()).status).synced_epoch < epoch:
+            assert time.monotonic() < deadline, f"not at epoch {epoch}: {status}, {self.states()}"
+            await asyncio.sleep(0.05)
+        assert (status.synced_epoch, len(self.there(epoch))) == (epoch, count), self.states()
+        return status
+
+    async def complete(self, count: int, timeout_s: float = 60.0) -> int:
+        """Wait until ``count`` pods are at one epoch, no other pod is there and workers may run.
+
+        Returns:
+            The epoch.
+        """
+        deadline = time.monotonic() + patience.scaled(timeout_s)
+        while True:
+            epoch, old = self._status.synced_epoch, self._status.deprecated_epoch
+            if epoch > old and len(self.pods) == count == len(self.there(epoch)):
+                return epoch
+            assert time.monotonic() < deadline, f"epochs {epoch}, {old}: {self.states()}"
+            await asyncio.sleep(0.02)
+
+    def there(self, epoch: int) -> list[str]:
+        """Return pods that have reported an epoch and stay."""
+        return sorted(
+            name
+            for name, pod in self.pods.items()
+            if pod.live and pod.metadata.annotations.epoch == str(epoch)
+        )
+
+    def states(self) -> dict[str, tuple[Any, ...]]:
+        """Return what is known of each pod, for messages."""
+        return {
+            name: (pod.status.phase, pod.metadata.annotations.epoch, pod.metadata.finalizers,
+                   pod.metadata.deletion_timestamp is not None)
+            for name, pod in self.pods.items()
+        }  # fmt: skip
+
+    async def delete(self, name: str, grace_s: int | None = None) -> float:
+        """Delete a pod, as a drain does; the monotonic time."""
+        at = time.monotonic()
+        if grace_s == 0:
+            await kill(self.client, self.namespace, name)
+        else:
+            await self.client.delete(Pod, self.namespace, name)
+        return at
+
+    async def fail(self, name: str, code: int = 137) -> float:
+        """End a pod's container for good, as a full memory does, or with 0; the monotonic time."""
+        at = time.monotonic()
+        end = {"terminated": {"exitCode": code, "finishedAt": _now()}}
+        await self._put(name, "Failed" if code else "Succeeded", end, [])
+        return at
+
+    async def replacement(self, known: set[str], at: float, timeout_s: float = 60.0) -> float:
+        """Wait until a pod runs that is not in ``known``; seconds since ``at``."""
+        deadline = time.monotonic() + patience.scaled(timeout_s)
+        while not (new := self.ready_at.keys() - known):
+            assert time.monotonic() < deadline, f"no new pod: {self.states()}"
+            await asyncio.sleep(0.02)
+        return min(self.ready_at[name] for name in new) - at
+
+    # ---- events ----------------------------------------------------------------------------------
+
+    def _see(self, jobset: JobSet, gone: bool) -> None:
+        if jobset.metadata.name != self.name or gone:
+            return
+        self._status = jobset.status
+        for pod in self.pods.values():
+            self._join(pod)
+
+    def _note(self, pod: ChildPod, gone: bool) -> None:
+        meta = pod.metadata
+        if meta.labels.jobset_name != self.name:
+            return
+        assert self._tasks is not None
+        if gone:
+            self.pods.pop(meta.name, None)
+            if meta.name not in self._ending:
+                self._running.pop(meta.name, None)
+            return
+        new = meta.name not in self.pods
+        begins = meta.deletion_timestamp is not None and (
+            new or self.pods[meta.name].metadata.deletion_timestamp is None
+        )
+        self.pods[meta.name] = pod
+        if pod.status.phase in ENDED:
+            self._running.pop(meta.name, None)
+        elif new:
+            index = (meta.labels.job_index, meta.annotations.completion_index or "")
+            self._running[meta.name] = index
+            now = Counter(self._running.values())[index]
+            self.most[index] = max(self.most[index], now)
+            if meta.deletion_timestamp is None:
+                self._tasks.start(self._run(pod), name=f"start of {meta.name}")
+        if begins:
+            self._tasks.start(self._leave(pod), name=f"end of {meta.name}")
+        self._join(pod)
+
+    def _join(self, pod: ChildPod) -> None:
+        """Report the next epoch, as the pod's agent would."""
+        meta = pod.metadata
+        epoch = self._reported.get(meta.name, 0)
+        lowest = max(self._status.synced_epoch, self._status.deprecated_epoch) + 1
+        behind = not epoch or epoch <= self._status.deprecated_epoch
+        if not behind or meta.deletion_timestamp is not None or pod.status.phase != "Running":
+            return
+        self._reported[meta.name] = lowest
+        assert self._tasks is not None
+        self._tasks.start(self._report(meta.name, lowest), name=f"report of {meta.name}")
+
+    async def _report(self, name: str, epoch: int) -> None:
+        body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
+        with contextlib.suppress(ApiError):
+            await self.client.merge_patch(ChildPod, self.namespace, name, body)
+
+    async def _run(self, pod: ChildPod) -> None:
+        state = {"running": {"startedAt": _now()}}
+        conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready")]
+        await self._put(pod.metadata.name, "Running", state, conditions)
+        self.ready_at[pod.metadata.name] = time.monotonic()
+
+    async def _leave(self, pod: ChildPod) -> None:
+        name = pod.metadata.name
+        code, seconds = (self.code, self.leave_s) if self.draw is None else self.draw()
+        self._ending.add(name)
+        await asyncio.sleep(seconds)
+        await self.may_end.wait()
+        self._ending.discard(name)
+        self._running.pop(name, None)
+        if pod.status.phase not in ENDED:
+            end = {"terminated": {"exitCode": code, "finishedAt": _now()}}
+            await self._put(name, "Failed" if code else "Succeeded", end, [])
+        with contextlib.suppress(NotFoundError):
+            await kill(self.client, self.namespace, name)
+
+    async def _put(
+        self, name: str, phase: str, state: dict[str, Any], conditions: list[dict[str, str]]
+    ) -> None:
+        container = {
+            "name": "worker", "image": "x", "imageID": "x", "ready": phase == "Running",
+            "restartCount": 0, "state": state,
+        }  # fmt: skip
+        status = {"phase": phase, "conditions": conditions, "containerStatuses": [container]}
+        with contextlib.suppress(ApiError):  # the pod may be gone
+            await self.client.merge_patch(
+                Pod, self.namespace, name, {"status": status}, subresource="status"
+            )
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,358 @@
+"""The main scenario on real pods, in pieces: what the demo, the e2e tests and a benchmark share.
+
+A *gang* is a JobSet of workers that restart in place, with the agent as sidecar. Its manifest is
+the sample in ``config/samples``, so that what is documented is what runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import functools
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import attrs
+import msgspec
+import yaml
+
+from hack.cluster import Cluster
+from hack.cluster._requirements import BUILD_PACKAGES, require_programs
+from hack.images.project import build
+from jobsetpy.api import keys
+from jobsetpy.api._wire import wire
+from jobsetpy.api.core import Pod
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.api.meta import ObjectMeta, ResourceInfo, resource
+from jobsetpy.client import Client, HttpRequest
+from jobsetpy.errors import NotFoundError
+from support import patience
+from support.cluster.install import AGENT_IMAGE, CONFIG, ROOT, apply_manifest
+from support.restarts.timeline import Phase, Timeline
+
+NAMESPACE = "default"
+SAMPLE = CONFIG / "samples" / "in_place_restart.yaml"
+SUPERVISED_SAMPLE = CONFIG / "samples" / "in_place_restart_supervised.yaml"
+SHELL_IMAGE = "localhost/shell:1"
+WORKER_TIMEOUT_S = 30.0
+WORKER_SCRIPT = "echo worker started; trap 'exit 143' TERM; sleep 1000000 & wait $!"
+"""A worker that ends at once when told to. A shell sees to signals only between commands, and a
+program that it is just starting loses them; so it starts one, once, and can be called away from it.
+Otherwise a worker would now and then take a second longer to stop."""
+
+
+@resource("events.k8s.io", "v1", "Event", "events")
+@wire
+class ToldEvent:
+    """What people are told."""
+
+    RESOURCE: ClassVar[ResourceInfo]
+    metadata: ObjectMeta = ObjectMeta()
+    reason: str = ""
+    note: str = ""
+
+
+@attrs.frozen
+class Restart:
+    """One restart of a gang.
+
+    ``seconds`` is from the failure to the last worker's start; ``recreated`` counts pods that are
+    not the ones from before.
+    """
+
+    pod: str
+    seconds: float
+    phases: list[Phase]
+    recreated: int
+
+
+def build_images() -> list[Path]:
+    """The project's own images as archives; made anew each time, which takes seconds."""
+    require_programs(BUILD_PACKAGES)
+    folder = ROOT / "build" / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    return [build(name, folder).path for name in ("manager", "agent")]
+
+
+def pod_log_folders(cluster: Cluster) -> list[Path]:
+    """Where the nodes of ``cluster`` keep their pods' logs."""
+    return sorted(cluster.folder.glob("node-*/log/pods"))
+
+
+async def kill_worker(
+    pod: Pod,
+    script: str = WORKER_SCRIPT,
+    *,
+    supervised: bool = False,
+    number: int = signal.SIGKILL,
+) -> float:
+    """End a pod's worker with SIGKILL, as the kernel does when memory runs out; when (Unix time).
+
+    ``number`` is another signal. The process is found on this machine by what it runs and by the
+    host name in its environment; a supervised one is not its container's first process (that one
+    has the script as argument).
+    """
+    deadline = time.monotonic() + patience.scaled(WORKER_TIMEOUT_S)
+    while (process := worker_of(pod, script, supervised=supervised)) is None:
+        # Told of by its log or its agent, it may not have become the program yet.
+        if time.monotonic() > deadline:
+            raise LookupError(f"no worker of pod {pod.metadata.name} runs on this machine")
+        await asyncio.sleep(0.05)
+    moment = time.time()
+    os.kill(process, number)
+    return moment
+
+
+def process_in(host: str, inner: int, variable: str = "") -> int:
+    """Process id, on this machine, of a process that is known by its number in its container.
+
+    Args:
+        host: the pod's host name.
+        inner: the number.
+        variable: ``NAME=VALUE`` that the process has in its environment, and those of the pod's
+            other containers, which have the same numbers, do not.
+
+    Raises:
+        LookupError: it does not run.
+    """
+    marks = {mark.encode() for mark in (f"HOSTNAME={host}", variable) if mark}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            numbers = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0].split()
+            if numbers[-1:] != [str(inner)]:
+                continue
+            if marks <= set((folder / "environ").read_bytes().split(b"\0")):
+                return int(folder.name)
+    raise LookupError(f"process {inner} of pod {host} does not run on this machine")
+
+
+def worker_of(pod: Pod, script: str, *, supervised: bool) -> int | None:
+    """Process id of a pod's worker, if it runs just now."""
+    host = f"HOSTNAME={pod_host_name(pod)}".encode()
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            command = (folder / "cmdline").read_bytes()
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            first = (folder / "status").read_text().partition("NSpid:")[2].split("\n")[0]
+        except OSError:
+            continue  # it has just ended
+        is_first = first.split()[-1:] == ["1"]
+        if script.encode() in command and host in environment and is_first is not supervised:
+            return int(folder.name)
+    return None
+
+
+def pod_host_name(pod: Pod) -> str:
+    """An indexed Job's pods have the pod's name without its random end as host name."""
+    return pod.metadata.name.rpartition("-")[0]
+
+
+def gang_jobset(name: str, pods: int, *, command: str | None = None) -> dict[str, Any]:
+    """The in-place restart sample with ``pods`` workers and the local agent image.
+
+    Args:
+        command: shell text the workers run; a line and an endless sleep when absent.
+    """
+    documents = [d for d in yaml.safe_load_all(SAMPLE.read_text()) if d]
+    jobset = copy.deepcopy(next(d for d in documents if d["kind"] == "JobSet"))
+    jobset["metadata"]["name"] = name
+    jobset["metadata"].setdefault("annotations", {})[keys.RESTART_BACKOFF_ANNOTATION] = "0"
+    (replicated_job,) = jobset["spec"]["replicatedJobs"]
+    replicated_job["replicas"] = 1
+    job = replicated_job["template"]["spec"]
+    job["parallelism"] = job["completions"] = pods
+    pod = job["template"]["spec"]
+    for container in pod["initContainers"]:
+        container["image"] = AGENT_IMAGE
+        container["imagePullPolicy"] = "IfNotPresent"
+    for container in pod["containers"]:
+        container["image"] = SHELL_IMAGE
+        container["imagePullPolicy"] = "IfNotPresent"
+        container["command"] = ["sh", "-c", command or WORKER_SCRIPT]
+        container.pop("args", None)
+    return jobset
+
+
+def recreated_jobset(name: str, pods: int) -> dict[str, Any]:
+    """The same gang without agents: a failed worker fails its Job, and all Jobs are recreated."""
+    jobset = gang_jobset(name, pods)
+    del jobset["spec"]["failurePolicy"]["restartStrategy"]
+    (replicated_job,) = jobset["spec"]["replicatedJobs"]
+    job = replicated_job["template"]["spec"]
+    del job["podReplacementPolicy"]
+    job["backoffLimit"] = 0
+    pod = job["template"]["spec"]
+    del pod["initContainers"], pod["serviceAccountName"]
+    for container in pod["containers"]:
+        del container["restartPolicy"], container["restartPolicyRules"]
+    return jobset
+
+
+def supervised_jobset(
+    name: str,
+    pods: int,
+    *,
+    command: Sequence[str] = ("sh", "-c", WORKER_SCRIPT),
+    image: str = SHELL_IMAGE,
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The supervised sample with ``pods`` workers, the local agent image and a command.
+
+    Args:
+        command: what the workers run.
+        image: of the workers.
+        environ: more variables, in place of the sample's of the same name.
+    """
+    jobset: dict[str, Any] = yaml.safe_load(SUPERVISED_SAMPLE.read_text())
+    jobset["metadata"]["name"] = name
+    jobset["metadata"].setdefault("annotations", {})[keys.RESTART_BACKOFF_ANNOTATION] = "0"
+    (replicated_job,) = jobset["spec"]["replicatedJobs"]
+    job = replicated_job["template"]["spec"]
+    job["parallelism"] = job["completions"] = pods
+    (agent,) = job["template"]["spec"]["initContainers"]
+    agent["image"] = AGENT_IMAGE
+    (worker,) = job["template"]["spec"]["containers"]
+    worker["image"] = image
+    worker["imagePullPolicy"] = "IfNotPresent"
+    worker["command"] = [worker["command"][0], *command]
+    more = [{"name": key, "value": value} for key, value in (environ or {}).items()]
+    worker["env"] = [each for each in worker["env"] if each["name"] not in (environ or {})] + more
+    return jobset
+
+
+async def manager_ready(client: Client, timeout_s: float = 90) -> None:
+    """Wait until the manager's pod is ready, and is the one that was installed last."""
+    path = "/apis/apps/v1/namespaces/jobset-system/deployments/jobset-controller-manager"
+    deadline = time.monotonic() + patience.scaled(timeout_s)
+    while time.monotonic() < deadline:
+        deployment = msgspec.json.decode(
+            (await client.raw(HttpRequest(method="GET", path=path))).body
+        )
+        status = deployment["status"]
+        seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
+        if seen and status.get("updatedReplicas") and status.get("readyReplicas"):
+            pods = (await client.list_page(Pod, "jobset-system")).items
+            if len(pods) == status["updatedReplicas"]:  # else an older one is still on its way out
+                return
+        await asyncio.sleep(0.2)
+    raise TimeoutError(f"no manager pod was ready within {patience.scaled(timeout_s):.0f} s")
+
+
+async def install_agents(client: Client) -> None:
+    """The account that agents run with, and what its rights are."""
+    for path in sorted((CONFIG / "agent").rglob("*.yaml")):
+        if path.name != "kustomization.yaml":
+            await apply_manifest(client, path)
+
+
+@contextlib.asynccontextmanager
+async def run_gang(
+    client: Client, jobset: dict[str, Any], pods: int, pod_logs: Sequence[Path] = ()
+) -> AsyncIterator[Timeline]:
+    """Create a gang, wait until all workers run, follow it, delete it in the end.
+
+    Workers that restart in place run at epoch 1 then; others have no epoch.
+    """
+    name = jobset["metadata"]["name"]
+    epoch = int("restartStrategy" in jobset["spec"]["failurePolicy"])
+    await install_agents(client)
+    timeline = Timeline(client, NAMESPACE, name, pod_logs=pod_logs)
+    async with timeline.watching():
+        await client.create(JobSet, NAMESPACE, jobset)
+        try:
+            await timeline.wait(
+                lambda: timeline.all_running(pods, epoch), 120, f"{pods} workers to run"
+            )
+            yield timeline
+        finally:
+            with contextlib.suppress(NotFoundError):
+                await client.delete(JobSet, NAMESPACE, name, propagation="Foreground")
+            await timeline.wait(lambda: not timeline.pods, 120, "the pods to be deleted")
+
+
+async def restart_supervised_once(
+    timeline: Timeline,
+    pods: int,
+    text: str,
+    *,
+    script: str = WORKER_SCRIPT,
+    number: int = signal.SIGKILL,
+) -> Restart:
+    """Kill one supervised worker and wait until all of the gang have printed ``text`` again.
+
+    The kubelet knows nothing of such a restart, so the containers' logs tell of it; they must be at
+    hand (``pod_logs``).
+    """
+
+    async def running_again(failed_at: float, epoch: int) -> list[Phase]:
+        await timeline.wait(lambda: epoch in timeline.synced, 120, f"epoch {epoch} to be synced")
+        started: list[float] = []
+        async with patience.timeout(30):
+            while len(started) < pods:
+                await asyncio.sleep(0.1)
+                lines = [timeline.line_times(p, text, failed_at) for p in timeline.pods.values()]
+                started = [times[0] for times in lines if times]
+        return timeline.restart_phases(failed_at, epoch, started)
+
+    fail = functools.partial(kill_worker, script=script, supervised=True, number=number)
+    return await _restart(timeline, fail, running_again)
+
+
+async def restart_once(
+    timeline: Timeline, pods: int, fail: Callable[[Pod], Awaitable[float]] = kill_worker
+) -> Restart:
+    """Fail one worker and wait until the whole gang runs again at the next epoch.
+
+    Args:
+        fail: ends the worker of the pod it is given; returns when (Unix time).
+    """
+
+    async def running_again(failed_at: float, epoch: int) -> list[Phase]:
+        await timeline.wait(
+            lambda: timeline.all_running(pods, epoch, failed_at),
+            120,
+            f"all {pods} workers to run again at epoch {epoch}",
+        )
+        await asyncio.sleep(0.5)  # the kubelet writes the log's first line a little after the start
+        return timeline.restart_phases(failed_at, epoch)
+
+    return await _restart(timeline, fail, running_again)
+
+
+async def restart_by_recreation_once(timeline: Timeline, pods: int) -> Restart:
+    """Kill one worker of a gang without agents and wait until all of its new pods run."""
+    restarts = timeline.restarts + 1
+    before = {story.uid for story in timeline.pods.values()}
+
+    def running_again() -> bool:
+        new = all(story.uid not in before for story in timeline.pods.values())
+        return timeline.restarts == restarts and new and timeline.all_running(pods, 0)
+
+    victim = await timeline.client.get(Pod, timeline.namespace, min(timeline.pods))
+    failed_at = await kill_worker(victim)
+    await timeline.wait(running_again, 120, f"all {pods} workers to be recreated and to run")
+    await asyncio.sleep(0.5)  # the kubelet writes the log's first line a little after the start
+    phases = timeline.recreation_phases(failed_at, restarts)
+    return Restart(victim.metadata.name, max(p.at for p in phases), phases, pods)
+
+
+async def _restart(
+    timeline: Timeline,
+    fail: Callable[[Pod], Awaitable[float]],
+    running_again: Callable[[float, int], Awaitable[list[Phase]]],
+) -> Restart:
+    """Fail the first pod's worker; ``running_again`` waits for the group's next epoch."""
+    before = {name: story.uid for name, story in timeline.pods.items()}
+    victim = min(before)
+    epoch = max(timeline.synced) + 1
+    pod = await timeline.client.get(Pod, timeline.namespace, victim)
+    phases = await running_again(await fail(pod), epoch)
+    recreated = sum(before.get(name) != story.uid for name, story in timeline.pods.items())
+    return Restart(victim, max(p.at for p in phases), phases, recreated)

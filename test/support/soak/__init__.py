@@ -1,0 +1,1 @@
+"""Soak: random lives of JobSets, and the managers that live through them."""

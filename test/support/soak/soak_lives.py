@@ -1,0 +1,394 @@
+"""Lives of JobSets for the soak: each is created, lived through, and ended, at random.
+
+Every step waits for what has to come of it; what does not come in time is a stuck object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.client import HttpRequest
+from jobsetpy.errors import ApiError, InvalidError, JobSetPyError, NotFoundError, TransportError
+from support import patience
+from support.soak.soak_world import PlayedPod, World
+
+STEP_S: Final = 90.0
+"""How long any step may take, with a failover and an outage of the API server in it."""
+PODS: Final = (2, 4)
+_CONTAINER: Final = {"name": "worker", "image": "test.invalid/worker:1"}
+_AGENT: Final = {
+    "name": "agent",
+    "image": "test.invalid/agent:1",
+    "restartPolicy": "Always",
+    "restartPolicyRules": [
+        {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}
+    ],
+}
+
+
+def replicated_job(name: str, pods: int, *, replicas: int = 2, **fields: Any) -> dict[str, Any]:
+    """A ReplicatedJob whose Jobs fail with their first pod."""
+    spec = {
+        "completionMode": "Indexed",
+        "parallelism": pods,
+        "completions": pods,
+        "backoffLimit": 0,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [dict(_CONTAINER)]}},
+    }
+    return {"name": name, "replicas": replicas, "template": {"spec": spec}, **fields}
+
+
+def jobset(name: str, *jobs: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """A JobSet of ReplicatedJobs, restarted without end unless ``spec`` says otherwise."""
+    policy = {"maxRestarts": 100_000, **spec.pop("failurePolicy", {})}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        # What fails on purpose, again and again, is not to be waited for.
+        "metadata": {"name": name, "annotations": {keys.RESTART_BACKOFF_ANNOTATION: "0"}},
+        "spec": {"replicatedJobs": list(jobs), "failurePolicy": policy, **spec},
+    }
+
+
+def recreate(name: str, pods: int) -> dict[str, Any]:
+    """All Jobs are recreated when one fails."""
+    return jobset(name, replicated_job("w", pods))
+
+
+def single(name: str, pods: int) -> dict[str, Any]:
+    """Only the Job that failed is recreated."""
+    rules = [{"name": "one", "action": "RestartJob"}]
+    return jobset(name, replicated_job("w", pods), failurePolicy={"rules": rules})
+
+
+def in_order(name: str, pods: int) -> dict[str, Any]:
+    """A driver that starts before its workers."""
+    order = {"startupPolicyOrder": "InOrder"}
+    jobs = replicated_job("d", 1, replicas=1), replicated_job("w", pods)
+    return jobset(name, *jobs, startupPolicy=order)
+
+
+def depends(name: str, pods: int) -> dict[str, Any]:
+    """Workers that wait until a store is ready."""
+    after = [{"name": "s", "status": "Ready"}]
+    jobs = replicated_job("s", 1, replicas=1), replicated_job("w", pods, dependsOn=after)
+    return jobset(name, *jobs)
+
+
+def short(name: str, pods: int) -> dict[str, Any]:
+    """One that goes by itself once it is done."""
+    return jobset(name, replicated_job("w", pods), ttlSecondsAfterFinished=1)
+
+
+def in_place(name: str, pods: int) -> dict[str, Any]:
+    """All pods restart in place."""
+    job = replicated_job("w", pods)
+    spec = job["template"]["spec"]
+    spec |= {"backoffLimit": keys.INT32_MAX, "podReplacementPolicy": "Failed"}
+    spec["template"]["spec"]["initContainers"] = [dict(_AGENT)]
+    return jobset(name, job, failurePolicy={"restartStrategy": "InPlaceRestart"})
+
+
+KINDS: Final[dict[str, Callable[[str, int], dict[str, Any]]]] = {
+    "recreate": recreate,
+    "in-place": in_place,
+    "single": single,
+    "in-order": in_order,
+    "depends": depends,
+    "short": short,
+}
+
+
+class Lives:
+    """All lives of one soak.
+
+    Args:
+        world: where they are.
+        rand: chooses everything; the same seed chooses the same.
+        pace_s: the mean pause between two steps of one life.
+    """
+
+    def __init__(self, world: World, rand: random.Random, *, pace_s: float) -> None:
+        self.world = world
+        self.done: Counter[str] = Counter()
+        self.stuck: list[str] = []
+        self.refused = 0
+        self.lived: Counter[str] = Counter()
+        self._rand = rand
+        self._pace_s = pace_s
+        self._serial = 0
+        self._path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{world.namespace}/jobsets"
+
+    async def go_on(self, ending: asyncio.Event) -> None:
+        """One life after the other, until ``ending``; the last one is brought to its end."""
+        while not ending.is_set():
+            self._serial += 1
+            kind = self._rand.choice(sorted(KINDS))
+            await self._live(Life(self, f"{kind}-{self._serial}", kind), ending)
+            self.lived[kind] += 1
+
+    async def _live(self, life: Life, ending: asyncio.Event) -> None:
+        try:
+            await life.begin()
+            for _ in range(self._rand.randint(1, 6)):
+                if ending.is_set():
+                    break
+                step = self._rand.choice(life.steps)
+                await step()
+                self.done[step.__name__] += 1
+                await asyncio.sleep(self._rand.expovariate(1 / self._pace_s))
+            await life.end()
+        except TimeoutError as problem:
+            self.stuck.append(f"{life.name}: {problem}; there is: {self.world.left_of(life.name)}")
+            await self.delete(life.name)
+
+    async def request(self, method: str, name: str, body: Any = None) -> dict[str, Any]:
+        """A request for a JobSet, until it is answered: webhooks and API server come and go."""
+        path = f"{self._path}/{name}" if name else self._path
+        data = None if body is None else json.dumps(body).encode()
+        async with patience.timeout(STEP_S):
+            while True:
+                try:
+                    answer = await self.world.client.raw(
+                        HttpRequest(
+                            method=method,
+                            path=path,
+                            body=data,
+                            content_type="application/merge-patch+json"
+                            if method == "PATCH"
+                            else "application/json",
+                        )
+                    )
+                except (InvalidError, NotFoundError):
+                    raise
+                except (ApiError, TransportError) as error:
+                    if isinstance(error, ApiError) and error.status == 409:
+                        raise
+                    self.refused += "webhook" in str(error)
+                    await asyncio.sleep(0.3)
+                else:
+                    return json.loads(answer.body)
+
+    async def delete(self, name: str) -> None:
+        """Ask for its end; harmless when it has come."""
+        try:
+            await self.request(
+                "DELETE",
+                name,
+                {"propagationPolicy": self._rand.choice(["Foreground", "Background"])},
+            )
+        except (JobSetPyError, TimeoutError):
+            return
+
+
+class Life:
+    """One JobSet.
+
+    Args:
+        lives: which it is one of.
+        name: of the JobSet.
+        kind: key of ``KINDS``.
+    """
+
+    def __init__(self, lives: Lives, name: str, kind: str) -> None:
+        self._lives = lives
+        self._world = lives.world
+        self._rand = lives._rand
+        self.name = name
+        self.kind = kind
+        self._pods = self._rand.randint(*PODS)
+        self.steps: list[Callable[[], Awaitable[None]]] = [self.suspend]
+        match kind:
+            case "in-place":
+                self.steps += [self.restart_in_place] * 3 + [self.resize, self.lose_a_pod]
+            case "single":
+                self.steps += [self.restart_one_job] * 3
+            case "short":
+                pass
+            case _:
+                self.steps += [self.restart_all] * 3
+
+    @property
+    def _jobset(self) -> JobSet:
+        """As it was seen last.
+
+        Raises:
+            TimeoutError: it went although nobody asked for that.
+        """
+        found = self._world.jobsets.get(self.name)
+        if found is None:
+            raise TimeoutError("it is not there any more")
+        return found
+
+    @property
+    def _expected(self) -> int:
+        return 2 * self._pods + (self.kind in {"in-order", "depends"})
+
+    async def begin(self) -> None:
+        """Created, up to running pods."""
+        if self.kind == "in-place":
+            self._world.in_place.add(self.name)
+        try:
+            await self._lives.request("POST", "", KINDS[self.kind](self.name, self._pods))
+        except ApiError as error:
+            if error.status != 409:  # a POST whose answer was lost had been carried out
+                raise
+        await self._world.until(
+            lambda: self.name in self._world.jobsets, STEP_S, "the JobSet to be seen"
+        )
+        if self._rand.random() < 0.9:  # else it is acted upon while it comes up
+            await self._running()
+
+    async def end(self) -> None:
+        """Finished or deleted, at some moment; then nothing of it may be left."""
+        if self.kind == "short" or self._rand.random() < 0.3:
+            await self._running()
+            await self._finish()
+        if self.kind != "short":
+            await self._lives.delete(self.name)
+        await self._world.until(
+            lambda: not self._world.left_of(self.name), STEP_S, "everything of it to go"
+        )
+        self._world.in_place.discard(self.name)
+
+    async def _finish(self) -> None:
+        """All workers end well; where Jobs start one after the other, so do they end."""
+
+        def over() -> bool:
+            found = self._world.jobsets.get(self.name)
+            return found is None or found.status.terminal_state == keys.COMPLETED_CONDITION
+
+        while not over():
+            for pod in self._world.pods_of(self.name, running=True):
+                await self._world.finish(pod)
+            await self._world.until(
+                lambda: over() or self._world.pods_of(self.name, running=True),
+                STEP_S,
+                "its completion",
+            )
+        self._lives.done["finish"] += 1
+
+    # ---- steps ------------------------------------------------------------------------------
+
+    async def restart_all(self) -> None:
+        """One pod or two fail, and all Jobs are recreated, once."""
+        await self._running()
+        before = self._jobset.status.restarts
+        for pod in self._some(self._rand.choice([1, 1, 2])):
+            await self._world.fail(pod)
+        await self._world.until(
+            lambda: self._jobset.status.restarts > before, STEP_S, "a restart to be counted"
+        )
+        await self._running(attempt=before + 1)
+        self._expect(self._jobset.status.restarts == before + 1, "one failure counted twice")
+
+    async def restart_one_job(self) -> None:
+        """One pod fails, and its Job alone is recreated."""
+        await self._running()
+        (pod,) = self._some(1)
+        job = pod.job
+        others = {p.uid for p in self._world.pods_of(self.name) if p.job != job}
+        await self._world.fail(pod)
+        await self._world.until(
+            lambda: all(p.job != job or p.uid != pod.uid for p in self._world.pods.values()),
+            STEP_S,
+            "the failed Job to go",
+        )
+        await self._running()
+        now = {p.uid for p in self._world.pods_of(self.name) if p.job != job}
+        self._expect(now == others, "a Job that had not failed was recreated")
+
+    async def restart_in_place(self) -> None:
+        """A worker or two fail, and all restart in the pods they have."""
+        await self._running()
+        before = self._jobset.status.synced_epoch
+        pods = {pod.uid for pod in self._world.pods_of(self.name)}
+        for pod in self._some(self._rand.choice([1, 1, 2])):
+            await self._world.fail(pod, 7)
+        await self._world.until(
+            lambda: self._jobset.status.synced_epoch > before, STEP_S, "the next epoch"
+        )
+        await self._running()
+        self._expect(
+            {pod.uid for pod in self._world.pods_of(self.name)} == pods, "pods were replaced"
+        )
+
+    async def lose_a_pod(self) -> None:
+        """A pod is deleted; its replacement and the others come to the next epoch."""
+        await self._running()
+        (pod,) = self._some(1)
+        await self._delete_pod(pod)
+        await self._world.until(lambda: pod.ended, STEP_S, "a deleted pod to go")
+        await self._running()
+
+    async def suspend(self) -> None:
+        """Suspended until no pod is left, and resumed; before it runs, too."""
+        await self._lives.request("PATCH", self.name, {"spec": {"suspend": True}})
+        await self._world.until(
+            lambda: not self._world.pods_of(self.name), STEP_S, "its pods to go on suspension"
+        )
+        await self._lives.request("PATCH", self.name, {"spec": {"suspend": False}})
+        await self._running()
+
+    async def resize(self) -> None:
+        """Each Job gets more pods, or fewer."""
+        await self._running()
+        self._pods = self._rand.choice([n for n in range(1, 6) if n != self._pods])
+        stored = await self._lives.request("GET", self.name)
+        jobs = stored["spec"]["replicatedJobs"]
+        jobs[0]["template"]["spec"] |= {"parallelism": self._pods, "completions": self._pods}
+        await self._lives.request("PATCH", self.name, {"spec": {"replicatedJobs": jobs}})
+        await self._world.until(
+            lambda: len(self._world.pods_of(self.name)) == self._expected, STEP_S, "its new size"
+        )
+        await self._running()
+
+    # ---- helpers ----------------------------------------------------------------------------
+
+    async def _running(self, attempt: int = 0) -> None:
+        def all_run() -> bool:
+            pods = self._world.pods_of(self.name)
+            run = all(pod.running and pod.attempt >= attempt for pod in pods)
+            return run and len(pods) == self._expected
+
+        def what() -> str:
+            epochs = sorted(pod.barrier.epoch for pod in self._world.pods_of(self.name))
+            status = self._jobset.status
+            return (
+                f"all {self._expected} pods to run (attempt {attempt}); running: "
+                f"{sum(p.running for p in self._world.pods_of(self.name))} of {len(epochs)}, "
+                f"epochs {epochs}, status {status.synced_epoch}, {status.deprecated_epoch}"
+            )
+
+        try:
+            await self._world.until(all_run, STEP_S, "")
+        except TimeoutError:
+            raise TimeoutError(f"waited {STEP_S:.0f} s in vain for {what()}") from None
+
+    def _some(self, count: int) -> list[PlayedPod]:
+        pods = sorted(self._world.pods_of(self.name, running=True), key=lambda pod: pod.name)
+        return self._rand.sample(pods, min(count, len(pods)))
+
+    async def _delete_pod(self, pod: PlayedPod) -> None:
+        path = f"/api/v1/namespaces/{self._world.namespace}/pods/{pod.name}"
+        async with patience.timeout(STEP_S):
+            while True:
+                try:
+                    await self._world.client.raw(HttpRequest(method="DELETE", path=path))
+                except NotFoundError:
+                    return
+                except (ApiError, TransportError):
+                    await asyncio.sleep(0.3)
+                else:
+                    return
+
+    def _expect(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self._world.violations.append(f"{self.name}: {otherwise}")

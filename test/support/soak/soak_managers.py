@@ -1,0 +1,225 @@
+"""The managers of a soak: two replicas behind one address, killed on demand, and measured."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from hack.cluster import Cluster
+from jobsetpy.app.process import EXIT_LEADERSHIP_LOST
+from jobsetpy.client import Client
+from jobsetpy.serving import x509
+from support import patience
+from support.cluster.manager_process import ManagerProcess, free_port
+from support.cluster.webhooks import apply_webhooks, delete_webhooks
+from support.faults.tcp_proxy import TcpProxy
+
+REPLICAS: Final = 2
+CACHED: Final = ("JobSet", "Job", "Pod")
+CONFIGURATION: Final = """
+apiVersion: config.jobset.x-k8s.io/v1alpha1
+kind: Configuration
+leaderElection: {{leaseDuration: {lease_s:g}s, renewDeadline: {renew_s:g}s,
+                  retryPeriod: 1s, resourceNamespace: {namespace}}}
+featureGates: {{AllAlpha: true}}
+"""
+
+
+@attrs.frozen
+class Sample:
+    """One look at a manager process."""
+
+    at: float
+    rss_mb: float
+    files: int
+    tasks: float
+    queued: float
+    cached: float
+    leading: bool
+
+
+class Managers:
+    """Replicas with leader election, and one address that leads to a ready one's webhooks.
+
+    Args:
+        cluster: where.
+        client: an administrator's.
+        namespace: of the Lease.
+        folder: for logs, certificate and configuration.
+        lease_s: how long after its leader was killed another one leads.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        namespace: str,
+        folder: Path,
+        *,
+        lease_s: float = 15.0,
+    ) -> None:
+        self.samples: dict[str, list[Sample]] = {}
+        self.alive: dict[str, ManagerProcess] = {}
+        self.ended: list[str] = []
+        self.lost = 0
+        self._cluster = cluster
+        self._client = client
+        self._folder = folder
+        self._configuration = folder / "configuration.yaml"
+        self._configuration.write_text(
+            CONFIGURATION.format(namespace=namespace, lease_s=lease_s, renew_s=lease_s * 2 / 3)
+        )
+        self._webhook_ports: dict[str, int] = {}
+        self._serial = 0
+        self._proxy = TcpProxy("127.0.0.1", 0)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Managers]:
+        """All replicas are ready on entry, and their webhooks are called."""
+        bundle = self._make_certificate()
+        async with self._proxy.serving():
+            try:
+                for _ in range(REPLICAS):
+                    await self._start()
+                await apply_webhooks(self._client, self._proxy.port, bundle)
+                yield self
+            finally:
+                with contextlib.suppress(Exception):
+                    await delete_webhooks(self._client)
+                for one in self.alive.values():
+                    if one.process is not None and one.process.returncode is None:
+                        await one.stop()
+
+    def _make_certificate(self) -> str:
+        now = datetime.now(UTC)
+        authority = x509.new_authority(now)
+        pair = x509.new_serving(authority, ["127.0.0.1"], now)
+        (self._folder / "tls.crt").write_bytes(pair.certificate)
+        (self._folder / "tls.key").write_bytes(pair.key)
+        return base64.b64encode(authority.certificate).decode()
+
+    async def _start(self) -> None:
+        self._serial += 1
+        name, port = f"manager-{self._serial}", free_port()
+        one = ManagerProcess(
+            self._cluster.kubeconfig,
+            self._folder / f"{name}.log",
+            "--config",
+            str(self._configuration),
+            "--webhooks",
+            f"--webhook-bind-address=127.0.0.1:{port}",
+            f"--webhook-cert-dir={self._folder}",
+            metrics=True,
+        )
+        self.alive[name], self.samples[name], self._webhook_ports[name] = one, [], port
+        await one.start()
+        self._point()
+
+    def _point(self) -> None:
+        """Send webhooks to the replica that is there the longest, as a Service would in time."""
+        name = next(iter(self.alive), None)
+        if name is not None:
+            self._proxy.retarget("127.0.0.1", self._webhook_ports[name])
+
+    async def kill_leader(self) -> str:
+        """End the one that leads with SIGKILL, and start another; its name."""
+        name = await self.leader()
+        await self.alive.pop(name).kill()
+        self._point()
+        await self._start()
+        return name
+
+    async def leader(self, timeout_s: float = 60.0) -> str:
+        """The name of the one that leads.
+
+        Raises:
+            TimeoutError: none does.
+        """
+        async with patience.timeout(timeout_s):
+            while True:
+                for name in list(self.alive):
+                    with contextlib.suppress(OSError, KeyError):
+                        if (await self.sample(name)).leading:
+                            return name
+                await asyncio.sleep(0.2)
+
+    # ---- figures ----------------------------------------------------------------------------
+
+    async def sample(self, name: str) -> Sample:
+        """A look at one.
+
+        Raises:
+            OSError: it is gone, or does not answer.
+        """
+        one = self.alive[name]
+        series = await asyncio.to_thread(one.scrape)
+        descriptors = Path(f"/proc/{one.pid}/fd")
+        return Sample(
+            at=time.monotonic(),
+            rss_mb=one.rss_mb(),
+            files=sum(1 for _ in descriptors.iterdir()),
+            tasks=series["asyncio_tasks"],
+            queued=_sum(series, "workqueue_depth{")
+            + _sum(series, "controller_runtime_active_workers{"),
+            cached=sum(series[f'informer_objects{{kind="{kind}"}}'] for kind in CACHED),
+            leading=_sum(series, "leader_election_master_status{") > 0,
+        )
+
+    async def sampling(self, period_s: float) -> None:
+        """Look at all of them again and again, until cancelled; note those that ended."""
+        while True:
+            for name in list(self.alive):
+                one = self.alive.get(name)
+                if one is None or one.process is None:
+                    continue
+                if one.process.returncode is not None and name in self.alive:
+                    del self.alive[name]
+                    code = one.process.returncode
+                    if code == EXIT_LEADERSHIP_LOST:  # as it should, without the API server
+                        self.lost += 1
+                    else:
+                        self.ended.append(f"{name} with code {code}")
+                    await self._start()
+                    continue
+                with contextlib.suppress(OSError, KeyError):
+                    self.samples[name].append(await self.sample(name))
+            await asyncio.sleep(period_s)
+
+    async def at_rest(self, name: str, timeout_s: float) -> Sample:
+        """Wait until one has nothing cached, queued or in hand.
+
+        Raises:
+            TimeoutError: it does not come to rest; the text says what it has.
+        """
+        last: Sample | None = None
+        try:
+            async with patience.timeout(timeout_s):
+                while True:
+                    last = await self.sample(name)
+                    if last.queued == 0 and last.cached == 0:
+                        return last
+                    await asyncio.sleep(0.5)
+        except TimeoutError:
+            raise TimeoutError(f"{name} does not come to rest: {last}") from None
+
+    def slope(self, name: str, since: float) -> float:
+        """By how much its memory grew since a moment, in MB an hour, by least squares."""
+        points = [(one.at, one.rss_mb) for one in self.samples[name] if one.at >= since]
+        if len(points) < 2:
+            return 0.0
+        mean_x = sum(x for x, _ in points) / len(points)
+        mean_y = sum(y for _, y in points) / len(points)
+        spread = sum((x - mean_x) ** 2 for x, _ in points)
+        return 3600 * sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+
+
+def _sum(series: dict[str, Any], prefix: str) -> float:
+    return sum(value for name, value in series.items() if name.startswith(prefix))

@@ -1,0 +1,326 @@
+"""What the soak plays and watches: kubelets, agents, and a view of every object of its JobSets.
+
+The API server and the Job controller are real. Pods have no node: a played kubelet reports that
+they run, fail or succeed, and pods that restart in place have the agent's own decision core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import attrs
+
+from jobsetpy import aio
+from jobsetpy.agent.protocol.barrier import Barrier, Lift, PatchEpoch, Restart
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.core import ConfigMap, Pod, Service
+from jobsetpy.api.jobset import ChildPod, JobSet
+from jobsetpy.client import Client
+from jobsetpy.errors import ApiError, ConflictError, NotFoundError, TransportError
+from support import patience
+from support.cluster.follow import following
+
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+AT = "2026-01-01T00:00:00Z"
+_WRITE_FAULTS = (ApiError, TransportError)
+
+
+@attrs.define
+class PlayedPod:
+    """A pod, and what its kubelet and agent know."""
+
+    name: str
+    uid: str
+    jobset: str
+    jobset_uid: str
+    job: str
+    attempt: int
+    in_place: bool
+    running: bool = False
+    ended: bool = False
+    starts: int = 0
+    barrier: Barrier = attrs.field(factory=Barrier)
+
+
+@attrs.define
+class _Story:
+    """The numbers of one JobSet, which never go back."""
+
+    name: str
+    restarts: int = 0
+    synced: int = 0
+    deprecated: int = 0
+    attempt: int = 0
+    terminal: str = ""
+
+
+class World:
+    """One namespace with everything in it, and what plays there.
+
+    Args:
+        client: reaches the API server directly.
+        namespace: all JobSets of the soak are there.
+        rand: how long kubelets take.
+    """
+
+    def __init__(self, client: Client, namespace: str, rand: random.Random) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.jobsets: dict[str, JobSet] = {}
+        self.jobs: dict[str, Job] = {}
+        self.pods: dict[str, PlayedPod] = {}
+        self.others: set[tuple[str, str]] = set()
+        self.violations: list[str] = []
+        self.in_place: set[str] = set()
+        self._rand = rand
+        self._stories: dict[str, _Story] = {}
+        self._news = asyncio.Event()
+        self._tasks: aio.Supervisor | None = None
+
+    @contextlib.asynccontextmanager
+    async def playing(self) -> AsyncIterator[None]:
+        """Watch and play within the block."""
+        scope = {"namespace": self.namespace}
+        async with (
+            aio.supervise() as self._tasks,
+            following(self.client, JobSet, self._see_jobset, **scope),
+            following(self.client, Job, self._see_job, **scope),
+            following(self.client, Pod, self._see_pod, **scope),
+            following(self.client, Service, self._see_other, **scope),
+            following(self.client, ConfigMap, self._see_other, **scope),
+        ):
+            yield
+
+    async def until(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
+        """Wait until something is true of the view.
+
+        Raises:
+            TimeoutError: it is not in time; the text names what.
+        """
+        try:
+            async with patience.timeout(timeout_s):
+                while not condition():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise TimeoutError(f"waited {timeout_s:.0f} s in vain for {what}") from None
+
+    # ---- the view ---------------------------------------------------------------------------
+
+    def pods_of(self, jobset: str, *, running: bool = False) -> list[PlayedPod]:
+        """Pods of a JobSet that are not over; only those that run with ``running``."""
+        return [
+            pod
+            for pod in self.pods.values()
+            if pod.jobset == jobset and not pod.ended and (pod.running or not running)
+        ]
+
+    def left_of(self, jobset: str) -> list[str]:
+        """Everything there is of a JobSet, for people."""
+        left = [f"jobset {name}" for name in self.jobsets if name == jobset]
+        left += [
+            f"job {job.metadata.name}"
+            for job in self.jobs.values()
+            if job.metadata.labels.get(keys.JOBSET_NAME) == jobset
+        ]
+        left += [f"pod {pod.name}" for pod in self.pods.values() if pod.jobset == jobset]
+        return left + [f"{kind} {name}" for kind, name in sorted(self.others) if name == jobset]
+
+    def _see_jobset(self, jobset: JobSet, gone: bool) -> None:
+        name, uid = jobset.metadata.name, jobset.metadata.uid
+        if gone:
+            self.jobsets.pop(name, None)
+            self._stories.pop(uid, None)
+        else:
+            self.jobsets[name] = jobset
+            self._check(self._stories.setdefault(uid, _Story(name)), jobset)
+            status = jobset.status
+            for pod in self.pods.values():
+                if pod.jobset_uid == uid and pod.barrier.epoch:
+                    self._act(
+                        pod, pod.barrier.observe(uid, status.synced_epoch, status.deprecated_epoch)
+                    )
+        self._news.set()
+
+    def _check(self, story: _Story, jobset: JobSet) -> None:
+        status = jobset.status
+        problems = []
+        if status.restarts < story.restarts:
+            problems.append(f"restarts went back from {story.restarts} to {status.restarts}")
+        if status.restarts_count_towards_max > status.restarts:
+            problems.append(f"{status.restarts_count_towards_max} of {status.restarts} count")
+        if status.synced_epoch < story.synced or status.deprecated_epoch < story.deprecated:
+            problems.append(
+                f"epochs went back from {story.synced}, {story.deprecated} to "
+                f"{status.synced_epoch}, {status.deprecated_epoch}"
+            )
+        if status.deprecated_epoch > status.synced_epoch:
+            problems.append(f"epochs are {status.synced_epoch}, {status.deprecated_epoch}")
+        if story.terminal not in {"", status.terminal_state}:
+            problems.append(f"{story.terminal} became {status.terminal_state!r}")
+        self.violations += [f"{story.name}: {problem}" for problem in problems]
+        story.restarts, story.terminal = status.restarts, status.terminal_state
+        story.synced, story.deprecated = status.synced_epoch, status.deprecated_epoch
+
+    def _see_job(self, job: Job, gone: bool) -> None:
+        meta = job.metadata
+        if gone:
+            self.jobs.pop(meta.uid, None)
+        else:
+            if meta.uid not in self.jobs:
+                self._check_new(job)
+            self.jobs[meta.uid] = job
+        self._news.set()
+
+    def _check_new(self, job: Job) -> None:
+        meta = job.metadata
+        owner = meta.labels.get(keys.JOBSET_UID, "")
+        story = self._stories.get(owner)
+        attempt = int(meta.labels.get(keys.RESTART_ATTEMPT, 0))
+        if story is None:
+            return
+        if attempt < story.attempt:
+            self.violations.append(
+                f"{meta.name}: made for attempt {attempt} after one for attempt {story.attempt}"
+            )
+        story.attempt = attempt
+
+    def _see_other(self, obj: Any, gone: bool) -> None:
+        name = obj.metadata.labels.get(keys.JOBSET_NAME) or obj.metadata.name
+        change = self.others.discard if gone else self.others.add
+        change((type(obj).__name__, name))
+        self._news.set()
+
+    # ---- kubelets and agents ----------------------------------------------------------------
+
+    def _see_pod(self, pod: Pod, gone: bool) -> None:
+        meta = pod.metadata
+        if gone:
+            played = self.pods.pop(meta.uid, None)
+            if played is not None:
+                played.ended = True
+        elif meta.uid not in self.pods and keys.JOBSET_NAME in meta.labels:
+            jobset = meta.labels[keys.JOBSET_NAME]
+            played = self.pods[meta.uid] = PlayedPod(
+                name=meta.name,
+                uid=meta.uid,
+                jobset=jobset,
+                jobset_uid=meta.labels.get(keys.JOBSET_UID, ""),
+                job=meta.labels.get(JOB_NAME_LABEL, ""),
+                attempt=int(meta.labels.get(keys.RESTART_ATTEMPT, 0)),
+                in_place=jobset in self.in_place,
+            )
+            self.start(self._join(played) if played.in_place else self._run(played))
+        played = self.pods.get(meta.uid)
+        if played is not None and meta.deletion_timestamp is not None:
+            played.ended = True
+        self._news.set()
+
+    def start(self, coro: Any) -> None:
+        """Have something go on in the background; it ends with ``playing``."""
+        assert self._tasks is not None
+        self._tasks.start(coro, name="played")
+
+    async def _run(self, pod: PlayedPod) -> None:
+        """Containers start, some time after the pod is there."""
+        await asyncio.sleep(self._rand.uniform(0.01, 0.2))
+        pod.starts += 1
+        state = {"running": {"startedAt": AT}}
+        if await self._report(pod, "Running", state, ready=True):
+            pod.running = True
+        self._news.set()
+
+    async def _join(self, pod: PlayedPod) -> None:
+        """The agent's first, consistent sight of the JobSet."""
+        await asyncio.sleep(self._rand.uniform(0.01, 0.1))
+        while not pod.ended:
+            try:
+                jobset = await self.client.get(JobSet, self.namespace, pod.jobset)
+            except NotFoundError:
+                return
+            except _WRITE_FAULTS:
+                await asyncio.sleep(0.3)
+                continue
+            status = jobset.status
+            self._act(
+                pod,
+                pod.barrier.observe(
+                    jobset.metadata.uid, status.synced_epoch, status.deprecated_epoch
+                ),
+            )
+            return
+
+    def _act(self, pod: PlayedPod, actions: list[Any]) -> None:
+        for action in actions:
+            match action:
+                case PatchEpoch(epoch):
+                    self.start(self._store(pod, pod.barrier, epoch))
+                case Lift():
+                    self.start(self._run(pod))
+                case Restart():
+                    self._restart(pod)
+
+    def _restart(self, pod: PlayedPod) -> None:
+        """All containers of the pod restart in place, the agent first."""
+        pod.running = False
+        pod.barrier = Barrier(uid=pod.jobset_uid)
+        self.start(self._join(pod))
+
+    async def _store(self, pod: PlayedPod, barrier: Barrier, epoch: int) -> None:
+        body = {"metadata": {"annotations": {keys.EPOCH_ANNOTATION: str(epoch)}}}
+        await self._write(pod, lambda: pod.barrier is barrier, body)
+
+    async def fail(self, pod: PlayedPod, code: int = 1) -> None:
+        """The worker ends with an error: in place, or for good."""
+        ended = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": AT}}
+        if not pod.in_place:
+            pod.ended, pod.running = True, False
+            await self._report(pod, "Failed", ended, ready=False)
+            return
+        pod.running = False
+        if self._rand.random() < 0.5:  # the kubelet may tell of it before the agent is back
+            await self._report(pod, "Running", ended, ready=False)
+        if pod.barrier.lifted:  # else the others' restart has reached it meanwhile
+            self._restart(pod)
+
+    async def finish(self, pod: PlayedPod) -> None:
+        """The worker ends well."""
+        pod.ended, pod.running = True, False
+        ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": AT}}
+        await self._report(pod, "Succeeded", ended, ready=False)
+
+    async def _report(
+        self, pod: PlayedPod, phase: str, state: dict[str, Any], *, ready: bool
+    ) -> bool:
+        worker = {"name": "worker", "state": state, "restartCount": max(0, pod.starts - 1),
+                  "ready": ready, "image": "x", "imageID": "", "lastState": {}}  # fmt: skip
+        status = {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [worker],
+        }
+        return await self._write(pod, lambda: True, {"status": status}, subresource="status")
+
+    async def _write(
+        self, pod: PlayedPod, wanted: Callable[[], bool], body: dict[str, Any], **more: str
+    ) -> bool:
+        """Patch the pod, again and again while the API server is away; whether it was."""
+        body = {**body, "metadata": {"uid": pod.uid, **body.get("metadata", {})}}
+        cls = Pod if more else ChildPod
+        deadline = time.monotonic() + patience.scaled(120)
+        while wanted() and self.pods.get(pod.uid) is pod and time.monotonic() < deadline:
+            try:
+                await self.client.merge_patch(cls, self.namespace, pod.name, body, **more)
+            except (NotFoundError, ConflictError):
+                return False
+            except _WRITE_FAULTS:
+                await asyncio.sleep(0.3)
+            else:
+                return True
+        return False

@@ -1,0 +1,329 @@
+"""From admission requests to answers, over the fake API server and real stores."""
+
+import pytest
+
+from jobsetpy.admission._handlers import LEADERS, JobSetHandlers, PodHandlers, routes
+from jobsetpy.admission._kinds import StoredClaim
+from jobsetpy.api import keys
+from jobsetpy.api.core import LabelledNode, Namespace, Node
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.informers import Store, StoreWriter
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.serving.review import ALLOWED, ReviewRequest
+from jobsetpy.testing import FakeApiServer
+from jobsetpy.testing.apiserver import _discovery
+from jobsetpy.testing.jobsets import decoded
+
+ZONE = "zone"
+SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def pod(name: str, index: str, **more) -> dict:
+    notes = {
+        keys.JOBSET_NAME: "js",
+        keys.COMPLETION_INDEX_ANNOTATION: index,
+        keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: ZONE,
+    }
+    labels = {keys.JOBSET_NAME: "js", keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "0"}
+    owner = {"uid": "u1", "controller": True}
+    metadata = {"name": name, "namespace": "ns", "labels": labels, "annotations": notes}
+    return {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": {}, **more}
+
+
+@pytest.fixture
+def stores():
+    pods = StoreWriter(ChildPod, indexes=[LEADERS])
+    nodes = StoreWriter(Node)
+    for writer in (pods, nodes):
+        writer.replace([], "1")
+        writer.mark_synced("1")
+    return pods, nodes
+
+
+@pytest.fixture
+def handlers(stores):
+    pods, nodes = stores
+    return PodHandlers(pods=pods.store, nodes=nodes.store)
+
+
+def create(obj, **more) -> ReviewRequest:
+    return ReviewRequest("u", "CREATE", "ns", "", obj, **more)
+
+
+async def test_followers_through_the_caches(stores, handlers):
+    """A follower is refused, then sent to where the cached leader and its node are."""
+    pods, nodes = stores
+    follower = create(pod("js-w-0-1-x", "1"))
+    assert (await handlers.mutate(follower)).patch == []
+    assert (await handlers.validate(follower)).status["code"] == 403
+    leader = pod("js-w-0-0-x", "0", spec={"nodeName": "n"}, status={"phase": "Running"})
+    pods.apply(decoded(ChildPod, leader))
+    missing = (await handlers.mutate(follower)).status
+    assert (missing["code"], missing["details"]) == (404, {"kind": "nodes", "name": "n"})
+    nodes.apply(decoded(Node, {"metadata": {"name": "n"}}))
+    assert (await handlers.mutate(follower)).status["code"] == 403
+    nodes.apply(decoded(Node, {"metadata": {"name": "n", "labels": {ZONE: "a"}}}))
+    (operation,) = (await handlers.mutate(follower)).patch
+    assert operation == {"op": "add", "path": "/spec/nodeSelector", "value": {ZONE: "a"}}
+    placed = pod("js-w-0-1-x", "1", spec={"nodeSelector": {ZONE: "a"}})
+    assert await handlers.validate(create(placed)) is ALLOWED
+    other = ReviewRequest("u", "CREATE", "other", "", placed)
+    assert (await handlers.validate(other)).status["code"] == 403  # leaders are per namespace
+
+
+async def test_only_exclusive_leaders_are_indexed():
+    """Followers, other pods and foreign names are not looked for."""
+    plain = pod("js-w-0-0-x", "0")
+    del plain["metadata"]["annotations"][keys.EXCLUSIVE_TOPOLOGY_ANNOTATION]
+    given = [pod("js-w-0-0-x", "0"), pod("js-w-0-1-x", "1"), pod("short-0", "0"), plain]
+    keys_of = [list(LEADERS.func(decoded(ChildPod, obj))) for obj in given]
+    assert keys_of == [["ns/js-w-0-0"], [], [], []]
+
+
+@pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT"])
+async def test_other_operations_are_allowed(handlers, operation):
+    """Only what the configurations ask for is judged."""
+    request = ReviewRequest("u", operation, "ns", "", {})
+    assert await handlers.mutate(request) is ALLOWED
+    assert await handlers.validate(request) is ALLOWED
+
+
+async def test_jobsets_over_an_api_server(handlers):
+    """Defaults, refusals, changes, claims that are looked up, and what is no JobSet at all."""
+    async with FakeApiServer() as server:
+        client = server.client()
+        jobsets = JobSetHandlers(client, features=Features())
+        paths = routes(jobsets, handlers)
+        assert all(path.startswith("/") for path in paths)
+        good = {"metadata": {"name": "js"}, "spec": {}}
+        assert len((await jobsets.mutate(create(good))).patch) == 3
+        assert await jobsets.validate(create(good)) is ALLOWED
+        bad = {"metadata": {"name": "js"}, "spec": {"managedBy": "x"}}
+        assert (await jobsets.validate(create(bad))).status["code"] == 422
+        change = ReviewRequest("u", "UPDATE", "ns", "js", bad, good)
+        (cause,) = (await jobsets.validate(change)).status["details"]["causes"]
+        assert cause["field"] == "spec.managedBy"
+        assert await jobsets.validate(ReviewRequest("u", "DELETE", "ns")) is ALLOWED
+        for wrong in (None, 3, [], {"spec": []}, {"spec": {"replicatedJobs": [{"replicas": "x"}]}}):
+            assert (await jobsets.validate(create(wrong))).status["code"] == 400
+        for wrong in (None, 3):
+            assert (await jobsets.mutate(create(wrong))).status["code"] == 400
+        await client.aclose()
+
+
+async def test_claims_are_looked_up():
+    """A claim of the same name has to be one that is to be kept."""
+    async with FakeApiServer() as server:
+        server.register(StoredClaim)
+        client = server.client()
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}
+        await client.create(Namespace, "", namespace)
+        mounts = [{"name": "c", "volumeMounts": [{"name": "d"}]}]
+        job = {"name": "w", "template": {"spec": {"template": {"spec": {"containers": mounts}}}}}
+        policy = {
+            "templates": [{"metadata": {"name": "d"}, "spec": SPEC}],
+            "retentionPolicy": {"whenDeleted": "Delete"},
+        }
+        spec = {"replicatedJobs": [job], "volumeClaimPolicies": [policy]}
+        body = {"metadata": {"name": "js"}, "spec": spec}
+        jobsets = JobSetHandlers(client)
+        assert await jobsets.validate(create(body)) is ALLOWED  # not found: there is none
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": SPEC}
+        await client.create(StoredClaim, "ns", {**claim, "metadata": {"name": "d-js"}})
+        (cause,) = (await jobsets.validate(create(body))).status["details"]["causes"]
+        assert cause["field"].endswith("retentionPolicy.whenDeleted")
+        await client.aclose()
+
+
+def annotated(mode: str, command: list[str] | None = None) -> dict:
+    container = {"name": "c", "image": "i", **({"command": command} if command else {})}
+    job = {"name": "w", "template": {"spec": {"template": {"spec": {"containers": [container]}}}}}
+    return {
+        "metadata": {"name": "js", "annotations": {keys.IN_PLACE_AGENT_ANNOTATION: mode}},
+        "spec": {
+            "failurePolicy": {"restartStrategy": "InPlaceRestart"},
+            "replicatedJobs": [job],
+        },
+    }
+
+
+async def test_injection_comes_before_the_defaults():
+    """One patch: the agent with its restart policy first, then what is still missing."""
+    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="test.invalid/agent:1")
+    patch = (await handlers.mutate(create(annotated("sidecar")))).patch
+    first, *others = patch
+    template = first["value"]["template"]["spec"]
+
+    assert first["path"] == "/spec/replicatedJobs/0/template/spec"
+    assert template["initContainers"][0]["image"] == "test.invalid/agent:1"
+    assert template["restartPolicy"] == "Never"
+    assert not any(each["path"].endswith("restartPolicy") for each in others)
+    assert any(each["path"].endswith("completionMode") for each in others)
+
+
+async def test_what_cannot_be_injected_is_refused():
+    """422 with field and advice, as validation answers."""
+    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i")
+    status = (await handlers.mutate(create(annotated("supervisor")))).status
+    (cause,) = status["details"]["causes"]
+
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert cause["field"].endswith("containers[0].command")
+
+
+def killed_alone(**fields) -> dict:
+    """A JobSet whose agent has a rule for its own exit code only."""
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+    agent = {
+        "name": "jobset-agent",
+        "restartPolicy": "Always",
+        "restartPolicyRules": [{**rule, **fields}],
+        "startupProbe": {"httpGet": {"path": "/barrier-is-lifted", "port": 8080}},
+        "env": [{"name": "RESTART_POD_IN_PLACE_EXIT_CODE", "value": "42"}],
+    }
+    pod = {"initContainers": [agent], "containers": [{"name": "c", "image": "i"}]}
+    job = {
+        "backoffLimit": keys.INT32_MAX,
+        "podReplacementPolicy": "Failed",
+        "completions": 1,
+        "parallelism": 1,
+        "template": {"spec": pod},
+    }
+    spec = {"replicatedJobs": [{"name": "w", "template": {"spec": job}}]}
+    policy = {"failurePolicy": {"restartStrategy": "InPlaceRestart"}}
+    return {"metadata": {"name": "js"}, "spec": {**policy, **spec}}
+
+
+@pytest.fixture
+async def server():
+    """A fake API server that answers."""
+    async with FakeApiServer() as running:
+        yield running
+
+
+OLD = "v1.35.4-eks-1"
+BEHIND = f"{OLD} has RestartAllContainers behind the gate RestartAllContainersOnContainerExits only"
+NO_NODE = "of 2 nodes declares the feature RestartAllContainersOnContainerExits"
+
+
+@pytest.mark.parametrize(
+    ("version", "nodes", "said"),
+    [
+        ("v1.36.3", None, ""),
+        ("v1.36.3", [], ""),  # they may come with the pods
+        ("v1.36.3", [False, True], ""),
+        ("v1.36.3", [False, False], NO_NODE),
+        (OLD, None, BEHIND),
+        (OLD, [], BEHIND),
+        (OLD, [False, True], ""),  # the gate is on
+        (OLD, [False, False], NO_NODE),
+        ("unknown", None, ""),
+    ],
+)
+async def test_sidecars_are_warned_of_where_their_rule_may_be_lacking(
+    monkeypatch, server, version, nodes, said
+):
+    """By the API server's release at that time and by the nodes; a supervisor needs no rule."""
+    monkeypatch.setitem(_discovery.VERSION, "gitVersion", version)
+    handlers = JobSetHandlers(server.client(), nodes=None if nodes is None else known(nodes))
+    told = (await handlers.validate(create(killed_alone()))).warnings
+    of_release = [each for each in told if "restartPolicyRules[0].action: " in each]
+    assert len(of_release) == bool(said)
+    assert all(said in each and "in the mode supervisor" in each for each in of_release)
+    answer = await handlers.validate(create(supervised()))
+    assert not any("RestartAll" in each for each in answer.warnings)
+
+
+@pytest.mark.parametrize("version", ["v1.34.4", "1.9+"])
+async def test_sidecars_are_refused_where_the_api_server_does_not_know_their_rule(
+    monkeypatch, server, version
+):
+    """Pods would come without it: agents that ask for a restart would come back alone."""
+    monkeypatch.setitem(_discovery.VERSION, "gitVersion", version)
+    handlers = JobSetHandlers(server.client())
+    answer = await handlers.validate(create(killed_alone()))
+    (cause,) = answer.status["details"]["causes"]
+    assert cause["field"].endswith("initContainers[0].restartPolicyRules[0].action")
+    assert f"{version}, this API server's release, has no RestartAllContainers" in cause["message"]
+    assert "in the mode supervisor" in cause["message"]
+    assert (await handlers.validate(create(supervised()))).status is None
+
+
+def known(declaring) -> Store[LabelledNode]:
+    """Nodes of a cluster, which declare the feature or do not."""
+    writer = StoreWriter(LabelledNode)
+    declared = {"declaredFeatures": ["Other", "RestartAllContainersOnContainerExits"]}
+    nodes = [
+        {"metadata": {"name": f"n{at}", "uid": f"u{at}"}, "status": declared if it else {}}
+        for at, it in enumerate(declaring)
+    ]
+    writer.replace([decoded(LabelledNode, node) for node in nodes], "1")
+    writer.mark_synced("1")
+    return writer.store
+
+
+def supervised() -> dict:
+    """The same with a supervisor."""
+    jobset = killed_alone()
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    (_,) = pod.pop("initContainers")
+    pod["containers"][0] = {**pod["containers"][0], "command": ["/jobset-agent/supervise"]}
+    return jobset
+
+
+async def test_an_api_server_without_a_version_takes_no_jobset_away(server):
+    """Admission goes on when it cannot be asked."""
+    handlers = JobSetHandlers(server.client())
+    rule = server.faults.status(403, verb="get", resource="", count=1)
+    answer = await handlers.validate(create(killed_alone()))
+    assert (answer.status, rule.hits) == (None, 1)
+
+
+async def test_warnings_come_with_a_new_jobset(server):
+    """Each has its field path; a JobSet that is refused, or only changed, has none."""
+    handlers = JobSetHandlers(server.client())
+    good = killed_alone()
+    answer = await handlers.validate(create(good))
+    (warning,) = answer.warnings
+
+    assert answer.status is None
+    assert warning.startswith(
+        "spec.replicatedJobs[0].template.spec.template.spec.initContainers[0].restartPolicyRules: "
+    )
+    assert "use RestartAllContainers, NotIn [0, 1, 2]" in warning
+    update = ReviewRequest("u", "UPDATE", "ns", "js", good, good)
+    assert await handlers.validate(update) is ALLOWED
+    refused = await handlers.validate(create(killed_alone(action="Terminate")))
+    assert (refused.status["code"], refused.warnings) == (422, ())
+    off = JobSetHandlers(server.client(), features=Features(in_place_restart=False))
+    assert not (await off.validate(create(good))).warnings
+
+
+async def test_injection_needs_its_gate():
+    """With the gate off nothing is added; validation refuses the strategy."""
+    off = Features(in_place_restart=False)
+    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i", features=off)
+    answer = await handlers.mutate(create(annotated("supervisor")))
+
+    assert answer.status is None
+    assert not any(each["op"] == "replace" for each in answer.patch)
+
+
+async def test_an_update_gets_the_agent_back():
+    """The manifest applied again is completed from the stored object; other updates pass."""
+    handlers = JobSetHandlers(FakeApiServer().client(), agent_image="i")
+    plain = annotated("supervisor", ["true"])
+    stored = dict(plain)
+    for operation in (await handlers.mutate(create(plain))).patch:
+        if operation["op"] == "replace":
+            job = {**plain["spec"]["replicatedJobs"][0], "template": {"spec": operation["value"]}}
+            stored = {**plain, "spec": {**plain["spec"], "replicatedJobs": [job]}}
+
+    def update(new: object, old: object) -> ReviewRequest:
+        return ReviewRequest("u", "UPDATE", "ns", "js", new, old)
+
+    again = await handlers.mutate(update(plain, stored))
+    assert again.patch[0]["value"]["template"] == stored["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]  # fmt: skip
+    assert await handlers.mutate(update(stored, stored)) is ALLOWED
+    assert await handlers.mutate(ReviewRequest("u", "DELETE", "ns", "js", None, stored)) is ALLOWED
+    assert (await handlers.mutate(update(plain, None))).status["code"] == 400

@@ -1,0 +1,223 @@
+"""The barrier's HTTP server, on real loopback sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from jobsetpy.agent.sidecar.probe import BarrierServer, listen
+from support import patience
+
+PATH = "/barrier-is-lifted"
+GET = b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n"
+
+
+@asynccontextmanager
+async def serving(server: BarrierServer) -> AsyncIterator[int]:
+    """Run ``server`` on a free loopback port."""
+    sock = listen("127.0.0.1", 0)
+    port: int = sock.getsockname()[1]
+    async with server.listening(sock):
+        yield port
+
+
+async def exchange(port: int, *parts: bytes) -> bytes:
+    """Send the parts one by one; everything that comes back until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0)
+        async with patience.timeout(5):
+            return await reader.read()
+    finally:
+        writer.transport.abort()
+
+
+def status_of(response: bytes) -> int:
+    """The status code of a response."""
+    version, code, _reason = response.split(b"\r\n", 1)[0].split(b" ", 2)
+    assert version == b"HTTP/1.1"
+    return int(code)
+
+
+async def test_503_then_200() -> None:
+    """The port answers from the start, and says yes once the barrier lifts."""
+    server = BarrierServer(PATH)
+    async with serving(server) as port:
+        request = b"GET /barrier-is-lifted HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe\r\n\r\n"
+        before = await exchange(port, request)
+        server.lift()
+        after = await exchange(port, request)
+        server.close()
+        again = await exchange(port, request)
+
+    assert [status_of(before), status_of(after), status_of(again)] == [503, 200, 503]
+    assert after.endswith(b"\r\n\r\nOK\n")
+    assert b"Connection: close\r\n" in after
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /barrier-is-lifted HTTP/1.0\r\n\r\n", 503),
+        (b"GET /barrier-is-lifted?x=1 HTTP/1.1\r\n\r\n", 503),
+        (b"GET /barrier-is-lifted HTTP/1.1\n\n", 503),
+        (b"HEAD /barrier-is-lifted HTTP/1.1\r\n\r\n", 503),
+        (b"POST /barrier-is-lifted HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", 405),
+        (b"GET / HTTP/1.1\r\n\r\n", 404),
+        (b"GET /barrier-is-lifted/ HTTP/1.1\r\n\r\n", 404),
+        (b"GET /barrier-is-lifted HTTP/2\r\n\r\n", 400),
+        (b"GET /barrier-is-lifted\r\n\r\n", 400),
+        (b"\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\n\n", 400),
+        (b"GET /" + b"a" * 9000, 431),
+    ],
+)
+async def test_answers(head: bytes, status: int) -> None:
+    """Every request gets an answer and a closed connection, whatever it is."""
+    async with serving(BarrierServer(PATH)) as port:
+        response = await exchange(port, head)
+
+    assert status == status_of(response)
+
+
+@asynccontextmanager
+async def waiting_probe(port: int, seconds: int) -> AsyncIterator[asyncio.StreamReader]:
+    """A probe that waits; where its answer will come."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"GET /barrier-is-lifted?wait=%d HTTP/1.1\r\n\r\n" % seconds)
+        await writer.drain()
+        yield reader
+    finally:
+        writer.transport.abort()
+
+
+async def test_a_probe_may_wait_for_the_barrier() -> None:
+    """It is answered when the barrier lifts, and at once from then on."""
+    server = BarrierServer(PATH)
+    async with serving(server) as port, waiting_probe(port, 60) as first:
+        async with waiting_probe(port, 60) as second:
+            assert status_of(await exchange(port, GET)) == 503
+            server.lift()
+            assert [status_of(await each.read()) for each in (first, second)] == [200, 200]
+        async with waiting_probe(port, 60) as third:
+            assert status_of(await third.read()) == 200
+
+
+async def test_a_probe_does_not_wait_for_ever() -> None:
+    """After its time it hears that the barrier is closed; who cannot count does not wait."""
+    async with serving(BarrierServer(PATH)) as port, waiting_probe(port, 1) as waiting:
+        for wait in (b"", b"0", b"-1", b"1.5", b"x"):
+            head = b"GET /barrier-is-lifted?wait=" + wait + b" HTTP/1.1\r\n\r\n"
+            assert status_of(await exchange(port, head)) == 503
+        assert status_of(await waiting.read()) == 503
+
+
+async def test_leaving_ends_waiting_probes() -> None:
+    """An agent that ends leaves no probe waiting."""
+    async with serving(BarrierServer(PATH)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET.replace(b"lifted", b"lifted?wait=60"))
+        assert status_of(await exchange(port, GET)) == 503
+    async with patience.timeout(5):
+        assert await reader.read() == b""
+    writer.transport.abort()
+
+
+async def test_head_has_no_body() -> None:
+    """HEAD is GET without the text, with the text's length."""
+    async with serving(BarrierServer(PATH)) as port:
+        response = await exchange(port, b"HEAD /barrier-is-lifted HTTP/1.1\r\n\r\n")
+
+    assert response.endswith(b"\r\n\r\n")
+    assert b"Content-Length: 20\r\n" in response
+
+
+async def test_a_request_in_pieces() -> None:
+    """A request may come byte by byte."""
+    head = b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n"
+    async with serving(BarrierServer(PATH)) as port:
+        response = await exchange(port, *[bytes([byte]) for byte in head])
+
+    assert status_of(response) == 503
+
+
+async def test_a_silent_client_is_dropped() -> None:
+    """Who says nothing has its connection ended at the deadline."""
+    async with serving(BarrierServer(PATH, deadline_s=0.05)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with patience.timeout(5):
+            received = await reader.read()
+        writer.transport.abort()
+
+    assert received == b""
+
+
+async def test_many_silent_clients_do_not_keep_the_kubelet_out() -> None:
+    """Above the limit the oldest connections go, and a probe is answered at once."""
+    async with serving(BarrierServer(PATH, max_connections=4)) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        response = await exchange(port, b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n")
+        for _, writer in silent:
+            writer.transport.abort()
+
+    assert status_of(response) == 503
+
+
+async def test_leaving_ends_open_connections() -> None:
+    """Nobody is left waiting for an answer of a server that is gone."""
+    async with serving(BarrierServer(PATH)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await exchange(port, b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n")
+    async with patience.timeout(5):
+        received = await reader.read()
+    writer.transport.abort()
+
+    assert received == b""
+
+
+async def test_all_addresses_of_both_families() -> None:
+    """Without an address, the kubelet reaches it by IPv4, and by IPv6 where there is any."""
+    server = BarrierServer(PATH)
+    sock = listen("", 0)
+    port: int = sock.getsockname()[1]
+    async with server.listening(sock):
+        response = await exchange(port, b"GET /barrier-is-lifted HTTP/1.1\r\n\r\n")
+
+    assert status_of(response) == 503
+
+
+def test_a_taken_port_is_an_error() -> None:
+    """Two servers cannot share an address."""
+    with listen("127.0.0.1", 0) as sock, pytest.raises(OSError, match="Address already in use"):
+        listen("127.0.0.1", sock.getsockname()[1])
+
+
+def test_an_ipv6_address() -> None:
+    """An address with colons is an IPv6 address."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    with listen("::1", 0) as sock:
+        assert sock.family is socket.AF_INET6
+
+
+@given(head=st.binary(max_size=200))
+@example(head=b"GET  HTTP/1.1\n\n")
+@example(head=b"\xff \xff HTTP/1.\xff\n\n")
+def test_any_bytes_get_a_response(head: bytes) -> None:
+    """No input raises, and no input but the right one is told 200."""
+    server = BarrierServer(PATH)
+    server.lift()
+    response = server.answer(head)
+
+    assert status_of(response) in {200, 400, 404, 405}
+    assert (status_of(response) == 200) <= (PATH.encode() in head)

@@ -1,0 +1,428 @@
+"""The launcher that preloads for Python programs: what they see is what they would see without it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsetpy.agent.supervisor.standby import preload
+from jobsetpy.agent.supervisor.standby import process as standby_process
+from jobsetpy.api.python_command import split_python
+from support import patience
+
+LAUNCHER = Path(standby_process.__file__).with_name("preload.py")
+PACKAGE = LAUNCHER.parents[3]
+SHOW = """
+import os, sys
+print(__name__, __file__, __package__, __spec__ and __spec__.name, __doc__, __builtins__ is not None)
+print(sys.argv, sys.path[0], sys.orig_argv[1:])
+print(sorted(globals()), sys.modules["__main__"].__dict__ is globals())
+print(sorted(name for name in os.environ if name.startswith("JOBSET_")))
+"""
+SPAWN = """
+import multiprocessing, os
+def work(number):
+    return number + 1
+class Thing: pass
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(work, [1, 2]), type(pool.apply(Thing)))
+"""
+FAILS = "def f():\n    raise ValueError('no')\n\nf()\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Programs of all kinds."""
+    for name, text in {
+        "show.py": f'"""Shows."""{SHOW}', "spawn.py": SPAWN, "fails.py": FAILS,
+        "exits.py": "import sys; sys.exit(7)", "syntax.py": "a = = 1\n",
+        "says.py": "import sys; sys.exit('what it says')",
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text(text)
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text(SHOW)
+    (package / "fails.py").write_text(FAILS)
+    (tmp_path / "link.py").symlink_to(package / "__main__.py")
+    with zipfile.ZipFile(tmp_path / "show.zip", "w") as archive:
+        archive.writestr("__main__.py", SHOW)
+    return tmp_path
+
+
+def run(folder: Path, *command: str, **environ: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command."""
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | environ,
+        timeout=patience.scaled(60),
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "show.py -m --lr 1", "./show.py", "-u -W ignore show.py", "link.py", "-I show.py",
+        "-m package a b", "-m show", "-m package.fails", "package", "show.zip x", "-P show.py",
+        "fails.py", "exits.py", "says.py", "syntax.py", "spawn.py", "missing.py", "-m missing",
+    ],
+)  # fmt: skip
+def test_nothing_differs(folder: Path, words: str) -> None:
+    """Started cold, a program has the same globals, arguments, paths, tracebacks and exit code."""
+    plain = [sys.executable, *words.split()]
+    launched = standby_process.with_launcher(plain, "auto,json", str(folder / "list"))
+    assert not isinstance(launched, str)
+
+    assert run(folder, *launched) == run(folder, *plain)
+
+
+@pytest.mark.parametrize("file", standby_process.LAUNCHED)
+def test_it_runs_on_old_versions(file: str) -> None:
+    """The worker image's Python may be 3.8: no syntax of later ones, no module of ours."""
+    tree = ast.parse((PACKAGE / file).read_text(), feature_version=(3, 8))
+    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    names = {
+        alias.name if isinstance(node, ast.Import) else str(node.module)
+        for node in imports
+        for alias in node.names
+    }
+
+    allowed = set(sys.stdlib_module_names)
+    if file.startswith("warm/"):
+        allowed |= {"torch", "jax", "numpy"}
+    assert {name.partition(".")[0] for name in names} <= allowed
+
+
+def stand_by(
+    folder: Path, modules: str, program: str
+) -> tuple[subprocess.Popen[str], socket.socket]:
+    """A launcher that is ready."""
+    ours, theirs = socket.socketpair()
+    modules, _, learned = modules.partition("@")
+    words = standby_process.with_launcher([sys.executable, *program.split()], modules, learned)
+    with theirs:
+        process = subprocess.Popen(
+            words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            pass_fds=[theirs.fileno()],
+            env=os.environ | {"JOBSET_STANDBY_FD": str(theirs.fileno())},
+        )  # fmt: skip
+    ours.settimeout(patience.scaled(60))
+    assert ours.recv(64) == b"ready\n"
+    return process, ours
+
+
+def test_a_standby_runs_when_it_is_told(folder: Path) -> None:
+    """What is imported is imported before; what that prints is held, and prefixed."""
+    (folder / "heavy.py").write_text("import os; os.write(2, b'native\\n'); print('warm')\n")
+    (folder / "train.py").write_text(
+        "import sys, os; print('heavy' in sys.modules, os.environ['JOBSET_EPOCH'], sys.argv)"
+    )
+    process, channel = stand_by(folder, "heavy,no.such", "train.py 1")
+    assert process.stderr is not None
+    first = process.stderr.readline()  # of a mistake, nobody should hear at the first failure only
+    assert "jobset standby: cannot preload 'no.such': ModuleNotFoundError" in first
+    with channel:
+        channel.send(b"run epoch=3\n")
+        out, err = process.communicate(timeout=patience.scaled(60))
+
+    assert (process.returncode, out) == (0, "True 3 ['train.py', '1']\n")
+    lines = err.splitlines()
+    assert all(line.startswith("jobset standby: ") for line in lines)
+    assert {"jobset standby: native", "jobset standby: warm"} <= set(lines)
+
+
+def test_a_standby_sees_what_its_program_would(folder: Path) -> None:
+    """As without preloading, but for the epoch."""
+    process, channel = stand_by(folder, "", "show.py -m")
+    with channel:
+        channel.send(b"run epoch=3\n")
+        out, err = process.communicate(timeout=patience.scaled(60))
+
+    plain = run(folder, sys.executable, "show.py", "-m", JOBSET_EPOCH="3")
+    assert (process.returncode, out, err) == plain
+
+
+def test_a_standby_ends_with_its_supervisor(folder: Path) -> None:
+    """The end of the file: exit code 0, and not a word."""
+    process, channel = stand_by(folder, "json", "show.py")
+    channel.close()
+    out, err = process.communicate(timeout=patience.scaled(60))
+
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_ranks_wait_for_the_first_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Released at the same moment, rank 1 looks whether rank 0's port is open."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
+        process, channel = stand_by(folder, "", "exits.py")
+        with channel:
+            channel.send(b"run epoch=3\n")
+            server.settimeout(patience.scaled(60))
+            server.accept()[0].close()
+            process.communicate(timeout=patience.scaled(60))
+
+    assert process.returncode == 7
+
+
+def test_the_first_rank_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank tries again and again to connect, but asks the cluster's DNS one time."""
+    asked = []
+
+    def look_up(*where: object, **more: Any) -> Any:
+        asked.append(where)
+        return real(*where, **more)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    for name, value in (("RANK", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", str(port))):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(preload, "MASTER_WAIT_S", 0.1)
+    preload._await_first_rank()
+
+    assert asked == [("127.0.0.1", port)]
+
+
+def test_the_wait_for_the_first_rank_ends_when_dns_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lookup has no timeout of its own: the whole wait has."""
+    silent, asked = threading.Event(), threading.Event()
+
+    def never(*_where: object, **_more: Any) -> Any:
+        asked.set()
+        silent.wait(patience.scaled(20))
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    for name, value in (("RANK", "1"), ("MASTER_ADDR", "rank0.invalid"), ("MASTER_PORT", "29500")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(preload, "MASTER_WAIT_S", 0.1)
+    began = time.monotonic()
+    preload._await_first_rank()
+    took = time.monotonic() - began
+    silent.set()
+
+    assert asked.is_set()
+    assert took < patience.scaled(10)
+
+
+@pytest.mark.parametrize(("host", "port"), [("a..b", "1"), ("127.0.0.1", "9" * 9)])
+def test_an_address_that_cannot_be_is_not_waited_for(
+    host: str, port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program finds out for itself."""
+    for name, value in (("RANK", "1"), ("MASTER_ADDR", host), ("MASTER_PORT", port)):
+        monkeypatch.setenv(name, value)
+
+    preload._await_first_rank()
+
+
+def test_the_parts_are_put_together() -> None:
+    """The launcher stands between the interpreter's options and the program."""
+    words = standby_process.with_launcher(["python3", "-u", "-m", "pkg", "-u"], "torch")
+
+    assert words == ["python3", "-u", str(LAUNCHER), "torch", "-m", "pkg", "-u"]
+    assert not isinstance(split_python(words), str)
+
+
+# ---- learned imports
+
+TRAIN = """
+import importlib.util, os, sys
+os.environ["HEAVY_MODE"] = "fast"
+import heavy, mine
+importlib.util.find_spec("searched")
+del os.environ["HEAVY_MODE"]
+from heavy import lazy
+import json.tool
+print(sorted({"heavy", "heavy.lazy", "mine", "searched"} & BEFORE), heavy.MODE,
+      os.environ.get("HEAVY_MODE"), os.environ.get("SET_BY_HEAVY"), flush=True)
+"""
+TRAIN = "import sys; BEFORE = set(sys.modules)\n" + TRAIN
+
+
+@pytest.fixture
+def installed(folder: Path) -> Path:
+    """A folder of installed packages, and a program that uses them."""
+    packages = folder / "site-packages"
+    (packages / "heavy").mkdir(parents=True)
+    (packages / "heavy" / "__init__.py").write_text(
+        "import os; MODE = os.environ.get('HEAVY_MODE'); os.environ['SET_BY_HEAVY'] = 'yes'\n"
+        "from heavy import part\n"
+    )
+    (packages / "heavy" / "part.py").write_text("")
+    (packages / "heavy" / "lazy.py").write_text("")
+    (packages / "searched.py").write_text("")
+    (folder / "mine.py").write_text("")
+    (folder / "train.py").write_text(TRAIN)
+    return packages
+
+
+def launch(installed: Path, program: str) -> tuple[int, str, str]:
+    """One cold run of the program, which notes its imports in ``list``."""
+    words = standby_process.with_launcher(
+        [sys.executable, *program.split()], "auto", str(installed.parent / "list")
+    )
+    return run(installed.parent, *words, PYTHONPATH=str(installed))
+
+
+def stand_by_learned(installed: Path, program: str) -> tuple[subprocess.Popen[str], socket.socket]:
+    """A launcher that imports what was noted, and is ready."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(installed))
+        return stand_by(installed.parent, f"auto@{installed.parent / 'list'}", program)
+
+
+def release(process: subprocess.Popen[str], channel: socket.socket) -> tuple[str, str]:
+    """Let it run; its output and errors."""
+    with channel:
+        channel.send(b"run epoch=2\n")
+        return process.communicate(timeout=patience.scaled(60))
+
+
+def test_a_standby_imports_what_the_program_was_seen_to_import(installed: Path) -> None:
+    """Installed modules only, in the environment that the program had made for them."""
+    assert launch(installed, "train.py") == (0, "[] fast None yes\n", "")
+    process, channel = stand_by_learned(installed, "train.py")
+    out, err = release(process, channel)
+
+    assert (out, err) == ("['heavy', 'heavy.lazy'] fast None yes\n", "")
+
+
+def test_a_second_run_adds_nothing_to_the_list(installed: Path) -> None:
+    """Neither modules that it has nor the environment of imports that need no noting."""
+    launch(installed, "train.py")
+    before = (installed.parent / "list").read_text()
+    launch(installed, "train.py")
+
+    assert (installed.parent / "list").read_text() == before
+    names = [line.partition("\t")[0] for line in before.splitlines()]
+    assert [name for name in names if "heavy" in name.lower()] == [
+        "=HEAVY_MODE", "heavy", "=SET_BY_HEAVY", "heavy.part", "=HEAVY_MODE", "heavy.lazy",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("raise ValueError('not today')", "ValueError: not today"),
+        ("import threading as t; t.Timer(99, print).start()", "leaves behind thread"),
+        ("import socket; S = socket.create_server(('127.0.0.1', 0))", "leaves behind port"),
+        ("F = open(__file__ + '.log', 'w')", "bad.py.log"),
+        ("import subprocess; P = subprocess.Popen(['sleep', '1'])", "leaves behind process"),
+        ("F = open('/dev/loop-control')", "/dev/loop-control"),
+    ],
+    ids=["raises", "thread", "port", "file", "process", "device"],
+)  # fmt: skip
+def test_an_unfit_module_is_named_and_left_out(installed: Path, text: str, why: str) -> None:
+    """The process starts over without it, so that nothing of it stays; the others are imported."""
+    if "loop-control" in text and not os.access("/dev/loop-control", os.R_OK):
+        pytest.skip("no such device here")
+    (installed / "bad.py").write_text(
+        f"import os\nif 'JOBSET_STANDBY_FD' in open('/proc/self/environ').read():\n    {text}\n"
+    )
+    program = installed.parent / "train.py"
+    program.write_text("import sys; print('bad' in sys.modules)\nimport bad\n" + TRAIN)
+    launch(installed, "train.py")
+    process, channel = stand_by_learned(installed, "train.py")
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    program.write_text("import sys; print(sorted({'bad', 'heavy'} & set(sys.modules)))")
+    out, _ = release(process, channel)
+
+    assert "cannot preload 'bad'" in line
+    assert why in line
+    assert out == "['heavy']\n"
+
+
+def test_a_module_that_ends_the_process_is_left_out_the_third_time(installed: Path) -> None:
+    """One that hangs is found likewise: the supervisor kills it."""
+    (installed / "bad.py").write_text(
+        "import os\nif 'JOBSET_STANDBY_FD' in open('/proc/self/environ').read(): os._exit(5)\n"
+    )
+    (installed.parent / "train.py").write_text("import bad\nimport json.tool\n")
+    launch(installed, "train.py")
+    learned = str(installed.parent / "list")
+    words = standby_process.with_launcher([sys.executable, "train.py"], "auto", learned)
+    given = {"PYTHONPATH": str(installed), "JOBSET_STANDBY_FD": "99"}
+    assert [run(installed.parent, *words, **given)[0] for _ in range(2)] == [5, 5]
+    process, channel = stand_by_learned(installed, "train.py")
+    _, err = release(process, channel)
+
+    assert "found unfit before, and not preloaded: bad" in err
+
+
+def test_a_standby_follows_the_list(installed: Path) -> None:
+    """A program may import for minutes, and more after its first checkpoint."""
+    mark = installed / "heavy" / "lazy.mark"
+    (installed / "heavy" / "lazy.py").write_text(f"open({str(mark)!r}, 'w').close()")
+    process, channel = stand_by_learned(installed, "train.py")
+    launch(installed, "train.py")
+    mark.unlink()
+    patience.wait_for(mark.exists, seconds=30)
+    out, err = release(process, channel)
+
+    assert (process.returncode, err) == (0, "")
+    assert "heavy" in out.partition("]")[0]
+
+
+def test_another_users_list_is_not_read(installed: Path) -> None:
+    """Nor one that is a link: the folder may be shared."""
+    launch(installed, "train.py")
+    real = (installed.parent / "list").rename(installed.parent / "elsewhere")
+    (installed.parent / "list").symlink_to(real)
+    process, channel = stand_by_learned(installed, "train.py")
+    out, _ = release(process, channel)
+
+    assert out.startswith("[] ")
+
+
+def test_torch_2_brings_dynamo(installed: Path) -> None:
+    """Its first DistributedDataParallel imports that, for more than a second."""
+    (installed / "torch").mkdir()
+    (installed / "torch" / "__init__.py").write_text("__version__ = '2.8.0+cpu'")
+    (installed / "torch" / "_dynamo.py").write_text("")
+    (installed.parent / "train.py").write_text("import sys; print('torch._dynamo' in sys.modules)")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(installed))
+        process, channel = stand_by(installed.parent, "torch", "train.py")
+    out, err = release(process, channel)
+
+    assert (out, err) == ("True\n", "")
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_warm_up_runs_in_the_standby(installed: Path, by_hand: bool) -> None:
+    """By its name in a list, or because the program was seen to import the framework."""
+    (installed / "torch").mkdir()
+    (installed / "torch" / "__init__.py").write_text(
+        "__version__ = '1.13'\ndef get_rng_state():\n    print('warm')\n    raise SystemExit\n"
+    )
+    (installed.parent / "train.py").write_text("import torch\nimport json.tool\n")
+    modules = "jobsetpy.warm.torch"
+    if not by_hand:
+        modules = f"auto@{installed.parent / 'list'}"
+        launch(installed, "train.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(installed))
+        process, channel = stand_by(installed.parent, modules, "train.py")
+    _, err = release(process, channel)
+
+    assert "jobset standby: warm\n" in err
+    assert "cannot preload 'jobsetpy.warm.torch': SystemExit" in err

@@ -1,0 +1,368 @@
+"""What a worker's progress file means, and when it hangs, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobsetpy.agent.protocol.settings import ConfigurationError
+from jobsetpy.agent.supervisor.progress import (
+    MAX_STEP,
+    POLL_S,
+    Idle,
+    Progress,
+    ProgressRules,
+    Steps,
+    StepTimes,
+    _make_empty,
+    load_progress_rules,
+    progress_file,
+)
+from jobsetpy.reconcilers.restart_in_place.reports import parse_progress
+
+
+class Lines:
+    """A log that is kept."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def __call__(self, event: str, /, *, level: str = "info", **fields: Any) -> None:
+        """Keep the event."""
+        self.events.append(event)
+
+
+GARBAGE = "the progress file is no step"
+HUGE = "the progress file is too large for a step"
+BACKWARDS = "the progress file has gone backwards"
+GONE = "the progress file cannot be read: no hang is noticed until it can"
+
+
+@pytest.mark.parametrize(
+    ("written", "report", "told"),
+    [
+        ([], None, []),
+        ([b""], "touched", []),
+        ([b"0"], "0", []),
+        ([b"12\n", b" 13 "], "13", []),
+        ([b"12", b""], "12", []),
+        ([str(MAX_STEP).encode()], str(MAX_STEP), []),
+        ([b"12", b"7", b"8", b"14"], "14", [BACKWARDS]),
+        ([b"12", b"loss=0.3", b"\xff\x00", b"-1", b"1e9"], "12", [GARBAGE]),
+        ([str(MAX_STEP + 1).encode(), b"9" * 63], "touched", [HUGE]),
+        ([b"9" * 64], "touched", [GARBAGE]),
+        ([b"x", b"9" * 30, b"5", b"4"], "5", [GARBAGE, HUGE, BACKWARDS]),
+    ],
+)
+def test_what_is_written(written: list[bytes], report: str | None, told: list[str]) -> None:
+    """The highest step is kept; what is none is told once, and is as good as a touch."""
+    log = Lines()
+    steps = Steps(log)
+    for data in written:
+        steps.take(data)
+
+    assert (report, told) == (steps.report, log.events)
+    assert report is None or parse_progress(report) is not None
+
+
+class Run:
+    """A worker's run with a real file, in virtual time."""
+
+    def __init__(self, path: Path, **rules: float) -> None:
+        self.path = path
+        self.log = Lines()
+        self.hung: list[tuple[float, float]] = []
+        self.progress = Progress(
+            ProgressRules(file=str(path), **rules), log=self.log, on_hung=self._found_hung
+        )
+        self.progress.started()
+        self.began = asyncio.get_running_loop().time()
+
+    def _found_hung(self, seconds: float) -> None:
+        self.hung.append((seconds, asyncio.get_running_loop().time() - self.began))
+
+    def write(self, text: str) -> None:
+        """Write as a worker does; the clock of the files stands still here."""
+        self.path.write_text(text)
+        stamp = self.path.stat().st_mtime_ns + 1_000_000
+        os.utime(self.path, ns=(stamp, stamp))
+
+
+@pytest.mark.looptime
+async def test_a_hang_is_noticed_in_time(tmp_path: Path) -> None:
+    """Not before the time is over, at most a second after it, and once."""
+    run = Run(tmp_path / "f", after_s=30, first_s=300)
+    await asyncio.sleep(100)
+    run.write("1")
+    await asyncio.sleep(20)
+    run.write("2")
+    await asyncio.sleep(29)
+    assert [] == run.hung
+    await asyncio.sleep(500)
+
+    ((limit, found),) = run.hung
+    assert 30 == limit
+    assert 150 <= found <= 151
+    assert 2 == run.progress.step
+
+
+@pytest.mark.looptime
+async def test_the_first_progress_may_take_longer(tmp_path: Path) -> None:
+    """Compiling and loading are no hang, for as long as was said."""
+    run = Run(tmp_path / "f", after_s=30, first_s=300)
+    await asyncio.sleep(299)
+    assert [] == run.hung
+    await asyncio.sleep(2)
+
+    assert [300] == [limit for limit, _ in run.hung]
+    assert None is run.progress.report
+
+
+@pytest.mark.looptime
+async def test_a_rank_that_never_writes_is_not_hung_when_no_time_for_the_first_is_given(
+    tmp_path: Path,
+) -> None:
+    """One rank is enough to report the step; the limit counts from the first progress on."""
+    given = load_progress_rules({"HANG_SECONDS": "30"}, str(tmp_path / "f"))
+    run = Run(tmp_path / "f", after_s=given.after_s, first_s=given.first_s)
+    await asyncio.sleep(3600)
+    assert run.hung == []
+    run.write("1")
+    await asyncio.sleep(60)
+
+    ((limit, found),) = run.hung
+    assert limit == 30
+    assert 3630 <= found <= 3631
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_any_user_may_write_to_the_file_whatever_the_umask_is(tmp_path: Path, umask: int) -> None:
+    """Programs that gosu or setpriv starts are another user; a file that is there is emptied."""
+    path = tmp_path / "f"
+    before = os.umask(umask)
+    try:
+        _make_empty(str(path))
+        assert path.stat().st_mode & 0o777 == 0o666
+        path.write_text("7")
+        path.chmod(0o600)
+        _make_empty(str(path))
+    finally:
+        os.umask(before)
+
+    assert (path.stat().st_mode & 0o777, path.read_text()) == (0o666, "")
+
+
+@pytest.mark.looptime
+async def test_a_touch_is_progress(tmp_path: Path) -> None:
+    """A worker that only touches the file is alive."""
+    run = Run(tmp_path / "f", after_s=2, first_s=2)
+    for second in range(20):
+        os.utime(run.path, (second, second))
+        await asyncio.sleep(1)
+
+    assert [] == run.hung
+    assert "touched" == run.progress.report
+
+
+@pytest.mark.looptime
+async def test_a_file_that_is_removed_or_unusable(tmp_path: Path) -> None:
+    """One line in the log, and the training goes on; once it is back, so does the watch."""
+    run = Run(tmp_path / "f", after_s=2, first_s=2)
+    run.path.unlink()
+    await asyncio.sleep(100)
+    run.path.mkdir()
+    await asyncio.sleep(100)
+    run.path.rmdir()
+    assert ([], [GONE]) == (run.hung, run.log.events)
+    os.mkfifo(run.path)
+    await asyncio.sleep(100)
+    run.path.unlink()
+    assert ([], [GONE]) == (run.hung, run.log.events)
+    run.write("5")
+    await asyncio.sleep(100)
+
+    assert ([2], 5) == ([limit for limit, _ in run.hung], run.progress.step)
+
+
+@pytest.mark.looptime
+async def test_a_place_without_a_file(tmp_path: Path) -> None:
+    """What cannot be watched is never found hung; that is told once, not at each start."""
+    run = Run(tmp_path / "no" / "f", after_s=2, first_s=2)
+    run.progress.started()
+    await asyncio.sleep(100)
+    run.progress.ended()
+
+    assert ([], 1) == (run.hung, len(run.log.events))
+
+
+@pytest.mark.looptime
+async def test_a_worker_that_stops_is_not_found_hung(tmp_path: Path) -> None:
+    """Its last step is read once more; the next worker starts with an empty file."""
+    run = Run(tmp_path / "f", after_s=2, first_s=2)
+    run.write("7")
+    run.progress.ended()
+    await asyncio.sleep(100)
+    assert ([], "7") == (run.hung, run.progress.report)
+
+    run.progress.started()
+    assert ("", None) == (run.path.read_text(), run.progress.report)
+    run.progress.stop()
+
+
+@pytest.mark.looptime
+async def test_without_a_limit_only_the_first_step_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less and less often; after it, the agent has no timer for a worker that may take its time."""
+    run = Run(tmp_path / "f")
+    looks: list[float] = []
+    look = run.progress._changed
+    monkeypatch.setattr(
+        run.progress, "_changed", lambda: looks.append(asyncio.get_running_loop().time()) or look()
+    )
+    await asyncio.sleep(1000)
+    assert None is run.progress.first
+    assert len(looks) < 500
+    run.write("8")
+    await asyncio.sleep(11)
+    step, seconds = run.progress.first.split()  # type: ignore[union-attr]
+    assert ("8", True) == (step, 1000 <= float(seconds) <= 1011)
+    run.write("x")
+    await asyncio.sleep(1000)
+    assert [] == run.log.events
+    run.write("9")
+    run.progress.ended()
+
+    assert ([], "9", step) == (run.hung, run.progress.report, "8")
+
+
+def test_a_frozen_container_is_not_hung() -> None:
+    """Time in which the agent did not run either is not the worker's."""
+    idle = Idle(ProgressRules(file="/f", after_s=30, first_s=30), 0.0)
+    assert not any(idle.look(second * POLL_S, progress=False) for second in range(100))
+    assert not idle.look(3600.0, progress=False)
+    looks = [idle.look(3600.0 + second * POLL_S, progress=False) for second in range(1, 30)]
+
+    assert looks[-1]
+    assert not looks[0]
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"HANG_SECONDS": "0"}, "HANG_SECONDS must be an integer from 1 to 604800: '0'"),
+        ({"HANG_SECONDS": "1.5"}, "HANG_SECONDS must be"),
+        ({"HANG_SECONDS": "9" * 5000}, "HANG_SECONDS must be"),
+        ({"HANG_SECONDS": "0000001" + "9" * 10}, "HANG_SECONDS must be"),
+        ({"HANG_SECONDS": "5", "HANG_FIRST_SECONDS": "x"}, "HANG_FIRST_SECONDS must be"),
+        ({"HANG_FIRST_SECONDS": "5"}, "HANG_FIRST_SECONDS has no effect without HANG_SECONDS"),
+    ],
+)
+def test_settings_that_cannot_be_used(environ: dict[str, str], message: str) -> None:
+    """The message names the variable."""
+    with pytest.raises(ConfigurationError) as error:
+        load_progress_rules(environ, "/f")
+    assert str(error.value).startswith(message)
+
+
+def test_settings() -> None:
+    """The first progress may take any time, unless a limit is given."""
+    assert ProgressRules(file="/f") == load_progress_rules({}, "/f")
+    assert ProgressRules(file="/f", after_s=30, first_s=0) == load_progress_rules(
+        {"HANG_SECONDS": "30"}, "/f"
+    )
+    both = {"HANG_SECONDS": "30", "HANG_FIRST_SECONDS": "40"}
+    assert ProgressRules(file="/f", after_s=30, first_s=40) == load_progress_rules(both, "/f")
+
+
+def test_where_the_file_is() -> None:
+    """In memory and the pod's own, unless the container says otherwise."""
+    given = {"JOBSET_PROGRESS_FILE": "/x/y"}
+    assert "/x/y" == progress_file(given, namespace="n", pod="p")
+    assert "/dev/shm/jobset-progress.n.p" == progress_file({}, namespace="n", pod="p")
+    assert len(progress_file({}, namespace="n" * 63, pod="p" * 253).rpartition("/")[2]) < 255
+    with pytest.raises(ConfigurationError, match="must be an absolute path"):
+        progress_file({"JOBSET_PROGRESS_FILE": "y"}, namespace="n", pod="p")
+
+
+def looks(idle: Idle, start: float, seconds: float) -> float | None:
+    """When nothing comes for a while: the moment at which it has been too long, if it has."""
+    now = start
+    while now < start + seconds:
+        now += 0.25
+        if idle.look(now, progress=False):
+            return now - start
+    return None
+
+
+def test_a_section_has_its_own_limit() -> None:
+    """Until the next progress, which says that it is over."""
+    rules = ProgressRules(file="/f", after_s=10, sections={"checkpoint": 60.0})
+    idle = Idle(rules, 0.0)
+    idle.look(0.25, progress=True)
+    assert idle.limit == 10.0
+    idle.look(0.5, progress=True, section="checkpoint")
+    assert looks(idle, 0.5, 120.0) == 60.0
+    idle.look(200.0, progress=True, section="other")
+    assert idle.limit == 10.0
+
+
+def test_a_limit_follows_from_the_steps_that_were_seen() -> None:
+    """Five times the longest, 30 s at least, once there were three; of each section by itself."""
+    logged: list[dict[str, object]] = []
+    times = StepTimes(lambda event, **fields: logged.append({"event": event, **fields}))
+    rules = ProgressRules(file="/f", auto=True)
+    idle = Idle(rules, 0.0, times)
+    now = 0.25
+    idle.look(now, progress=True)
+    for _ in range(3):
+        assert looks(idle, now, 20.0) is None
+        assert idle.limit == 0.0
+        now += 20.25
+        idle.look(now, progress=True)
+
+    assert idle.limit == 5 * 20.25
+    idle.look(now + 0.25, progress=True, section="checkpoint")
+    assert idle.limit == 0.0
+    idle.look(now + 0.5, progress=True)
+    assert looks(idle, now + 0.5, 500.0) == 101.25
+    assert logged == [{"event": "limit for hangs", "seconds": 101.2}]
+    assert StepTimes(lambda *_a, **_k: None).limit("") == 0.0
+
+
+def test_short_steps_have_thirty_seconds() -> None:
+    """A pause of the machine is no hang."""
+    times = StepTimes(lambda *_a, **_k: None)
+    for _ in range(3):
+        times.note("", 0.25)
+
+    assert times.limit("") == 30.0
+
+
+def test_a_second_word_is_a_section() -> None:
+    """And anything else is no step, as ever."""
+    log: list[str] = []
+    steps = Steps(lambda event, **_: log.append(event))
+    steps.take(b"12 checkpoint\n")
+    assert (steps.step, steps.section) == (12, "checkpoint")
+    steps.take(b"13\n")
+    assert (steps.step, steps.section, log) == (13, "", [])
+    steps.take(b"14 a b")
+    assert (steps.step, steps.section, log) == (13, "", ["the progress file is no step"])
+
+
+def test_settings_of_sections_and_auto() -> None:
+    """As admission has judged them."""
+    given = {"HANG_SECONDS": "auto", "HANG_SECTIONS": "checkpoint=600, evaluate=20"}
+    found = load_progress_rules(given, "/f")
+    assert (found.auto, found.after_s) == (True, 0)
+    assert found.sections == {"checkpoint": 600.0, "evaluate": 20.0}
+    for wrong in ("checkpoint", "a=0", "a=1,a=2", "a b=1", "a=\u0663", "a=9999999"):
+        with pytest.raises(ConfigurationError, match="HANG_SECTIONS"):
+            load_progress_rules({"HANG_SECONDS": "5", "HANG_SECTIONS": wrong}, "/f")
+    with pytest.raises(ConfigurationError, match="HANG_SECTIONS has no effect"):
+        load_progress_rules({"HANG_SECTIONS": "a=1"}, "/f")

@@ -1,0 +1,165 @@
+"""The supervisor's settings."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from jobsetpy.agent.protocol.settings import ConfigurationError
+from jobsetpy.agent.supervisor.worker_rules import Rules
+from jobsetpy.agent.supervisor.worker_settings import (
+    load_rules,
+    log_choice,
+    own_environ,
+    split_command,
+    worker_environs,
+    workers_environ,
+)
+
+
+def test_defaults() -> None:
+    """Ten seconds for a checkpoint, SIGTERM, and only success ends the pod."""
+    assert load_rules({}) == Rules(stop_signal=15, grace_s=10.0, end_codes=frozenset())
+
+
+def test_values_are_read() -> None:
+    """Each variable is read; codes are parted by commas or spaces."""
+    rules = load_rules(
+        {
+            "WORKER_GRACE_SECONDS": "0.5",
+            "END_POD_EXIT_CODES": "3, 137",
+            "WORKER_STOP_SIGNAL": "usr1",
+        }
+    )
+
+    assert rules == Rules(stop_signal=signal.SIGUSR1, grace_s=0.5, end_codes=frozenset({3, 137}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WORKER_GRACE_SECONDS", "-1"),
+        ("WORKER_GRACE_SECONDS", "1e3"),
+        ("WORKER_GRACE_SECONDS", "nan"),
+        ("WORKER_GRACE_SECONDS", "86401"),
+        ("WORKER_GRACE_SECONDS", "1."),
+        ("END_POD_EXIT_CODES", "0"),
+        ("END_POD_EXIT_CODES", "256"),
+        ("END_POD_EXIT_CODES", "0003456"),
+        ("WORKER_PROCESSES", "0" * 8 + "165"),
+        ("WORKER_STOP_SIGNAL", "0151"),
+        ("END_POD_EXIT_CODES", "1-3"),
+        ("WORKER_STOP_SIGNAL", "KILL"),
+        ("WORKER_STOP_SIGNAL", "SIGNOTHING"),
+        ("WORKER_STOP_SIGNAL", "0"),
+    ],
+)
+def test_wrong_values_are_named(name: str, value: str) -> None:
+    """The message says which variable cannot be used."""
+    with pytest.raises(ConfigurationError, match=name):
+        load_rules({name: value})
+
+
+def test_the_log_can_be_switched_off() -> None:
+    """By one variable with three values."""
+    assert log_choice({}) == "on"
+    assert log_choice({"AGENT_LOG": "problems"}) == "problems"
+    assert log_choice({"AGENT_LOG": "off"}) == "off"
+    with pytest.raises(ConfigurationError, match="AGENT_LOG"):
+        log_choice({"AGENT_LOG": "maybe"})
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "followed by"),
+        (["sh"], "not 'sh'"),
+        (["--"], "no command"),
+        (["--", ""], "no command"),
+    ],
+)
+def test_a_missing_command_is_explained(argv: list[str], message: str) -> None:
+    """The entry point of an image cannot be known, and the message says so."""
+    with pytest.raises(ConfigurationError, match=message):
+        split_command(argv)
+
+
+def test_the_command_may_hold_dashes() -> None:
+    """Only the first pair of dashes is ours."""
+    assert split_command(["--", "run", "--", "-x"]) == ["run", "--", "-x"]
+
+
+def test_the_supervisors_own_variables() -> None:
+    """With the prefix they are all that is read, and the worker does not get to see them."""
+    given = {
+        "POD_NAME": "the worker's",
+        "AGENT_LOG": "the worker's",
+        "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+        "JOBSET_AGENT_POD_NAME": "p-0",
+        "JOBSET_AGENT_WORKER_GRACE_SECONDS": "3",
+    }
+    raw = {name.encode(): value.encode() for name, value in given.items()}
+    own = own_environ(given)
+
+    assert own == {
+        "POD_NAME": "p-0",
+        "WORKER_GRACE_SECONDS": "3",
+        "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+    }
+    assert load_rules(own).grace_s == 3.0
+    assert set(workers_environ(raw)) == {b"POD_NAME", b"AGENT_LOG", b"KUBERNETES_SERVICE_HOST"}
+    assert own_environ({"POD_NAME": "p-0"}) == {"POD_NAME": "p-0"}
+
+
+RANKED = {
+    "WORKER_PROCESSES": "2",
+    "WORKER_WORLD_SIZE": "12",
+    "WORKER_FIRST_RANK": "4",
+    "WORKER_JOB_PODS": "2",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "ranks"),
+    [
+        ({}, [4, 5]),
+        ({"WORKER_POD_INDEX": "1"}, [6, 7]),
+        ({"WORKER_JOB_INDEX": "1", "WORKER_POD_INDEX": "1"}, [10, 11]),
+        ({"WORKER_MASTER_RANK": "4"}, [0, 1]),
+        ({"WORKER_MASTER_RANK": "10"}, [6, 7]),
+    ],
+)
+def test_ranks(more: dict[str, str], ranks: list[int]) -> None:
+    """They count through all pods, from the coordinator's."""
+    found = worker_environs({b"A": b"1"}, RANKED | {"MASTER_ADDR": "m"} | more, 2)
+
+    assert [int(each[b"RANK"]) for each in found] == ranks
+    assert [int(each[b"LOCAL_RANK"]) for each in found] == [0, 1]
+    assert {each[b"MASTER_ADDR"] for each in found} == {b"m"}
+    assert {each[b"MASTER_PORT"] for each in found} == {b"29500"}
+    assert all(each[b"A"] == b"1" for each in found)
+
+
+def test_the_containers_own_address_wins() -> None:
+    """And without the variable nothing is added at all."""
+    (first, _) = worker_environs({b"MASTER_PORT": b"5"}, RANKED | {"MASTER_PORT": "6"}, 2)
+
+    assert first[b"MASTER_PORT"] == b"5"
+    assert worker_environs({b"A": b"1"}, {}, 1) == [{b"A": b"1"}]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"WORKER_POD_INDEX": "2"},
+        {"WORKER_JOB_INDEX": "2"},
+        {"WORKER_WORLD_SIZE": "x"},
+        {"WORKER_FIRST_RANK": "-1"},
+        {"WORKER_JOB_PODS": "99999999"},
+    ],
+)
+def test_ranks_that_do_not_fit(more: dict[str, str]) -> None:
+    """A JobSet that was resized, or values that are none."""
+    with pytest.raises(ConfigurationError, match="WORKER_"):
+        worker_environs({}, RANKED | more, 2)

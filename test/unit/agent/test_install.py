@@ -1,0 +1,159 @@
+"""The agent's copy of itself runs without anything of what it was copied from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[3] / "hack" / "images" / "supervise.c"
+FREESTANDING = ["-static", "-nostdlib", "-ffreestanding", "-fno-builtin", "-fno-stack-protector"]
+REQUIRED = {"NAMESPACE": "a", "POD_NAME": "b", "JOBSET_NAME": "c"}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An installed tree, under a umask that would hide it from other users."""
+    folder = tmp_path_factory.mktemp("tree") / "agent"
+    done = subprocess.run(
+        [sys.executable, "-s", "-OO", "-m", "jobsetpy.agent", "install", folder],
+        capture_output=True,
+        umask=0o077,
+        check=True,
+    )
+    assert done.stdout == b""
+    assert b"MB" in done.stderr
+    return folder
+
+
+def by_hand(tree: Path) -> list[str]:
+    """The documented command line without the launcher."""
+    python = f"{tree}/bin/python3"
+    linker = [f"{tree}/ld.so", "--inhibit-cache", "--library-path", f"{tree}/lib"]
+    return [*linker, "--argv0", python, python, "-I", "-S", "-OO", f"{tree}/app"]
+
+
+def test_it_starts_from_its_own_files(tree: Path) -> None:
+    """Interpreter, modules and libraries are the copies; the log tells of the missing account."""
+    done = subprocess.run(
+        [*by_hand(tree), "supervise", "--", "true"], env={}, capture_output=True, check=False
+    )
+
+    assert done.returncode == 2
+    assert "NAMESPACE, POD_NAME, JOBSET_NAME" in json.loads(done.stderr)["error"]
+
+
+def test_nothing_else_is_mapped(tree: Path) -> None:
+    """All of the process's code is below the tree, with everything loaded that is ever needed."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import jobsetpy.agent.supervisor.supervisor, traceback;"
+        "import encodings.idna, inspect, subprocess;"
+        "print(*{line.split()[5] for line in open('/proc/self/maps') if ' /' in line}, sep='\\n')"
+    )
+    command = [*by_hand(tree)[:-1], "-c", program, f"{tree}/app"]
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=True)
+    mapped = {line for line in done.stdout.splitlines() if ".so" in line or "/bin/" in line}
+
+    assert mapped
+    assert {line for line in mapped if not line.startswith(str(tree))} == set()
+
+
+def test_preloading_from_it(tree: Path, tmp_path: Path) -> None:
+    """Another Python runs the copied launcher, which the copied supervisor puts before a program."""
+    (tmp_path / "train.py").write_text("import sys; print('json' in sys.modules, sys.argv)")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from jobsetpy.agent.supervisor.standby import process as standby;"
+        "print(*standby.with_launcher(sys.argv[2:], 'auto,json', '/none'), sep='\\n')"
+    )
+    command = [*by_hand(tree)[:-1], "-c", program, f"{tree}/app"]
+    words = subprocess.run(
+        [*command, sys.executable, str(tmp_path / "train.py"), "1"],
+        env={}, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+
+    assert any(word.startswith(str(tree)) for word in words)
+    assert {path.name for path in (tree / "app/jobsetpy/warm").iterdir()} == {"torch.py", "jax.py"}
+    assert done.stdout == f"False {[str(tmp_path / 'train.py'), '1']}\n"
+
+
+def test_every_user_may_read_it(tree: Path) -> None:
+    """Workers run as whatever user they like."""
+    modes = {path: path.stat().st_mode & 0o777 for path in [tree, *tree.rglob("*")]}
+
+    assert [path for path, mode in modes.items() if mode & 0o044 != 0o044] == []
+    assert not [path for path, mode in modes.items() if path.is_dir() and mode != 0o755]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """Exit code 1 and the reason."""
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "jobsetpy.agent", "install", tmp_path / "file" / "x"],
+        capture_output=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert b"cannot install into" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+def test_the_launcher(tree: Path, tmp_path: Path) -> None:
+    """It hands over arguments and environment, and keeps linker variables from our own linker."""
+    shown = tmp_path / "agent"
+    shutil.copytree(tree / "lib", shown / "lib")
+    shutil.copytree(tree / "bin", shown / "bin")
+    shutil.copy(tree / "ld.so", shown / "ld.so")
+    (shown / "app").mkdir()
+    (shown / "app" / "__main__.py").write_text(
+        "import sys\nprint(sys.argv[1:])\nprint(open('/proc/self/environ').read().split('\\0'))\n"
+    )
+    subprocess.run(["gcc", *FREESTANDING, "-o", shown / "supervise", SOURCE], check=True)
+    environ = {"A": "1", "LD_PRELOAD": "/none.so", "GLIBC_TUNABLES": "x=y", "GLIBC": "2"}
+    done = subprocess.run(
+        [shown / "supervise", "sh", "-c", "x y", ""],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    arguments, variables = map(eval, done.stdout.splitlines())
+
+    assert done.stderr == ""
+    assert arguments == ["supervise", "--", "sh", "-c", "x y", ""]
+    aside = "JOBSETPY_SET_ASIDE_"
+    expected = ["A=1", f"{aside}LD_PRELOAD=/none.so", f"{aside}GLIBC_TUNABLES=x=y", "GLIBC=2"]
+    assert sorted(filter(None, variables)) == sorted(expected)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+def test_the_launcher_asks_for_orphans(tree: Path, tmp_path: Path) -> None:
+    """Also where it is not the first process, what it starts gets descendants without a parent."""
+    shown = tmp_path / "agent"
+    shutil.copytree(tree, shown)
+    (shown / "app" / "__main__.py").write_text(
+        "import os\nif not os.fork():\n    os.fork()\n    os._exit(0)\n"
+        "os.wait()\nos.wait()\nprint('both')\n"
+    )
+    subprocess.run(["gcc", *FREESTANDING, "-o", shown / "supervise", SOURCE], check=True)
+    command = [shown / "supervise", "x"]
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("both\n", "")
+
+
+def test_variables_set_aside_are_given_back(tree: Path) -> None:
+    """What the launcher renamed has its own name again for the worker."""
+    code = "from jobsetpy.agent.supervisor.processes import original_environ as o; print(sorted(o().items()))"
+    environ = {"JOBSETPY_SET_ASIDE_LD_PRELOAD": "x", "B": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
+
+    assert eval(done.stdout) == [(b"B", b"2"), (b"LD_PRELOAD", b"x")]
+    assert "LC_CTYPE" not in done.stdout

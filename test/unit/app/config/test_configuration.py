@@ -1,0 +1,333 @@
+"""The configuration file: defaults, strict decoding, checks."""
+
+import pytest
+
+from jobsetpy.api.durations import parse_duration
+from jobsetpy.app.config import configuration as c
+from jobsetpy.app.config import settings
+from jobsetpy.app.config.value_types import ConfigurationError
+
+ELECTION = """
+leaderElection:
+  {leaseDuration: 1m30s, renewDeadline: 0s, retryPeriod: 500ms,
+   resourceName: n, resourceNamespace: s, resourceLock: x}
+"""
+HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
+
+
+SECTIONS = tuple(dict.fromkeys(each.section for each in settings.SETTINGS if each.section))
+
+
+def sections(configuration):
+    """All values of a configuration, by section and field."""
+    return {name: configuration.section(name) for name in SECTIONS}
+
+
+def problems_of(text):
+    with pytest.raises(ConfigurationError) as caught:
+        configuration = c.parse(text)
+        raise ConfigurationError(c.validate(configuration))
+    return caught.value.problems
+
+
+def test_a_file_without_fields_has_all_defaults():
+    """Every field has the default that JobSet documents."""
+    configuration = c.parse(HEAD)
+
+    assert configuration == settings.Configuration()
+    assert configuration.given == frozenset()
+    assert configuration.feature_gates == {}
+    assert sections(configuration) == {
+        "webhook": {
+            "port": 9443,
+            "host": "",
+            "certDir": "/tmp/k8s-webhook-server/serving-certs",
+        },
+        "leaderElection": {
+            "leaderElect": True,
+            "leaseDuration": 15.0,
+            "renewDeadline": 10.0,
+            "retryPeriod": 2.0,
+            "resourceLock": "leases",
+            "resourceName": "6d4f6a47.jobset.x-k8s.io",
+            "resourceNamespace": "",
+        },
+        "shards": {"count": 1},
+        "metrics": {"bindAddress": ":8443", "certDir": ""},
+        "health": {
+            "healthProbeBindAddress": ":8081",
+            "readinessEndpointName": "/readyz",
+            "livenessEndpointName": "/healthz",
+        },
+        "tls": {"minVersion": "", "cipherSuites": ()},
+        "internalCertManagement": {
+            "enable": True,
+            "webhookServiceName": "jobset-webhook-service",
+            "webhookSecretName": "jobset-webhook-server-cert",
+            "mutatingConfigurationName": "jobset-mutating-webhook-configuration",
+            "validatingConfigurationName": "jobset-validating-webhook-configuration",
+        },
+        "clientConnection": {"qps": 500.0, "burst": 500},
+        "inPlaceRestart": {
+            "agentImage": "",
+            "stalledAfter": 60.0,
+            "agentEventsPerSecond": 5000.0,
+        },
+        "restarts": {"backoff": 1.0, "maxBackoff": 300.0, "backoffResetAfter": 300.0},
+        "lostNodes": {"deadline": 0.0},
+        "groupScheduling": {"image": "bash", "agentImage": "", "manageRbac": False},
+        "injectedContainers": {"requests": {}, "limits": {}, "pullSecret": ""},
+        "coscheduling": {
+            "backend": "auto",
+            "schedulerName": "",
+            "memberResource": False,
+            "alwaysGate": False,
+        },
+        "coscheduler": {
+            "bindAddress": ":9443",
+            "certDir": "",
+            "clientNames": ("system:kube-scheduler",),
+            "serviceName": "jobset-coscheduler",
+            "extraDnsNames": (),
+            "permitTimeout": 30.0,
+            "deletePartial": False,
+            "capacityCheck": True,
+            "schedulerName": "",
+            "memberResource": False,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "section", "wanted"),
+    [
+        ("webhook: {port: 1, host: a, certDir: /c}", "webhook", {"port": 1, "host": "a", "certDir": "/c"}),
+        ("webhook: {host: a}", "webhook", {"host": "a"}),
+        ("webhook: null", "webhook", {}),
+        ("webhook: {port: null}", "webhook", {}),
+        ("metrics: {bindAddress: '0'}", "metrics", {"bindAddress": "0"}),
+        ("metrics: {bindAddress: ''}", "metrics", {}),
+        ("metrics: {certDir: /m}", "metrics", {"certDir": "/m"}),
+        (
+            "internalCertManagement: {enable: false}",
+            "metrics",
+            {"certDir": "/tmp/k8s-metrics-server/serving-certs"},
+        ),
+        (
+            "internalCertManagement: {enable: false}\nmetrics: {certDir: /m}",
+            "metrics",
+            {"certDir": "/m"},
+        ),
+        ("health: {healthProbeBindAddress: ''}", "health", {}),
+        (
+            "health: {healthProbeBindAddress: ':1', readinessEndpointName: r, livenessEndpointName: l}",
+            "health",
+            {"healthProbeBindAddress": ":1",
+                "readinessEndpointName": "r",
+                "livenessEndpointName": "l"},
+        ),
+        (
+            "leaderElection: {leaderElect: false}",
+            "leaderElection",
+            {"leaderElect": False},
+        ),
+        (
+            ELECTION,
+            "leaderElection",
+            {"leaseDuration": 90.0,
+                "retryPeriod": 0.5,
+                "resourceName": "n",
+                "resourceNamespace": "s",
+                "resourceLock": "x"},
+        ),
+        (
+            "internalCertManagement: {enable: false}",
+            "internalCertManagement",
+            {"enable": False},
+        ),
+        (
+            "internalCertManagement: {webhookServiceName: a, webhookSecretName: b}",
+            "internalCertManagement",
+            {"webhookServiceName": "a", "webhookSecretName": "b"},
+        ),
+        ("clientConnection: {}", "clientConnection", {}),
+        (
+            "clientConnection: {qps: 123, burst: 456}",
+            "clientConnection",
+            {"qps": 123.0, "burst": 456},
+        ),
+        ("clientConnection: {qps: 0.5}", "clientConnection", {"qps": 0.5}),
+        ("tls: {}", "tls", {}),
+        (
+            "tls: {minVersion: VersionTLS12, cipherSuites: [TLS_RSA_WITH_AES_128_CBC_SHA]}",
+            "tls",
+            {"minVersion": "VersionTLS12", "cipherSuites": ("TLS_RSA_WITH_AES_128_CBC_SHA",)},
+        ),
+        ('{"webhook": {"port": 5}}', "webhook", {"port": 5}),
+    ],
+)  # fmt: skip
+def test_what_is_given_is_kept(text, section, wanted):
+    """A given value is kept; an empty one counts as not given."""
+    head = f'{{"apiVersion": "{c.API_VERSION}", "kind": "Configuration", '
+    configuration = c.parse(head + text[1:] if text.startswith("{") else HEAD + text)
+
+    assert configuration.section(section) == {
+        **settings.Configuration().section(section),
+        **wanted,
+    }
+    assert c.validate(configuration) == []
+
+
+def test_feature_gates_are_kept():
+    """As given; what they are good for is checked apart."""
+    configuration = c.parse(HEAD + "featureGates: {RestartJob: false}")
+
+    assert configuration.feature_gates == {"RestartJob": False}
+    assert c.validate(configuration) == []
+
+
+def test_what_the_file_itself_says_is_known():
+    """The paths of given fields are kept; a null gives nothing."""
+    configuration = c.parse(HEAD + "metrics: {certDir: /m, bindAddress: null}\nwebhook: null")
+
+    assert configuration.given == {"metrics", "metrics.certDir"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("foo: 1", 'unknown field "foo"'),
+        ("given: []", 'unknown field "given"'),
+        ("webhook: {prot: 1, hots: a}", 'unknown field "webhook.hots", unknown field "webhook.prot"'),
+        ("webhook: {port: '1'}", "webhook.port: expected an integer, got '1'"),
+        ("webhook: {port: true}", "webhook.port: expected an integer, got True"),
+        ("webhook: {certDir: 1}", "webhook.certDir: expected a string, got 1"),
+        ("webhook: x", "webhook: expected a mapping, got 'x'"),
+        (
+            "leaderElection: {leaderElect: 'no'}",
+            "leaderElection.leaderElect: expected true or false, got 'no'",
+        ),
+        (
+            "leaderElection: {leaseDuration: 15}",
+            "leaderElection.leaseDuration: expected a duration such as 15s, got 15",
+        ),
+        (
+            "leaderElection: {retryPeriod: -2s}",
+            "leaderElection.retryPeriod: '-2s' is no duration such as 15s or 1m30s",
+        ),
+        ("clientConnection: {qps: .nan}", "clientConnection.qps: expected a number, got nan"),
+        ("clientConnection: {qps: fast}", "clientConnection.qps: expected a number, got 'fast'"),
+        ("tls: {cipherSuites: [a, 1]}", "tls.cipherSuites[1]: expected a string, got 1"),
+        ("tls: {cipherSuites: a}", "tls.cipherSuites: expected a list of strings, got 'a'"),
+        ("featureGates: []", "featureGates: expected a mapping, got []"),
+        ("featureGates: {1: true}", "featureGates[1]: expected a string, got 1"),
+        ("1: 2", 'unknown field "1"'),
+        ("featureGates: {RestartJob: 1}", "featureGates['RestartJob']: expected true or false, got 1"),
+        ("webhook: {}\nwebhook: {}", 'key "webhook" already set in map (line 4)'),
+        ("webhook: {port: 1, port: 2}", 'key "port" already set in map (line 3)'),
+    ],
+)  # fmt: skip
+def test_decoding_is_strict(text, problem):
+    """What does not decode is told with its path."""
+    assert problems_of(HEAD + text) == [problem]
+
+
+def test_all_decoding_problems_are_told_at_once():
+    """One error does not hide the others."""
+    assert len(problems_of(HEAD + "webhook: {port: a}\nmetrics: {x: 1}\ny: 2")) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "- a",
+        "kind: Configuration",
+        "apiVersion: config.jobset.x-k8s.io/v2\nkind: Configuration",
+        "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Config",
+        "a: [",
+        "a: *nothing",
+        "[" * 20_000,
+    ],
+)
+def test_other_documents_are_refused(text):
+    """No YAML, no mapping, or another kind: one problem, no exception of another class."""
+    assert len(problems_of(text)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("internalCertManagement: {webhookSecretName: 'A b'}", "internalCertManagement.webhookSecretName"),
+        ("internalCertManagement: {webhookServiceName: 0-invalid}", "internalCertManagement.webhookServiceName"),
+        ("tls: {minVersion: VersionTLS10}", "tls"),
+        ("tls: {minVersion: VersionTLS11}", "tls"),
+        ("tls: {minVersion: TLS1.3}", "tls"),
+        ("tls: {cipherSuites: [TLS_NONE]}", "tls"),
+        ("tls: {minVersion: x, cipherSuites: [y]}", "tls"),
+        (
+            "tls: {minVersion: VersionTLS13, cipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]}",
+            "tls.cipherSuites",
+        ),
+        ("featureGates: {Foo: true}", "featureGates"),
+        ("featureGates: {TLSOptions: false}", "featureGates"),
+    ],
+)  # fmt: skip
+def test_values_are_checked(text, field):
+    """A bad value is one problem on its field."""
+    (problem,) = problems_of(HEAD + text)
+    assert problem.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "internalCertManagement: {enable: false, webhookServiceName: 0-invalid}",
+        "tls: {minVersion: VersionTLS13}",
+        "tls: {minVersion: VersionTLS13, cipherSuites: []}",
+        "tls: {minVersion: VersionTLS12, cipherSuites: [TLS_AES_128_GCM_SHA256]}",
+        "tls: {cipherSuites: [TLS_RSA_WITH_RC4_128_SHA, TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305]}",
+        "featureGates: {TLSOptions: true, AllBeta: true, AllAlpha: false, InPlaceRestart: true}",
+    ],
+)
+def test_what_today_s_controller_takes_is_taken(text):
+    """Unchecked names of a switched-off part, TLS 1.3 names, weak but known suites, meta gates."""
+    assert c.validate(c.parse(HEAD + text)) == []
+
+
+def test_a_file_is_read(tmp_path):
+    """A good file is a configuration; a bad one, or none, is told."""
+    file = tmp_path / "c.yaml"
+    file.write_text(HEAD + "webhook: {port: 1}")
+    assert c.load(file)["webhook.port"] == 1
+
+    file.write_text(HEAD + "featureGates: {A: true, B: true}\ntls: {minVersion: x}")
+    with pytest.raises(ConfigurationError) as caught:
+        c.load(file)
+    assert len(caught.value.problems) == 3
+    with pytest.raises(ConfigurationError, match="cannot read"):
+        c.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("0s", 0),
+        ("15s", 15),
+        ("1h2m3s", 3723),
+        ("1.5s", 1.5),
+        (".5m", 30),
+        ("10us", 1e-5),
+    ],
+)
+def test_durations(text, seconds):
+    """Go's forms are read."""
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "15", "s", "1d", "1s2", "-1s", "1 s", "1s "])
+def test_no_durations(text):
+    """Everything else is refused."""
+    with pytest.raises(ValueError, match="no duration"):
+        parse_duration(text)

@@ -1,0 +1,242 @@
+"""Each field of the configuration arrives where it has its effect, and each is documented.
+
+What the effects are is tested where they are: TLS handshakes, elections, rate limits, webhooks.
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+import attrs
+import pytest
+
+from jobsetpy.app import main, wiring
+from jobsetpy.app.config import configuration as file
+from jobsetpy.app.config import flags as f
+from jobsetpy.app.config.election import election_settings
+from jobsetpy.app.config.settings import (
+    COSCHEDULER,
+    MANAGER,
+    SETTINGS,
+    Configuration,
+)
+from jobsetpy.manager import ManagerSettings
+from jobsetpy.reconcilers.coscheduling.backends import PodMarkers
+from jobsetpy.reconcilers.jobs.reconciler import JobsSettings
+from jobsetpy.reconcilers.lost_nodes.reconciler import LostNodesSettings
+from jobsetpy.reconcilers.restart_in_place.reconciler import PodEpochsSettings
+from jobsetpy.reconcilers.rules.backoff import RestartBackoff
+from jobsetpy.reconcilers.rules.features import gate_names
+
+PAGE = Path(__file__).resolve().parents[4] / "docs/how-to/configure.md"
+HEAD = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n"
+
+VALUES = {
+    "webhook.port": "9444",
+    "webhook.host": "127.0.0.1",
+    "webhook.certDir": "/certs",
+    "leaderElection.leaderElect": "false",
+    "leaderElection.leaseDuration": "60s",
+    "leaderElection.renewDeadline": "12s",
+    "leaderElection.retryPeriod": "1s",
+    "leaderElection.resourceName": "n",
+    "leaderElection.resourceNamespace": "ns",
+    "shards.count": "3",
+    "metrics.bindAddress": '":9999"',
+    "metrics.certDir": "/certs",
+    "health.healthProbeBindAddress": '":9998"',
+    "health.readinessEndpointName": "/ready",
+    "health.livenessEndpointName": "/live",
+    "tls.minVersion": "VersionTLS13",
+    "tls.cipherSuites": "[TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384]",
+    "internalCertManagement.enable": "false",
+    "internalCertManagement.webhookServiceName": "s",
+    "internalCertManagement.webhookSecretName": "s",
+    "internalCertManagement.mutatingConfigurationName": "m",
+    "internalCertManagement.validatingConfigurationName": "v",
+    "clientConnection.qps": "7.5",
+    "clientConnection.burst": "9",
+    "inPlaceRestart.agentImage": "a",
+    "inPlaceRestart.stalledAfter": "2m",
+    "inPlaceRestart.agentEventsPerSecond": "9000",
+    "restarts.backoff": "2s",
+    "restarts.maxBackoff": "3m",
+    "restarts.backoffResetAfter": "4m",
+    "lostNodes.deadline": "40s",
+    "groupScheduling.image": "i",
+    "groupScheduling.agentImage": "a",
+    "groupScheduling.manageRbac": "true",
+    "injectedContainers.requests": "{cpu: 50m}",
+    "injectedContainers.limits": "{cpu: 200m, memory: 128Mi}",
+    "injectedContainers.pullSecret": "s",
+    "coscheduling.backend": "podgroup",
+    "coscheduling.schedulerName": "s",
+    "coscheduling.memberResource": "true",
+    "coscheduling.alwaysGate": "true",
+    "coscheduler.bindAddress": '":9997"',
+    "coscheduler.certDir": "/certs",
+    "coscheduler.clientNames": "[a]",
+    "coscheduler.serviceName": "s",
+    "coscheduler.extraDnsNames": "[d.example.com]",
+    "coscheduler.permitTimeout": "20s",
+    "coscheduler.deletePartial": "true",
+    "coscheduler.capacityCheck": "false",
+    "coscheduler.schedulerName": "s",
+    "coscheduler.memberResource": "true",
+}
+NEEDS = {
+    "webhook.certDir": {"internalCertManagement.enable": "false"},
+    "metrics.certDir": {"internalCertManagement.enable": "false"},
+    "coscheduling.schedulerName": {"coscheduling.backend": "coscheduler"},
+    "coscheduling.memberResource": {"coscheduling.backend": "coscheduler"},
+    "coscheduling.alwaysGate": {"coscheduling.backend": "coscheduler"},
+}
+"""Fields that count only together with others."""
+CHECKED_ONLY = {"leaderElection.resourceLock"}
+"""There is one value that can be used."""
+
+
+def leaves():
+    """Every field that has a value of its own, by its path in the file."""
+    defaults = Configuration()
+    return [(each.path, defaults[each.path]) for each in SETTINGS if each.section]
+
+
+def reached(tmp_path, values):
+    """What all parts of a manager and of a coscheduler are given."""
+    sections = {}
+    for path, value in values.items():
+        section, field = path.split(".")
+        sections.setdefault(section, []).append(f"{field}: {value}")
+    text = HEAD + "".join(f"{name}: {{{', '.join(found)}}}\n" for name, found in sections.items())
+    (tmp_path / "c.yaml").write_text(text)
+    (tmp_path / "namespace").write_text("here")
+
+    def read(command):
+        options = main._parser().parse_args([command.name, "--config", str(tmp_path / "c.yaml")])
+        return f.read(options, command)
+
+    made = read(MANAGER)
+    tls = wiring.metrics_tls(made)
+    return {
+        "client": made.section("clientConnection"),
+        "manager": attrs.asdict(made.make(ManagerSettings)),
+        "shards": wiring.shards(made, elected=True),
+        "election": election_settings(made, namespace_file=tmp_path / "namespace"),
+        "jobs": made.make(JobsSettings, features=made.features),
+        "epochs": made.make(PodEpochsSettings),
+        "lost nodes": made.make(LostNodesSettings),
+        "webhooks": wiring.webhook_settings(made),
+        "metrics TLS": (
+            tls.policy.new_context().minimum_version,
+            [cipher["name"] for cipher in tls.policy.new_context().get_ciphers()],
+            str(getattr(tls.source, "folder", "")),
+        ),
+        "backend": made.make(PodMarkers),
+        "restarts": made.make(RestartBackoff),
+        "coscheduler": wiring.coscheduler_settings(read(COSCHEDULER)),
+    }
+
+
+def test_the_table_is_complete():
+    """A field that is added needs a value here, or a reason."""
+    assert {path for path, _ in leaves()} == {*VALUES, *CHECKED_ONLY}
+
+
+def test_nothing_else_makes_a_difference(tmp_path):
+    """Else the next test would show nothing."""
+    assert reached(tmp_path, {}) == reached(tmp_path, {})
+
+
+@pytest.mark.parametrize("path", VALUES)
+def test_each_field_arrives(tmp_path, path):
+    """Given in the file, it changes what some part is given."""
+    without = NEEDS.get(path, {})
+
+    assert reached(tmp_path, {**without, path: VALUES[path]}) != reached(tmp_path, without)
+
+
+@pytest.mark.parametrize("gate", gate_names())
+def test_each_gate_arrives(gate):
+    """Given in the file, it reaches the controllers and the webhooks."""
+    made = file.parse(f"{HEAD}featureGates: {{{gate}: false}}\n")
+    off = {
+        field.metadata["gate"]: getattr(made.features, field.name)
+        for field in attrs.fields(type(made.features))
+    }
+
+    assert off == {name: name != gate for name in gate_names()}
+    assert wiring.webhook_settings(made).features == made.features
+
+
+def rows(text):
+    """Rows of the page's tables: the first two cells."""
+    return re.findall(r"^\| `([\w.]+)` \| (.*?) \|", text, re.MULTILINE)
+
+
+def shown(path, value):
+    """A default as the page has it."""
+    match value:
+        case bool():
+            return f"`{str(value).lower()}`"
+        case "" | ():
+            return ""
+        case float() if path.endswith(("qps", "PerSecond")):
+            return f"`{value:g}`"
+        case float():
+            return f"`{value * 1000:g}ms`" if 0 < value < 1 else f"`{value:g}s`"
+        case tuple():
+            return f"`[{', '.join(value)}]`"
+        case str() if value.startswith(":"):
+            return f'`"{value}"`'
+        case _:
+            return f"`{value}`"
+
+
+def test_the_page_has_every_field_with_its_default():
+    """Neither more nor less, in the order of the file."""
+    text = PAGE.read_text()
+    listed = [(path, default) for path, default in rows(text) if "." in path]
+
+    assert listed == [(path, shown(path, value)) for path, value in leaves()]
+
+
+def test_the_page_has_every_gate():
+    """All gates that can be given, with their defaults."""
+    text = PAGE.read_text().partition("## Feature gates")[2]
+    listed = dict(rows(text))
+
+    assert {name: f"`{str(True).lower()}`" for name in gate_names()}.items() <= listed.items()
+    assert {"AllAlpha", "TLSOptions"} <= listed.keys()
+
+
+@pytest.mark.parametrize("command", ["manager", "coscheduler", "run"])
+def test_the_page_has_every_flag(command):
+    """Each flag of each command that is shown in its help, and none that does not exist."""
+    text = PAGE.read_text()
+    (subcommands,) = [
+        action
+        for action in main._parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
+    known = {
+        flag: action.help != argparse.SUPPRESS
+        for action in subcommands.choices[command]._actions
+        for flag in action.option_strings
+        if flag.startswith("--")
+    }
+
+    assert {flag for flag, visible in known.items() if visible and f"`{flag}`" not in text} == {
+        "--help"
+    }
+    every = {
+        flag
+        for parser in subcommands.choices.values()
+        for action in parser._actions
+        for flag in action.option_strings
+    }
+    assert {flag for flag in re.findall(r"`(--[\w-]+)", text) if flag not in every} <= {
+        "--zap-devel",
+        "--zap-stacktrace-level",
+        "--zap-time-encoding",
+    }

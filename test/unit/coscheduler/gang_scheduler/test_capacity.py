@@ -1,0 +1,399 @@
+"""Room of nodes for groups, case by case."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.coscheduler.gang_scheduler.capacity import Capacity, Shape
+from jobsetpy.coscheduler.gang_scheduler.node_rules import (
+    MAX_REQUIREMENTS,
+    MAX_TOLERATIONS,
+    UNSCHEDULABLE_TAINT,
+    NodeRoom,
+    Placement,
+    Requirement,
+    Taint,
+    Term,
+    Toleration,
+)
+from jobsetpy.coscheduler.gang_scheduler.requests import (
+    amounts,
+    milli,
+    pod_requests,
+)
+from jobsetpy.reconcilers.coscheduling.plugin import PodGroupKey
+
+KEY = PodGroupKey("ns", "g")
+CPU = Shape((("cpu", 1000),))
+
+
+def room(cpu, **more):
+    """A node with so many CPUs."""
+    return NodeRoom({"cpu": cpu * 1000, "pods": 110_000}, **more)
+
+
+def capacity(*nodes, waiting=(), group=KEY):
+    """Nodes, and pods of a group that wait."""
+    made = Capacity()
+    for at, node in enumerate(nodes):
+        made.node(f"n{at}", node)
+    for at, shape in enumerate(waiting):
+        made.pod(f"w{at}", shape, node="", group=group)
+    return made
+
+
+def test_a_group_fits_if_its_pods_find_places_one_by_one():
+    """What is left over on several nodes does not add up to a place."""
+    pod = Shape((("cpu", 2000),))
+    assert not capacity(room(3), room(3), room(1), waiting=[pod] * 3).fits(KEY, 3)
+    assert capacity(room(3), room(4), waiting=[pod] * 3).fits(KEY, 3)
+    assert capacity(room(3), room(3), waiting=[pod] * 3).fits(KEY, 2)
+
+
+def test_kinds_of_pods_have_to_fit_each_and_in_sum():
+    """Each kind alone would fit, and both together do not."""
+    large, small = Shape((("cpu", 3000),)), Shape((("cpu", 1000),))
+    kinds = [large, small, small]
+    assert not capacity(room(4), waiting=kinds).fits(KEY, 3)
+    assert capacity(room(5), waiting=kinds).fits(KEY, 3)
+    assert capacity(room(4), waiting=kinds).fits(KEY, 2)
+    assert not capacity(room(2), waiting=kinds).fits(KEY, 3)
+    made = capacity(room(2), waiting=kinds)
+    made.gone("w0")
+    assert made.fits(KEY, 2)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "known"), [(0, 3), (-1, 3), (4, 3), (1, 0)], ids=["none", "less", "unknown", "no"]
+)
+def test_what_is_not_known_may_fit(wanted, known):
+    """Nothing is wanted, or not all the pods are known."""
+    assert capacity(waiting=[CPU] * known).fits(KEY, wanted)
+
+
+def test_bound_and_reserved_room_is_taken():
+    """Until the pod is gone, or was told no."""
+    made = capacity(room(4), waiting=[CPU] * 3)
+    made.pod("x", CPU, node="n0", group=None)
+    assert made.fits(KEY, 3)
+    made.pod("y", CPU, node="", group=None)
+    assert made.fits(KEY, 3)
+    made.reserve("y", "n0")
+    assert not made.fits(KEY, 3)
+    growth, released = made.growth, made.released
+    made.release("y")
+    assert made.fits(KEY, 3)
+    assert (made.growth, made.released) == (growth, released + 1)
+    made.reserve("y", "n0")
+    made.pod("y", CPU, node="n0", group=None)  # bound where it was to be
+    assert made.growth == growth
+    made.release("y")  # too late
+    assert not made.fits(KEY, 3)
+    made.gone("y")
+    assert made.fits(KEY, 3)
+    assert made.growth == growth + 1
+    made.gone("y")
+    assert made.growth == growth + 1
+    assert "y" not in made
+    assert "x" in made
+
+
+def test_a_reserved_member_no_longer_waits():
+    """What the group still wants is counted without it."""
+    made = capacity(room(2), waiting=[CPU] * 3)
+    assert not made.fits(KEY, 3)
+    made.reserve("w0", "n0")
+    made.reserve("w0", "n0")
+    assert not made.fits(KEY, 2)
+    made.node("n1", room(1))
+    assert made.fits(KEY, 2)
+    made.reserve("stranger", "n0")
+    assert made.fits(KEY, 2)
+
+
+def test_room_grows_when_nodes_come_or_change():
+    """An equal report changes nothing; a node that leaves makes no room."""
+    made = capacity(waiting=[CPU])
+    assert not made.fits(KEY, 1)
+    made.node("n", room(1))
+    assert made.growth == 1
+    assert made.fits(KEY, 1)
+    made.node("n", room(1))
+    assert made.growth == 1
+    made.node("n", None)
+    assert made.growth == 1
+    assert not made.fits(KEY, 1)
+
+
+def test_a_pod_that_changes_is_counted_anew():
+    """Resized on its node, or moved to another group."""
+    made = capacity(room(4), waiting=[CPU] * 2)
+    made.pod("x", Shape((("cpu", 3000),)), node="n0", group=None)
+    assert not made.fits(KEY, 2)
+    made.pod("x", Shape((("cpu", 2000),)), node="n0", group=None)
+    assert made.fits(KEY, 2)
+    assert made.growth == 2
+    other = PodGroupKey("ns", "other")
+    made.pod("w0", CPU, node="", group=other)
+    made.pod("w0", CPU, node="", group=other)
+    assert made.fits(other, 1)
+    made.pod("w1", CPU, node="n0", group=KEY)
+    made.pod("x", Shape((("cpu", 4000),)), node="n0", group=None)
+    assert not made.fits(other, 1)
+
+
+@pytest.mark.parametrize(
+    ("priority", "preempts", "fits"), [(0, True, False), (5, True, True), (5, False, False)]
+)
+def test_room_of_lower_priorities_can_be_had(priority, preempts, fits):
+    """Unless the pod preempts nobody."""
+    pod = Shape((("cpu", 1000),), priority=priority, preempts=preempts)
+    other = Shape((("cpu", 500),), priority=priority, preempts=preempts)
+    made = capacity(room(2), waiting=[pod, other])
+    made.pod("x", CPU, node="n0", group=None)
+    made.pod("z", Shape((("cpu", 1),), priority=9), node="n0", group=None)
+    made.gone("z")
+    assert made.fits(KEY, 2) is fits
+
+
+@pytest.mark.parametrize(
+    ("node", "placement", "fits"),
+    [
+        (room(1), Placement((("pool", "a"),)), False),
+        (room(1, labels={"pool": "a"}), Placement((("pool", "a"),)), True),
+        (room(1, taints=(Taint("t", "v", "NoSchedule"),)), Placement(), False),
+        (room(1, taints=(Taint("t", "v", "PreferNoSchedule"),)), Placement(), True),
+        (room(1, taints=(Taint(UNSCHEDULABLE_TAINT, "", "NoSchedule"),)), Placement(), False),
+    ],
+)
+def test_labels_and_taints_keep_pods_away(node, placement, fits):
+    """As the scheduler's filters of the same names do."""
+    pod = Shape((("cpu", 1000),), placement)
+    assert capacity(node, waiting=[pod]).fits(KEY, 1) is fits
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerates"),
+    [
+        (Toleration("t", "Equal", "v", "NoSchedule"), True),
+        (Toleration("t", "", "v"), True),
+        (Toleration("t", "", "w"), False),
+        (Toleration("t", "Exists"), True),
+        (Toleration("", "Exists"), True),
+        (Toleration("", "", "v"), False),
+        (Toleration("u", "Exists"), False),
+        (Toleration("t", "Exists", effect="NoExecute"), False),
+        (Toleration("t", "Lt", "7"), True),
+    ],
+)
+def test_tolerations(toleration, tolerates):
+    """An operator that is not known here may be satisfied."""
+    pod = Shape((("cpu", 1000),), Placement(tolerations=(toleration,)))
+    node = room(1, taints=(Taint("t", "v", "NoSchedule"),))
+    assert capacity(node, waiting=[pod]).fits(KEY, 1) is tolerates
+
+
+@pytest.mark.parametrize("others", [[], [CPU]], ids=["one kind", "two kinds"])
+def test_marked_pods_wait_for_nodes_that_offer_what_they_ask_for(others):
+    """Lifted before, they would not be woken by such a node: only the mark itself is left out."""
+    mark = (keys.POD_GROUP_MEMBER_RESOURCE, 1000)
+    marked = Shape((("cpu", 1000), ("example.test/gpu", 1000), mark))
+    waiting = [marked, *others]
+    assert not capacity(room(2), waiting=waiting).fits(KEY, len(waiting))
+    gpu = NodeRoom({"cpu": 2000, "example.test/gpu": 1000})
+    assert capacity(gpu, waiting=waiting).fits(KEY, len(waiting))
+
+
+def test_a_resource_that_no_node_offers_is_left_out():
+    """It may be one that the scheduler is told to ignore, or that devices are claimed for."""
+    marked = Shape((("cpu", 1000), ("example.test/mark", 1000)))
+    assert capacity(room(1), waiting=[marked]).fits(KEY, 1)
+    offers = NodeRoom({"cpu": 1000, "example.test/mark": 0})
+    assert not capacity(room(1), offers, waiting=[marked]).fits(KEY, 1)
+    two = [marked, Shape((("cpu", 1000), ("example.test/other", 1)))]
+    assert capacity(room(2), waiting=two).fits(KEY, 2)
+    assert not capacity(NodeRoom({}), waiting=[Shape(())]).fits(KEY, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", 1000), ("250m", 250), ("1Ki", 1_024_000), (2, 2000), ("1e3", 1_000_000), ("odd", 0)],
+)
+def test_quantities(text, value):
+    """In thousandths."""
+    assert milli(text) == value
+    assert amounts({"cpu": text}) == {"cpu": value}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cpu"),
+    [
+        (([{"cpu": "1"}, {"cpu": "500m"}],), 1500),
+        (([{"cpu": "1"}], [({"cpu": "3"}, False)]), 3000),
+        (([{"cpu": "1"}], [({"cpu": "3"}, True)]), 4000),
+        (([{"cpu": "1"}], [({"cpu": "2"}, True), ({"cpu": "3"}, False)]), 5000),
+        (([{"cpu": "1"}], [({"cpu": "3"}, False), ({"cpu": "1"}, True)]), 3000),
+        (([],), None),
+    ],
+)
+def test_requests_of_containers(arguments, cpu):
+    """Init containers run before the others, sidecars beside them."""
+    found = dict(pod_requests(*arguments))
+    assert found.pop("pods") == 1000
+    assert found == ({} if cpu is None else {"cpu": cpu})
+
+
+def test_requests_of_the_pod_itself():
+    """They take the place of its containers' sum; overhead comes on top."""
+    found = pod_requests(
+        [{"cpu": "1", "memory": "1"}], pod_level={"cpu": "3"}, overhead={"cpu": "1", "memory": "2"}
+    )
+    assert found == (("cpu", 4000), ("memory", 3000), ("pods", 1000))
+
+
+def test_groups_compete_if_they_may_be_on_the_same_node():
+    """As long as they have pods, with a node or without; a pod that is being deleted counts no longer."""
+    other = PodGroupKey("ns", "other")
+    made = capacity(room(4, labels={"pool": "a"}), room(4, labels={"pool": "b"}), waiting=[CPU])
+    assert not made.compete(KEY, other)
+    in_a, in_b = (Shape(CPU.requests, Placement((("pool", pool),))) for pool in "ab")
+    made.pod("x", in_a, node="", group=other)
+    assert made.compete(KEY, other)
+    assert made.compete(other, KEY)
+    made.gone("w0")
+    made.pod("w0", in_b, node="n1", group=KEY)
+    assert not made.compete(KEY, other)
+    made.node("n1", room(4, labels={"pool": "b"}, taints=(Taint("t", "", "NoSchedule"),)))
+    made.pod("x", in_b, node="", group=other)
+    assert not made.compete(KEY, other)
+    made.node("n1", room(4, labels={"pool": "b"}))
+    assert made.compete(KEY, other)
+    made.pod("w0", in_b, node="n1", group=None)
+    assert not made.compete(KEY, other)
+    made.gone("w0")
+    assert not made.compete(KEY, other)
+
+
+def test_whether_a_group_would_fit_alone():
+    """Whatever runs now."""
+    made = capacity(room(2), waiting=[CPU] * 3)
+    made.pod("x", CPU, node="n0", group=None)
+    assert not made.fits(KEY, 2)
+    assert made.ever_fits(KEY, 2)
+    assert not made.ever_fits(KEY, 3)
+
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def term(*labels, fields=()):
+    """Of a node affinity."""
+    made = ([Requirement(key, operator, tuple(values)) for key, operator, values in each] for each in (labels, fields))  # fmt: skip
+    return Term(*map(tuple, made))
+
+
+@pytest.mark.parametrize(
+    ("terms", "admits"),
+    [
+        ((term((ZONE, "In", ("a", "b"))),), True),
+        ((term((ZONE, "In", ("b",))),), False),
+        ((term(("none", "In", ("a",))),), False),
+        ((term((ZONE, "NotIn", ("b",))),), True),
+        ((term((ZONE, "NotIn", ("a",))),), False),
+        ((term(("none", "NotIn", ("a",))),), True),
+        ((term((ZONE, "Exists", ())),), True),
+        ((term(("none", "Exists", ())),), False),
+        ((term(("none", "DoesNotExist", ())),), True),
+        ((term((ZONE, "DoesNotExist", ())),), False),
+        ((term(("gen", "Gt", ("6",))),), True),
+        ((term(("gen", "Gt", ("7",))),), False),
+        ((term(("gen", "Lt", ("8",))),), True),
+        ((term(("gen", "Lt", ("7",))),), False),
+        ((term(("none", "Gt", ("1",))),), False),
+        ((term((ZONE, "Gt", ("1",))),), False),
+        ((term(("gen", "Gt", ("x",))),), False),
+        ((term(("gen", "Gt", ("1", "2"))),), False),
+        ((term(("gen", "Gt", (str(2**63),))),), False),
+        ((term((ZONE, "In", ("a",)), ("gen", "Lt", ("7",))),), False),
+        ((term((ZONE, "In", ("b",))), term(("gen", "Exists", ()))), True),
+        ((), False),
+        ((term(),), False),
+        ((term(fields=(("metadata.name", "In", ("n0",)),)),), True),
+        ((term(fields=(("metadata.name", "NotIn", ("n0",)),)),), False),
+        ((term(fields=(("spec.x", "Exists", ()),)),), False),
+        ((term((ZONE, "In", ("b",)), fields=(("metadata.name", "In", ("n0",)),)),), False),
+        ((term((ZONE, "Unheard", ())),), True),
+    ],
+)
+def test_required_node_affinity(terms, admits):
+    """As the scheduler's filter reads it: one of the terms, and all that it asks for."""
+    node = NodeRoom({"cpu": 1000}, {ZONE: "a", "gen": "7"}, (), "n0")
+    pod = Shape((("cpu", 1000),), Placement(terms=terms))
+    assert capacity(node, waiting=[pod]).fits(KEY, 1) is admits
+
+
+def test_pods_of_two_pools_need_the_room_of_each():
+    """What is free in one pool is of no use to pods of the other."""
+    a, b = (room(4, labels={"pool": pool}) for pool in "ab")
+    kinds = [
+        Shape((("cpu", amount * 1000),), Placement((("pool", pool),)))
+        for pool in "ab"
+        for amount in (2, 3)
+    ]
+    assert not capacity(a, b, b, waiting=kinds).fits(KEY, 4)
+    assert not capacity(a, b, b, waiting=kinds).ever_fits(KEY, 4)
+    assert capacity(a, b, b, waiting=kinds).fits(KEY, 3)
+    assert capacity(a, a, b, b, waiting=kinds).fits(KEY, 4)
+
+
+def test_what_others_would_give_up_helps_in_its_own_pool_only():
+    """Room that is reserved on nodes that do not let a pod in is none for it."""
+    a, b = (room(1, labels={"pool": pool}) for pool in "ab")
+    made = capacity(a, b, waiting=[Shape(CPU.requests, Placement((("pool", "a"),)))])
+    others = [PodGroupKey("ns", name) for name in ("in-a", "in-b")]
+    for at, other in enumerate(others):
+        made.pod(other.name, CPU, node="", group=other)
+        made.reserve(other.name, f"n{at}")
+    assert not made.fits(KEY, 1)
+    assert made.fits_without(KEY, 1, others[:1])
+    assert not made.fits_without(KEY, 1, others[1:])
+    made.pod("in-a", CPU, node="n0", group=others[0])  # bound: nothing to give up any more
+    assert not made.fits_without(KEY, 1, others)
+
+
+def test_a_pod_with_too_many_requirements_counts_as_let_in():
+    """The scheduler decides then: to check 20,000 terms for each node would hold the loop."""
+    nowhere = tuple(Term((Requirement("pool", "In", (f"p{at}",)),)) for at in range(20_000))
+    wanted = Placement(terms=nowhere)
+    nodes = [NodeRoom({}, {"pool": "a"}, name=f"n{at}") for at in range(500)]
+    began = time.thread_time()
+
+    assert {node.admits(wanted) for node in nodes} == {True}
+    assert time.thread_time() - began < 0.1
+    assert not nodes[0].admits(Placement(terms=nowhere[: MAX_REQUIREMENTS // 2]))
+
+
+def test_a_pod_with_too_many_tolerations_counts_as_tolerating():
+    """As with its node affinity."""
+    others = tuple(Toleration(f"t{at}", "Exists") for at in range(20_000))
+    wanted = Placement(tolerations=others)
+    nodes = [NodeRoom({}, {}, (Taint("t", "v", "NoSchedule"),))] * 500
+    began = time.thread_time()
+
+    assert {node.admits(wanted) for node in nodes} == {True}
+    assert time.thread_time() - began < 0.1
+    assert not nodes[0].admits(Placement(tolerations=others[:MAX_TOLERATIONS]))
+
+
+def test_a_requirement_with_many_values_is_looked_up():
+    """A list of hosts is what users write: it is checked, whatever its length."""
+    hosts = tuple(f"h{at}" for at in range(50_000))
+    wanted = Placement(terms=(Term((Requirement("host", "In", hosts),)),))
+    nodes = [NodeRoom({}, {"host": f"h{at * 200}"}) for at in range(251)]
+    began = time.thread_time()
+
+    assert [node.admits(wanted) for node in nodes] == [True] * 250 + [False]
+    assert time.thread_time() - began < 0.1

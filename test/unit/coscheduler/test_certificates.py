@@ -1,0 +1,386 @@
+"""Who may call the extender, and how its certificates change while it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import pytest
+
+from jobsetpy import aio
+from jobsetpy.aio import ManualClock
+from jobsetpy.coscheduler import CoschedulerSettings
+from jobsetpy.coscheduler._certificates import POLICY, secret_source
+from jobsetpy.coscheduler._engine import Engine
+from jobsetpy.coscheduler._server import listening
+from jobsetpy.serving import http, x509
+from jobsetpy.serving.certificates import CertificateManager, FileSource
+from jobsetpy.testing import RecordingClient, World
+from support.coscheduling.http2_client import connected
+from support.patience import eventually
+
+ARGS = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n"}
+SCHEDULER = "system:kube-scheduler"
+
+
+def files(folder):
+    """The source of a server whose folder has its clients' authorities, too."""
+    return FileSource(folder, folder / "ca.crt")
+
+
+class CountedFiles:
+    """Files, with a count of the looks at them."""
+
+    def __init__(self, folder):
+        self.files = files(folder)
+        self.looks = 0
+
+    async def current(self):
+        """One more look."""
+        self.looks += 1
+        return await self.files.current()
+
+    async def renew(self):
+        """Nothing."""
+        return await self.files.renew()
+
+    async def seen(self):
+        """Wait for a look that begins from now on, and has an end."""
+        before = self.looks
+        await eventually(lambda: self.looks > before + 1, 30.0)
+
+
+class Site:
+    """Certificates of both sides, in files."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.now = datetime.now(UTC)
+        self.authority = x509.new_authority(self.now)
+        self.serve(self.authority)
+        self.trust(self.authority)
+
+    def serve(self, authority):
+        """Write another server's certificate."""
+        self.pair = x509.new_serving(authority, ("127.0.0.1",), self.now)
+        (self.folder / "tls.crt").write_bytes(self.pair.certificate)
+        (self.folder / "tls.key").write_bytes(self.pair.key)
+
+    def trust(self, *authorities):
+        """Write whose clients are let in."""
+        (self.folder / "ca.crt").write_bytes(b"".join(a.certificate for a in authorities))
+
+    def client(self, name=SCHEDULER, *, authority=None, days_ago=0):
+        """A client's TLS; with no name it shows no certificate."""
+        context = ssl.create_default_context(cadata=self.authority.certificate.decode())
+        if name:
+            when = self.now - timedelta(days=days_ago)
+            pair = x509.new_client(authority or self.authority, name, when)
+            file = self.folder / "client.pem"
+            file.write_bytes(pair.certificate + pair.key)
+            context.load_cert_chain(file)
+        return context
+
+    @asynccontextmanager
+    async def serving(self):
+        """The extender; yields its server and what keeps its certificate."""
+        engine = Engine(RecordingClient(World(), qps=0))
+        async with listening(engine, ("127.0.0.1", 0), names=(SCHEDULER,)) as server:
+            self.files = CountedFiles(self.folder)
+            keeper = CertificateManager(self.files, server="extender", period_s=0.05, policy=POLICY)
+            async with http.serving(server, keeper):
+                await eventually(lambda: server.serves and not list(keeper.problems()), 30.0)
+                yield server, keeper
+
+
+@pytest.fixture
+def site(tmp_path):
+    """An authority, a server's certificate and trust in the authority's clients."""
+    return Site(tmp_path)
+
+
+async def status(server, context):
+    """Of a request; 0 if there is no connection."""
+    url = f"https://127.0.0.1:{server.port}/bind"
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json=ARGS, ssl=context) as answer,
+        ):
+            return answer.status
+    except aiohttp.ClientError:
+        return 0
+
+
+async def test_who_is_let_in(site):
+    """Those with a certificate of the authority that is valid now and has an allowed name."""
+    stranger = x509.new_authority(site.now)
+    async with site.serving() as (server, keeper):
+        assert list(keeper.problems()) == []
+        assert await status(server, site.client()) == 200
+        assert await status(server, site.client("somebody")) == 403
+        assert await status(server, site.client("")) == 0
+        assert await status(server, site.client(authority=stranger)) == 0
+        assert await status(server, site.client(days_ago=400)) == 0
+
+
+async def test_http2_lets_in_the_same_clients(site):
+    """A name that is not allowed is told so, and sent away; other clients may speak HTTP/1.1."""
+    async with site.serving() as (server, _):
+        async with connected(server.port, site.client()) as client:
+            for _ in range(3):
+                reply = await client.post("/bind", ARGS)
+                assert (reply.status, "not found" in reply.json["Error"]) == (200, True)
+            assert (await client.post("/elsewhere", ARGS)).status == 404
+            await client.ended()
+        async with connected(server.port, site.client("somebody")) as client:
+            assert (await client.post("/bind", ARGS)).status == 403
+            await client.ended()
+        async with connected(server.port, site.client("")) as client:
+            client.ask("/bind", json.dumps(ARGS).encode())
+            client.flush()
+            await client.ended()
+            assert [reply.status for reply in client.replies.values()] == [0]
+        assert await status(server, site.client()) == 200
+
+
+class Holding:
+    """Holds binds until told."""
+
+    def __init__(self):
+        self.held = 0
+        self.go = asyncio.Event()
+
+    async def bind(self, _):
+        """Wait."""
+        self.held += 1
+        try:
+            await self.go.wait()
+        finally:
+            self.held -= 1
+        return ""
+
+    async def preempt(self, _, preemptor=None):
+        """Nothing is waited for."""
+        return {}
+
+
+@asynccontextmanager
+async def holding(site, **given):
+    """A server whose binds are held, and what holds them."""
+    extender = Holding()
+    async with listening(extender, ("127.0.0.1", 0), names=(SCHEDULER,), **given) as server:
+        await server.use(POLICY.new_context(await files(site.folder).current()))
+        yield extender, server
+
+
+async def ask_many(client, number):
+    """Requests that are held."""
+    streams = [client.ask("/bind", json.dumps(ARGS).encode()) for _ in range(number)]
+    client.flush()
+    return [client.replies[stream] for stream in streams]
+
+
+async def test_one_connection_holds_many_binds(site):
+    """Cancelled ones count no more, nor do those of a connection that ends."""
+    async with holding(site) as (extender, server):
+        async with connected(server.port, site.client()) as client:
+            await client.until(lambda: client.settled)
+            replies = await ask_many(client, 500)
+            await eventually(lambda: extender.held == 500, 30.0)
+            client.http.reset_stream(1)
+            client.flush()
+            await eventually(lambda: extender.held == 499, 30.0)
+            extender.go.set()
+            await client.until(lambda: all(reply.done for reply in replies[1:]))
+            assert {reply.body for reply in replies[1:]} == {b'{"Error": ""}'}
+            extender.go.clear()
+            await ask_many(client, 3)
+            await eventually(lambda: extender.held == 3, 30.0)
+        await eventually(lambda: extender.held == 0, 30.0)
+
+
+async def test_what_is_held_goes_on_while_certificates_change(site):
+    """The connection gets no new requests, and ends with the last answer."""
+    async with (
+        holding(site) as (extender, server),
+        connected(server.port, site.client()) as client,
+    ):
+        replies = await ask_many(client, 2)
+        await eventually(lambda: extender.held == 2, 30.0)
+        site.trust(x509.new_authority(site.now))
+        await server.use(POLICY.new_context(await files(site.folder).current()))
+        await client.until(lambda: client.sent_away)
+        assert await status(server, site.client()) == 0
+        extender.go.set()
+        await client.ended()
+        assert [reply.body for reply in replies] == [b'{"Error": ""}'] * 2
+
+
+async def test_the_end_waits_for_answers(site):
+    """A server that stops sends its clients away, and answers what they have asked."""
+    async with aio.supervise() as tasks:
+        ending = asyncio.Event()
+        started: asyncio.Future = asyncio.get_running_loop().create_future()
+
+        async def serve():
+            async with holding(site) as both:
+                started.set_result(both)
+                await ending.wait()
+
+        serving = tasks.start(serve(), name="serve")
+        extender, server = await started
+        async with connected(server.port, site.client()) as client:
+            (reply,) = await ask_many(client, 1)
+            await eventually(lambda: extender.held == 1, 30.0)
+            ending.set()
+            await client.until(lambda: client.sent_away)
+            extender.go.set()
+            await client.ended()
+            assert reply.body == b'{"Error": ""}'
+        await serving
+
+
+async def test_bodies_that_do_not_come_over_http2(site):
+    """They are given up, and their client is sent away."""
+    async with (
+        holding(site, body_s=0.1) as (_, server),
+        connected(server.port, site.client()) as client,
+    ):
+        stream = client.ask("/bind", b"{", end=False)
+        client.flush()
+        await client.ended()
+        assert client.replies[stream].status == 408
+
+
+async def served(server, context):
+    """The certificate that is shown."""
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+    der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return der
+
+
+async def test_certificates_are_read_again_as_they_change(site):
+    """The server's own, and the authorities: one that is taken back lets nobody in any more."""
+    async with site.serving() as (server, _):
+        context = site.client()
+        before = await served(server, context)
+        site.serve(site.authority)
+        await eventually(lambda: _differs(server, context, before), 30.0)
+
+        successor = x509.new_authority(site.now)
+        newer = site.client(authority=successor)
+        assert await status(server, newer) == 0
+        site.trust(site.authority, successor)
+        await eventually(lambda: _has(server, newer, 200), 30.0)
+        assert await status(server, context) == 200
+        site.trust(successor)
+        await eventually(lambda: _has(server, context, 0), 30.0)
+        assert await status(server, newer) == 200
+
+
+async def _differs(server, context, before):
+    return await served(server, context) != before
+
+
+async def _has(server, context, wanted):
+    return await status(server, context) == wanted
+
+
+async def test_files_that_cannot_be_used_change_nothing(site):
+    """A key that does not belong to the certificate, in the middle of an exchange."""
+    async with site.serving() as (server, keeper):
+        other = x509.new_serving(site.authority, ("127.0.0.1",), site.now)
+        (site.folder / "tls.key").write_bytes(other.key)
+        await site.files.seen()
+        assert await status(server, site.client()) == 200
+        (site.folder / "tls.crt").write_bytes(b"nonsense")
+        await site.files.seen()
+        assert await status(server, site.client()) == 200
+        assert list(keeper.problems()) == []
+
+
+async def test_a_file_without_authorities_lets_nobody_in(site):
+    """It is refused as a whole: a server without authorities would not ask for certificates."""
+    site.trust()
+    material = await files(site.folder).current()
+
+    with pytest.raises((ssl.SSLError, ValueError)):
+        POLICY.new_context(material)
+
+
+async def test_a_certificate_that_has_ended_is_told(site):
+    """By readiness: no scheduler would accept it."""
+    clock = ManualClock(site.now)
+
+    async def use(_):
+        return None
+
+    keeper = CertificateManager(
+        files(site.folder), server="extender", period_s=9.0, policy=POLICY, clock=clock
+    )
+    assert list(keeper.problems()) == ["there is no certificate yet"]
+    async with aio.supervise() as tasks:
+        tasks.start(keeper.run(use), name="certificates")
+        await eventually(lambda: not list(keeper.problems()), 30.0)
+        clock.advance(366 * 86400)
+        (problem,) = keeper.problems()
+        assert problem.startswith("the certificate ended at ")
+
+
+class Stored:
+    """Two Secrets, empty at first, and two replicas that share them."""
+
+    def __init__(self):
+        self.world = World()
+        self.settings = CoschedulerSettings(namespace="default")
+        for name in (self.settings.server_secret, self.settings.client_secret):
+            self.world.create(
+                "secrets", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
+            )
+        self.clock = ManualClock(datetime.now(UTC))
+        self.replicas = [
+            secret_source(RecordingClient(self.world, qps=0), self.settings, self.clock)
+            for _ in range(2)
+        ]
+
+    def data(self, name):
+        """A Secret's values."""
+        data = self.world.get("secrets", name).get("data", {})
+        return {key: base64.b64decode(value) for key, value in data.items()}
+
+
+async def test_certificates_of_its_own():
+    """Both replicas serve one certificate; the scheduler's Secret holds no key but its own."""
+    stored = Stored()
+    first, second = stored.replicas
+    assert await first.current() is None
+    async with aio.supervise() as tasks:
+        both = [tasks.start(each.renew(), name="renew") for each in stored.replicas]
+        await asyncio.wait(both)
+    material = await first.current()
+    assert material == await second.current()
+
+    server = stored.data(stored.settings.server_secret)
+    client = stored.data(stored.settings.client_secret)
+    assert set(server) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    assert set(client) == {"ca.crt", "tls.crt", "tls.key"}
+    assert material.client_authorities == client["ca.crt"] == server["ca.crt"]
+    now = stored.clock.now()
+    pair = x509.KeyPair(client["tls.crt"], client["tls.key"])
+    assert x509.client_usable(pair, server["ca.crt"], SCHEDULER, now)
+    assert not x509.client_usable(pair, server["ca.crt"], "somebody", now)
+    assert not x509.client_usable(pair, x509.new_authority(now).certificate, SCHEDULER, now)
+
+    assert await first.renew() is False
+    stored.clock.advance(300 * 86400)
+    assert await first.renew() is True
+    renewed = stored.data(stored.settings.client_secret)
+    assert renewed["tls.crt"] != client["tls.crt"]
+    assert renewed["ca.crt"] == client["ca.crt"]

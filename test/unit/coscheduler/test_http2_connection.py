@@ -1,0 +1,194 @@
+"""How long a client may take over HTTP/2, and what ends its connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+
+from jobsetpy import aio
+from jobsetpy.coscheduler._extender import ExtenderApi
+from jobsetpy.coscheduler._http2_connection import MAX_AGE_S, UNSENT, Http2Connections
+from jobsetpy.serving.guard import IDLE_S
+from support.coscheduling.http2_client import Http2Client
+
+ARGS = json.dumps({"PodName": "p", "PodNamespace": "d", "PodUID": "u", "Node": "n"}).encode()
+SHORT_S = 30.0
+MARGIN_S = 5.0
+
+pytestmark = pytest.mark.looptime
+
+
+class Wire(asyncio.Transport):
+    """What is written, and how it ended; a client's certificate without a name."""
+
+    def __init__(self):
+        super().__init__({"peercert": {}})
+        self.written = bytearray()
+        self.unsent = 0
+        self.end = ""
+
+    def write(self, data):
+        """Keep it."""
+        self.written += data
+
+    def get_write_buffer_size(self):
+        """As told."""
+        return self.unsent
+
+    def is_closing(self):
+        """Whether it has ended."""
+        return bool(self.end)
+
+    def close(self):
+        """In good order."""
+        self.end = self.end or "closed"
+
+    def abort(self):
+        """At once."""
+        self.end = self.end or "aborted"
+
+
+class Extender:
+    """Answers after a while, or fails."""
+
+    def __init__(self):
+        self.takes_s = 0.0
+        self.fails = False
+
+    async def bind(self, _):
+        """Take some time."""
+        await asyncio.sleep(self.takes_s)
+        if self.fails:
+            raise RuntimeError("a mistake")
+        return ""
+
+    async def preempt(self, _, preemptor=None):
+        """Not asked."""
+        raise NotImplementedError
+
+
+class Line:
+    """A client, its connection and the extender behind."""
+
+    def __init__(self, tasks):
+        self.extender = Extender()
+        self.wire = Wire()
+        self.client = Http2Client()
+        self.connection = Http2Connections(
+            ExtenderApi(self.extender), tasks, body_s=SHORT_S, headers_s=SHORT_S
+        )()
+        self.connection.connection_made(self.wire)
+
+    async def ask(self, body=ARGS, *, end=True):
+        """Begin a request, with what there is to send before; its answer so far."""
+        stream = self.client.ask("/bind", body, end=end)
+        return await self.exchange(stream)
+
+    async def exchange(self, stream=1):
+        """Send and take what there is."""
+        self.connection.data_received(self.client.http.data_to_send())
+        return await self.taken(stream)
+
+    async def taken(self, stream=1):
+        """Take what has come; the answer."""
+        await asyncio.sleep(0.1)
+        self.client.take(bytes(self.wire.written))
+        self.wire.written.clear()
+        return self.client.replies.get(stream)
+
+
+@asynccontextmanager
+async def made():
+    """A connection that was just made."""
+    async with aio.supervise() as tasks:
+        line = Line(tasks)
+        yield line
+        line.connection.connection_lost(None)
+
+
+async def test_a_client_that_asks_nothing():
+    """Has as long as for headers, whatever else it sends."""
+    async with made() as line:
+        await line.exchange()
+        await asyncio.sleep(SHORT_S - MARGIN_S)
+        line.client.http.ping(b"12345678")
+        await line.exchange()
+        assert line.wire.end == ""
+        await asyncio.sleep(2 * MARGIN_S)
+        assert line.wire.end == "aborted"
+
+
+async def test_a_connection_between_two_requests():
+    """Is kept for a while after each, then closed in good order."""
+    async with made() as line:
+        for _ in range(2):
+            await line.ask()
+            await asyncio.sleep(IDLE_S - MARGIN_S)
+            assert line.wire.end == ""
+        await asyncio.sleep(2 * MARGIN_S)
+        assert line.wire.end == "closed"
+        await line.taken()
+        assert line.client.sent_away
+
+
+async def test_a_held_request_keeps_its_connection():
+    """Longer than an idle one, and beyond the age at which the client is sent away."""
+    async with made() as line:
+        line.extender.takes_s = MAX_AGE_S + 100
+        await line.ask()
+        await asyncio.sleep(MAX_AGE_S + MARGIN_S)
+        reply = await line.taken()
+        assert (line.client.sent_away, reply.done, line.wire.end) == (True, False, "")
+        await asyncio.sleep(100)
+        assert (await line.taken()).body == b'{"Error": ""}'
+        assert line.wire.end == "closed"
+
+
+async def test_a_client_that_does_not_read():
+    """Is not waited for, nor is anything kept for it without bound."""
+    async with made() as line:
+        await line.ask()
+        line.connection.pause_writing()
+        await asyncio.sleep(SHORT_S - MARGIN_S)
+        line.connection.resume_writing()
+        await asyncio.sleep(SHORT_S - MARGIN_S)
+        line.connection.pause_writing()
+        await asyncio.sleep(SHORT_S - MARGIN_S)
+        assert line.wire.end == ""
+        await asyncio.sleep(2 * MARGIN_S)
+        assert line.wire.end == "aborted"
+
+
+async def test_answers_pile_up():
+    """Until there is too much of them."""
+    async with made() as line:
+        await line.ask()
+        line.wire.unsent = UNSENT
+        await line.ask()
+        assert line.wire.end == ""
+        line.wire.unsent += 1
+        await line.ask()
+        assert line.wire.end == "aborted"
+
+
+async def test_a_mistake_of_ours_is_one_requests_affair():
+    """Others go on; the client is told, and does better on another connection."""
+    async with made() as line:
+        line.extender.takes_s = 10.0
+        await line.ask()
+        line.extender.fails, line.extender.takes_s = True, 0.0
+        assert (await line.ask()).status == 500
+        line.extender.fails = False
+        await asyncio.sleep(10.0)
+        assert (await line.taken()).status == 200
+        assert line.wire.end == "closed"
+
+
+async def test_no_http2_at_all():
+    """Ends the connection."""
+    async with made() as line:
+        line.connection.data_received(b"GET / HTTP/1.1\r\nHost: there\r\n\r\n")
+        assert line.wire.end == "closed"

@@ -1,0 +1,116 @@
+"""The matrix of Kubernetes releases: what is run, what is recorded, and the page made of it."""
+
+import json
+
+import pytest
+
+from hack.ci import versions
+from hack.cluster._cluster import _gates_of_environment
+from hack.cluster._errors import ClusterError
+from hack.cluster._versions import KUBERNETES, Release
+from hack.generate import update_versions
+
+RUN = versions.Run("1.35.4", "1.34.4")
+
+
+SAID = {"told of": (versions.REFUSED, versions.TOLD_OF)}
+
+
+@pytest.mark.parametrize("subject", versions.SUBJECTS | SAID)
+def test_the_tests_of_a_subject_are_there(subject):
+    """A test that is renamed is missed here, not in a run of an hour."""
+    for node in (versions.SUBJECTS | SAID)[subject]:
+        file, _, name = node.partition("::")
+        text = (versions.ROOT / file).read_text()
+        assert f"def {name}" in text
+
+
+def test_older_kubelets_are_tried_where_they_have_a_say():
+    """Only with what runs pods, and without gates that they may not know."""
+    assert RUN.subjects() == list(versions.WITH_NODES)
+    same = versions.Run("1.35.4", "1.35.4")
+    assert same.subjects() == [each for each in versions.SUBJECTS if each != versions.MOVED]
+    assert versions.WITH_NODES[0] == "group scheduling"
+    assert RUN.environment["JOBSETPY_FEATURE_GATES"] == ""
+    assert versions.SIDECARS in same.environment["JOBSETPY_FEATURE_GATES"]
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "kubelet", "test"),
+    [
+        ("1.36.3", "1.36.3", versions.SUBJECTS[versions.SIDECAR][0]),
+        ("1.35.4", "1.35.4", versions.SUBJECTS[versions.SIDECAR][0]),
+        ("1.36.3", "1.35.4", versions.TOLD_OF),
+        ("1.34.4", "1.34.4", versions.REFUSED),
+    ],
+)
+def test_what_a_release_cannot_do_is_told_of(kubernetes, kubelet, test):
+    """Another test is run then, of what the manager says; the page says which it was."""
+    run = versions.Run(kubernetes, kubelet)
+    assert run.tests(versions.SIDECAR) == (test,)
+    row = {"kubernetes": kubernetes, "kubelet": kubelet, "gates": "", "machine": "",
+           "subjects": {versions.SIDECAR: {"passed": 1, "failed": [], "date": "2026-01-01"}}}  # fmt: skip
+    assert ("not in this release; told of: 1" in update_versions.page([row])) is run.lacks(
+        versions.SIDECAR
+    )
+
+
+def test_which_pairs_are_run(monkeypatch):
+    """All of them, or what is named: releases by themselves, or with older kubelets only."""
+    monkeypatch.setattr(versions, "RELEASES", ("3", "2", "1"))
+
+    def asked(*given):
+        return [(run.kubernetes, run.kubelet) for run in versions.pairs(*given)]
+
+    assert asked([], []) == [("3", "3"), ("2", "2"), ("1", "1"), ("3", "2"), ("3", "1")]
+    assert asked(["2", "1"], []) == [("2", "2"), ("1", "1")]
+    assert asked([], ["2", "1"]) == [("3", "2"), ("3", "1")]
+    assert asked(["2"], ["1"]) == [("2", "1")]
+
+
+def test_control_planes_move_on_by_one_minor_release_at_a_time(monkeypatch):
+    """Over those of the matrix; where kubelets are no older, there is nothing to move from."""
+    monkeypatch.setattr(versions, "RELEASES", ("1.10.3", "1.9.4", "1.8.4"))
+    assert versions.between("1.8.4", "1.10.3") == ["1.9.4", "1.10.3"]
+    assert versions.between("1.9.4", "1.10.3") == ["1.10.3"]
+    assert versions.MOVED in RUN.subjects()
+
+
+def test_what_is_recorded_and_shown(tmp_path):
+    """A subject that is run again takes the old result's place; newest releases come first."""
+    out = tmp_path / "versions.json"
+    old, new = versions.Run("1.9.0", "1.9.0"), versions.Run("1.10.0", "1.10.0")
+    versions.record(out, old, "admission", {"passed": 1, "failed": ["test_a"]})
+    versions.record(out, new, "admission", {"passed": 2, "failed": []})
+    versions.record(out, old, "admission", {"passed": 7, "failed": []})
+    versions.record(out, old, "failure policy", {"passed": 3, "failed": ["test_b"]})
+    rows = json.loads(out.read_text())
+    assert [row["kubernetes"] for row in rows] == ["1.10.0", "1.9.0"]
+    text = update_versions.page(rows)
+    assert "| | Kubernetes 1.10.0 | Kubernetes 1.9.0 |" in text
+    assert "| admission | 2 | 7 |" in text
+    assert "| failure policy | - | **failed**: 1, passed: 3 |" in text
+    assert "failed, failure policy: `test_b`" in text
+    assert 'make test-versions ARGS="--kubernetes 1.9.0"' in text
+    assert f"these were not: Kubernetes {KUBERNETES};" in text
+
+
+def test_kubelets_of_another_release(monkeypatch):
+    """One variable for them alone; gates come from another."""
+    monkeypatch.setenv("JOBSETPY_KUBERNETES_VERSION", "v1.35.4")
+    monkeypatch.setenv("JOBSETPY_KUBELET_VERSION", "1.34.4")
+    release = Release.wanted()
+    assert release.folder("kubelet").startswith("kubernetes-v1.34.4-")
+    assert release.folder("kube-apiserver").startswith("kubernetes-v1.35.4-")
+    assert release.of("kubelet").kubernetes == "1.34.4"
+    assert Release().folder("kubelet") == Release().folder("kubectl")
+    assert Release().kubernetes == KUBERNETES
+
+
+def test_gates_of_the_environment(monkeypatch):
+    """``A=true,B=false``; anything else is refused."""
+    monkeypatch.setenv("JOBSETPY_FEATURE_GATES", "A=true,B=false")
+    assert _gates_of_environment() == {"A": True, "B": False}
+    monkeypatch.setenv("JOBSETPY_FEATURE_GATES", "A")
+    with pytest.raises(ClusterError, match="'A' is not NAME=true or NAME=false"):
+        _gates_of_environment()

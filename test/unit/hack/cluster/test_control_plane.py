@@ -1,0 +1,167 @@
+"""A real control plane: it comes up, several live side by side, and nothing is left of it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hack.cluster import Cluster, ClusterError
+from hack.cluster._identity import ProcessId, find_child, wait_until
+from support import patience
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+TOOL = Path(__file__).resolve().parents[4] / "hack" / "cluster"
+BARE = {"controller_manager": False, "scheduler": False}
+
+
+def processes_of(folder):
+    """Processes that have the folder in their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                text = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if str(folder).encode() in text and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+    return found
+
+
+def make_namespace(cluster, name):
+    body = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return cluster.api.request("POST", "/api/v1/namespaces", body)[0]
+
+
+def tool(*words, **kwargs):
+    return subprocess.run(
+        [sys.executable, str(TOOL), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience.scaled(200),
+        **kwargs,
+    )
+
+
+def test_two_clusters_side_by_side_leave_nothing(state):
+    """Each has objects of its own; afterwards there is neither a process nor a file."""
+    with Cluster(**BARE) as one, Cluster(**BARE) as two:
+        folders = [one.folder, two.folder]
+        assert make_namespace(one, "only-here") == 201
+        assert one.api.get("/api/v1/namespaces/only-here")
+        assert two.api.get("/api/v1/namespaces/only-here") is None
+        assert all(processes_of(folder) for folder in folders)
+        assert one.kubeconfig.stat().st_mode & 0o777 == 0o600
+        assert one.cpu_seconds("kube-apiserver") > 0
+        assert one.exec_prefix == []
+    assert [processes_of(folder) for folder in folders] == [[], []]
+    assert Cluster.names() == []
+
+
+def test_all_components_by_the_command_line(state):
+    """`up`, `status`, `env`, `exec`, `logs`, `down`: the service account shows that they work."""
+    up = tool("up", "--name", "cli", "--feature-gate", "AllAlpha=false", "--scheduler-arg=--v=2")
+    assert up.returncode == 0, up.stderr
+    try:
+        again = tool("up", "--name", "cli")
+        assert again.returncode == 1
+        assert "there already" in again.stderr
+        status = tool("status", "--name", "cli")
+        assert status.returncode == 0, status.stdout
+        assert "kube-scheduler" in status.stdout
+        line = tool("env", "--name", "cli").stdout
+        assert line.startswith("export KUBECONFIG=")
+        shown = tool("exec", "--name", "cli", "--", "printenv", "KUBECONFIG").stdout
+        assert shown.strip() == line.strip().partition("=")[2]
+        assert "etcd" in tool("logs", "--name", "cli").stdout
+        cluster = Cluster(name="cli")
+        assert cluster.api.get("/api/v1/namespaces/default/serviceaccounts/default")
+        refused = tool("images", "load", "x.tar", "--name", "cli")
+        assert "no nodes" in refused.stderr
+    finally:
+        folder = state / "clusters" / "cli"
+        down = tool("down", "--name", "cli")
+    assert down.returncode == 0, down.stderr
+    assert not folder.exists()
+    assert processes_of(folder) == []
+
+
+def test_api_server_can_be_broken_and_mended(state):
+    """It comes back at the same address with the same objects, after an end and after a crash."""
+    with Cluster(**BARE) as cluster:
+        make_namespace(cluster, "kept")
+        first = cluster.component_pid("kube-apiserver")
+        cluster.stop_apiserver()
+        assert not cluster.api.ready()
+        with pytest.raises(ClusterError, match="does not run"):
+            cluster.component_pid("kube-apiserver")
+        cluster.start_apiserver()
+        cluster.restart_apiserver(kill=True)
+        assert cluster.component_pid("kube-apiserver") != first
+        assert cluster.api.get("/api/v1/namespaces/kept")
+
+
+def test_definitions_are_there_before_the_controllers(state, tmp_path):
+    """A CRD given at the start is established when the start returns."""
+    names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com",
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+    (tmp_path / "crd.json").write_text(json.dumps(crd))
+    with Cluster(crds=[tmp_path / "crd.json"], **BARE) as cluster:
+        assert cluster.api.get("/apis/example.com/v1/things")["items"] == []
+
+
+def test_a_component_that_ends_is_reported_with_its_log(state):
+    """A wrong switch is seen at once, not after the time-out, and nothing is left."""
+    with pytest.raises(ClusterError, match="no-such-switch"):
+        Cluster(apiserver_args=["--no-such-switch"], name="wrong", **BARE).start()
+    assert Cluster.names() == []
+
+
+OWNER = """
+import os, signal
+from hack.cluster import Cluster
+with Cluster(name="owned", controller_manager=False, scheduler=False):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_owner_takes_its_cluster_along(state):
+    """A test process that is killed cannot clean up: the supervisor does."""
+    done = subprocess.run([sys.executable, "-c", OWNER], check=False, timeout=patience.scaled(200))
+    assert done.returncode == -signal.SIGKILL
+    folder = state / "clusters" / "owned"
+    assert wait_until(
+        lambda: not folder.exists() and not processes_of(folder), patience.scaled(20.0)
+    )
+
+
+def test_down_cleans_up_after_a_killed_supervisor(state):
+    """The components die with it; the folder is for `down` to remove."""
+    cluster = Cluster(name="crashed", **BARE).start()
+    folder = cluster.folder
+    rows = json.loads((folder / "pids.json").read_text())
+    supervisor = ProcessId.from_json(json.loads((folder / "supervisor.json").read_text()))
+    assert find_child(supervisor.pid) in [row["pid"] for row in rows.values()]
+    supervisor.send(signal.SIGKILL)
+    components = [ProcessId.from_json(row) for row in rows.values()]
+    assert wait_until(lambda: not any(c.alive() for c in components), patience.scaled(10.0))
+    assert not cluster.running
+    cluster.down()
+    assert not folder.exists()

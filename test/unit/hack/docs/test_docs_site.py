@@ -1,0 +1,180 @@
+"""The documentation: every page has its place, links lead somewhere, references are complete."""
+
+import functools
+import importlib
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from hack.docs import docs_site
+from hack.docs.site import sequence
+from hack.generate import update_reference
+from jobsetpy.api import schema
+
+ROOT = Path(__file__).resolve().parents[4]
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*/*.md"),
+        *ROOT.glob("examples/**/*.md"),
+        *ROOT.glob("charts/*/*.md"),
+        *ROOT.glob("hack/*/*.md"),
+    ]
+)
+FENCED = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`[^`\n]+`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@functools.cache
+def prose(path):
+    """What is not between fences."""
+    return FENCED.sub("", path.read_text())
+
+
+@functools.cache
+def anchors(path):
+    """What headings are called in links, as GitHub and the site make it of them; marks by hand."""
+    found = set(re.findall(r'^<a id="(.+?)"></a>$', path.read_text(), re.MULTILINE))
+    for heading in re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE):
+        text = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading).lower()
+        name = re.sub(r"[^\w\- ]", "", text).strip().replace(" ", "-")
+        found.add(name if name not in found else f"{name}-1")
+    return found
+
+
+def test_every_page_is_in_a_section_once():
+    """A page that is written is found by its readers."""
+    pages = [page for page in docs_site.pages() if page not in docs_site.PACKAGES]
+    written = [path.relative_to(ROOT).with_suffix("") for path in ROOT.glob("docs/*/*.md")]
+
+    assert len(set(pages)) == len(pages)
+    assert {page for page in pages if page.startswith("docs/")} == set(map(str, written))
+    assert [page for page in pages if not (ROOT / f"{page}.md").exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    """To a file of the repository and a heading in it; other sites are not asked."""
+    dead = []
+    for link in LINK.findall(CODE.sub("", prose(path))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+    assert dead == []
+
+
+def test_first_page_is_the_readme_with_all_sections():
+    """Links stay as they are: both stand at the top."""
+    text = docs_site.index_text()
+
+    assert text.startswith((ROOT / "README.md").read_text())
+    assert [page for page in docs_site.pages() if f"\n{page}\n" not in text] == []
+
+
+def test_marks_by_hand_become_targets():
+    """Of any page; links to headings stay as they are."""
+    text = 'a\n<a id="b-c"></a>\n[x](../y.md#b-c) [z](y.md#heading) [w](#b-c)'
+
+    assert docs_site.with_targets(text, {"b-c"}) == (
+        "a\n(b-c)=\n[x](#b-c) [z](y.md#heading) [w](#b-c)"
+    )
+
+
+@pytest.mark.parametrize("name", docs_site.PACKAGES.values())
+def test_public_packages_have_a_page(name):
+    """With every name that they export."""
+    names = importlib.import_module(name).__all__
+    text = docs_site.package_text(name)
+    assert [each for each in names if f"\n   {each}\n" not in text] == []
+    assert [
+        each for each in names if not re.search(rf"^\.\. auto\w+:: {each}$", text, re.MULTILINE)
+    ] == []
+
+
+class TestFields:
+    def test_every_field_is_told_of(self):
+        """Those of the definition, down to where another API's types begin."""
+        (version,) = schema.jobset_crd()["spec"]["versions"]
+        properties = version["schema"]["openAPIV3Schema"]["properties"]
+        text = update_reference.page_text()
+        ahead = [(name, properties[name]) for name in ("spec", "status")]
+        missing = []
+        while ahead:
+            path, of = ahead.pop()
+            table = re.search(
+                rf"^#+ {re.escape(path)}\n(.*?)(?=^#|\Z)", text, re.DOTALL | re.MULTILINE
+            )
+            for name, field in of["properties"].items():
+                if not table or f"`{name}`" not in table[1]:
+                    missing.append(f"{path}.{name}")
+                inner = field.get("items", field)
+                if "properties" in inner and name not in ("template", "templates"):
+                    ahead.append((f"{path}.{name}", inner))
+        assert missing == []
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "`default` by default | Group of ReplicatedJobs",
+            "| `replicas` | integer, `1` by default |",
+            "made from the template.<br>*Valid:* at least 0. |",
+            "| `template` | JobTemplateSpec of batch/v1, required |",
+            "| `templates` | list of PersistentVolumeClaim of v1 |",
+            "| [`successPolicy`](#specsuccesspolicy) | object |",
+            "when all Jobs succeeded if absent.<br>*Valid:* cannot be changed. |",
+            "*Valid:* one of `Ready`, `Complete`.",
+            "| `countedTimes` | list of time |",
+        ],
+    )
+    def test_a_field_has_type_default_text_and_limits(self, line):
+        """As the definition has them."""
+        assert line in update_reference.page_text()
+
+    def test_text_is_not_taken_for_markup(self):
+        """Other than in code, which is shown as it is."""
+        assert update_reference._cell("<a> *b* `<c>*` | d") == r"&lt;a> \*b\* `<c>*` \| d"
+
+
+class TestSequenceDiagrams:
+    def test_all_of_the_pages_are_drawn(self):
+        """Each participant, message and note, in the pages' own blocks."""
+        drawn = 0
+        for path in ROOT.glob("docs/*/*.md"):
+            for block in re.findall(
+                r"^```mermaid\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE
+            ):
+                picture = ET.fromstring(sequence.svg(block.splitlines()))
+                words = " ".join(text.text for text in picture.findall(".//{*}text"))
+                for line in re.findall(r"^ .*(?: as |: )(.+)$", block, re.MULTILINE):
+                    for word in line.replace("<br/>", " ").replace('"', "").split():
+                        assert word in words.replace('"', ""), (path.name, line)
+                drawn += 1
+        assert drawn
+
+    @pytest.mark.parametrize(
+        "text", ["graph TD", "sequenceDiagram\nparticipant A as a\nloop x\nend"]
+    )
+    def test_what_is_not_known_is_refused(self, text):
+        """By its line, in place of a picture that lacks something."""
+        with pytest.raises(sequence.DiagramError, match=r"not drawn: (graph TD|loop x)"):
+            sequence.svg(text.splitlines())
+
+    def test_texts_stay_within_the_picture(self):
+        """Of notes at both edges and of a participant's message to itself."""
+        text = """sequenceDiagram
+            participant A as one
+            participant B as two
+            Note over A: words that fill a line and one more of them, and then some
+            A->>B: hello
+            B->>B: thinks"""
+        picture = ET.fromstring(sequence.svg(text.splitlines()))
+        width = float(picture.get("width"))
+        for box in picture.findall("{*}rect"):
+            assert float(box.get("x")) >= 0
+            assert float(box.get("x")) + float(box.get("width")) <= width

@@ -1,0 +1,114 @@
+"""The stand-in for kustomize: what it does, and that it refuses what it does not."""
+
+import pytest
+import yaml
+
+from hack.generate.kustomize import render
+
+DEPLOYMENT = {
+    "kind": "Deployment",
+    "metadata": {"name": "d"},
+    "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"image": "i:1"}, {"image": "other:1"}]},
+        },
+    },
+}
+SERVICE = {"kind": "Service", "metadata": {"name": "s"}, "spec": {"selector": {"a": "b"}}}
+TARGET = {"kind": "Deployment", "name": "d"}
+ADD = [{"op": "add", "path": "/spec/replicas", "value": 2}]
+
+
+def folder(place, files, **kustomization):
+    place.mkdir()
+    for name, documents in files.items():
+        (place / name).write_text(yaml.safe_dump_all(documents))
+    (place / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return place
+
+
+@pytest.fixture
+def base(tmp_path):
+    """A folder with a Deployment and a Service."""
+    return folder(tmp_path / "base", {"all.yaml": [DEPLOYMENT, SERVICE]}, resources=["all.yaml"])
+
+
+def test_components_change_what_the_others_brought(base, tmp_path):
+    """Patches of a component reach the objects beside it, and its own objects come along."""
+    config = {"kind": "ConfigMap", "metadata": {"name": "c"}}
+    patch = {"path": "patch.yaml", "target": TARGET}
+    folder(
+        tmp_path / "more",
+        {"own.yaml": [config], "patch.yaml": [ADD]},
+        resources=["own.yaml"],
+        patches=[patch],
+    )
+    top = folder(tmp_path / "top", {}, resources=["../base"], components=["../more"])
+
+    deployment, service, added = render(top)
+    assert deployment["spec"]["replicas"] == 2
+    assert (service, added) == (SERVICE, config)
+    assert "replicas" not in render(base)[0]["spec"]
+
+
+def test_labels_reach_selectors(base, tmp_path):
+    """Selectors and what they select stay in step."""
+    labels = [{"includeSelectors": True, "pairs": {"x": "y"}}]
+    deployment, service = render(folder(tmp_path / "top", {}, resources=["../base"], labels=labels))
+    both = {"a": "b", "x": "y"}
+    assert deployment["metadata"]["labels"] == service["metadata"]["labels"] == {"x": "y"}
+    assert deployment["spec"]["selector"]["matchLabels"] == both
+    assert deployment["spec"]["template"]["metadata"]["labels"] == both
+    assert service["spec"]["selector"] == both
+
+
+def test_images_are_set_by_name(base, tmp_path):
+    """Others keep theirs."""
+    images = [{"name": "i", "newName": "new", "newTag": "2"}]
+    deployment, _ = render(folder(tmp_path / "top", {}, resources=["../base"], images=images))
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    assert [each["image"] for each in containers] == ["new:2", "other:1"]
+
+
+def test_images_are_set_where_a_configuration_says(base, tmp_path):
+    """Also in what is built on it; names within a longer text are left alone."""
+    env = [{"name": "A", "value": "i:1"}, {"name": "B", "value": "--x=i:1"}, {"name": "C"}]
+    add = [{"op": "add", "path": "/spec/template/spec/containers/0/env", "value": env}]
+    fields = {"images": [{"kind": "Deployment", "path": "spec/template/spec/containers/env/value"}]}
+    folder(
+        tmp_path / "more",
+        {"patch.yaml": [add], "fields.yaml": [fields]},
+        patches=[{"path": "patch.yaml", "target": TARGET}],
+        configurations=["fields.yaml"],
+    )
+    low = folder(tmp_path / "low", {}, resources=["../base"], components=["../more"])
+    images = [{"name": "i", "newTag": "2"}]
+    deployment, _ = render(folder(tmp_path / "top", {}, resources=["../low"], images=images))
+    first, other = deployment["spec"]["template"]["spec"]["containers"]
+    assert (first["image"], other["image"]) == ("i:2", "other:1")
+    assert [each.get("value") for each in first["env"]] == ["i:2", "--x=i:1", None]
+
+    deployment, _ = render(low, images={"i": "host:5000/i:3"})
+    (first, _) = deployment["spec"]["template"]["spec"]["containers"]
+    assert first["image"] == first["env"][0]["value"] == "host:5000/i:3"
+
+
+@pytest.mark.parametrize(
+    ("words", "kustomization"),
+    [
+        ("namePrefix", {"namePrefix": "x-"}),
+        ("target", {"patches": [{"patch": yaml.safe_dump({"spec": {}}), "target": TARGET}]}),
+        ("no Deployment other", {"patches": [{"patch": yaml.safe_dump(ADD), "target": {**TARGET, "name": "other"}}]}),
+        ("kind and a name", {"patches": [{"patch": yaml.safe_dump(ADD), "target": {"kind": "Deployment"}}]}),
+        ("only images", {"configurations": ["../other.yaml"]}),
+        ("includeTemplates", {"labels": [{"includeTemplates": True, "pairs": {}}]}),
+    ],
+)  # fmt: skip
+def test_what_it_does_not_know_is_refused(base, tmp_path, words, kustomization):
+    """Half of what a kustomization says would be another installation than the users'."""
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump({"nameReference": []}))
+    top = folder(tmp_path / "top", {}, resources=["../base"], **kustomization)
+    with pytest.raises(ValueError, match=words):
+        render(top)

@@ -1,0 +1,250 @@
+"""The images and the Containerfile say the same, and what is in an image is fit to be run.
+
+Where there is an engine, ``hack/images/compare.py`` compares with what that builds.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+import jobsetpy
+from hack.images import compare, project, trim
+from hack.images.archive import Image, Layer
+from hack.images.containerfile import read_target, stages
+from support import patience
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+ROOT = Path(__file__).resolve().parents[4]
+STAGES = stages((ROOT / "Containerfile").read_text())
+BUILD = """
+import pathlib, sys
+from hack.images import project
+release = project.Release(tag="1", revision="f00", created=1700000000, compress=True)
+source = project.Source(project=pathlib.Path(sys.argv[1]))
+print(project.build("agent", pathlib.Path(sys.argv[2]), source, release).digest)
+"""
+
+
+def built(project_folder, out, umask, seed):
+    """The agent's image of a checkout, in a process of its own; the path and the digest."""
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, str(project_folder), str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience.scaled(240),
+        umask=umask,
+        env={**os.environ, "PYTHONHASHSEED": seed},
+    )
+    assert done.returncode == 0, done.stderr
+    return out / "jobsetpy-agent.tar", done.stdout
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory):
+    """What images are made of, in a folder that nobody changes meanwhile."""
+    folder = tmp_path_factory.mktemp("export")
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "Containerfile"):
+        shutil.copy(ROOT / name, folder / name)
+    shutil.copytree(ROOT / "requirements", folder / "requirements")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def agent(export, tmp_path_factory):
+    """The agent's image as a release has it; the path and the digest."""
+    return built(export, tmp_path_factory.mktemp("agent"), 0o022, "1")
+
+
+@pytest.fixture(scope="module")
+def files(agent, tmp_path_factory):
+    """The image's files, unpacked, and the entries of its layers."""
+    folder = tmp_path_factory.mktemp("files")
+    entries = []
+    with tarfile.open(agent[0]) as archive:
+        for name in read(archive, "manifest.json")[0]["Layers"]:
+            with tarfile.open(fileobj=archive.extractfile(name)) as layer:
+                entries.append(layer.getmembers())
+                layer.extractall(folder, filter="tar")
+    return folder, entries
+
+
+def read(archive, name):
+    return json.load(archive.extractfile(name))
+
+
+def test_an_image_is_the_same_each_time(agent, export, tmp_path):
+    """Bytecode, compiled program and archive: nothing tells when, where or by whom it was made."""
+    path, digest = built(export, tmp_path / "other", 0o077, "2")
+    assert digest == agent[1]
+    assert path.read_bytes() == agent[0].read_bytes()
+
+
+def test_images_are_for_the_restricted_profile(files):
+    """A user by number, no privileged bits, nothing but /tmp that others may write."""
+    for name in ("manager", "coscheduler", "agent"):
+        target = read_target(ROOT / "Containerfile", name)
+        assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", target.user), "a name cannot be checked"
+        assert target.env["PYTHONDONTWRITEBYTECODE"] == "1"
+    for entry in (entry for layer in files[1] for entry in layer):
+        assert (entry.uid, entry.gid) == (0, 0), entry.name
+        assert not entry.mode & 0o6000, entry.name
+        assert entry.issym() or entry.name == "tmp" or not entry.mode & 0o022, entry.name
+        assert entry.isreg() or entry.isdir() or entry.issym(), entry.name
+
+
+def test_images_say_what_they_are(agent):
+    """Labels with version, revision and licence, and the time of the commit."""
+    with tarfile.open(agent[0]) as archive:
+        config = read(archive, read(archive, "manifest.json")[0]["Config"])
+    assert config["created"] == "2023-11-14T22:13:20Z"
+    labels = config["config"]["Labels"]
+    assert {key.removeprefix("org.opencontainers.image."): v for key, v in labels.items()} == {
+        "title": "jobsetpy-agent",
+        "description": labels["org.opencontainers.image.description"],
+        "version": jobsetpy.__version__,
+        "revision": "f00",
+        "licenses": "Apache-2.0",
+    }
+
+
+def test_an_upgrade_fetches_the_last_layer_only(files):
+    """The system, the libraries, and what is our own, each in a layer."""
+    system, libraries, own = ({entry.name for entry in layer} for layer in files[1])
+    assert not any(name.startswith("app") for name in system)
+    assert {"app/h11/__init__.py", "app/msgspec/__init__.py"} <= libraries
+    assert all(re.match(r"app(/jobsetpy|/supervise|$)", name) for name in own)
+    assert not (libraries - {"app"}) & own
+
+
+def test_the_agents_image_has_what_the_agent_imports_and_no_more(files):
+    """Its start, with nothing but what is in the image, from bytecode that is there already."""
+    app = files[0] / "app"
+    assert {path.name.partition("-")[0] for path in app.iterdir()} == {
+        *("h11", "msgspec", "jobsetpy", "supervise"),
+    }
+    parts = read_target(ROOT / "Containerfile", "agent").packages
+    found = {path.name for path in (app / "jobsetpy").iterdir()} - {"__pycache__"}
+    assert found == set(parts)
+    sources = {path for path in app.rglob("*.py") if "dist-info" not in str(path)}
+    for path in sources:
+        cached = f"{path.stem}.{sys.implementation.cache_tag}.opt-2.pyc"
+        assert (path.parent / "__pycache__" / cached).exists(), path
+    code = "import jobsetpy.agent.main, jobsetpy.agent.supervisor.supervisor, jobsetpy.agent.startup_group.wait"
+    code += ", jobsetpy.agent.supervisor.standby.process"
+    subprocess.run(
+        [sys.executable, "-s", "-S", "-OO", "-W", "error", "-c", code],
+        env={"PYTHONPATH": str(app), "PYTHONDONTWRITEBYTECODE": "1"},
+        check=True,
+        timeout=patience.scaled(240),
+    )
+
+
+def test_stages_install_the_same_pins_and_trim_alike():
+    """What ``hack/images`` copies is what the Containerfile installs."""
+    for name, pins in project.PINS.items():
+        words = STAGES[f"{name}-files"].instructions
+        assert ("COPY", f"requirements/{pins} hack/images/trim.py /") in words
+        runs = [rest for word, rest in words if word == "RUN"]
+        assert f"--require-hashes --target /libraries -r /{pins}" in runs[0]
+        optimize = read_target(ROOT / "Containerfile", name).optimize
+        python = "python" + (f" -{'O' * optimize}" if optimize else "")
+        for run, folder in zip(runs, ("/libraries", "/app"), strict=True):
+            assert run.endswith(f"&& {python} /trim.py {folder} --at /app")
+        assert "--no-index --no-deps" in runs[1]
+        copies = [rest for word, rest in STAGES[name].instructions if word == "COPY"]
+        assert copies[:2] == [f"--from={name}-files /{each} /app" for each in ("libraries", "app")]
+
+
+def test_the_launcher_is_compiled_alike():
+    """By the same switches, from the same source, to the same place."""
+    words = dict(STAGES["launcher"].instructions)
+    assert words["COPY"].split()[0] == f"hack/images/{project.SUPERVISE_SOURCE.name}"
+    command = shlex.split(words["RUN"])
+    assert set(command) == {"gcc", "-o", "/supervise", "/supervise.c", *project.FREESTANDING}
+    copied = ("COPY", f"--from=launcher /supervise /{project.APP}/supervise")
+    assert copied in STAGES["agent"].instructions
+
+
+def test_nothing_runs_as_root_and_all_that_is_copied_is_there():
+    """The user is set last; the ignore file lets the sources of every COPY through, and no more."""
+    for name in ("manager", "agent"):
+        words = [word for word, _ in STAGES[name].instructions]
+        assert not {"RUN", "COPY", "ADD"} & set(words[words.index("USER") :])
+        assert "ADD" not in words
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    let_through = [line.removeprefix("!") for line in lines if line.startswith("!")]
+    copied = set()
+    for stage in STAGES.values():
+        for word, rest in stage.instructions:
+            if word == "COPY" and not rest.startswith("--from="):
+                copied |= set(rest.split()[:-1])
+    for path in copied:
+        assert (ROOT / path).exists(), path
+        assert any(fnmatch(path, pattern) for pattern in let_through), path
+    for pattern in let_through:
+        assert any(fnmatch(path, pattern) for path in copied), pattern
+
+
+def test_the_coscheduler_is_the_managers_image_under_another_command():
+    """No layer of its own."""
+    assert STAGES["coscheduler"].parent == "manager"
+    assert STAGES["coscheduler"].instructions == [("CMD", '["coscheduler"]')]
+    assert read_target(ROOT / "Containerfile", "coscheduler").command == ["coscheduler"]
+
+
+def test_libraries_are_trimmed_but_for_their_licences(tmp_path):
+    """Tests, stubs, sources in C and what an installer notes go; licences and modules stay."""
+    kept = ["a/__init__.py", "a/data.json", "a-1.dist-info/METADATA", "a-1.dist-info/licenses/L.md"]
+    gone = [
+        *("bin/a", "a/x.pyi", "a/x.pyx", "a/tests/test_x.py", "a/__pycache__/x.pyc", "a/R.rst"),
+        *("a-1.dist-info/RECORD", "a-1.dist-info/INSTALLER", "a-1.dist-info/direct_url.json"),
+    ]
+    for name in (*kept, *gone):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    trim.trim(tmp_path)
+    left = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
+    assert left == set(kept)
+
+
+def test_installed_versions_have_to_be_the_pinned_ones(tmp_path):
+    """Else the image would not be what the Containerfile gives; the message says what to do."""
+    pins = tmp_path / "x.txt"
+    pins.write_text("h11==0.0.1 \\\n    --hash=sha256:00\nnot-there==1 ; sys_platform == 'mars'\n")
+    with pytest.raises(FileNotFoundError, match=r"pins h11 0\.0\.1, installed is .*make setup"):
+        project.pinned(pins)
+
+
+def test_archives_are_compared_by_what_they_carry(tmp_path):
+    """Layers may be cut differently; other files, contents, users or commands are told."""
+
+    def image(files, **more):
+        layers = []
+        for name, content in files.items():
+            layers.append(Layer())
+            layers[-1].file(name, content)
+        out = tmp_path / f"{len(list(tmp_path.iterdir()))}.tar"
+        Image(reference="localhost/x:1", layers=layers, **more).write(out)
+        return out
+
+    ours = image({"app/a": "1", "app/b": "2", "etc/passwd": "ours"}, user="1:1", compress=True)
+    assert not list(compare.differences(ours, image({"app/b": "2", "app/a": "1"}, user="1:1")))
+    other = image({"app/a": "other", "app/c": "3"}, user="2:2", command=["x"])
+    assert list(compare.differences(ours, other)) == [
+        "Cmd: [] here, ['x'] there",
+        "User: 1:1 here, 2:2 there",
+        "app/a: other contents",
+        "app/b: only here",
+        "app/c: only there",
+    ]

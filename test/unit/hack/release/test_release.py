@@ -1,0 +1,408 @@
+"""Releases: the same commit gives the same bytes, and what is not fit for one is refused."""
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+from cyclonedx.model.component import ComponentType
+
+import jobsetpy
+from hack.images.archive import Image, Layer
+from hack.release import release, sbom, sign
+from support import patience
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+ROOT = Path(__file__).resolve().parents[4]
+COPIED = ("src", "config", "charts", "hack", "requirements")
+FILES = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Containerfile", ".gitignore")
+VERSION = jobsetpy.__version__
+WHO = {
+    "GIT_AUTHOR_NAME": "A",
+    "GIT_AUTHOR_EMAIL": "a@example.com",
+    "GIT_COMMITTER_NAME": "A",
+    "GIT_COMMITTER_EMAIL": "a@example.com",
+    "GIT_AUTHOR_DATE": "1700000000 +0000",
+    "GIT_COMMITTER_DATE": "1700000000 +0000",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+}
+QUICK = [word for part in release.PARTS if part != "images" for word in ("--part", part)]
+
+
+def git(folder, *words):
+    command = ["git", "-C", str(folder), *words]
+    subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        timeout=patience.scaled(240),
+        env={**os.environ, **WHO},
+    )
+
+
+def checkout(folder):
+    """This project as a repository of its own, with one commit."""
+    folder.mkdir(parents=True)
+    ignore = shutil.ignore_patterns("__pycache__", ".mypy_cache")
+    for name in COPIED:
+        if (ROOT / name).exists():
+            shutil.copytree(ROOT / name, folder / name, ignore=ignore, copy_function=shutil.copy)
+    for name in FILES:
+        shutil.copy(ROOT / name, folder / name)
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message=All")
+    return folder
+
+
+def make(folder, out, *words, umask=0o022, **env):
+    """Run the release script of a checkout."""
+    clean = {k: v for k, v in os.environ.items() if k not in {"ALLOW_DIRTY", "IMAGE_PREFIX"}}
+    return subprocess.run(
+        [sys.executable, "-m", "hack.release.release", "--out", str(out), *words],
+        cwd=folder,  # so that it is the checkout's own
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience.scaled(240),
+        umask=umask,
+        env={**clean, **WHO, **env},
+    )
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A repository that tests leave as they found it."""
+    return checkout(tmp_path_factory.mktemp("release") / "repository")
+
+
+@pytest.fixture(scope="module")
+def made(repository, tmp_path_factory):
+    """A release but for the images, which take a while."""
+    out = tmp_path_factory.mktemp("made")
+    done = make(repository, out, *QUICK, "--image-prefix=registry.example/team")
+    assert done.returncode == 0, done.stderr
+    assert "== wheel  " in done.stdout
+    return out
+
+
+def sums(folder):
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
+
+
+def test_the_same_commit_gives_the_same_bytes(made, tmp_path):
+    """In another folder, with another mask, time zone, language and hash seed."""
+    other = checkout(tmp_path / "some where else")
+    for path in other.rglob("*.py"):
+        os.utime(path, (1, 1))
+    strange = {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
+    words = [*QUICK, "--image-prefix=registry.example/team/"]
+    done = make(other, tmp_path / "out", *words, umask=0o077, **strange)
+    assert done.returncode == 0, done.stderr
+    assert sums(tmp_path / "out") == sums(made)
+
+
+def test_a_release_has_all_that_is_needed(made):
+    """Packages, a manifest for each way to install, the chart and the notes."""
+    names = set(sums(made))
+    assert {
+        f"jobsetpy-{VERSION}-py3-none-any.whl",
+        f"jobsetpy-{VERSION}.tar.gz",
+        "RELEASE-NOTES.md",
+        *release.MANIFESTS,
+    } <= names
+    assert (f"jobsetpy-chart-{VERSION}.tgz" in names) is (ROOT / "charts/jobsetpy").exists()
+    notes = (made / "RELEASE-NOTES.md").read_text()
+    assert notes.startswith(f"# jobsetpy {VERSION}\n\n### ")
+    assert "\n## " not in notes
+
+
+def test_the_wheels_sbom_has_what_is_pinned(made):
+    """CycloneDX that a reader of it takes, dated by the commit: needed by all, or by an extra."""
+    from cyclonedx.model.bom import Bom
+
+    wheel = made / f"jobsetpy-{VERSION}-py3-none-any.whl"
+    text = json.loads((made / f"{wheel.name}.cdx.json").read_text())
+    assert text["specVersion"] == "1.6"
+    assert text["metadata"]["timestamp"] == "2023-11-14T22:13:20+00:00"
+    bom = Bom.from_json(text)
+    (digest,) = bom.metadata.component.hashes
+    assert digest.content == hashlib.sha256(wheel.read_bytes()).hexdigest()
+    found = {each.name: each for each in bom.components}
+    pinned = sbom.pinned_hashes(ROOT / "requirements/runtime.txt")
+    assert {name: each.version for name, each in found.items()} == {
+        name: version for name, (version, _) in pinned.items()
+    }
+    assert {name for name, each in found.items() if each.scope == "required"} == {"h11", "msgspec"}
+    hashes = {each.value for each in found["h2"].properties if each.name == sbom.PINNED}
+    assert hashes == set(pinned["h2"][1]) != set()
+
+
+def test_the_provenance_names_the_commit_and_what_went_in(made, repository):
+    """An in-toto statement over all other files, with the hashes of what is pinned."""
+    said = json.loads((made / "provenance.json").read_text())
+    assert (said["_type"], said["predicateType"]) == (sbom.STATEMENT, sbom.PREDICATE)
+    subjects = {each["name"]: each["digest"]["sha256"] for each in said["subject"]}
+    assert subjects == {n: s for n, s in sums(made).items() if n != "provenance.json"}
+    definition = said["predicate"]["buildDefinition"]
+    assert definition["externalParameters"]["imagePrefix"] == "registry.example/team/"
+    inputs = {each["uri"]: each for each in definition["resolvedDependencies"]}
+    revision = definition["externalParameters"]["revision"]
+    assert inputs[f"git+commit:{revision}"]["digest"] == {"gitCommit": revision}
+    agent = hashlib.sha256((repository / "requirements/agent.txt").read_bytes()).hexdigest()
+    assert inputs["file:requirements/agent.txt"]["digest"] == {"sha256": agent}
+    (h11,) = [each for uri, each in inputs.items() if uri.startswith("pkg:pypi/h11@")]
+    assert all(len(each) == 64 for each in h11["annotations"]["pinnedSha256"])
+    assert h11["annotations"]["pinnedSha256"]
+
+
+def image(path, *distributions):
+    """An archive as ours are: those distributions, an interpreter, a library of the system."""
+    layer = Layer()
+    layer.file("usr/local/lib/python3.11/os.py", "x")
+    layer.file("etc/passwd", "x")
+    layer.file("lib/x/libmade-up.so.1", b"elf")
+    for name, version in distributions:
+        text = f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nLicense: MIT\n\n# Text\n"
+        layer.file(f"app/{name}-{version}.dist-info/METADATA", text)
+    Image(reference="localhost/a:b", layers=[layer], compress=True).write(path)
+    return path
+
+
+def test_an_images_sbom_is_read_from_the_image(tmp_path):
+    """Its distributions with licences, its libraries with sums; the same text each time."""
+    pins = ROOT / "requirements/agent.txt"
+    h11 = sbom.pinned_hashes(pins)["h11"][0]
+    archive = image(tmp_path / "a.tar", ("h11", h11), ("jobsetpy", VERSION))
+    python = sbom.of_python(Path(sys.executable).resolve())
+    texts = {
+        sbom.sbom(
+            archive,
+            ComponentType.CONTAINER,
+            release.Commit(tree=tmp_path, revision="r", created=5, version=VERSION),
+            sbom.of_image(archive, pins, python),
+        )
+        for _ in range(2)
+    }
+    (text,) = texts
+    found = {each["name"]: each for each in json.loads(text)["components"]}
+    assert found["h11"]["licenses"] == [{"license": {"id": "MIT"}}]
+    assert found["h11"]["purl"] == f"pkg:pypi/h11@{h11}"
+    assert {"jobsetpy", python.name} < found.keys()
+    ((library,),) = [v["components"] for k, v in found.items() if "libmade-up" in k]
+    assert library["hashes"][0]["content"] == hashlib.sha256(b"elf").hexdigest()
+    odd = image(tmp_path / "b.tar", ("nowhere", "1"))
+    with pytest.raises(ValueError, match=r"b\.tar has nowhere 1, which is not pinned"):
+        sbom.of_image(odd, pins, python)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ecparam", "-genkey", "-name", "prime256v1", "-noout"],
+        ["genpkey", "-algorithm", "RSA", "-quiet"],
+    ],
+    ids=["EC", "RSA"],
+)
+def test_openssl_takes_a_signature(tmp_path, words):
+    """Of a key that openssl made; and refuses it once the sums are others."""
+    key, public, text, sig = (tmp_path / name for name in ("key", "pub", "SHA256SUMS", "sig"))
+
+    def openssl(*words):
+        words = ["openssl", *map(str, words)]
+        done = subprocess.run(words, capture_output=True, check=False, timeout=patience.scaled(60))
+        return done.returncode, done.stdout
+
+    key.write_bytes(openssl(*words)[1])
+    public.write_bytes(openssl("pkey", "-in", key, "-pubout")[1])
+    text.write_text("sums\n")
+    sig.write_bytes(base64.b64decode(sign.Signer.of(key).signature(text.read_bytes())))
+    check = ("dgst", "-sha256", "-verify", public, "-signature", sig, text)
+    assert openssl(*check)[0] == 0
+    text.write_text("others\n")
+    assert openssl(*check)[0] == 1
+
+
+def test_a_file_that_is_no_key_is_refused_before_anything_is_made(tmp_path, capsys):
+    """The message names the file and how to give a passphrase."""
+    (tmp_path / "key").write_text("no key")
+    assert release.main(["--out", str(tmp_path / "out"), "--key", str(tmp_path / "key")]) == 1
+    assert f"{tmp_path / 'key'}: no private key in PEM" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_kustomization_that_stands_alone_is_released(made):
+    """All that no other one is built on, but for the samples."""
+    headers = [path.read_text().partition("\n")[0] for path in made.glob("*.yaml")]
+    folders = [header.rpartition(" config/")[2] for header in headers]
+    assert len(set(folders)) == len(folders)
+    assert {"default", "without-webhooks", "agent/account", "agent/flow"} <= set(folders)
+    assert not {"samples", "webhook", "manager", "rbac"} & set(folders)
+    assert all((ROOT / "config" / folder).is_dir() for folder in folders)
+
+
+def test_what_stands_alone(tmp_path):
+    """Neither a component nor what another one is built on, nor what has a name of its own."""
+
+    def folder(path, kind, *resources):
+        (tmp_path / path).mkdir(parents=True)
+        text = {"kind": kind, "resources": list(resources)}
+        (tmp_path / path / "kustomization.yaml").write_text(yaml.safe_dump(text))
+
+    folder("default", "Kustomization", "../base")
+    folder("base", "Kustomization", "x.yaml")
+    folder("more", "Component")
+    folder("a/b", "Kustomization", "../../base")
+    assert release.standing_alone(tmp_path) == {"a-b.yaml": tmp_path / "a/b"}
+
+
+def test_manifests_name_the_releases_images(made):
+    """Manager and agent, with the version and the prefix, and nothing that moves."""
+    for path in made.glob("*.yaml"):
+        text = path.read_text()
+        assert "jobsetpy-manager:latest" not in text
+        assert "jobsetpy-agent:latest" not in text
+        assert all(item["kind"] for item in yaml.load_all(text, release_loader()))
+    text = (made / "install.yaml").read_text()
+    for name in ("manager", "agent"):
+        assert f"registry.example/team/jobsetpy-{name}:{VERSION}" in text
+
+
+def release_loader():
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def test_manifests_can_be_applied_in_their_order(made):
+    """Namespace and definition first, and webhooks after those who answer them."""
+    kinds = [
+        item["kind"]
+        for item in yaml.load_all((made / "install.yaml").read_text(), release_loader())
+    ]
+    assert kinds[:2] == ["Namespace", "CustomResourceDefinition"]
+    assert kinds[-2:] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+    assert kinds.index("Deployment") < len(kinds) - 2
+
+
+def test_the_source_archive_builds_the_same_wheel(made, tmp_path):
+    """What is in it is enough, and its entries are dated by the commit."""
+    from hack.images import project
+
+    with tarfile.open(made / f"jobsetpy-{VERSION}.tar.gz") as tar:
+        assert {member.mtime for member in tar} == {1700000000}
+        assert {(member.uid, member.gid) for member in tar} == {(0, 0)}
+        tar.extractall(tmp_path, filter="data")
+    with release._environment(SOURCE_DATE_EPOCH="1700000000"):
+        wheel = project.build_wheel(tmp_path / f"jobsetpy-{VERSION}", tmp_path / "out")
+    assert wheel.read_bytes() == (made / wheel.name).read_bytes()
+
+
+@pytest.fixture
+def clone(tmp_path, repository, monkeypatch):
+    """A repository to change, and the script working on it, in this process."""
+    folder = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", str(repository), str(folder))
+    monkeypatch.setattr(release, "ROOT", folder)
+    for name in ("ALLOW_DIRTY", "IMAGE_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+def test_what_is_not_committed_is_refused_or_marked(clone, tmp_path, monkeypatch, capsys):
+    """The message names the files and the way on; ALLOW_DIRTY=1 takes them."""
+    (clone / "config" / "new.yaml").write_text("a: b\n")
+    (clone / "README.md").write_text("# changed\n")
+    out = tmp_path / "out"
+    assert release.main(["--out", str(out), "--part", "notes"]) == 1
+    said = capsys.readouterr().err
+    assert "?? config/new.yaml" in said
+    assert "make release ALLOW_DIRTY=1" in said
+    assert not out.exists()
+    monkeypatch.setenv("ALLOW_DIRTY", "1")
+    assert release.main(["--out", str(out), "--part", "wheel"]) == 0
+    assert "-dirty" in capsys.readouterr().out
+    with tarfile.open(out / f"jobsetpy-{VERSION}.tar.gz") as tar:
+        assert f"jobsetpy-{VERSION}/config/new.yaml" in tar.getnames()
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "part", "message"),
+    [
+        ("CHANGELOG.md", "## ", "## 0.0 was ", "notes", "CHANGELOG.md has neither"),
+        ("src/jobsetpy/__init__.py", "__version__", "_version", "notes", "no line __version__"),
+        ("src/jobsetpy/__init__.py", VERSION, "7.0", "notes", "move the tag"),
+        ("charts/jobsetpy/Chart.yaml", VERSION, "7.0", "chart", "set both alike"),
+        ("config/manager/manager.yaml", "args:", "x: 'jobsetpy-agent:dev'\n        args:",
+         "manifests", "install.yaml still names jobsetpy-agent:dev"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_refused(
+    clone, tmp_path, capsys, path, old, new, part, message
+):
+    """Version, tag, chart, notes and images have to agree; the message says which do not."""
+    text = (clone / path).read_text()
+    assert old in text
+    (clone / path).write_text(text.replace(old, new))
+    git(clone, "commit", "--quiet", "--all", "--message=Odd")
+    if "tag" in message:
+        git(clone, "tag", f"v{VERSION}")
+    assert release.main(["--out", str(tmp_path / "out"), "--part", part]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_sums_are_what_sha256sum_reads_and_what_goes_with_the_next_release(tmp_path):
+    """Files of the last release go, whatever else lies there stays."""
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    release.write_sums(tmp_path)
+    command = ["sha256sum", "--check", "--strict", release.SUMS]
+    subprocess.run(
+        command, cwd=tmp_path, check=True, capture_output=True, timeout=patience.scaled(60)
+    )
+    (tmp_path / "mine").touch()
+    release.forget(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_packed_files_are_sorted_by_the_caller_and_dated(tmp_path):
+    """A tar file with the same header for every file, whoever makes it."""
+    data = release.packed({"x/b": b"2", "x/a": b"1"}, 5)
+    assert data == release.packed({"x/b": b"2", "x/a": b"1"}, 5)
+    (tmp_path / "x.tar").write_bytes(gzip.decompress(data))
+    with tarfile.open(tmp_path / "x.tar") as tar:
+        assert [(m.name, m.mtime, m.mode, m.uid) for m in tar] == [
+            ("x/b", 5, 0o644, 0),
+            ("x/a", 5, 0o644, 0),
+        ]
+
+
+@pytest.mark.foreign
+@pytest.mark.timeout(1200)
+def test_a_release_for_two_architectures(repository, tmp_path):
+    """An archive and an SBOM for each image and architecture, and an index of both."""
+    words = ["--arch", "arm64", "--arch", "amd64", "--part", "images", "--part", "sbom"]
+    done = make(repository, tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    for name in ("manager", "agent"):
+        stem = f"jobsetpy-{name}-{VERSION}"
+        with tarfile.open(tmp_path / f"{stem}-index.tar") as tar:
+            (entry,) = json.load(tar.extractfile("index.json"))["manifests"]
+            blob = f"blobs/{entry['digest'].replace(':', '/')}"
+            inner = json.load(tar.extractfile(blob))["manifests"]
+        assert {each["platform"]["architecture"] for each in inner} == {"amd64", "arm64"}
+        assert (
+            f"{stem.replace(f'-{VERSION}', '')}:{VERSION}@{entry['digest']}\n"
+            in (tmp_path / "images.txt").read_text()
+        )
+        text = (tmp_path / f"{stem}-linux-arm64.tar{release.SBOM}").read_text()
+        found = {each["name"]: each for each in json.loads(text)["components"]}
+        for package in ("libc6", "libssl3", "python3.11-minimal"):
+            assert found[package]["purl"].endswith("?arch=arm64")

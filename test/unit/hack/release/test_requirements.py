@@ -1,0 +1,124 @@
+"""What the pinned requirements promise, as far as it can be seen without asking an index."""
+
+import re
+import tomllib
+from importlib import metadata
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from hack.images.project import pins
+from jobsetpy import extras
+
+ROOT = Path(__file__).resolve().parents[4]
+FOLDER = ROOT / "requirements"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+AGENT = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+EXTRAS = {
+    name: [Requirement(text) for text in texts]
+    for name, texts in PROJECT["project"]["optional-dependencies"].items()
+}
+RUNTIME = [
+    need
+    for need in (*AGENT, *(need for needs in EXTRAS.values() for need in needs))
+    if need.name != PROJECT["project"]["name"]
+]
+GROUPS = {
+    name: [Requirement(text) for text in texts]
+    for name, texts in PROJECT["dependency-groups"].items()
+}
+WANTED = {
+    "runtime": RUNTIME,
+    "agent": AGENT,
+    **{name: [*RUNTIME, *group] for name, group in GROUPS.items()},
+}
+NOT_INSTALLED = {"docs"}
+"""Groups whose target installs them: tests run without."""
+
+
+def versions(name):
+    """What a file pins on this machine: versions by canonical name."""
+    return {
+        canonicalize_name(need.name): str(need.specifier).removeprefix("==")
+        for need in pins(FOLDER / f"{name}.txt")
+    }
+
+
+def closure(needs):
+    """Canonical names of what is needed, directly or not, by what is installed here."""
+    found = set()
+    ahead = list(needs)
+    while ahead:
+        need = ahead.pop()
+        if need.marker is not None and not need.marker.evaluate({"extra": ""}):
+            continue
+        name = canonicalize_name(need.name)
+        if name not in found:
+            found.add(name)
+            extras = [Requirement(text) for text in metadata.requires(name) or []]
+            ahead += [r for r in extras if "extra ==" not in str(r.marker)]
+    return found
+
+
+def test_there_is_a_file_for_each_group():
+    """No group without its pins, no pins without a group."""
+    assert {path.stem for path in FOLDER.glob("*.txt")} == set(WANTED)
+
+
+@pytest.mark.parametrize("name", sorted(WANTED))
+def test_every_requirement_is_pinned_by_hashes_and_names_no_host(name):
+    """``--require-hashes`` takes the file, and it comes from whatever index the user has."""
+    text = (FOLDER / f"{name}.txt").read_text()
+    assert not re.search(r"https?:|--(index|extra-index|find-links|trusted)|@", text)
+    entries = re.split(r"\n(?=\S)", text.strip())
+    for entry in entries:
+        assert re.match(r"[a-z0-9.-]+==[\w.]+( ; .+?)? \\\n", entry), entry.splitlines()[0]
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry.splitlines()[0]
+
+
+@pytest.mark.parametrize("name", sorted(WANTED))
+def test_pins_are_those_of_the_project_file(name):
+    """Every dependency is pinned within its bounds, and so is what it needs; nothing else is."""
+    pinned = versions(name)
+    for need in WANTED[name]:
+        version = pinned.get(canonicalize_name(need.name))
+        assert version is not None, f"{need.name} is not pinned: make requirements"
+        assert need.specifier.contains(version), f"{need}: {version} is pinned: make requirements"
+    if name in NOT_INSTALLED:
+        assert set(pinned) > closure(RUNTIME)  # what they need themselves cannot be seen here
+    else:
+        assert set(pinned) == closure(WANTED[name])
+
+
+def test_all_files_pin_the_same_versions():
+    """Tests, images and the agent run with the same libraries."""
+    every = {}
+    for name in WANTED:
+        for package, version in versions(name).items():
+            every.setdefault(package, set()).add(version)
+    assert {package: found for package, found in every.items() if len(found) > 1} == {}
+
+
+def test_a_library_that_two_extras_bring_has_one_bound():
+    """So that they can be installed together, and in any order."""
+    bounds = {}
+    for need in RUNTIME:
+        bounds.setdefault(need.name, set()).add(str(need.specifier))
+    assert {name: found for name, found in bounds.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_errors_advise_the_extra_that_brings_the_library(extra):
+    """What ``jobsetpy.extras`` says an extra brings is what the project file says."""
+    names, ahead = set(), list(EXTRAS[extra])
+    while ahead:
+        need = ahead.pop()
+        ahead += [each for name in need.extras for each in EXTRAS[name]]
+        if need.name != PROJECT["project"]["name"]:
+            names.add(canonicalize_name(need.name))
+    brought = set().union(*(packages_distributions()[name] for name in extras.PROVIDES[extra]))
+    assert {canonicalize_name(name) for name in brought} == names
+    assert extras.PROVIDES.keys() == EXTRAS.keys()

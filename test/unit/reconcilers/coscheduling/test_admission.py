@@ -1,0 +1,151 @@
+"""What happens to new pods of groups, whoever makes them."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.coscheduling.admission import add_marks, member_problem
+from jobsetpy.reconcilers.coscheduling.backends import GATE, PodMarkers
+from jobsetpy.testing import json_patch
+
+ON = PodMarkers(backend="coscheduler")
+FULL = PodMarkers(backend="coscheduler", scheduler_name="gangs", member_resource=True)
+NAME, MIN = keys.POD_GROUP_NAME, keys.POD_GROUP_MIN_AVAILABLE
+OTHER = {"name": "example.com/quota"}
+MEMBER = keys.POD_GROUP_MEMBER_RESOURCE
+
+
+def pod(labels=None, **spec):
+    """A pod of a group; with other labels, of none."""
+    metadata = {"labels": {NAME: "g", MIN: "2"} if labels is None else labels}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "c"}], **spec}}
+
+
+@pytest.mark.parametrize(
+    ("new", "gates"),
+    [
+        (pod(), [GATE]),
+        (pod(schedulingGates=[]), [GATE]),
+        (pod(schedulingGates=[OTHER]), [OTHER, GATE]),
+        (pod(schedulingGates=[GATE]), [GATE]),
+        (pod(nodeName="n"), None),
+        (pod({}), None),
+        (pod({NAME: ""}), None),
+        (pod({MIN: "2"}), None),
+    ],
+)
+def test_the_gate(new, gates):
+    """It is put next to others, on pods of groups that have no node."""
+    before = copy.deepcopy(new)
+    made = json_patch(new, add_marks(new, ON))
+    assert made["spec"].get("schedulingGates") == gates
+    assert new == before
+
+
+def test_a_gate_that_is_put_on_at_the_same_time_stays():
+    """Exclusive placement holds pods too."""
+    before = [{"op": "add", "path": "/spec/schedulingGates", "value": [OTHER]}]
+    made = json_patch(pod(), [*before, *add_marks(pod(), ON, before=before)])
+    assert made["spec"]["schedulingGates"] == [OTHER, GATE]
+
+
+@pytest.mark.parametrize("backend", ["labels", "podgroup"])
+def test_other_backends_add_nothing(backend):
+    """Their pods are made by the manager, or need nothing."""
+    marks = PodMarkers(backend=backend, scheduler_name="gangs", member_resource=True)
+    assert add_marks(pod(), marks) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "scheduler"),
+    [(None, "gangs"), ("default-scheduler", "gangs"), ("own", "own")],
+)
+def test_scheduler_and_resource(given, scheduler):
+    """A pod that has chosen a scheduler keeps it; one container asks for the member resource."""
+    containers = [{"name": "a", "resources": {"requests": {"cpu": "1"}}}, {"name": "b"}]
+    new = pod(containers=containers, **({} if given is None else {"schedulerName": given}))
+    spec = json_patch(new, add_marks(new, FULL))["spec"]
+    assert spec["schedulerName"] == scheduler
+    assert spec["containers"][0]["resources"] == {
+        "requests": {"cpu": "1", MEMBER: "1"},
+        "limits": {MEMBER: "1"},
+    }
+    assert spec["containers"][1] == {"name": "b"}
+
+
+def test_a_pod_that_asks_for_the_resource_itself_keeps_its_containers():
+    """However it is written."""
+    asks = {"name": "b", "resources": {"requests": {MEMBER: "1"}, "limits": {MEMBER: "1"}}}
+    new = pod(containers=[{"name": "a"}, asks], schedulingGates=[GATE], schedulerName="own")
+    assert add_marks(new, FULL) == []
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)  # fmt: skip
+GATES = st.lists(st.sampled_from([OTHER, GATE]), max_size=2, unique_by=lambda gate: gate["name"])
+
+
+@given(
+    labels=st.dictionaries(st.sampled_from([NAME, MIN, "app"]), st.text(max_size=3)),
+    gates=st.none() | GATES,
+    scheduler=st.none() | st.sampled_from(["", "default-scheduler", "own"]),
+    resources=st.none() | st.fixed_dictionaries({}, optional={"limits": st.just({"cpu": "1"})}),
+    marks=st.sampled_from([ON, FULL, PodMarkers()]),
+)
+def test_added_twice_is_added_once(labels, gates, scheduler, resources, marks):
+    """The patch applies to what it was made for, and the second one is empty."""
+    given_ = {"schedulingGates": gates, "schedulerName": scheduler}
+    new = pod(labels, **{name: value for name, value in given_.items() if value is not None})
+    if resources is not None:
+        new["spec"]["containers"][0]["resources"] = resources
+    made = json_patch(new, add_marks(new, marks))
+    assert add_marks(made, marks) == []
+    assert [gate for gate in made["spec"].get("schedulingGates") or () if gate != GATE] == [
+        gate for gate in gates or () if gate != GATE
+    ]
+
+
+@given(JSON)
+def test_nonsense_is_left_to_the_schema(value):
+    """Fields of other types break nothing, wherever they stand."""
+    for new in (
+        {"metadata": value, "spec": value},
+        {"metadata": {"labels": value}, "spec": {"containers": value}},
+        {"metadata": {"labels": {NAME: value, MIN: value}}, "spec": {"schedulingGates": value}},
+        {"metadata": {"labels": {NAME: "g"}}, "spec": {"containers": [{"resources": value}]}},
+    ):
+        assert isinstance(add_marks(new, FULL), list)
+        member_problem(new)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ({NAME: "g", MIN: "1"}, None),
+        ({NAME: "g", MIN: "2147483647"}, None),
+        ({NAME: "", MIN: "x"}, None),
+        ({MIN: "x"}, None),
+        ({NAME: "g"}, "Required value: says how many pods of the group 'g' it takes"),
+        ({NAME: "g", MIN: ""}, "must be a number from 1"),
+        ({NAME: "g", MIN: "0"}, "must be a number from 1"),
+        ({NAME: "g", MIN: "-1"}, "must be a number from 1"),
+        ({NAME: "g", MIN: "1.5"}, "must be a number from 1"),
+        ({NAME: "g", MIN: "2147483648"}, "must be a number from 1"),
+    ],
+)
+def test_labels_that_cannot_be_meant(labels, words):
+    """Both labels make a group; the minimum is a number."""
+    problem = member_problem(pod(labels))
+    if words is None:
+        assert problem is None
+    else:
+        assert problem.field == f"metadata.labels[{MIN}]"
+        assert words in problem.message

@@ -1,0 +1,216 @@
+"""Which pods are a group of coscheduling, and what their templates say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.coscheduler.gang_scheduler.scheduler import GangPlanner
+from jobsetpy.coscheduler.gang_scheduler.state import SeenPod
+from jobsetpy.reconcilers.coscheduling.backends import PodMarkers
+from jobsetpy.reconcilers.coscheduling.gangs import (
+    LABELS,
+    Gang,
+    gangs_of,
+    is_true,
+    minimum,
+    possible,
+)
+from jobsetpy.reconcilers.coscheduling.plugin import Member, PodGroupKey
+from jobsetpy.reconcilers.jobs.child_jobs import blueprints
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.testing.jobsets import decoded, jobset_json, replicated_job
+
+NAME, MIN = LABELS
+
+
+def make(scope, *jobs, minimum=None, targets=None, uid="uid-1", name="test-js", restarts=0, **more):
+    """A JobSet that asks for coscheduling, as JSON."""
+    body = jobset_json(*(jobs or (replicated_job("w", 2, parallelism=3),)), **more)
+    body["status"] = {"restarts": restarts}
+    body["metadata"] |= {"uid": uid, "name": name, "creationTimestamp": "2026-01-01T00:00:05Z"}
+    notes = {
+        keys.COSCHEDULING_ANNOTATION: scope,
+        keys.COSCHEDULING_MIN_ANNOTATION: minimum,
+        keys.COSCHEDULING_TARGETS_ANNOTATION: targets,
+    }
+    body["metadata"]["annotations"] = {k: v for k, v in notes.items() if v is not None}
+    return body
+
+
+def groups(*args, **more):
+    """Its groups."""
+    return gangs_of(decoded(JobSet, make(*args, **more)))
+
+
+TWO = (replicated_job("a", 2, parallelism=3), replicated_job("b", 1, parallelism=2))
+OWN = replicated_job(
+    "a", 2, parallelism=3, metadata={"annotations": {keys.COSCHEDULING_MIN_ANNOTATION: "1"}}
+)
+
+
+@pytest.mark.parametrize(
+    ("scope", "jobs", "more", "expected"),
+    [
+        ("JobSet", TWO, {}, [("", 8, 8)]),
+        ("JobSet", TWO, {"minimum": "5"}, [("", 8, 5)]),
+        ("JobSet", TWO, {"minimum": "50"}, [("", 8, 8)]),
+        ("JobSet", TWO, {"targets": "b"}, [("", 2, 2)]),
+        ("JobSet", TWO, {"targets": " a , b,"}, [("", 8, 8)]),
+        ("ReplicatedJob", TWO, {}, [("a", 6, 6), ("b", 2, 2)]),
+        ("ReplicatedJob", TWO, {"minimum": "2"}, [("a", 6, 2), ("b", 2, 2)]),
+        ("ReplicatedJob", (OWN, TWO[1]), {"minimum": "2"}, [("a", 6, 1), ("b", 2, 2)]),
+        ("Job", TWO, {}, [("a-0", 3, 3), ("a-1", 3, 3), ("b-0", 2, 2)]),
+        ("Job", (OWN, TWO[1]), {"targets": "a"}, [("a-0", 3, 1), ("a-1", 3, 1)]),
+        ("Job", (replicated_job("z", 0),), {}, []),
+    ],
+)
+def test_scopes_targets_and_minimum(scope, jobs, more, expected):
+    """Never more is asked for than there is."""
+    found = groups(scope, *jobs, **more)
+    assert [(g.title, g.size, g.min_available) for g in found] == expected
+
+
+@pytest.mark.parametrize("scope", ["", "jobset", "Everything"])
+def test_no_groups_without_a_valid_scope(scope):
+    """The webhook refuses it; without the webhook it means nothing."""
+    assert groups(scope) is None
+
+
+def test_a_jobset_made_anew_has_other_groups():
+    """Same name, same spec, another UID."""
+    old, new = groups("JobSet"), groups("JobSet", uid="uid-2")
+    assert {g.name for g in old}.isdisjoint({g.name for g in new})
+
+
+@pytest.mark.parametrize("scope", ["JobSet", "ReplicatedJob", "Job"])
+def test_each_attempt_has_groups_of_its_own(scope):
+    """The first one those of versions that knew no attempts; what they have in common stays."""
+    first, second, third = (groups(scope, restarts=restarts) for restarts in range(3))
+    names = [{g.name for g in found} for found in (first, second, third)]
+    assert len(set.union(*names)) == sum(map(len, names))
+    assert [g.stem for g in first] == [g.stem for g in second] == [g.name for g in first]
+    assert first.common_name == third.common_name
+    assert {g.name for g in groups("JobSet")} == {"test-js-95ca075d036f5d5e"}
+
+
+def test_a_restart_starts_no_part_of_the_group():
+    """1,000 pods that are deleted slowly do not count for those that come in their place."""
+    planner = GangPlanner()
+    old, new = (
+        decoded(JobSet, make("JobSet", replicated_job("w", 1000), restarts=n)) for n in (0, 1)
+    )
+    before, after = (
+        PodGroupKey("default", plan.body(0)["spec"]["template"]["metadata"]["labels"][NAME])
+        for jobset in (old, new)
+        for plan in blueprints(jobset, Features(), PodMarkers(backend="coscheduler")).values()
+    )
+
+    def show(key, index, *, bound):
+        member = Member(uid=f"{key}/{index}", created=0.0, min_available=1000, bound=bound)
+        return planner.seen(SeenPod(group=key, name="p", member=member, gated=not bound), 0.0)
+
+    for index in range(1000):
+        show(before, index, bound=True)
+    lifts = []
+    for index in range(1000):
+        assert lifts == []
+        planner.gone(f"{before}/{index}", 0.0)
+        lifts = show(after, index, bound=False)
+    lifts += planner.tick(0.0)  # in portions
+    assert len(lifts) == 1000
+
+
+@given(st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True), st.integers(0, 10**9))
+def test_names_are_labels(name, restarts):
+    """However long the JobSet's name, and wherever it is cut."""
+    for group in groups("Job", name=name, restarts=restarts):
+        assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", group.name)
+
+
+def templates(body):
+    """Labels and annotations of the pod templates, by Job."""
+    jobset = decoded(JobSet, body)
+    found = {}
+    for blueprint in blueprints(jobset, Features()).values():
+        for index, name in blueprint.names():
+            found[name] = blueprint.body(index)["spec"]["template"]["metadata"]
+    return found
+
+
+def test_pod_templates_say_which_group_they_are_of():
+    """Those of targets; and how long their group may take."""
+    body = make("Job", *TWO, targets="a", minimum="2")
+    body["metadata"]["annotations"][keys.COSCHEDULING_TIMEOUT_ANNOTATION] = "20"
+    found = templates(body)
+    assert [found[n]["labels"].get(MIN) for n in sorted(found)] == ["2", "2", None]
+    names = {found[name]["labels"].get(NAME) for name in found}
+    assert len(names) == 3
+    notes = found["test-js-a-0"]["annotations"]
+    assert notes[keys.COSCHEDULING_TIMEOUT_ANNOTATION] == "20"
+    assert keys.COSCHEDULING_TIMEOUT_ANNOTATION not in found["test-js-b-0"]["annotations"]
+
+
+def test_other_jobsets_are_left_as_they_are():
+    """Labels that a user's template has pass."""
+    job = replicated_job("w", pod_metadata={"labels": {NAME: "mine", MIN: "7"}})
+    body = make("JobSet", job)
+    del body["metadata"]["annotations"]
+    labels = templates(body)["test-js-w-0"]["labels"]
+    assert (labels[NAME], labels[MIN]) == ("mine", "7")
+
+
+def child(name, index, *, succeeded=0, finished=None):
+    """A Job of ReplicatedJob ``a`` or ``b`` of the JobSet."""
+    conditions = [{"type": finished, "status": "True"}] if finished else []
+    labels = {keys.REPLICATED_JOB_NAME: name, keys.JOB_INDEX: str(index), keys.RESTART_ATTEMPT: "0",
+              keys.JOBSET_NAME: "test-js"}  # fmt: skip
+    metadata = {"name": f"test-js-{name}-{index}", "uid": f"{name}{index}", "labels": labels}
+    status = {"succeeded": succeeded, "conditions": conditions}
+    return decoded(Job, {"metadata": metadata, "spec": {}, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("jobs", "left"),
+    [
+        ([], 8),
+        ([child("a", 0), child("a", 1)], 8),
+        ([child("a", 0, succeeded=2)], 6),
+        ([child("a", 0, succeeded=3, finished="Complete")], 5),
+        ([child("a", 0, finished="Failed")], 8),
+    ],
+)
+def test_a_group_does_not_wait_for_pods_that_do_not_come_again(jobs, left):
+    """Those that succeeded; a Job that failed is made anew, or the JobSet fails."""
+    jobset = decoded(JobSet, make("JobSet", *TWO))
+    found = gangs_of(jobset)
+    (group,) = found
+    assert possible(jobset, found, jobs, Features()) == {group.name: left}
+
+
+GROUP = Gang("n", "", 8, 6)
+
+
+@pytest.mark.parametrize(
+    ("label", "left", "bound", "true"),
+    [
+        ("6", 8, False, True),
+        ("6", 4, False, False),
+        ("4", 4, False, True),
+        ("6", 4, True, True),
+        ("5", 4, True, True),
+        ("7", 8, True, False),
+        ("3", 4, True, False),
+        ("", 4, True, False),
+        ("x", 4, True, False),
+    ],
+)
+def test_labels_of_pods_with_a_node_need_not_follow_each_success(label, left, bound, true):
+    """But those of pods that have yet to be scheduled, exactly."""
+    assert is_true(label, GROUP, minimum(GROUP, left), bound=bound) is true

@@ -1,0 +1,128 @@
+"""Names, labels and bounds of the metrics of JobSets."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import generate_latest
+
+from jobsetpy.reconcilers.execution import metrics as execution_metrics
+from jobsetpy.reconcilers.execution.metrics import REGISTRY, _named_series
+
+OBJECT_LABELS = {"jobset_name", "namespace", "object", "pod", "uid", "job"}
+
+
+def value(name: str, /, **labels: str) -> float | None:
+    """A sample's present value."""
+    return REGISTRY.get_sample_value(name, labels)
+
+
+class TestRegistry:
+    """What is served besides the framework's metrics."""
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "jobset_failed",
+            "jobset_completed",
+            "jobset_in_place_restarts",
+            "jobset_in_place_restart_phase_seconds",
+        ],
+    )
+    def test_has(self, name: str):
+        """Names that dashboards know are there (counters get ``_total`` when served)."""
+        assert name in {family.name for family in REGISTRY.collect()}
+
+    def test_everything_has_help(self):
+        """Each metric says what it is."""
+        assert [] == [family.name for family in REGISTRY.collect() if not family.documentation]
+
+    def test_only_two_name_objects(self):
+        """No label names an object, but for the two counters that users know."""
+        execution_metrics.jobset_failed("ns", "label-test")
+        execution_metrics.jobset_completed("ns", "label-test")
+        named = {
+            family.name
+            for family in REGISTRY.collect()
+            for sample in family.samples
+            if OBJECT_LABELS & set(sample.labels)
+        }
+        execution_metrics.forget_jobset("ns", "label-test")
+
+        assert named == {"jobset_failed", "jobset_completed"}
+
+    def test_no_created_series(self):
+        """The creation time of each counter is not served."""
+        assert b"_created" not in generate_latest(REGISTRY)
+
+    @pytest.mark.parametrize("phase", ["detect", "deprecate", "gather", "lift"])
+    def test_restart_phases_start_at_zero(self, phase: str):
+        """Series that an alert may ask for exist before anything happened."""
+        assert value("jobset_in_place_restart_phase_seconds_count", phase=phase) is not None
+
+
+class TestJobSets:
+    """The two counters with names."""
+
+    def test_counted_and_forgotten(self):
+        """Each JobSet has its own series until it is deleted."""
+        execution_metrics.jobset_failed("ns", "a")
+        execution_metrics.jobset_failed("ns", "a")
+        execution_metrics.jobset_completed("ns", "b")
+        assert value("jobset_failed_total", jobset_name="a", namespace="ns") == 2
+        assert value("jobset_completed_total", jobset_name="b", namespace="ns") == 1
+        for name in ("a", "b", "never seen"):
+            execution_metrics.forget_jobset("ns", name)
+
+        assert value("jobset_failed_total", jobset_name="a", namespace="ns") is None
+        assert value("jobset_completed_total", jobset_name="b", namespace="ns") is None
+
+    def test_bounded(self):
+        """The series that changed longest ago makes room for a new one."""
+        for number in range(execution_metrics.MAX_JOBSET_SERIES + 1):
+            execution_metrics.jobset_completed("bound", str(number))
+            if number == 0:
+                execution_metrics.jobset_failed("bound", "kept")
+            if number == execution_metrics.MAX_JOBSET_SERIES // 2:
+                execution_metrics.jobset_failed("bound", "kept")
+        assert len(_named_series) == execution_metrics.MAX_JOBSET_SERIES
+        kept = value("jobset_failed_total", jobset_name="kept", namespace="bound")
+        first = value("jobset_completed_total", jobset_name="0", namespace="bound")
+        for name, namespace in list(_named_series):
+            execution_metrics.forget_jobset(namespace, name)
+
+        assert (kept, first) == (2, None)
+
+    def test_in_place_restarts(self):
+        """An in-place restart counts as a restart, and its phases in seconds."""
+        before = value("jobset_restarts_total", kind="in_place") or 0
+        execution_metrics.in_place_restart_began()
+        execution_metrics.in_place_restart_phase("gather", 1.5)
+        execution_metrics.in_place_restart_ended(2.5)
+        execution_metrics.in_place_missing_pods(7)
+
+        assert value("jobset_restarts_total", kind="in_place") == before + 1
+        assert (value("jobset_in_place_restart_phase_seconds_sum", phase="gather") or 0) >= 1.5
+        assert (value("jobset_in_place_restart_seconds_sum") or 0) >= 2.5
+        assert value("jobset_in_place_restart_missing_pods") == 7
+
+    def test_other_counts(self):
+        """Restarts of other kinds and the time to ready are counted."""
+        before = value("jobset_restarts_total", kind="job") or 0
+        execution_metrics.restarted("job")
+        execution_metrics.jobset_ready(12)
+
+        assert value("jobset_restarts_total", kind="job") == before + 1
+        assert (value("jobset_time_to_ready_seconds_sum") or 0) >= 12
+
+
+@pytest.mark.parametrize(
+    ("code", "label"), [(7, "7"), (255, "255"), (256, "other"), (-1, "other"), (None, "")]
+)
+def test_exit_codes_are_bounded(code, label):
+    """A kubelet reports 0 to 255; whatever else a status claims shares one series."""
+    labels = {"cause": "container_failed", "exit_code": label}
+    name = "jobset_in_place_restart_causes_total"
+    before = REGISTRY.get_sample_value(name, labels) or 0
+    execution_metrics.in_place_restart_began("container_failed", code)
+
+    assert before + 1 == REGISTRY.get_sample_value(name, labels)

@@ -1,0 +1,453 @@
+"""The jobs reconciler in a whole manager, on a cluster in memory and in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.execution.metrics import REGISTRY
+from jobsetpy.testing.jobsets import replicated_job
+from support.patience import eventually
+
+pytestmark = pytest.mark.looptime
+
+A = "test-js-replicated-job-a-0"
+B = ["test-js-replicated-job-b-0", "test-js-replicated-job-b-1", "test-js-replicated-job-b-2"]
+ALL = [A, *B]
+
+
+async def test_creates_everything_once(rig):
+    """Each Job and the Service are created by exactly one request."""
+    async with rig.manager():
+        rig.create()
+        await rig.settle()
+
+        assert dict.fromkeys(ALL, "0") == rig.jobs()
+        assert ["test-js"] == [item["metadata"]["name"] for item in rig.world.list("services")]
+        assert sorted([*ALL, "test-js"]) == sorted(name for _, _, name in rig.writes("create"))
+        assert {"restarts": 0} == {k: v for k, v in rig.status().items() if isinstance(v, int)}
+
+
+async def test_a_thousand_jobs_are_written_64_at_a_time(rig):
+    """Creation is parallel over all ReplicatedJobs, up to the bound."""
+    rig.faults.latency(0.1, verb="create", resource="jobs")
+    async with rig.manager(epochs=False):
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        rig.create(*[replicated_job(f"r{i}", 25) for i in range(40)])
+        await eventually(lambda: rig.world.requests.count("create", "jobs") == 1000)
+
+        assert 0.1 * (1000 / 64 - 1) - 0.1 < loop.time() - begin < 0.1 * (1000 / 64) + 0.1
+
+        await rig.settle()
+        assert 1000 == rig.world.requests.count("create", "jobs")
+        assert 1000 == len(rig.jobs())
+
+
+async def test_a_late_cache_creates_nothing_twice(rig):
+    """While the Job watch is silent, passes wait for it instead of creating again."""
+    async with rig.manager(epochs=False):
+        rule = rig.faults.stall(verb="watch", resource="jobs")
+        rig.create()
+        for _ in range(5):
+            await asyncio.sleep(1)
+            rig.touch()
+
+        assert 4 == rig.world.requests.count("create", "jobs")
+        assert [] == rig.events("JobCreationFailed")
+
+        rule.lift()
+        await rig.settle()
+
+        assert 4 == rig.world.requests.count("create", "jobs")
+        assert {"replicated-job-a", "replicated-job-b"} == {
+            item["name"] for item in rig.status()["replicatedJobsStatus"]
+        }
+
+
+async def test_a_lost_answer_creates_nothing_twice(rig):
+    """A Job that was created although the answer was lost is recognised as its own."""
+    rig.faults.lose_answer(verb="create", resource="jobs", count=1)
+    async with rig.manager(epochs=False):
+        rig.create()
+        await rig.settle(20)
+
+        assert dict.fromkeys(ALL, "0") == rig.jobs()
+        assert "already exists" not in "".join(note for _, note, _ in rig.events())
+
+
+async def test_a_job_that_loses_its_label(rig):
+    """It is in no cache without it; it gets the label back, with an event, and is counted again."""
+    async with rig.manager(epochs=False):
+        rig.create()
+        await rig.settle()
+        rig.world.patch("jobs", A, {"metadata": {"labels": {keys.JOBSET_NAME: None}}})
+        await rig.settle(60)
+
+        labels = rig.world.get("jobs", A)["metadata"]["labels"]
+        assert labels[keys.JOBSET_NAME] == "test-js"
+        assert [keys.JOBSET_NAME in note for _, note, _ in rig.events("InvalidChildJob")] == [True]
+
+        for name in ALL:
+            rig.finish(name)
+        await rig.settle()
+        assert rig.condition("Completed") is not None
+
+
+async def test_a_foreign_job_of_the_name_is_reported_and_blocks_no_other(rig):
+    """The others are created; the event names the one that could not be, again and again."""
+    rig.world.create("jobs", {"metadata": {"name": B[1]}, "spec": {}})
+    async with rig.manager(epochs=False):
+        rig.create()
+        await rig.settle(60)
+
+        assert {*ALL} == {*rig.jobs()}
+        ((reason, note, count),) = rig.events()
+        assert "JobCreationFailed" == reason
+        assert f'job "{B[1]}" creation failed with error: ' in note
+        assert count > 1
+        assert {"replicated-job-a": 0, "replicated-job-b": 0} == {
+            item["name"]: item["ready"] for item in rig.status()["replicatedJobsStatus"]
+        }
+
+
+async def test_without_its_service_no_job_is_created(rig):
+    """Pods could not find each other; the event says so, and it is tried again."""
+    rig.faults.status(500, verb="create", resource="services", count=2, message="no address left")
+    async with rig.manager(epochs=False):
+        rig.create()
+        await rig.settle(60)
+
+        creates = [resource for _, resource, _ in rig.writes("create")]
+        assert "services" == creates[0]
+        assert creates.index("jobs") > 1
+        assert {*ALL} == {*rig.jobs()}
+        (event,) = rig.events("HeadlessServiceCreationFailed")
+        assert "no address left" in event[1]
+
+
+async def test_completion(rig):
+    """Conditions, terminal state, event and metric, the last two after the write."""
+    labels = {"jobset_name": "test-js", "namespace": "default"}
+    before = REGISTRY.get_sample_value("jobset_completed_total", labels) or 0
+    async with rig.manager(epochs=False):
+        rig.create()
+        await rig.settle()
+        rig.faults.status(409, verb="patch", resource="jobsets/status", count=1)
+        for name in ALL:
+            rig.finish(name)
+        await rig.settle()
+
+        assert ("True", "AllJobsCompleted") == rig.condition("Completed")
+        assert "Completed" == rig.status()["terminalState"]
+        assert [("AllJobsCompleted", "jobset completed successfully", 1)] == rig.events()
+        assert before + 1 == REGISTRY.get_sample_value("jobset_completed_total", labels)
+
+
+async def test_decisions_are_counted_when_they_are_stored(rig):
+    """A conflict costs another pass, and counts nothing twice; labels are actions only."""
+
+    def count(decision):
+        labels = {"action": decision}
+        return REGISTRY.get_sample_value("jobset_failure_policy_decisions_total", labels)
+
+    async with rig.manager(epochs=False):
+        assert None not in (count("RestartJobSet"), count("FailJob"), count("NoFailurePolicy"))
+        before = count("RestartJobSet")
+        rig.create(failurePolicy={"maxRestarts": 3})
+        await rig.settle()
+        rig.faults.status(409, verb="patch", resource="jobsets/status", count=2)
+        rig.finish(B[0], "Failed", "BackoffLimitExceeded")
+        await rig.settle()
+
+        assert before + 1 == count("RestartJobSet")
+        ((_, note, _),) = rig.events("FailurePolicyApplied")
+        assert f"no rule applies, action RestartJobSet: job {B[0]!r} failed" in note
+
+
+async def test_restart_by_recreation(rig):
+    """All Jobs are deleted in the foreground and come back at the next attempt, once each."""
+    async with rig.manager(epochs=False):
+        rig.create(failurePolicy={"maxRestarts": 3})
+        await rig.settle()
+        rig.world.requests.clear()
+        rig.finish(B[0], "Failed", "BackoffLimitExceeded")
+        await rig.settle()
+
+        assert dict.fromkeys(ALL, "1") == rig.jobs()
+        assert (1, 1) == (rig.status()["restarts"], rig.status()["restartsCountTowardsMax"])
+        assert sorted(ALL) == sorted(name for _, _, name in rig.writes("create"))
+        deletes = rig.world.requests.matching("delete", "jobs")
+        assert sorted(ALL) == sorted(request.name for request in deletes)
+        assert all(
+            request.json["propagationPolicy"] == "Foreground" and request.json["preconditions"]
+            for request in deletes
+        )
+        assert [
+            ("DefaultFailurePolicy", 1),
+            ("FailurePolicyApplied", 1),
+            ("RestartJobSetFailurePolicyAction", 1),
+        ] == sorted((reason, count) for reason, _, count in rig.events())
+
+
+async def test_jobs_come_back_one_by_one(rig):
+    """Each Job is made again as soon as its predecessor is gone, without waiting for others."""
+    rig.world.garbage_collect = False
+    async with rig.manager(epochs=False):
+        rig.create(failurePolicy={"maxRestarts": 3})
+        await rig.settle()
+        rig.finish(A, "Failed")
+        await rig.settle()
+
+        assert dict.fromkeys(ALL, "0") == rig.jobs()
+
+        rig.world.patch("jobs", B[2], {"metadata": {"finalizers": None}})
+        await rig.settle()
+
+        assert {**dict.fromkeys(ALL, "0"), B[2]: "1"} == rig.jobs()
+
+
+async def test_a_failure_counts_once_when_the_jobset_cache_is_late(rig):
+    """While the JobSet watch is silent no second restart is counted."""
+    async with rig.manager(epochs=False):
+        rig.create(failurePolicy={"maxRestarts": 9})
+        await rig.settle()
+        rule = rig.faults.stall(verb="watch", resource="jobsets")
+        rig.finish(A, "Failed")
+        for number in range(4):
+            await asyncio.sleep(1)
+            rig.world.set_status("jobs", B[0], active=number % 2)
+
+        assert 1 == rig.status()["restarts"]
+
+        rule.lift()
+        await rig.settle()
+
+        assert 1 == rig.status()["restarts"]
+        assert dict.fromkeys(ALL, "1") == rig.jobs()
+
+
+async def test_a_failure_counts_once_across_managers(rig):
+    """Two managers at once (a lease lost and not noticed) still count a failure once."""
+    async with rig.manager(epochs=False), rig.manager(epochs=False):
+        rig.create(failurePolicy={"maxRestarts": 9})
+        await rig.settle(20)
+        rig.finish(A, "Failed")
+        await rig.settle(20)
+
+        assert 1 == rig.status()["restarts"]
+        assert dict.fromkeys(ALL, "1") == rig.jobs()
+        assert 1 == sum(count for *_, count in rig.events("RestartJobSetFailurePolicyAction"))
+
+
+async def test_a_new_manager_goes_on(rig):
+    """What one manager began, the next one ends: everything is decided from the objects."""
+    rig.world.garbage_collect = False
+    async with rig.manager(epochs=False):
+        rig.create(failurePolicy={"maxRestarts": 9})
+        await rig.settle()
+        rig.finish(A, "Failed")
+        await rig.settle()
+    rig.world.garbage_collect = True
+    async with rig.manager(epochs=False):
+        await rig.settle()
+
+        assert dict.fromkeys(ALL, "1") == rig.jobs()
+        assert 1 == rig.status()["restarts"]
+
+
+async def test_suspend_and_resume(rig):
+    """Jobs are suspended, and resumed with what changed in the template."""
+    template = replicated_job("w", 2, pod_spec={"tolerations": [{"key": "old"}]})
+    async with rig.manager(epochs=False):
+        rig.create(template)
+        await rig.settle()
+        rig.change(suspend=True)
+        await rig.settle()
+
+        assert {True} == {job["spec"]["suspend"] for job in rig.world.list("jobs")}
+        assert ("True", "SuspendedJobs") == rig.condition("Suspended")
+
+        for name in rig.jobs():
+            rig.world.set_status("jobs", name, startTime="2026-01-01T00:00:00Z")
+        await rig.settle()
+        pod_spec = template["template"]["spec"]["template"]["spec"]
+        pod_spec["tolerations"] = [{"key": "new"}]
+        pod_spec["nodeSelector"] = {"zone": "z"}
+        rig.change(suspend=False, replicatedJobs=[template])
+        await rig.settle()
+
+        for job in rig.world.list("jobs"):
+            pod = job["spec"]["template"]["spec"]
+            assert job["spec"]["suspend"] is False
+            assert "startTime" not in job["status"]
+            assert [{"key": "new"}] == pod["tolerations"]
+            assert {"zone": "z"} == pod["nodeSelector"]
+        assert ("False", "ResumeJobs") == rig.condition("Suspended")
+        assert ["SuspendedJobs", "ResumeJobs"] == [reason for reason, *_ in rig.events()]
+
+
+async def test_one_job_that_cannot_be_suspended(rig):
+    """The others are; the condition waits until all are."""
+    async with rig.manager(epochs=False):
+        rig.create()
+        await rig.settle()
+        rule = rig.faults.status(500, verb="patch", resource="jobs", name=B[1])
+        rig.change(suspend=True)
+        await rig.settle(1)
+
+        suspended = {j["metadata"]["name"] for j in rig.world.list("jobs") if j["spec"]["suspend"]}
+        assert {A, B[0], B[2]} == suspended
+        assert rig.condition("Suspended") is None
+
+        rule.lift()
+        await rig.settle(30)
+
+        assert ("True", "SuspendedJobs") == rig.condition("Suspended")
+
+
+async def test_counters_are_written_in_batches(rig):
+    """A hundred Jobs that become ready one after the other cost a few status writes."""
+    async with rig.manager(epochs=False):
+        rig.create(replicated_job("w", 100))
+        await rig.settle()
+        rig.world.requests.clear()
+        for number in range(100):
+            rig.world.set_status("jobs", f"test-js-w-{number}", active=1, ready=1)
+            await asyncio.sleep(0.005)
+        await rig.settle()
+
+        (counters,) = rig.status()["replicatedJobsStatus"]
+        assert (100, 100) == (counters["ready"], counters["active"])
+        assert rig.world.requests.count("patch", "jobsets/status") <= 5
+
+
+async def test_nothing_changes_nothing_is_written(rig):
+    """A JobSet at rest costs no write, whatever is touched."""
+    async with rig.manager(epochs=False):
+        rig.create()
+        await rig.settle()
+        rig.world.requests.clear()
+        for _ in range(3):
+            rig.touch()
+            await rig.settle(1)
+
+        assert [] == rig.writes()
+
+
+async def test_an_unreadable_job_is_told_once(rig):
+    """A child Job whose labels were damaged is left alone, with one event about it."""
+    async with rig.manager(epochs=False):
+        rig.create(successPolicy={"operator": "Any"})
+        await rig.settle()
+        rig.world.patch("jobs", B[0], {"metadata": {"labels": {keys.RESTART_ATTEMPT: "x"}}})
+        for _ in range(3):
+            rig.touch()
+            await rig.settle(1)
+
+        ((reason, note, count),) = rig.events()
+        assert ("InvalidChildJob", 1) == (reason, count)
+        assert B[0] in note
+
+        rig.finish(A)
+        await rig.settle()
+
+        assert "Completed" == rig.status()["terminalState"]
+
+
+async def test_time_to_live(rig):
+    """A finished JobSet goes when its time is over, and its Jobs with it."""
+    async with rig.manager(epochs=False):
+        rig.create(ttlSecondsAfterFinished=15)
+        await rig.settle()
+        for name in ALL:
+            rig.finish(name)
+        await rig.settle(12)
+
+        assert rig.jobset() is not None
+
+        await rig.settle(5)
+
+        assert rig.jobset() is None
+        assert {} == rig.jobs()
+
+
+async def test_volume_claims(rig):
+    """Claims are created once; one to be retained outlives the JobSet and is used again."""
+    wanted = {"accessModes": ["X"], "resources": {"requests": {"storage": "1Gi"}}}
+    policies = [
+        {
+            "templates": [{"metadata": {"name": "data"}, "spec": wanted}],
+            "retentionPolicy": {"whenDeleted": "Retain"},
+        },
+        {
+            "templates": [{"metadata": {"name": "cache"}, "spec": wanted}],
+            "retentionPolicy": {"whenDeleted": "Delete"},
+        },
+    ]
+    async with rig.manager(epochs=False):
+        rig.create(volumeClaimPolicies=policies)
+        await rig.settle()
+        rig.touch()
+        await rig.settle()
+
+        claims = rig.world.list("persistentvolumeclaims")
+        assert ["cache-test-js", "data-test-js"] == [item["metadata"]["name"] for item in claims]
+        assert 2 == rig.world.requests.count("create", "persistentvolumeclaims")
+
+        rig.world.delete("jobsets", "test-js", propagation="Foreground")
+        await rig.settle()
+        rig.create(volumeClaimPolicies=policies)
+        await rig.settle()
+
+        assert 3 == rig.world.requests.count("create", "persistentvolumeclaims")
+        assert {*ALL} == {*rig.jobs()}
+
+
+async def test_a_deleted_jobset_leaves_nothing_behind(rig):
+    """Jobs and Service go with it, and nothing is created anew."""
+    async with rig.manager():
+        rig.create()
+        await rig.settle()
+        rig.world.delete("jobsets", "test-js", propagation="Foreground")
+        await rig.settle()
+
+        assert ({}, []) == (rig.jobs(), rig.world.list("services"))
+
+
+async def test_a_jobset_of_the_same_name_starts_afresh(rig):
+    """Jobs of a JobSet that was deleted and created again belong to the new one."""
+    async with rig.manager():
+        old = rig.create()
+        await rig.settle()
+        rig.world.delete("jobsets", "test-js")
+        new = rig.create()
+        await rig.settle(30)
+
+        owners = {job["metadata"]["ownerReferences"][0]["uid"] for job in rig.world.list("jobs")}
+        assert old["metadata"]["uid"] != new["metadata"]["uid"]
+        assert {new["metadata"]["uid"]} == owners
+        assert {*ALL} == {*rig.jobs()}
+
+
+async def test_an_action_that_needs_a_gate_is_reported(rig):
+    """The JobSet waits for a change, with an event that says why."""
+    from jobsetpy.reconcilers.rules.features import Features
+
+    rules = [{"name": "r", "action": "RestartJob"}]
+    async with rig.manager(epochs=False, features=Features(restart_job=False)):
+        rig.create(failurePolicy={"maxRestarts": 1, "rules": rules})
+        await rig.settle()
+        rig.finish(A, "Failed")
+        await rig.settle()
+
+        assert [
+            (
+                "FailurePolicyNotApplicable",
+                "failure policy action RestartJob needs the feature gate RestartJob",
+                1,
+            )
+        ] == rig.events()
+        assert 0 == rig.status()["restarts"]

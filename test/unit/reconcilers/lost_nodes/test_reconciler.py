@@ -1,0 +1,281 @@
+"""The lost nodes reconciler in a whole manager, on a cluster in memory and in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from jobsetpy import aio
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.manager import Manager
+from jobsetpy.reconcilers.execution import metrics as execution_metrics
+from jobsetpy.reconcilers.lost_nodes import reconciler as lost_nodes_reconciler
+from jobsetpy.reconcilers.placement import reconciler as placement_reconciler
+from jobsetpy.testing import RecordingClient, VirtualClock, World, make_job, make_jobset, make_pod
+
+pytestmark = pytest.mark.looptime
+
+TRACKING = "batch.kubernetes.io/job-tracking"
+
+
+class Nodes:
+    """Two nodes and a JobSet; the test is node controller, Job controller and user."""
+
+    def __init__(self):
+        self.world = World(clock=VirtualClock())
+        self.world.register(JobSet)
+        self.world.graceful_pods = True
+        self.world._dispatcher.bookmark_s = 1e6  # its timer may end a hair too early, for ever
+        for name in ("n1", "n2"):
+            self.world.create("nodes", {"metadata": {"name": name}})
+            self.hear(name)
+
+    def jobset(self, name="js", deadline="30s"):
+        """Make a JobSet and its Job."""
+        builder = make_jobset(name).replicated_job("w")
+        if deadline is not None:
+            builder.annotations({keys.LOST_NODE_DEADLINE_ANNOTATION: deadline})
+        jobset = self.world.create(JobSet, builder.build())
+        self.world.create("jobs", make_job(f"{name}-w-0").of(jobset, "w").build())
+
+    def pod(self, name, node="n1", job="js-w-0"):
+        """Make a pod that runs, with the Job controller's finalizer."""
+        owner = self.world.get("jobs", job)
+        body = make_pod(name).of(owner).node(node).build()
+        body["metadata"]["finalizers"] = [TRACKING]
+        uid = owner["metadata"]["labels"][keys.JOBSET_UID]
+        body["metadata"]["annotations"][keys.JOBSET_UID] = uid
+        self.world.create("pods", body)
+        self.world.set_status("pods", name, phase="Running")
+
+    def hear(self, node):
+        """The node tells of itself."""
+        self._put(node, "True", [])
+
+    def lose(self, node):
+        """Nothing is heard of the node: what the node controller writes."""
+        at = VirtualClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        key = keys.NODE_UNREACHABLE_TAINT
+        self._put(node, "Unknown", [{"key": key, "effect": "NoExecute", "timeAdded": at}])
+
+    def _put(self, node, ready, taints):
+        at = VirtualClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.world.patch("nodes", node, {"spec": {"taints": taints or None}})
+        condition = {"type": "Ready", "status": ready, "lastTransitionTime": at}
+        self.world.set_status("nodes", node, conditions=[condition])
+
+    @asynccontextmanager
+    async def manager(self, **settings):
+        """A running manager; leaving the block stops it."""
+        manager = Manager(RecordingClient(self.world, qps=0), clock=VirtualClock())
+        lost_nodes_reconciler.setup(manager, lost_nodes_reconciler.LostNodesSettings(**settings))
+        stop = asyncio.Event()
+        async with aio.supervise() as tasks:
+            running = tasks.start(manager.run(stop), name="manager")
+            await manager.ready.wait()
+            yield manager
+            stop.set()
+            await running
+
+    def state(self, name):
+        """Phase of a pod, and whether it was deleted by force."""
+        pod = self.world.get("pods", name)
+        return pod["status"]["phase"], pod["metadata"].get("deletionGracePeriodSeconds") == 0
+
+    def writes(self):
+        """The manager's writes but for events."""
+        requests = self.world.requests.writes
+        return [(r.verb, r.resource, r.name) for r in requests if r.resource != "events"]
+
+    def notes(self):
+        """What events say."""
+        return [event["note"] for event in self.world.list("events.events.k8s.io")]
+
+
+@pytest.fixture
+async def nodes():
+    """Two nodes that are heard of."""
+    made = Nodes()
+    made.jobset()
+    return made
+
+
+RUNS, LOST = ("Running", False), ("Failed", True)
+
+
+async def test_pods_of_a_lost_node_are_given_up(nodes):
+    """Marked as failed, deleted by force, told and counted; pods elsewhere and others' are left."""
+    nodes.jobset("other", deadline=None)
+    before = execution_metrics.REGISTRY.get_sample_value("jobset_lost_node_pods_deleted_total")
+    async with nodes.manager():
+        nodes.pod("a")
+        nodes.pod("b", node="n2")
+        nodes.pod("c", job="other-w-0")
+        for name in ("a", "b", "c"):
+            nodes.world.delete("pods", name)
+        await asyncio.sleep(100)
+        assert nodes.writes() == []  # however slow a kubelet may be
+
+        nodes.lose("n1")
+        await asyncio.sleep(29)
+        assert nodes.writes() == []
+        await asyncio.sleep(2)
+        assert [nodes.state(name) for name in ("a", "b", "c")] == [LOST, RUNS, RUNS]
+        await asyncio.sleep(100)
+        assert nodes.writes() == [("apply", "pods/status", "a"), ("delete", "pods", "a")]
+    conditions = nodes.world.get("pods", "a")["status"]["conditions"]
+    assert ("DisruptionTarget", "NodeLost") in [(c["type"], c["reason"]) for c in conditions]
+    (note,) = nodes.notes()
+    assert note == (
+        "pod was deleted by force, since nothing was heard of node 'n1' since "
+        "2026-01-01T00:01:40Z, longer than the deadline of 30 s: 'a'"
+    )
+    after = execution_metrics.REGISTRY.get_sample_value("jobset_lost_node_pods_deleted_total")
+    assert after == before + 1
+
+
+async def test_the_clock_goes_on_through_a_failover(nodes):
+    """A new manager counts from when the node was lost, and sees to pods that begin to go later."""
+    nodes.pod("a")
+    nodes.pod("late")
+    async with nodes.manager():
+        nodes.lose("n1")
+        nodes.world.delete("pods", "a")
+        await asyncio.sleep(20)
+    async with nodes.manager():
+        await asyncio.sleep(9)
+        assert nodes.state("a") == RUNS
+        await asyncio.sleep(2)
+        assert nodes.state("a") == LOST
+        nodes.world.delete("pods", "late")
+        await asyncio.sleep(29)
+        assert nodes.state("late") == RUNS
+        await asyncio.sleep(2)
+        assert nodes.state("late") == LOST
+
+
+async def test_a_manager_that_ended_in_between(nodes):
+    """A pod that is marked as failed and was not deleted yet, is."""
+    nodes.pod("a")
+    nodes.lose("n1")
+    nodes.world.delete("pods", "a")
+    nodes.world.set_status("pods", "a", phase="Failed")
+    async with nodes.manager():
+        await asyncio.sleep(31)
+        assert nodes.writes() == [("delete", "pods", "a")]
+
+
+async def test_a_node_that_comes_back_keeps_its_pods(nodes):
+    """Also if the cache is the last to know: the node is read before anything is deleted."""
+    nodes.pod("a")
+    async with nodes.manager():
+        nodes.lose("n1")
+        nodes.world.delete("pods", "a")
+        await asyncio.sleep(10)
+        nodes.world.faults.stall(verb="watch", resource="nodes")
+        nodes.hear("n1")
+        await asyncio.sleep(25)
+        assert nodes.writes() == []
+        assert len(nodes.world.requests.matching("list", "nodes")) == 2
+
+
+async def test_a_kubelet_that_writes_meanwhile_is_not_overruled(nodes):
+    """Writes are for the version that was looked at; then it is looked again."""
+    nodes.pod("a")
+    async with nodes.manager():
+        nodes.lose("n1")
+        nodes.world.delete("pods", "a")
+        await asyncio.sleep(10)
+        nodes.world.faults.stall(verb="watch", resource="pods")
+        nodes.world.set_status("pods", "a", phase="Succeeded")
+        await asyncio.sleep(25)
+        assert nodes.world.get("pods", "a")["status"]["phase"] == "Succeeded"
+
+
+async def test_the_job_controllers_back_off_counts_from_when_the_node_was_lost(nodes):
+    """It takes the time at which a pod was last ready, whatever the kubelet said last."""
+    nodes.pod("a")
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    nodes.world.set_status("pods", "a", conditions=[ready])
+    async with nodes.manager():
+        await asyncio.sleep(60)
+        nodes.lose("n1")
+        nodes.world.delete("pods", "a")
+        await asyncio.sleep(40)
+        conditions = nodes.world.get("pods", "a")["status"]["conditions"]
+        found = {c["type"]: (c["status"], c["lastTransitionTime"]) for c in conditions}
+        assert found["Ready"] == ("False", "2026-01-01T00:01:00Z")
+
+
+async def test_a_pod_whose_job_is_gone_is_given_up_as_well(nodes):
+    """Its Job was deleted alone; what the pod says of its JobSet has to be true of one."""
+    nodes.pod("a")
+    nodes.pod("older")
+    uid = {"metadata": {"annotations": {keys.JOBSET_UID: "of-another-js"}}}
+    nodes.world.patch("pods", "older", uid)
+    async with nodes.manager():
+        nodes.lose("n1")
+        for name in ("a", "older"):
+            nodes.world.delete("pods", name)
+        nodes.world.delete("jobs", "js-w-0")
+        await asyncio.sleep(31)
+        assert [nodes.state(name) for name in ("a", "older")] == [LOST, RUNS]
+
+
+async def test_a_deadline_may_come_later(nodes):
+    """An annotation that is set when the node is lost already works at once."""
+    nodes.jobset("other", deadline=None)
+    nodes.pod("c", job="other-w-0")
+    async with nodes.manager():
+        nodes.lose("n1")
+        nodes.world.delete("pods", "c")
+        await asyncio.sleep(300)
+        assert nodes.writes() == []
+        notes = {keys.LOST_NODE_DEADLINE_ANNOTATION: "1m"}
+        nodes.world.patch(JobSet, "other", {"metadata": {"annotations": notes}})
+        await asyncio.sleep(1)
+        assert nodes.state("c") == LOST
+
+
+async def test_a_node_that_was_deleted_is_not_ours(nodes):
+    """The pod garbage collector deletes what is left of it."""
+    nodes.pod("a")
+    async with nodes.manager():
+        nodes.lose("n1")
+        nodes.world.delete("pods", "a")
+        await asyncio.sleep(5)
+        nodes.world.delete("nodes", "n1")
+        await asyncio.sleep(100)
+        assert nodes.writes() == []
+
+
+async def test_whose_a_pod_is_is_said_by_uids(nodes):
+    """A label that names a JobSet with a deadline brings nobody's pod into it."""
+    nodes.pod("a")
+    nodes.world.patch("pods", "a", {"metadata": {"ownerReferences": None}})
+    async with nodes.manager():
+        nodes.lose("n1")
+        nodes.world.delete("pods", "a")
+        await asyncio.sleep(100)
+        assert nodes.writes() == []
+
+
+async def test_one_watch_of_nodes(nodes):
+    """Placement and lost nodes share a cache; a node's heartbeats cause no reconcile."""
+    manager = Manager(RecordingClient(nodes.world, qps=0), clock=VirtualClock())
+    placement_reconciler.setup(manager)
+    controller = lost_nodes_reconciler.setup(manager)
+    stop = asyncio.Event()
+    async with aio.supervise() as tasks:
+        running = tasks.start(manager.run(stop), name="manager")
+        await manager.ready.wait()
+        for _ in range(5):
+            nodes.hear("n1")
+            await asyncio.sleep(1)
+        assert len(controller.queue) == 0
+        assert len(nodes.world.requests.matching("watch", "nodes")) == 1
+        stop.set()
+        await running

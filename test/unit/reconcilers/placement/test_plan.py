@@ -1,0 +1,184 @@
+"""What a reconcile of an exclusively placed Job does, by tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import attrs
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.reconcilers.placement.followers import is_due
+from jobsetpy.reconcilers.placement.plan import (
+    Incarnation,
+    ObservedPlacement,
+    PlacementMemory,
+    placed_pod,
+    plan_placement,
+)
+from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.testing.jobsets import EPOCH_START, decoded
+
+RACK = "rack"
+NODES = {"a1": {RACK: "a"}, "b1": {RACK: "b"}, "bare": {"x": "y"}}
+NOW = Moment(EPOCH_START, 100.0)
+AGAIN = timedelta(seconds=30)
+
+
+def pod(name, index="1", *, node="", domain=None, held=False, job="job", version="1"):
+    """A pod of a Job under exclusive placement, as the cache has it."""
+    meta = {
+        "name": name,
+        "namespace": "default",
+        "uid": name,
+        "resourceVersion": version,
+        "annotations": {
+            keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: RACK,
+            keys.COMPLETION_INDEX_ANNOTATION: index,
+        },
+        "ownerReferences": [{"kind": "Job", "name": "js-w-0", "uid": job, "controller": True}],
+    }
+    spec = {"nodeName": node}
+    if domain is not None:
+        spec["nodeSelector"] = {RACK: domain}
+    if held:
+        spec["schedulingGates"] = [{"name": keys.PLACEMENT_GATE}]
+    return decoded(ChildPod, {"metadata": meta, "spec": spec})
+
+
+def placed(each):
+    """What rules see of a pod."""
+    return placed_pod(each.metadata, each.spec, each.status.phase)
+
+
+def of(*pods, over=False, listed=None):
+    """Pods of one UID; ``listed`` are those that the API server knows."""
+    listed = None if listed is None else [placed(each) for each in listed]
+    return Incarnation(first=pods[0], over=over, pods=[placed(p) for p in pods], listed=listed)
+
+
+def plan(*incarnations, memory=None, **settings):
+    """The plan for a Job."""
+    observed = ObservedPlacement(
+        job=ObjectKey("default", "js-w-0"), incarnations=incarnations, nodes=NODES.get, **settings
+    )
+    return plan_placement(observed, memory or PlacementMemory(), NOW)
+
+
+def writes(made):
+    """Names of the pods that are released and of those that are evicted."""
+    return tuple(
+        [pod.name for each in made.placements for pod in getattr(each.followers, what)]
+        for what in ("release", "evict")
+    )
+
+
+LEADER = pod("leader", "0", node="a1")
+HELD, GOOD, WRONG = pod("held", held=True), pod("good", domain="a"), pod("wrong", domain="b")
+
+
+def test_a_release_is_not_repeated_until_the_cache_shows_it():
+    """The Job is looked at again after the writes; another version of the pod is another matter."""
+    first = plan(of(LEADER, HELD))
+    assert writes(first) == (["held"], [])
+    assert first.memory.acted == {"held": "1"}
+    assert (first.result.delay, first.result.summary) == (AGAIN, "released 1, evicted 0")
+
+    late = plan(of(LEADER, HELD), memory=first.memory)
+    assert writes(late) == ([], [])
+    assert (late.result.delay, late.result.summary) == (AGAIN, "")
+
+    changed = pod("held", held=True, version="2")
+    assert writes(plan(of(LEADER, changed), memory=late.memory)) == (["held"], [])
+    shown = pod("held", domain="a", version="2")
+    settled = plan(of(LEADER, shown), memory=late.memory)
+    assert (settled.memory, settled.result.delay) == (None, None)
+
+
+def test_evictions_are_confirmed_by_a_list():
+    """The cache alone evicts nobody; what the API server knows decides."""
+    asks = plan(of(LEADER, WRONG))
+    (unconfirmed,) = asks.unconfirmed
+    assert unconfirmed.uid == "job"
+
+    sure = plan(of(LEADER, WRONG, listed=[LEADER, WRONG]))
+    assert (sure.unconfirmed, writes(sure)) == ((), ([], ["wrong"]))
+    assert sure.at == NOW.wall
+    moved = pod("next", "0", node="b1")
+    right = plan(of(LEADER, WRONG, listed=[moved, WRONG]))
+    assert (right.unconfirmed, writes(right), right.result.delay) == ((), ([], []), None)
+
+
+@pytest.mark.parametrize(
+    ("pods", "over", "expected"),
+    [
+        ((LEADER, WRONG, HELD), False, (["held"], [])),
+        # One that cannot be released starts anew, webhooks or not.
+        ((LEADER, pod("held", held=True, domain="b")), False, ([], ["held"])),
+        ((HELD,), True, ([], ["held"])),
+    ],
+)
+def test_only_held_pods_are_touched_without_repair(pods, over, expected):
+    """Without the webhook every follower is misplaced, and nobody evicts them."""
+    assert writes(plan(of(*pods, over=over, listed=pods), repair=False)) == expected
+
+
+def test_incarnations_are_told_apart():
+    """A leader of the Job before is no leader of this one."""
+    old = pod("old", "0", node="a1", job="before")
+    made = plan(of(old), of(HELD))
+    assert writes(made) == ([], [])
+    assert [each.of.uid for each in made.placements] == ["before", "job"]
+
+
+def test_an_unknown_topology_is_told_once():
+    """Until it is another one; a node that is not known at all will come by itself."""
+    lost = of(pod("leader", "0", node="bare"), HELD)
+    first = plan(lost)
+    (placement,) = first.placements
+    (notice,) = placement.notices
+    assert notice.reason == keys.TOPOLOGY_UNKNOWN_REASON
+    assert notice.message == (
+        "the leader of pod 'leader' is on node 'bare', which does not have the label 'rack': "
+        "its followers wait"
+    )
+    assert not plan(lost, memory=first.memory).placements[0].notices
+    assert not plan(of(pod("leader", "0", node="new"), HELD)).placements[0].notices
+    assert plan(memory=first.memory).memory is None
+
+
+@pytest.mark.parametrize(
+    ("pods", "text"),
+    [
+        ((LEADER, WRONG), "they have to be where rack is 'a'"),
+        ((HELD,), "there is no pod left that tells where they belong"),
+    ],
+)
+def test_what_is_told_of_evictions(pods, text):
+    """How many, and where they belong."""
+    (placement,) = plan(of(*pods, over=True, listed=pods)).placements
+    event = placement.evicted("js-w-0", 7)
+    assert event.reason == keys.PLACEMENT_VIOLATION_REASON
+    assert event.message == f"7 pods of Job 'js-w-0' start anew: {text}"
+
+
+@pytest.mark.parametrize(
+    ("follower", "leaders", "due"),
+    [
+        (HELD, [LEADER], True),
+        (GOOD, [LEADER], False),
+        (WRONG, [LEADER], True),
+        (WRONG, [], False),
+        (HELD, [pod("leader", "0")], False),
+        (HELD, [LEADER, pod("second", "0", node="b1")], False),
+        (HELD, [pod("leader", "0", node="bare")], True),
+        (WRONG, [pod("leader", "0", node="bare")], False),
+    ],
+)
+def test_which_followers_ask_for_a_reconcile(follower, leaders, due):
+    """Those that something can be done about, by what their leaders are."""
+    assert is_due(placed(follower), [placed(each) for each in leaders], NODES.get) is due
+    ended = [attrs.evolve(placed(each), live=False) for each in leaders]
+    assert not is_due(placed(follower), ended, NODES.get)

@@ -1,0 +1,409 @@
+"""The placement reconciler in a whole manager, on a cluster in memory and in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from jobsetpy import aio
+from jobsetpy.api import keys
+from jobsetpy.api.jobset import JobSet
+from jobsetpy.manager import Manager
+from jobsetpy.reconcilers.execution import metrics as execution_metrics
+from jobsetpy.reconcilers.placement import reconciler as placement_reconciler
+from jobsetpy.testing import RecordingClient, VirtualClock, World, make_job, make_jobset, make_pod
+
+pytestmark = pytest.mark.looptime
+
+RACK = "example.test/rack"
+JOB = "js-w-0"
+USERS_GATE = {"name": "example.test/users"}
+
+
+class Rack:
+    """Two domains and one Job; the test is webhook, scheduler, Job controller and user."""
+
+    def __init__(self):
+        self.world = World(clock=VirtualClock())
+        self.world.register(JobSet)
+        # In virtual time a bookmark's timer may end a hair too early, for ever.
+        self.world._dispatcher.bookmark_s = 1e6
+        self.jobset = self.world.create(JobSet, make_jobset("js").replicated_job("w").build())
+        self.job = self.make_job()
+        self.node("a1", "a")
+        self.node("b1", "b")
+
+    @asynccontextmanager
+    async def manager(self, **settings):
+        """A running manager; leaving the block stops it."""
+        manager = Manager(RecordingClient(self.world, qps=0), clock=VirtualClock())
+        self.controller = placement_reconciler.setup(
+            manager, placement_reconciler.PlacementSettings(**settings)
+        )
+        stop = asyncio.Event()
+        async with aio.supervise() as tasks:
+            running = tasks.start(manager.run(stop), name="manager")
+            await manager.ready.wait()
+            yield manager
+            stop.set()
+            await running
+
+    @staticmethod
+    async def settle(seconds=1.0):
+        """Let everything happen that happens by itself."""
+        await asyncio.sleep(seconds)
+
+    def make_job(self):
+        """The Job, or its next incarnation."""
+        job = make_job(JOB).of(self.jobset, "w").annotations({keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: RACK})  # fmt: skip
+        return self.world.create("jobs", job.build())
+
+    def node(self, name, domain=""):
+        """Make a node, in a domain or without a label that tells it."""
+        labels = {RACK: domain} if domain else {}
+        return self.world.create("nodes", {"metadata": {"name": name, "labels": labels}})
+
+    def pod(self, name, index=1, *, job=None, notes=(), **spec):
+        """Make a pod of the Job."""
+        annotations = {keys.JOBSET_NAME: "js", keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: RACK}
+        pod = make_pod(name).of(job or self.job, index).labels({keys.JOB_KEY: "key"})
+        pod.annotations({**annotations, **dict(notes)}).spec(**spec)
+        return self.world.create("pods", pod.build())
+
+    def held(self, name, index=1, *, others=(), **more):
+        """Make a follower as the webhook does before its leader is bound."""
+        gates = [*others, {"name": keys.PLACEMENT_GATE}]
+        return self.pod(name, index, schedulingGates=gates, **more)
+
+    def placed(self, name, domain, **more):
+        """Make a follower as the webhook does afterwards."""
+        return self.pod(name, nodeSelector={RACK: domain}, **more)
+
+    def bind(self, name, node):
+        """What the scheduler does."""
+        self.world.patch("pods", name, {"spec": {"nodeName": node}})
+
+    def get(self, name):
+        """A pod's spec, or ``None``."""
+        pod = self.world.get("pods", name)
+        return None if pod is None else pod["spec"]
+
+    def where(self, *names):
+        """Domain and gates of pods; ``None`` for one that is gone."""
+        out = []
+        for name in names:
+            spec = self.get(name)
+            gates = [] if spec is None else [g["name"] for g in spec.get("schedulingGates") or ()]
+            out.append(spec and (spec.get("nodeSelector", {}).get(RACK), gates))
+        return out
+
+    def writes(self):
+        """The manager's writes but for events."""
+        requests = self.world.requests.writes
+        return [(r.verb, r.resource, r.name) for r in requests if r.resource != "events"]
+
+    def events(self):
+        """Reasons of events."""
+        return [event["reason"] for event in self.world.list("events.events.k8s.io")]
+
+
+@pytest.fixture
+async def rack():
+    """Nodes and a Job without pods."""
+    return Rack()
+
+
+def counted(action):
+    """So many followers were released or evicted so far, by the metric."""
+    name = "jobset_exclusive_placement_followers_total"
+    return execution_metrics.REGISTRY.get_sample_value(name, {"action": action})
+
+
+HELD = (None, [keys.PLACEMENT_GATE])
+
+
+async def test_followers_are_released_when_their_leader_is_bound(rack):
+    """One patch for each, none before, and nothing more afterwards."""
+    async with rack.manager():
+        rack.held("f1", 1)
+        rack.pod("leader", 0)
+        rack.held("f2", 2)
+        await rack.settle()
+        assert rack.where("f1", "f2") == [HELD, HELD]
+        assert rack.writes() == []
+
+        rack.bind("leader", "b1")
+        await rack.settle()
+        assert rack.where("f1", "f2") == [("b", []), ("b", [])]
+        rack.bind("f1", "b1")
+        rack.world.set_status("pods", "leader", phase="Running")
+        await rack.settle(100)
+        assert sorted(rack.writes()) == [("patch", "pods", "f1"), ("patch", "pods", "f2")]
+        assert rack.events() == []
+        assert rack.world.requests.count("list", "pods") == 1
+
+
+async def test_users_gates_and_selectors_stay(rack):
+    """Only our gate goes, and only our entry comes."""
+    async with rack.manager():
+        rack.held("f1", others=[USERS_GATE], nodeSelector={"disk": "ssd"})
+        rack.held("f2", nodeSelector={RACK: "a"})
+        rack.pod("leader", 0, nodeName="a1")
+        await rack.settle()
+        assert rack.get("f1")["nodeSelector"] == {"disk": "ssd", RACK: "a"}
+        assert rack.get("f1")["schedulingGates"] == [USERS_GATE]
+        assert rack.where("f2") == [("a", [])]
+
+
+async def test_a_late_follower(rack):
+    """One that was held because another replica's cache was late is released by its own event."""
+    async with rack.manager():
+        rack.pod("leader", 0, nodeName="a1")
+        await rack.settle()
+        rack.held("late")
+        rack.placed("direct", "a")
+        await rack.settle()
+        assert rack.where("late", "direct") == [("a", []), ("a", [])]
+        assert rack.writes() == [("patch", "pods", "late")]
+
+
+async def test_a_restarted_manager_takes_over(rack):
+    """Whatever happened while none ran is made up for."""
+    rack.pod("leader", 0, nodeName="a1")
+    rack.held("f1")
+    async with rack.manager():
+        await rack.settle()
+        assert rack.where("f1") == [("a", [])]
+    rack.held("f2")
+    async with rack.manager():
+        await rack.settle()
+        assert rack.where("f2") == [("a", [])]
+
+
+async def test_a_node_that_is_not_known_yet(rack):
+    """The pass waits for the node, or for its label, and tells users about the latter once."""
+    async with rack.manager():
+        rack.pod("leader", 0, nodeName="new")
+        rack.held("f1")
+        rack.placed("f2", "a")
+        await rack.settle(1000)
+        assert rack.where("f1", "f2") == [HELD, ("a", [])]
+        assert rack.writes() == []
+        rack.node("new")
+        await rack.settle(1000)
+        assert rack.where("f1", "f2") == [HELD, ("a", [])]
+        assert rack.events() == [keys.TOPOLOGY_UNKNOWN_REASON]
+        rack.world.patch("nodes", "new", {"metadata": {"labels": {RACK: "a"}}})
+        await rack.settle()
+        assert rack.where("f1", "f2") == [("a", []), ("a", [])]
+        assert rack.events() == [keys.TOPOLOGY_UNKNOWN_REASON]
+
+
+async def test_relabelled_nodes_move_nobody(rack):
+    """A node that changes its domain is no reason to evict what runs."""
+    async with rack.manager():
+        rack.pod("leader", 0, nodeName="a1")
+        rack.placed("f1", "a")
+        await rack.settle()
+        rack.world.patch("nodes", "a1", {"metadata": {"labels": {RACK: "z"}}})
+        await rack.settle()
+        assert rack.where("f1") == [("a", [])]
+
+
+async def test_a_new_leader(rack):
+    """Followers wait for the leader that is alive, whatever became of those before."""
+    async with rack.manager():
+        rack.pod("first", 0)
+        rack.held("f1")
+        rack.world.delete("pods", "first")
+        rack.pod("second", 0)
+        rack.world.set_status("pods", "second", phase="Failed")
+        rack.bind("second", "a1")
+        await rack.settle()
+        assert rack.where("f1") == [HELD]
+        rack.pod("third", 0, nodeName="b1")
+        await rack.settle()
+        assert rack.where("f1") == [("b", [])]
+
+
+async def test_two_leaders_decide_nothing(rack):
+    """The Job controller removes one of them, and then the other counts."""
+    async with rack.manager():
+        rack.pod("one", 0, nodeName="a1")
+        rack.pod("two", 0, nodeName="b1")
+        rack.held("f1")
+        await rack.settle()
+        assert rack.where("f1") == [HELD]
+        rack.world.delete("pods", "one")
+        await rack.settle()
+        assert rack.where("f1") == [("b", [])]
+
+
+async def test_other_incarnations_of_the_job(rack):
+    """Neither a leader of the Job's past nor one of a Job whose names look alike counts."""
+    async with rack.manager():
+        rack.pod("old", 0, nodeName="a1")
+        rack.world.delete("jobs", JOB)
+        fresh = rack.make_job()
+        rack.held("f1", job=fresh)
+        await rack.settle()
+        assert rack.where("f1") == [HELD]
+        rack.pod("new", 0, job=fresh, nodeName="b1")
+        await rack.settle()
+        assert rack.where("f1") == [("b", [])]
+
+
+async def test_misplaced_followers_start_anew(rack):
+    """All that are loose: first the condition, then the deletion; the held one is released."""
+    before = {action: counted(action) for action in ("released", "evicted")}
+    async with rack.manager():
+        rack.pod("leader", 0)
+        rack.placed("right", "a")
+        rack.placed("wrong", "b")
+        rack.held("held")
+        ended = rack.placed("ended", "b")
+        rack.world.set_status("pods", "ended", phase="Succeeded")
+        rack.world.patch("pods", "wrong", {"metadata": {"finalizers": ["example.test/keep"]}})
+        taken = [{"type": "DisruptionTarget", "status": "True", "reason": "Other"}]
+        rack.world.set_status("pods", "right", conditions=taken)
+        rack.bind("leader", "a1")
+        await rack.settle()
+        assert rack.where("right", "held") == [None, ("a", [])]
+        assert rack.world.get("pods", "ended")["metadata"]["uid"] == ended["metadata"]["uid"]
+        wrong = rack.world.get("pods", "wrong")
+        assert wrong["metadata"]["deletionTimestamp"]
+        (condition,) = wrong["status"]["conditions"]
+        assert (condition["type"], condition["status"]) == ("DisruptionTarget", "True")
+        assert condition["reason"] == "ExclusivePlacementViolation"
+        assert condition["message"] == "Pod violated JobSet exclusive placement policy"
+        assert condition["lastTransitionTime"]
+        assert rack.events() == ["ExclusivePlacementViolation"]
+        assert counted("released") == before["released"] + 1
+        assert counted("evicted") == before["evicted"] + 2
+        order = [write[:2] for write in rack.writes() if write[2] == "wrong"]
+        assert order == [("apply", "pods/status"), ("delete", "pods")]
+        assert ("apply", "pods/status", "right") not in rack.writes()
+
+
+async def test_a_misplaced_follower_that_comes_later(rack):
+    """Made by hand, or while the webhook was down: its own event causes the repair."""
+    async with rack.manager():
+        rack.pod("leader", 0, nodeName="a1")
+        rack.placed("good", "a")
+        await rack.settle()
+        rack.pod("bare")
+        await rack.settle()
+        assert rack.where("good", "bare") == [None, None]
+
+
+async def test_only_held_pods_are_touched_without_webhooks(rack):
+    """Without the webhook every follower is misplaced, and nobody evicts them."""
+    async with rack.manager(repair=False):
+        rack.pod("leader", 0, nodeName="a1")
+        rack.pod("bare")
+        rack.held("f1")
+        await rack.settle()
+        assert rack.where("bare", "f1") == [(None, []), ("a", [])]
+
+
+@pytest.mark.parametrize("strategy", ["", "true"])
+async def test_pods_of_the_node_selector_strategy(rack, strategy):
+    """They have no domain by design, and are left alone."""
+    async with rack.manager():
+        notes = {keys.NODE_SELECTOR_ANNOTATION: strategy}
+        rack.pod("leader", 0, nodeName="a1", notes=notes)
+        rack.pod("f1", notes=notes)
+        await rack.settle()
+        assert rack.where("f1") == [(None, [])]
+        assert rack.writes() == []
+
+
+async def test_a_late_cache_evicts_nobody(rack):
+    """Before a deletion the API server is asked, and it knows of the next leader."""
+    async with rack.manager():
+        rack.pod("leader", 0, nodeName="new")
+        rack.placed("f1", "b")
+        await rack.settle()
+        rule = rack.world.faults.stall(verb="watch", resource="pods")
+        rack.world.delete("pods", "leader")
+        rack.pod("next", 0, nodeName="b1")
+        rack.node("new", "a")
+        await rack.settle()
+        assert rack.world.requests.count("list", "pods") == 2  # the cache's own, and the question
+        assert rack.writes() == []
+        rule.lift()
+        await rack.settle()
+        assert rack.where("f1") == [("b", [])]
+
+
+async def test_failures_are_retried_and_told_apart(rack):
+    """A status that cannot be written keeps its pod; the others go, and later it goes too."""
+    async with rack.manager():
+        rack.placed("f1", "b")
+        rack.placed("f2", "b")
+        rule = rack.world.faults.status(500, verb="apply", resource="pods/status", name="f1")
+        rack.pod("leader", 0, nodeName="a1")
+        await rack.settle()
+        assert rack.where("f1", "f2") == [("b", []), None]
+        rule.lift()
+        await rack.settle(60)
+        assert rack.where("f1") == [None]
+
+
+async def test_a_follower_whose_template_wants_another_domain(rack):
+    """It cannot be released, since a selector's entry is final: it alone starts anew."""
+    async with rack.manager():
+        rack.pod("leader", 0, nodeName="a1")
+        rack.placed("good", "a")
+        rack.held("f1", nodeSelector={RACK: "b"})
+        await rack.settle()
+        assert rack.where("good", "f1") == [("a", []), None]
+
+
+@pytest.mark.parametrize("field", ["completedIndexes", "failedIndexes"])
+async def test_a_leader_whose_part_is_over(rack, field):
+    """Followers that are held go where it was, as soon as the Job says that none will come."""
+    async with rack.manager():
+        rack.pod("leader", 0)
+        rack.held("f1")
+        rack.world.set_status("pods", "leader", phase="Succeeded")
+        rack.bind("leader", "b1")
+        await rack.settle()
+        assert rack.where("f1") == [HELD]
+        rack.world.set_status("jobs", JOB, **{field: "0"})
+        await rack.settle()
+        assert rack.where("f1") == [("b", [])]
+        rack.held("f2")
+        await rack.settle()
+        assert rack.where("f2") == [("b", [])]
+
+
+async def test_without_any_trace_of_a_domain(rack):
+    """Followers start anew, as their replacements will find a domain by themselves."""
+    async with rack.manager():
+        rack.held("f1")
+        await rack.settle()
+        rack.world.set_status("jobs", JOB, completedIndexes="0")
+        await rack.settle()
+        assert rack.where("f1") == [None]
+
+
+async def test_many_followers_cost_one_pass(rack):
+    """Events of followers queue nothing, and the leader's one pass."""
+    async with rack.manager():
+        for index in range(1, 100):
+            rack.held(f"f{index}", index)
+        rack.pod("leader", 0)
+        await rack.settle()
+        added = rack.controller.queue
+        before = len(rack.world.requests)
+        rack.bind("leader", "a1")
+        await rack.settle()
+        for index in range(1, 100):
+            rack.bind(f"f{index}", "a1")
+            rack.world.set_status("pods", f"f{index}", phase="Running")
+        await rack.settle()
+        assert len(rack.world.requests) - before == 99
+        assert len(added) == 0

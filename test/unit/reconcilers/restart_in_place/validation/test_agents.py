@@ -1,0 +1,341 @@
+"""What validation takes for an agent in the pods of a JobSet that restarts in place, and its rules."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
+from jobsetpy.reconcilers.restart_in_place.validation.agents import (
+    has_agent,
+    warnings,
+)
+from jobsetpy.reconcilers.rules.agent_containers import runs_agent
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.validation.create import validate_create
+from jobsetpy.reconcilers.validation.update import validate_update
+
+REPOSITORY = Path(__file__).resolve().parents[5]
+POD = "spec.replicatedJobs[0].template.spec.template.spec"
+AGENT, RULES = f"{POD}.initContainers[0]", f"{POD}.initContainers[0].restartPolicyRules"
+SHOWN = 256
+"""Longer warnings may be cut by the API server."""
+
+
+def rule(operator: str = "NotIn", *values: int, action: str = "RestartAllContainers") -> dict:
+    return {"action": action, "exitCodes": {"operator": operator, "values": list(values)}}
+
+
+def env(*names: str, **values: str) -> list[dict]:
+    return [{"name": name, "value": "x"} for name in names] + [
+        {"name": name, "value": value} for name, value in values.items()
+    ]
+
+
+NEEDED = env("NAMESPACE", "POD_NAME", "JOBSET_NAME")
+SIDECAR = {"name": "agent", "restartPolicy": "Always", "restartPolicyRules": [rule("In", 42)]}
+RESTART = [rule("In", 42, action="Restart")]
+GOOD = {
+    "name": "agent",
+    "image": "test.invalid/any:1",
+    "restartPolicy": "Always",
+    "restartPolicyRules": [rule("NotIn", 0, 1, 2)],
+    "startupProbe": {"httpGet": {"path": "/barrier-is-lifted?wait=25", "port": 8080}},
+    "env": [*NEEDED, *env(RESTART_POD_IN_PLACE_EXIT_CODE="42")],
+}
+WORKER = {"name": "worker", "image": "i", "restartPolicyRules": [rule("NotIn", 0)]}
+
+
+def sidecar(**fields) -> dict:
+    """A pod with a good agent that has other fields; ``None`` takes one away."""
+    agent = {name: value for name, value in {**GOOD, **fields}.items() if value is not None}
+    return {"initContainers": [agent], "containers": [WORKER]}
+
+
+def exit_code(value: str) -> list[dict]:
+    return [*NEEDED, *env(RESTART_POD_IN_PLACE_EXIT_CODE=value)]
+
+
+def jobset(pod: dict, **job) -> dict:
+    template = {
+        "backoffLimit": keys.INT32_MAX,
+        "podReplacementPolicy": "Failed",
+        "completions": 2,
+        "parallelism": 2,
+        "template": {"spec": pod},
+        **job,
+    }
+    return {
+        "metadata": {"name": "js"},
+        "spec": {
+            "failurePolicy": {"restartStrategy": "InPlaceRestart"},
+            "replicatedJobs": [{"name": "w", "template": {"spec": template}}],
+        },
+    }
+
+
+def warned(obj: dict) -> list[tuple[str, str]]:
+    found = warnings(obj, Features())
+    assert all(len(str(each)) <= SHOWN for each in found)
+    return [(each.field, each.message) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("pod", "wanted"),
+    [
+        ({"initContainers": [SIDECAR]}, True),
+        ({"initContainers": [{**SIDECAR, "restartPolicyRules": [{"action": "RestartPod"}]}]}, True),
+        ({"initContainers": [{"name": "first"}, SIDECAR]}, True),
+        ({"initContainers": [{**SIDECAR, "restartPolicyRules": [*RESTART, {"action": "RestartPod"}]}]}, True),
+        ({"initContainers": [{**SIDECAR, "restartPolicy": "Never"}]}, False),
+        ({"initContainers": [{**SIDECAR, "restartPolicyRules": RESTART}]}, False),
+        ({"initContainers": [{**SIDECAR, "restartPolicyRules": None}]}, False),
+        ({"containers": [SIDECAR]}, False),
+        ({"containers": [{"name": "w", "env": env("POD_NAME", "JOBSET_NAME")}]}, True),
+        ({"containers": [{"name": "w", "env": env("JOBSET_AGENT_POD_NAME", "JOBSET_AGENT_JOBSET_NAME")}]}, True),
+        ({"containers": [{"name": "w", "command": ["/jobset-agent/supervise", "true"]}]}, True),
+        ({"containers": [{"name": "w", "env": env("POD_NAME")}]}, False),
+        ({"containers": [{"name": "v", "env": env("JOBSET_NAME")}, {"name": "w", "env": env("POD_NAME")}]}, False),
+        ({"containers": [{"name": "w"}]}, False),
+        ({}, False),
+    ],
+)  # fmt: skip
+def test_what_may_be_an_agent(pod, wanted):
+    """A sidecar by the kubelet's rule, under both of its names; a supervisor by its variables."""
+    assert has_agent(pod) is wanted
+
+
+def always(**fields) -> dict:
+    return {"initContainers": [{"name": "x", "restartPolicy": "Always", **fields}]}
+
+
+def worker(**fields) -> dict:
+    return {"containers": [{"name": "w", **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("pod", "wanted"),
+    [
+        (always(name="jobset-agent"), True),
+        (always(image="test.invalid/x/jobsetpy-agent:1.0"), True),
+        (always(image="test.invalid:5000/jobsetpy-agent@sha256:00"), True),
+        (always(image="jobsetpy-agent"), True),
+        (always(env=NEEDED, restartPolicyRules=[rule("In", 42)]), True),
+        (always(env=NEEDED), False),
+        (
+            always(
+                args=["--namespace=a", "--pod-name", "b"],
+                env=env("JOBSET_NAME"),
+                restartPolicyRules=[rule("In", 42)],
+            ),
+            True,
+        ),
+        (always(startupProbe={"httpGet": {"path": "/barrier-is-lifted?wait=25"}}), True),
+        (always(restartPolicyRules=[rule("NotIn", 0)]), False),
+        (always(name="agent", restartPolicyRules=[rule("In", 42)]), False),
+        (always(env=env("NAMESPACE", "POD_NAME"), restartPolicyRules=[rule("In", 42)]), False),
+        (always(name="jobset-agent", restartPolicy=None), False),
+        (worker(env=NEEDED), False),
+        (worker(image="jobsetpy-agent", command=["python3", "train.py", "supervise"]), False),
+        (worker(command=["/jobset-agent/supervise", "true"]), True),
+        (worker(args=["supervise", "--", "true"]), True),
+        (worker(command=["python3", "-m", "jobsetpy.agent", "supervise", "--", "true"]), True),
+        (worker(command=["sh", "-c", "exec /jobset-agent/supervise python3 train.py"]), True),
+        (worker(command=["/jobset-agent/ld.so", "--inhibit-cache"]), True),
+        (always(startupProbe={"httpGet": {"path": "/barrier-is-down", "port": 8081}}), True),
+        (worker(env=[*env("POD_NAME", "JOBSET_NAME"), *env(WORKER_COMMAND="train")]), True),
+        (worker(env=[*env("POD_NAME"), *env(WORKER_COMMAND="train")]), False),
+        ({}, False),
+    ],
+)
+def test_what_is_an_agent_for_certain(pod, wanted):
+    """Name, image, variables or barrier tell a sidecar, its command a supervisor; no rule does."""
+    assert runs_agent(pod) is wanted
+
+
+def test_a_good_agent_needs_no_words():
+    """Nor does a worker's rule, or a JobSet that is restarted in another way."""
+    assert validate_create(jobset(sidecar())) == []
+    assert warned(jobset(sidecar())) == []
+    bad = jobset(sidecar(startupProbe=None))
+    assert warnings(bad, Features(in_place_restart=False)) == []
+    del bad["spec"]["failurePolicy"]
+    assert warnings(bad, Features()) == []
+
+
+GO_BARRIER = {"httpGet": {"path": "/barrier-is-down", "port": 8081}}
+GO_NAMES = env("POD_NAME", "JOBSET_NAME")
+
+
+def test_agents_of_the_go_project_need_no_words():
+    """Neither the sidecar nor the worker's own container; it asks for a restart with 1."""
+    rules = [rule("NotIn", 0)]
+    sidecars = sidecar(env=GO_NAMES, startupProbe=GO_BARRIER, restartPolicyRules=rules)
+    main = {**WORKER, "env": [*GO_NAMES, *env(WORKER_COMMAND="train")]}
+    main["restartPolicyRules"] = [rule("NotIn", 0, action="Restart")]
+    for pod in (sidecars, {"containers": [main]}):
+        assert validate_create(jobset(pod)) == []
+        assert warned(jobset(pod)) == []
+
+
+def test_the_code_of_a_go_agent_needs_a_rule():
+    """The same is asked of it as of ours, for the code that it ends with."""
+    code = [*GO_NAMES, *env(IN_PLACE_RESTART_EXIT_CODE="7")]
+    fields = {"env": code, "startupProbe": GO_BARRIER, "restartPolicyRules": [rule("In", 1, 137)]}
+    (problem,) = validate_create(jobset(sidecar(**fields)))
+    assert "ends with 7 (IN_PLACE_RESTART_EXIT_CODE)" in str(problem)
+    ((field, words),) = warned(
+        jobset(sidecar(**{**fields, "env": GO_NAMES, "restartPolicyRules": [rule("In", 137)]}))
+    )
+    assert (field, "none is for 1" in words) == (RULES, True)
+
+
+POLICY = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [4]}}]}
+IN_42 = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]}
+NAMED = {
+    "rules": [
+        {"action": "FailJob", "onExitCodes": {"containerName": "worker", **rule("NotIn", 4)["exitCodes"]}},
+        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [4]}},
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+    ]
+}  # fmt: skip
+WARNED = {
+    "no startup probe": (sidecar(startupProbe=None), f"{AGENT}.startupProbe", "without waiting"),
+    "killed": (sidecar(restartPolicyRules=[rule("In", 42)]), RULES, "(137) comes back alone"),
+    "killed, by the first rule": (sidecar(restartPolicyRules=[rule("In", 137, action="Restart"), rule("NotIn", 0)]), RULES, "NotIn [0, 1, 2]"),
+    "default code": (sidecar(env=NEEDED, restartPolicyRules=[rule("NotIn", 42)]), RULES, "none is for 42"),
+    "seeds' action": (sidecar(restartPolicyRules=[rule("NotIn", 0, 1, 2, action="RestartPod")]), f"{RULES}[0].action", "use RestartAllContainers"),
+    "unknown action": (sidecar(restartPolicyRules=[rule("NotIn", 0, 1, 2), rule("In", 1, action="Sleep")]), f"{RULES}[1].action", "'Sleep' is no action known here"),
+    "rule alone": ({**sidecar(env=None, startupProbe=None)}, AGENT, "'agent' runs no agent"),
+    "variables alone": ({"containers": [{**WORKER, "env": NEEDED}]}, f"{POD}.containers[0]", "'worker' runs no agent"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pod", "field", "words"), WARNED.values(), ids=WARNED)
+def test_warned(pod, field, words):
+    """What may work for somebody is accepted, with a warning that says where and what to write."""
+    obj = jobset(pod)
+    (warning,) = warned(obj)
+
+    assert warning[0] == field
+    assert words in warning[1]
+    assert validate_create(obj) == []
+
+
+@pytest.mark.parametrize(("policy", "told"), [(POLICY, 1), (IN_42, 1), (NAMED, 0)])
+def test_policies_that_see_the_agent(policy, told):
+    """A pod failure policy that names no container takes the agent's code for a worker's."""
+    found = warned(jobset(sidecar(), podFailurePolicy=policy))
+
+    assert len(found) == told
+    assert all(field.endswith("rules[0].onExitCodes.containerName") for field, _ in found)
+
+
+def test_the_longest_warnings_are_shown_whole():
+    """With many ReplicatedJobs and containers, and names as long as they may be."""
+    name = "n" * 63
+    stranger = {"name": name, "restartPolicy": "Always", "restartPolicyRules": [rule("In", 42)]}
+    action = {**GOOD, "restartPolicyRules": [rule("NotIn", 0, action="A" * 99)] * 20}
+    for init in (stranger, action, {**GOOD, "env": NEEDED, "restartPolicyRules": [rule("In", 7)]}):
+        (job,) = jobset({"initContainers": [{"name": "a"}] * 20 + [init]})["spec"]["replicatedJobs"]
+        obj = jobset({})
+        obj["spec"]["replicatedJobs"] = [{"name": "x"}] * 1000 + [job]
+
+        assert warned(obj)
+
+
+REFUSED = {
+    "code": (sidecar(env=exit_code("43"), restartPolicyRules=[rule("In", 42)]), RULES, "ends with 43"),
+    "harmless code": (sidecar(env=exit_code("1")), RULES, "ends with 1"),
+    "code of an earlier rule": (sidecar(restartPolicyRules=[*RESTART, rule("NotIn", 0)]), RULES, "ends with 42"),
+    "no rule for a known agent": (sidecar(restartPolicyRules=None), RULES, "needs a rule"),
+    "another rule for a known agent": (sidecar(restartPolicyRules=RESTART), RULES, "needs a rule"),
+    "NoIn": (sidecar(restartPolicyRules=[rule("NotIn", 0), rule("NoIn", 1)]), f"{RULES}[1].exitCodes.operator", "use NotIn"),
+    "Terminate": ({**sidecar(), "containers": [{**WORKER, "restartPolicyRules": [rule("In", 3, action="Terminate")]}]}, f"{POD}.containers[0].restartPolicyRules[0].action", "remove the rule"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pod", "field", "words"), REFUSED.values(), ids=REFUSED)
+def test_refused(pod, field, words):
+    """What can never restart its pod in place is refused, with field and advice."""
+    (problem,) = validate_create(jobset(pod))
+
+    assert problem.field == field
+    assert words in problem.message
+
+
+@pytest.mark.parametrize(("pod", "field", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_is_stored_can_be_changed(pod, field, words):
+    """Only a new JobSet is refused: one that was accepted by older rules is not locked in."""
+    old = jobset(pod)
+    new = {**old, "spec": {**old["spec"], "suspend": True}}
+
+    assert validate_update(old, new) == []
+
+
+def test_a_log_shipper_is_no_broken_agent():
+    """A sidecar that has an agent's variables, beside a supervisor or an agent, is let alone."""
+    shipper = {"name": "logs", "restartPolicy": "Always", "env": exit_code("9")}
+    supervisor = {**WORKER, "command": ["/jobset-agent/supervise", "true"]}
+    beside = {**sidecar(), "initContainers": [{**shipper, "env": NEEDED}, GOOD]}
+    for pod in (
+        {"initContainers": [shipper], "containers": [supervisor]},
+        beside,
+    ):
+        assert validate_create(jobset(pod)) == []
+        assert warned(jobset(pod)) == []
+
+
+@pytest.mark.parametrize("value", ["", "$(CODE)", "x", None])
+def test_a_code_that_is_not_written_out_is_not_judged(value):
+    """It may be right; only the rule is known here."""
+    variable = {"name": "RESTART_POD_IN_PLACE_EXIT_CODE", "value": value, "valueFrom": {}}
+
+    assert validate_create(jobset(sidecar(env=[*NEEDED, variable]))) == []
+
+
+def manifests(*patterns: str) -> list[Path]:
+    found = [path for pattern in patterns for path in sorted(REPOSITORY.glob(pattern))]
+    assert found
+    return found
+
+
+SHIPPED = manifests("examples/in-place-restart/*.yaml", "config/samples/in_place*.yaml")
+STORIES = manifests("test/e2e/kep467/*.yaml")
+
+
+@pytest.mark.parametrize("path", [*SHIPPED, *STORIES], ids=lambda path: path.stem)
+def test_shipped_manifests(path):
+    """They are accepted: ours without a word, KEP-467's stories with one about their rule."""
+    obj = inject(yaml.safe_load(path.read_text()), image="test.invalid/agent:1").jobset
+    for at, failure_rule in enumerate(obj["spec"]["failurePolicy"].get("rules", ())):
+        failure_rule.setdefault("name", f"rule{at}")  # as defaulting has it
+
+    assert validate_create(obj) == []
+    assert [field for field, _ in warned(obj)] == ([RULES] if path in STORIES else [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "warned"),
+    [
+        ({}, False),
+        ({"livenessProbe": {"exec": {}}, "restartPolicy": "Never"}, True),
+        ({"livenessProbe": {"exec": {}}}, False),
+        (
+            {"livenessProbe": {"exec": {}}, "restartPolicy": "Never",
+             "restartPolicyRules": [rule("In", 0)]},
+            False,
+        ),
+    ],
+)  # fmt: skip
+def test_liveness_probe_beside_a_sidecar_is_warned_of_when_exit_code_0_ends_the_worker(
+    fields, warned
+):
+    """The kubelet ends the worker with SIGTERM; a 0 after that completes its index."""
+    pod = sidecar()
+    pod["containers"] = [{**WORKER, **fields}]
+
+    found = [one for one in warnings(jobset(pod), Features()) if "livenessProbe" in str(one)]
+
+    assert len(found) == warned

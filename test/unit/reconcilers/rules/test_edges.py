@@ -1,0 +1,276 @@
+"""What the API server's schema and the controller itself keep from happening, and yet may come."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import attrs
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.batch import Job, JobSpec
+from jobsetpy.api.jobset import ReplicatedJob, ReplicatedJobStatus
+from jobsetpy.api.meta import Condition, ObjectMeta
+from jobsetpy.api.name_rules import dns1123_subdomain, label_value
+from jobsetpy.reconcilers.jobs.startup_policy import (
+    dependencies_reached,
+    has_started,
+)
+from jobsetpy.reconcilers.jobs.suspension import resumptions
+from jobsetpy.reconcilers.placement.admission import PodPlace, mutate
+from jobsetpy.reconcilers.restart_in_place.decision import (
+    Histogram,
+    expected_pods,
+    group_size,
+)
+from jobsetpy.reconcilers.rules.conditions import is_true
+from jobsetpy.reconcilers.rules.failure_policy import (
+    apply_failure_policy,
+    failed_at,
+)
+from jobsetpy.reconcilers.rules.features import Features, gate_names, gate_problems
+from jobsetpy.reconcilers.rules.field_errors import invalid
+from jobsetpy.reconcilers.rules.status_draft import StatusDraft, condition_json
+from jobsetpy.reconcilers.validation.create import validate_create
+from jobsetpy.reconcilers.validation.defaulting import default_jobset
+from jobsetpy.testing.jobsets import ModelCluster, jobset_json, replicated_job
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def cluster(*rules, **spec):
+    """A started JobSet of three Jobs ``w`` and one ``other``."""
+    policy = {"maxRestarts": 3, "rules": list(rules)}
+    made = ModelCluster(
+        jobset_json(
+            replicated_job("w", 3),
+            replicated_job("other"),
+            **{"failurePolicy": policy, **spec},
+        )
+    )
+    made.reconcile()
+    return made
+
+
+# ---- failures
+
+
+def decide(made, *jobs):
+    """Why the failure policy cannot be applied to these Jobs, and the events of what it did."""
+    draft = StatusDraft(made.status, NOW)
+    problem = apply_failure_policy(made.jobset, jobs, draft, Features())
+    return problem, [event.message for event in draft.change().events]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {keys.REPLICATED_JOB_NAME: "unknown", keys.JOB_INDEX: "0"},
+        {keys.REPLICATED_JOB_NAME: "w"},
+        {keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "x"},
+        {keys.REPLICATED_JOB_NAME: "w", keys.JOB_INDEX: "3"},
+    ],
+)
+def test_a_job_without_a_place_cannot_be_restarted(labels):
+    """Its labels say which counter to raise; without them nothing is decided, and told."""
+    made = cluster({"name": "r", "action": "RestartJob"})
+    made.fail("test-js-w-0")
+    job = made.job("test-js-w-0")
+    job = attrs.evolve(job, metadata=attrs.evolve(job.metadata, labels=labels))
+    problem, events = decide(made, job)
+    assert "its labels do not place it" in problem
+    assert events == []
+
+
+def test_a_failure_without_a_time_comes_last():
+    """A Job that does not say when it failed is as good as one that fails just now."""
+    made = cluster()
+    made.fail("test-js-w-0")
+    timed, untimed = made.job("test-js-w-0"), Job()
+    assert failed_at(timed) < failed_at(untimed)
+
+
+def test_a_failure_without_a_condition_is_explained_all_the_same():
+    """There is no reason to tell, then."""
+    made = cluster()
+    del made.object["spec"]["failurePolicy"]
+    problem, events = decide(made, made.job("test-js-w-1"))
+    assert problem == ""
+    assert events[-1] == "no failure policy: job 'test-js-w-1' failed"
+
+
+def test_a_failed_job_of_an_unknown_replicated_job_is_counted_nowhere():
+    """With the gate off such a Job is not set aside; FailJob leaves it and counts nothing."""
+    made = ModelCluster(
+        jobset_json(
+            replicated_job("w", 2),
+            failurePolicy={"maxRestarts": 1, "rules": [{"name": "r", "action": "FailJob"}]},
+        ),
+        Features(restart_job=False),
+    )
+    made.reconcile()
+    made.fail("test-js-w-0")
+    made.jobs["test-js-w-0"]["metadata"]["labels"][keys.REPLICATED_JOB_NAME] = "unknown"
+    plan = made.plan()
+    assert plan.status.decisions == ()
+    assert [notice.reason for notice in plan.notices] == [keys.FAIL_JOB_REASON]
+
+
+def test_what_stays_failed_outside_the_targets_ends_nothing():
+    """The success policy looks at its targets only."""
+    made = cluster(
+        {"name": "r", "action": "FailJob"},
+        successPolicy={"operator": "All", "targetReplicatedJobs": ["other"]},
+    )
+    for index in range(3):
+        made.fail(f"test-js-w-{index}")
+    made.reconcile()
+    assert made.status.terminal_state == ""
+    made.complete("test-js-other-0")
+    made.reconcile()
+    assert made.status.terminal_state == "Completed"
+
+
+@pytest.mark.parametrize(("action", "less"), [("FailJob", 2), ("RestartJob", 0)])
+def test_the_size_of_a_group_with_a_failed_job(action, less):
+    """Its pods are missed for good only where a rule may leave it failed."""
+    jobset = cluster({"name": "r", "action": action}).jobset
+    assert group_size(jobset, Histogram(lost=2)) == expected_pods(jobset) - less
+    bare = attrs.evolve(jobset, spec=attrs.evolve(jobset.spec, failure_policy=None))
+    assert group_size(bare, Histogram(lost=2)) == expected_pods(jobset)
+
+
+# ---- start
+
+
+def test_starts_without_counters():
+    """Without counters only what wants no Jobs has started, and no dependency is reached."""
+    empty, two = ReplicatedJob(name="a", replicas=0), ReplicatedJob(name="a", replicas=2)
+    assert has_started(empty, None)
+    assert not has_started(two, None)
+    made = ModelCluster(
+        jobset_json(replicated_job("a"), replicated_job("b", depends_on=[("a", "Ready")]))
+    )
+    dependent = made.jobset.spec.replicated_jobs[1]
+    counters = {"a": ReplicatedJobStatus(name="a", ready=1)}
+    assert dependencies_reached(dependent, counters, {"a": 1})
+    assert not dependencies_reached(dependent, {}, {"a": 1})
+    assert not dependencies_reached(dependent, counters, {})
+
+
+def test_only_suspended_jobs_are_resumed():
+    """A Job that runs already is left as it is."""
+    running = Job(metadata=ObjectMeta(name="r", uid="1"), spec=JobSpec(suspend=False))
+    waiting = Job(metadata=ObjectMeta(name="s", uid="2"), spec=JobSpec(suspend=True))
+    item = cluster().jobset.spec.replicated_jobs[0]
+    assert [action.name for action in resumptions(item, [running, waiting])] == ["s"]
+
+
+# ---- JSON
+
+
+def test_a_condition_without_a_time():
+    """What is not there is not written; the required fields are."""
+    assert condition_json(Condition(type="A", status="True")) == {
+        "type": "A",
+        "status": "True",
+        "reason": "",
+        "message": "",
+    }
+
+
+@pytest.mark.parametrize("template", [3, {"spec": 3}, {"spec": {"template": 3}}])
+def test_defaults_of_what_is_no_template(template):
+    """Defaults are put where they fit; refusing the rest is the schema's business."""
+    jobset = {"spec": {"replicatedJobs": [{"name": "a", "template": template}]}}
+    paths = [step["path"] for step in default_jobset(jobset)]
+    assert not any(path.endswith("restartPolicy") for path in paths)
+
+
+def test_a_group_name_that_is_no_text():
+    """Left to the schema."""
+    jobset = jobset_json()
+    jobset["spec"]["replicatedJobs"][0]["groupName"] = 3
+    assert [p.field for p in validate_create(jobset) if "groupName" in p.field] == []
+
+
+def test_names_at_their_limits():
+    """Both kinds of problems are told, each on its own."""
+    assert dns1123_subdomain("a" * 253) == []
+    assert len(dns1123_subdomain("a" * 254)) == 1
+    assert len(dns1123_subdomain("A" * 254)) == 2
+    assert label_value("") == []
+    assert len(label_value("-")) == 1
+    assert len(label_value("-" * 64)) == 2
+
+
+def test_a_field_error_as_text():
+    """As the API server writes it."""
+    assert str(invalid("spec.a", 3, "no")) == "spec.a: Invalid value: 3: no"
+
+
+def test_owners_that_do_not_manage_a_pod_are_passed_over():
+    """The one with ``controller: true`` counts, wherever it stands."""
+    pod = {
+        "metadata": {
+            "name": "js-w-0-1-abcde",
+            "annotations": {
+                keys.JOBSET_NAME: "js",
+                keys.EXCLUSIVE_TOPOLOGY_ANNOTATION: "zone",
+                keys.COMPLETION_INDEX_ANNOTATION: "1",
+            },
+            "labels": {
+                keys.JOBSET_NAME: "js",
+                keys.REPLICATED_JOB_NAME: "w",
+                keys.JOB_INDEX: "0",
+            },
+            "ownerReferences": [
+                {"kind": "Other", "name": "o", "uid": "1"},
+                {"kind": "Job", "name": "js-w-0", "uid": "2", "controller": True},
+            ],
+        },
+        "spec": {},
+    }
+    leader = PodPlace(node="n", phase="Running", deleting=False, controller_uid="2")
+    mutation = mutate(pod, lambda _: [leader], lambda _: {"zone": "z"})
+    (step,) = (step for step in mutation.patch if "nodeSelector" in step["path"])
+    assert step["value"] == {"zone": "z"}
+
+
+def test_the_state_of_a_condition():
+    """Only a condition that says True is true."""
+    conditions = (Condition(type="A", status="True"), Condition(type="B", status="False"))
+    assert [is_true(conditions, kind) for kind in "ABC"] == [True, False, False]
+
+
+# ---- feature gates
+
+GATES = {"RestartJob", "ElasticJobSet", "InPlaceRestart", "Coscheduling"}
+
+
+@pytest.mark.parametrize(
+    ("gates", "on"),
+    [
+        ({}, GATES),
+        ({"RestartJob": False}, GATES - {"RestartJob"}),
+        ({"AllAlpha": False}, set()),
+        ({"AllAlpha": False, "ElasticJobSet": True}, {"ElasticJobSet"}),
+        ({"AllBeta": False, "TLSOptions": True}, GATES),
+    ],
+)
+def test_gates(gates, on):
+    """All are on unless told otherwise; a gate's own name wins over the one for all."""
+    features = Features.from_gates(gates)
+    names = dict(zip(gate_names(), attrs.astuple(features), strict=True))
+    assert {name for name, value in names.items() if value} >= on
+    assert {name for name in GATES if names[name]} == on
+    assert gate_problems(gates) == []
+
+
+def test_gates_that_cannot_be_set():
+    """Unknown ones, and a locked one set to the other value."""
+    problems = gate_problems({"X": True, "TLSOptions": False, "RestartJob": False})
+    assert problems == [
+        "unrecognized feature gate: X",
+        "cannot set feature gate TLSOptions to False, it is locked",
+    ]

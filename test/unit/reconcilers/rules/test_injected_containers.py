@@ -1,0 +1,223 @@
+"""Resources, pull secret and warnings of containers that admission adds."""
+
+import copy
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.restart_in_place.injection.agent import inject
+from jobsetpy.reconcilers.restart_in_place.injection.update import restore
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.field_errors import FieldError
+from jobsetpy.reconcilers.rules.injected_containers import (
+    ContainerDefaults,
+    parse_amounts,
+    resources_for,
+)
+from jobsetpy.reconcilers.validation.create import validate_create
+from jobsetpy.reconcilers.validation.defaulting import default_jobset
+from jobsetpy.reconcilers.validation.update import validate_update
+from jobsetpy.reconcilers.validation.warnings import warnings
+
+BOTH = {"cpu": "2", "memory": "1Gi"}
+SMALL = {"cpu": "200m", "memory": "128Mi"}
+TEMPLATE = "spec.replicatedJobs[0].template.spec.template"
+MINIMUM = {"type": "Container", "min": {"cpu": "100m", "memory": "64Mi"}}
+RATIO = {"type": "Container", "maxLimitRequestRatio": {"cpu": "4", "memory": "4"}}
+
+
+def resources(*containers: dict, rules=(), settings=None, kind="containers") -> dict:
+    pod = {kind: [{"name": "c", "resources": each} for each in containers]}
+    found = resources_for(pod, settings or ContainerDefaults(), [{"limits": list(rules)}])
+    return found.get("resources", {})
+
+
+def amounts(requests: dict, limits: dict | None = None) -> dict:
+    return {"requests": requests, **({} if limits is None else {"limits": limits})}
+
+
+LIMITS = {"cpu": "100m", "memory": "64Mi"}
+REQUESTS = {"cpu": "10m", "memory": "32Mi"}
+GUARANTEED = amounts(LIMITS, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("containers", "rules", "wanted"),
+    [
+        # A quota on limits, or a policy: all others have them.
+        ([{"limits": BOTH, "requests": SMALL}], (), amounts(REQUESTS, LIMITS)),
+        ([{"limits": {"memory": "1Gi"}}], (), amounts({"memory": "32Mi"}, {"memory": "64Mi"})),
+        ([{"limits": BOTH, "requests": SMALL}, {"requests": SMALL}], (), amounts(REQUESTS)),
+        ([{"limits": BOTH}], (), GUARANTEED),
+        ([{"limits": BOTH, "requests": BOTH}], (), GUARANTEED),
+        ([{}], (), {}),
+        ([{"limits": {"example.com/gpu": "1"}}], (), {}),
+        (
+            [{"limits": {"ephemeral-storage": "1Gi"}}],
+            (),
+            amounts({"ephemeral-storage": "16Mi"}, {"ephemeral-storage": "64Mi"}),
+        ),
+        # A LimitRange's minimum.
+        ([{"requests": BOTH}], [MINIMUM], amounts(LIMITS)),
+        ([{"requests": SMALL, "limits": BOTH}], [MINIMUM], amounts(LIMITS, LIMITS)),
+        (
+            [{"limits": BOTH}],
+            [{"type": "Container", "min": {"cpu": "150m", "memory": "100Mi"}}],
+            amounts({"cpu": "150m", "memory": "100Mi"}, {"cpu": "150m", "memory": "100Mi"}),
+        ),
+        ([{"requests": BOTH}], [{**MINIMUM, "type": "Pod"}], amounts(REQUESTS)),
+        # Its ratio: the limit stays, the request grows.
+        (
+            [{"requests": SMALL, "limits": {"cpu": "400m", "memory": "256Mi"}}],
+            [RATIO],
+            amounts({"cpu": "25m", "memory": "32Mi"}, LIMITS),
+        ),
+        # Its maximum.
+        (
+            [{"requests": {"cpu": "10m"}, "limits": {"cpu": "50m"}}],
+            [{"type": "Container", "max": {"cpu": "50m"}}],
+            amounts({"cpu": "10m"}, {"cpu": "50m"}),
+        ),
+        # Its defaults, which the API server gives to the workers.
+        (
+            [{}],
+            [{"type": "Container", "default": BOTH, "defaultRequest": SMALL}],
+            amounts(REQUESTS, LIMITS),
+        ),
+        ([{}], [{"type": "Container", "default": BOTH, "defaultRequest": BOTH}], GUARANTEED),
+        (
+            [{"requests": {"cpu": "100m"}}],
+            [{"type": "Container", "default": {"cpu": "400m"}}, RATIO],
+            amounts({"cpu": "25m"}, {"cpu": "100m"}),
+        ),
+    ],
+)
+def test_resources_follow_the_pod_and_the_namespace(containers, rules, wanted):
+    """Limits where all have them, requests where any has, within each LimitRange."""
+    assert resources(*containers, rules=rules) == wanted
+
+
+def test_init_containers_count_as_well():
+    """A policy asks them, too."""
+    assert resources({"limits": BOTH}, kind="initContainers") == GUARANTEED
+
+
+@pytest.mark.parametrize(
+    ("settings", "worker", "wanted"),
+    [
+        (
+            ContainerDefaults(limits={"cpu": "300m"}),
+            {"limits": BOTH},
+            amounts({"cpu": "300m", "memory": "64Mi"}, {"cpu": "300m", "memory": "64Mi"}),
+        ),
+        (
+            ContainerDefaults(requests={"cpu": "200m"}),
+            {"limits": BOTH, "requests": SMALL},
+            amounts({"cpu": "200m", "memory": "32Mi"}, {"cpu": "200m", "memory": "64Mi"}),
+        ),
+    ],
+)
+def test_settings_replace_the_amounts_that_they_name(settings, worker, wanted):
+    """The rest keeps its default; a limit is no less than the request."""
+    assert resources(worker, settings=settings) == wanted
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("", "'' is not one of cpu, memory, ephemeral-storage, as in cpu=100m,memory=64Mi"),
+        ("gpu=1", "'gpu' is not one of cpu, memory, ephemeral-storage, as in"),
+        ("cpu", "cpu: '' is not a quantity above 0, such as 100m or 64Mi"),
+        ("cpu=0", "cpu: '0' is not a quantity above 0"),
+        ("cpu=-1", "cpu: '-1' is not a quantity above 0"),
+        ("memory=lots", "memory: 'lots' is not a quantity above 0"),
+    ],
+)
+def test_amounts_that_cannot_be_read_say_what_is_expected(written, problem):
+    """As a flag, in the file and in an annotation."""
+    with pytest.raises(ValueError, match=problem.replace("(", r"\(")):
+        parse_amounts(written)
+
+
+def jobset(notes=None, own=None, worker=None, pod=None) -> dict:
+    container = {"name": "w", "image": "team.test:5000/train:1", "command": ["train"]}
+    template = {
+        "metadata": {"annotations": own or {}},
+        "spec": {"containers": [{**container, "resources": worker or {}}], **(pod or {})},
+    }
+    return {
+        "metadata": {
+            "name": "js",
+            "annotations": {keys.IN_PLACE_AGENT_ANNOTATION: "sidecar", **(notes or {})},
+        },
+        "spec": {
+            "failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"},
+            "replicatedJobs": [
+                {"name": "w", "replicas": 1, "template": {"spec": {"template": template}}}
+            ],
+        },
+    }
+
+
+def pod_of(obj: dict) -> dict:
+    return obj["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+
+
+def test_annotations_replace_settings_and_the_template_has_the_last_word():
+    """Manager, JobSet, pod template."""
+    obj = jobset(
+        {keys.INJECTED_LIMITS_ANNOTATION: "cpu=1,memory=1Gi"},
+        {keys.INJECTED_LIMITS_ANNOTATION: "cpu=2"},
+        {"limits": BOTH},
+    )
+    settings = ContainerDefaults(limits={"memory": "9Mi"})
+    (agent,) = pod_of(inject(obj, image="i", settings=settings).jobset)["initContainers"]
+
+    assert agent["resources"]["limits"] == {"cpu": "2", "memory": "1Gi"}
+
+
+def test_an_annotation_that_cannot_be_read_is_refused():
+    """On the JobSet and on a pod template, with the path of each."""
+    obj = jobset({keys.INJECTED_LIMITS_ANNOTATION: "1"}, {keys.INJECTED_REQUESTS_ANNOTATION: "cpu"})
+    made = inject(obj, image="i").jobset
+    problems = [each for each in validate_create(made) if "injected-" in each.field]
+
+    assert [each.field for each in problems] == [
+        f"metadata.annotations[{keys.INJECTED_LIMITS_ANNOTATION}]",
+        f"{TEMPLATE}.metadata.annotations[{keys.INJECTED_REQUESTS_ANNOTATION}]",
+    ]
+    assert all(isinstance(each, FieldError) for each in problems)
+
+
+def test_the_pull_secret_is_added_to_those_of_the_pod_and_survives_an_update():
+    """Only where the pod names some: else those of its service account are in force."""
+    settings = ContainerDefaults(pull_secret="agent")
+    plain = jobset(pod={"imagePullSecrets": [{"name": "team"}]})
+    made = inject(plain, image="i", settings=settings).jobset
+
+    assert pod_of(made)["imagePullSecrets"] == [{"name": "team"}, {"name": "agent"}]
+    assert inject(made, image="i", settings=settings).patch == []
+    assert "imagePullSecrets" not in pod_of(inject(jobset(), image="i", settings=settings).jobset)
+    again = restore(made, copy.deepcopy(plain)).jobset
+    assert validate_update(made, again) == []
+    assert pod_of(again)["imagePullSecrets"] == pod_of(made)["imagePullSecrets"]
+
+
+@pytest.mark.parametrize(
+    ("image", "pull_secret", "secrets", "warned"),
+    [
+        ("other.test/agent:1", "", [{"name": "team"}], True),
+        ("other.test/agent:1", "agent", [{"name": "team"}], False),
+        ("other.test/agent:1", "", [], False),
+        ("team.test:5000/agent:1", "", [{"name": "team"}], False),
+    ],
+)
+def test_a_pod_with_pull_secrets_of_its_own_is_warned_of(image, pull_secret, secrets, warned):
+    """Unless the manager adds one, or an image of the same registry needs the same one."""
+    settings = ContainerDefaults(pull_secret=pull_secret)
+    made = inject(jobset(pod={"imagePullSecrets": secrets}), image=image, settings=settings).jobset
+    assert default_jobset(made) is not None
+    told = [str(each) for each in warnings(made, Features(), pull_secret=pull_secret)]
+    found = [each for each in told if "pull secrets replace those of its service account" in each]
+
+    assert bool(found) == warned

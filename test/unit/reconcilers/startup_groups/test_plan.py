@@ -1,0 +1,281 @@
+"""What a reconcile of a startup group does, by tables in virtual time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import attrs
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.api.core import ConfigMap
+from jobsetpy.api.jobset import ChildPod
+from jobsetpy.api.meta import ObjectKey
+from jobsetpy.reconcilers.rules.membership import AttemptKey
+from jobsetpy.reconcilers.rules.plan import Moment
+from jobsetpy.reconcilers.startup_groups.ledger import StartLedger
+from jobsetpy.reconcilers.startup_groups.plan import (
+    GroupMemory,
+    ObservedGroup,
+    needs_reconcile,
+    plan_startup_group,
+)
+from jobsetpy.testing.jobsets import (
+    EPOCH_START,
+    ModelCluster,
+    decoded,
+    jobset_json,
+    merge,
+    replicated_job,
+)
+
+KEY = ObjectKey("default", "test-js")
+NAME = "test-js-group-scheduling"
+OWN = {"kind": "JobSet", "name": "test-js", "uid": "js-uid", "controller": True}
+WAITING, DONE = keys.GROUP_IN_PROGRESS_CONDITION, keys.GROUP_COMPLETED_CONDITION
+
+
+class Group:
+    """A JobSet of two Jobs with two pods each, its ledger, and the memory between reconciles."""
+
+    def __init__(self, **config):
+        body = jobset_json(replicated_job("w", 2, parallelism=2), groupSchedulingConfig=config)
+        body["metadata"]["generation"] = 1
+        self.cluster = ModelCluster(body)
+        self.cluster.reconcile()
+        self.ledger = StartLedger()
+        for name in self.cluster.jobs:
+            self.ledger.job_changed(None, self.cluster.job(name))
+        self.memory = GroupMemory()
+        self.config_map = self.make_config_map()
+
+    @staticmethod
+    def make_config_map(version="1", owner=OWN, **data):
+        """The ConfigMap of the group's name."""
+        meta = {"name": NAME, "namespace": "default", "uid": "map", "resourceVersion": version}
+        meta["ownerReferences"] = [] if owner is None else [owner]
+        return decoded(ConfigMap, {"metadata": meta, "data": data})
+
+    def start(self, *names, attempt="1"):
+        """The kubelet runs the barrier of pods: ``0-1`` is the second of the first Job."""
+        for name in names:
+            job = self.cluster.jobs[f"test-js-w-{name[0]}"]
+            meta = {
+                "name": f"{job['metadata']['name']}-{name[2]}",
+                "namespace": "default",
+                "labels": {keys.JOBSET_NAME: "test-js"},
+                "annotations": {keys.GROUP_ATTEMPT: attempt},
+                "ownerReferences": [{"uid": job["metadata"]["uid"], "controller": True}],
+            }
+            state = [{"name": keys.GROUP_INIT_CONTAINER, "state": {"running": {}}}]
+            pod = {"metadata": meta, "status": {"initContainerStatuses": state}}
+            self.ledger.pod_changed(None, decoded(ChildPod, pod))
+
+    def plan(self, at, **changed):
+        """The plan at a time, in seconds since the beginning; nothing of it is kept."""
+        observed = ObservedGroup(
+            key=KEY,
+            jobset=self.cluster.jobset,
+            config_map=self.config_map,
+            ledger=self.ledger,
+            jobs=lambda: [self.cluster.job(name) for name in self.cluster.jobs],
+        )
+        now = Moment(EPOCH_START + timedelta(seconds=at), 100.0 + at)
+        return plan_startup_group(attrs.evolve(observed, **changed), self.memory, now)
+
+    def look(self, at, **changed):
+        """The plan at a time, carried out."""
+        plan = self.plan(at, **changed)
+        if plan.status is not None and plan.status.patch:
+            self.cluster.object = merge(self.cluster.object, {"status": plan.status.patch})
+        self.memory = plan.memory or GroupMemory()
+        return plan
+
+    def needed(self):
+        """Whether the pods' counts ask for a reconcile."""
+        jobset = self.cluster.jobset
+        memory = self.memory if self.memory.uid else None
+        return needs_reconcile(AttemptKey.of(jobset), jobset, self.ledger, memory)
+
+
+def told(plan):
+    """Reasons of the conditions that a plan sets and announces."""
+    return [] if plan.status is None else [event.reason for event in plan.status.events]
+
+
+def delay(plan):
+    """After how many seconds the group is looked at again; ``None`` for at the next event."""
+    return None if plan.result.delay is None else plan.result.delay.total_seconds()
+
+
+def test_a_group_without_events_is_looked_at_when_there_is_something_to_tell():
+    """After a second, then by the safety net, and at the complaints, whose intervals double."""
+    group = Group()
+    group.start("0-0")
+    at, seen = 0.0, []
+    while at < 300:
+        plan = group.look(at)
+        assert plan.waits
+        assert plan.signal is None
+        seen += [(at, *told(plan))]
+        at += delay(plan)
+    starting, missing = keys.GROUP_STARTING_REASON, keys.GROUP_MISSING_REASON
+    assert seen == [
+        (0,), (1, starting), (31,), (60, missing), (90,), (120, missing),
+        (150,), (180,), (210,), (240, missing), (270,),
+    ]  # fmt: skip
+
+
+def test_progress_is_written_for_those_that_time_out():
+    """A few times; a message, which the next memory has as written whatever becomes of it."""
+    group = Group(timeoutAfterSeconds=40)
+    group.start("0-0", "1-1")
+    at, written = 0.0, []
+    while at < 100:
+        plan = group.look(at)
+        if plan.signal is not None:
+            assert not plan.signal.released
+            written.append((at, plan.signal.data["waiting"]))
+        at += delay(plan)
+    times = [1, 8, 18, 28, 38, 60, 80]
+    stamp = [(EPOCH_START + timedelta(seconds=at)).strftime("%Y-%m-%dT%H:%M:%SZ") for at in times]
+    expected = [(at, f"js-uid 1 2 4 {text}\n") for at, text in zip(times, stamp, strict=True)]
+    assert written == expected
+
+
+def test_the_last_start_releases_and_is_told_at_once():
+    """The signal is remembered as soon as it is written, even if the status is not stored."""
+    group = Group()
+    group.start("0-0", "0-1", "1-0")
+    group.look(0)
+    assert not group.needed()
+    group.start("1-1")
+    assert group.needed()
+
+    plan = group.plan(7)
+    assert plan.signal.data == {"started": "js-uid 1\n"}
+    assert plan.signal.released == 1
+    assert plan.signal.memory.began == 100.0
+    assert told(plan) == [keys.GROUP_STARTED_REASON]
+    assert delay(plan) is None
+    assert plan.result.summary == "released attempt 1"
+
+    # The signal was written, the condition was not: the cache still shows the old ConfigMap.
+    group.memory = plan.signal.memory
+    again = group.look(8)
+    assert again.signal is None
+    assert told(again) == [keys.GROUP_STARTED_REASON]
+    assert not group.needed()
+
+
+@pytest.mark.parametrize(
+    ("value", "released"), [("js-uid 1\n", True), ("js-uid 0\n", False), ("other 1\n", False)]
+)
+def test_what_the_config_map_says(value, released):
+    """A value of this attempt is a release; any other is none."""
+    group = Group()
+    group.config_map = group.make_config_map(started=value)
+    assert group.look(0).waits is not released
+
+
+def test_a_release_that_is_lost_is_written_again():
+    """The memory counts only until the cache shows another version than the one written over."""
+    group = Group()
+    group.start("0-0", "0-1", "1-0", "1-1")
+    assert group.look(0).signal is not None
+    assert group.look(1).signal is None
+    group.config_map = group.make_config_map(version="3")
+    assert group.look(2).signal is not None
+    assert group.look(3, config_map=None).signal is None
+    group.config_map = group.make_config_map(version="5")
+    assert group.look(4).signal is not None
+
+
+@pytest.mark.parametrize(
+    ("owner", "events"),
+    [
+        (None, 1),
+        ({**OWN, "kind": "Deployment", "uid": "x"}, 1),
+        # What a JobSet of the same name has left behind goes by itself.
+        ({**OWN, "uid": "the one before"}, 0),
+    ],
+)
+def test_a_config_map_of_someone_else(owner, events):
+    """It is left alone, and told of once."""
+    group = Group(timeoutAfterSeconds=10)
+    group.start("0-0", "0-1", "1-0", "1-1")
+    group.config_map = group.make_config_map(owner=owner)
+    plans = [group.look(at) for at in range(5)]
+    assert all(plan.signal is None and plan.waits for plan in plans)
+    notices = [notice.reason for plan in plans for notice in plan.notices]
+    assert notices == [keys.GROUP_FOREIGN_REASON] * events
+    group.config_map = group.make_config_map(version="2")
+    assert group.look(6).signal is not None
+
+
+@pytest.mark.parametrize(
+    ("spec", "conditions", "reason"),
+    [
+        ({"suspend": True}, [], keys.GROUP_SUSPENDED_REASON),
+        ({}, [{"type": "Failed", "status": "True"}], keys.GROUP_FINISHED_REASON),
+    ],
+)
+def test_the_wait_ends_without_a_release(spec, conditions, reason):
+    """Nothing is remembered; only a group that gathered has a condition to change."""
+    group = Group()
+    fresh = Group()
+    group.look(0)
+    assert told(group.look(1)) == [keys.GROUP_STARTING_REASON]
+    for each, expected in ((group, [reason]), (fresh, [])):
+        each.cluster.object["spec"] |= spec
+        each.cluster.object["status"].setdefault("conditions", []).extend(conditions)
+        plan = each.look(2)
+        assert told(plan) == expected
+        assert plan.memory is None
+        assert not plan.waits
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("deletionTimestamp", "2026-01-01T00:00:00Z"), ("managedBy", "someone.else/x"), ("", None)],
+)
+def test_no_group_to_look_at(field, value):
+    """The JobSet is gone, goes, is another controller's, or has no Jobs."""
+    group = Group()
+    if field == "managedBy":
+        group.cluster.object["spec"][field] = value
+    elif field:
+        group.cluster.object["metadata"][field] = value
+    else:
+        group.ledger = StartLedger()
+    assert group.plan(0) == group.plan(0, jobset=None)
+    assert group.plan(0).memory is None
+
+
+def test_another_attempt_begins_anew():
+    """Its time begins then; what was released before stays released for those before."""
+    group = Group()
+    group.start("0-0", "0-1", "1-0", "1-1")
+    group.look(0)
+    group.cluster.object["metadata"]["generation"] = 2
+    for name in group.cluster.jobs:
+        old = group.cluster.job(name)
+        group.cluster.jobs[name]["metadata"]["annotations"][keys.GROUP_ATTEMPT] = "2"
+        group.ledger.job_changed(old, group.cluster.job(name))
+    group.look(500)
+    assert (group.memory.attempt, group.memory.began, group.memory.released) == (2, 600.0, 1)
+    group.start("0-0", "0-1", "1-0", "1-1", attempt="2")
+    assert group.needed()
+    assert group.look(501).signal.released == 2
+
+
+def test_a_group_that_is_no_group_any_more():
+    """Nobody has to wait any longer, and there is nothing to tell."""
+    group = Group()
+    group.look(0)
+    del group.cluster.object["spec"]["groupSchedulingConfig"]
+    group.cluster.object["metadata"]["generation"] = 2
+    assert group.needed()  # the size is to be computed again
+    plan = group.look(0.5)
+    assert plan.signal.released == 2
+    assert plan.status is None

@@ -1,0 +1,431 @@
+"""Every rule for new JobSets."""
+
+import time
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.rules.membership import MAX_JOBS
+from jobsetpy.reconcilers.rules.names import effective_name
+from jobsetpy.reconcilers.validation.create import (
+    LookupFailed,
+    claims_to_look_up,
+    validate_create,
+)
+from jobsetpy.reconcilers.validation.warnings import warnings
+from support.admission.validation_kit import MAX, jobset, rjob, rules
+
+AGENT = {
+    "initContainers": [
+        {
+            "name": "agent",
+            "restartPolicy": "Always",
+            "restartPolicyRules": [{"action": "RestartAllContainers"}],
+        }
+    ]
+}
+IN_PLACE_JOB = {
+    "backoffLimit": MAX,
+    "podReplacementPolicy": "Failed",
+    "completions": 2,
+    "parallelism": 2,
+}
+IN_PLACE = {"failurePolicy": {"restartStrategy": "InPlaceRestart"}}
+
+
+def in_place(pod: dict = AGENT, **job) -> dict:
+    changed = {**IN_PLACE_JOB, **job}
+    spec = {key: value for key, value in changed.items() if value is not None}
+    return jobset(rjob(job=spec, pod=pod), **IN_PLACE)
+
+
+def two_in_place(*, dependsOn: list | None = None, **spec) -> dict:  # noqa: N803 - the field's name
+    first = rjob("a", job=IN_PLACE_JOB, pod=AGENT)
+    second = rjob(
+        "b", job=IN_PLACE_JOB, pod=AGENT, **({"dependsOn": dependsOn} if dependsOn else {})
+    )
+    return jobset(first, second, **IN_PLACE, **spec)
+
+
+def mounting(*names: str, kind: str = "containers", **pod) -> dict:
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in names]
+    return rjob(pod={kind: [{"name": "c", "volumeMounts": mounts}], **pod})
+
+
+def claim_policy(*names: str, keep: str = "Retain") -> dict:
+    return {
+        "templates": [{"metadata": {"name": name}, "spec": SPEC} for name in names],
+        "retentionPolicy": {"whenDeleted": keep},
+    }
+
+
+SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+INDEXED = {"completions": 2, "parallelism": 2}
+
+
+def chain(*depends: list[str]) -> dict:
+    jobs = [
+        rjob(f"rj-{n}", dependsOn=[{"name": name, "status": "Ready"} for name in names])
+        if names
+        else rjob(f"rj-{n}")
+        for n, names in enumerate(depends, start=1)
+    ]
+    return jobset(*jobs)
+
+
+def noted(barrier: str, container: dict | None = None, **pod) -> dict:
+    """A group that asks for a way to be held."""
+    made = jobset(
+        rjob(pod={"containers": [{"name": "c", **(container or {})}], **pod}),
+        groupSchedulingConfig={},
+    )
+    made["metadata"]["annotations"] = {keys.GROUP_BARRIER_ANNOTATION: barrier}
+    return made
+
+
+JOBS = "spec.replicatedJobs"
+RULES = "spec.failurePolicy.rules"
+REFUSED = [
+    # --- counts and names
+    ("gen-name", jobset(rjob("worker"), generate_name="a" * 49 + "-"), f"{JOBS}[0].name", "job names"),
+    ("product", jobset(rjob(replicas=MAX, job={"parallelism": MAX})), "<nil>", "must not exceed 2147483647"),
+    (
+        "negative-product",
+        jobset(rjob(replicas=-MAX - 1, job={"parallelism": -MAX - 1})),
+        "<nil>",
+        "must not exceed 2147483647 for replicatedJob 'w'",
+    ),
+    ("dotted-job", jobset(rjob("a.b")), f"{JOBS}[0].name", "DNS-1035"),
+    ("digit-first", jobset(name="1js"), f"{JOBS}[0].name", "DNS-1035"),
+    ("upper-case", jobset(name="Js"), f"{JOBS}[0].name", "DNS-1035"),
+    ("no-name", jobset(name=""), f"{JOBS}[0].name", "DNS-1035"),
+    ("long-group", jobset(rjob(groupName="a" * 64)), f"{JOBS}[0].groupName", "groupName is too long"),
+    ("empty-group", jobset(rjob(groupName="")), f"{JOBS}[0].groupName", "DNS-1035"),
+    ("long-jobset", jobset(rjob(replicas=101), name="j" * 62), f"{JOBS}[0].name", "job names generated"),
+    ("long-pod", jobset(rjob(job={"completions": 1}), name="j" * 56), f"{JOBS}[0].name", "pod names generated"),
+    # --- whole-object rules
+    ("success-target", jobset(successPolicy={"operator": "All", "targetReplicatedJobs": ["does not exist"]}), "<nil>", "does not exist"),
+    ("subdomain", jobset(network={"subdomain": "a" * 64}), "spec.network.subdomain", ".spec.network.subdomain is too long"),
+    ("dotted-subdomain", jobset(network={"subdomain": "a.b"}), "spec.network.subdomain", "DNS-1035"),
+    ("upper-subdomain", jobset(network={"subdomain": "A"}), "spec.network.subdomain", "RFC 1123"),
+    ("manager", jobset(managedBy="other-controller"), "spec.managedBy", "domain-prefixed path"),
+    ("manager-prefix", jobset(managedBy="A_/x"), "spec.managedBy", "prefix part"),
+    ("manager-path", jobset(managedBy="a.b/ä"), "spec.managedBy", "path part"),
+    ("manager-empty", jobset(managedBy=""), "spec.managedBy", "Required value"),
+    ("manager-long", jobset(managedBy="foo.bar/" + "x" * 63), "spec.managedBy", "more than 63 bytes"),
+    # --- failure policy
+    ("long-reason", jobset(failurePolicy=rules({"name": "r", "onJobFailureReasons": ["x" * 1025]})), f"{RULES}[0].onJobFailureReasons[0]", "invalid job failure reason"),
+    ("reason", jobset(failurePolicy=rules({"name": "r", "onJobFailureReasons": ["PodFailurePolicy", "no reason"]})), f"{RULES}[0].onJobFailureReasons[1]", "no reason"),
+    ("pattern", jobset(failurePolicy=rules({"name": "r", "onJobFailureMessagePatterns": ["a", "(["]})), f"{RULES}[0].onJobFailureMessagePatterns[1]", "missing ]"),
+    ("long-pattern", jobset(failurePolicy=rules({"name": "r", "onJobFailureMessagePatterns": ["x" * 4097]})), f"{RULES}[0].onJobFailureMessagePatterns[0]", "4096"),
+    ("reason-twice", jobset(failurePolicy=rules({"name": "r", "onJobFailureReasons": ["Other", "Other"]})), f"{RULES}[0].onJobFailureReasons[1]", "listed twice"),
+    ("target-twice", jobset(failurePolicy=rules({"name": "r", "targetReplicatedJobs": ["w", "w"]})), f"{RULES}[0].targetReplicatedJobs[1]", "listed twice"),
+    ("rule-target", jobset(failurePolicy=rules({"name": "r", "targetReplicatedJobs": ["w", "nope"]})), f"{RULES}[0].targetReplicatedJobs[1]", "'nope'"),
+    ("rule-name-empty", jobset(failurePolicy=rules({"name": ""})), f"{RULES}[0].name", "length 0"),
+    ("rule-name-long", jobset(failurePolicy=rules({"name": "a" * 129})), f"{RULES}[0].name", "length 129"),
+    ("rule-name-start", jobset(failurePolicy=rules({"name": "1a"})), f"{RULES}[0].name", "start with an alphabetic"),
+    ("rule-name-end", jobset(failurePolicy=rules({"name": "a:"})), f"{RULES}[0].name", "must end with"),
+    ("rule-twice", jobset(failurePolicy=rules({"name": "a"}, {"name": "b"}, {"name": "a"})), f"{RULES}[2].name", "[0, 2]"),
+    ("rj-1024", jobset(rjob(replicas=1025), failurePolicy=rules({"name": "a", "action": "RestartJob"})), "<nil>", "1024"),
+    ("rji-1024", jobset(rjob(replicas=1025), failurePolicy=rules({"name": "a", "action": "RestartJobAndIgnoreMaxRestarts"})), "<nil>", "1024"),
+    ("rrj-1024", jobset(rjob(replicas=1025), failurePolicy=rules({"name": "a", "action": "RestartReplicatedJob"})), "<nil>", "1024"),
+    # --- coordinator
+    ("co-job", jobset(rjob(job=INDEXED), coordinator={"replicatedJob": "x"}), "<nil>", "does not exist"),
+    ("co-completions", jobset(coordinator={"replicatedJob": "w"}), "<nil>", "completions number"),
+    ("co-mode", jobset(rjob(job={**INDEXED, "completionMode": "NonIndexed"}), coordinator={"replicatedJob": "w"}), "<nil>", "indexed completion mode"),
+    ("co-job-index", jobset(rjob(job=INDEXED), coordinator={"replicatedJob": "w", "jobIndex": 1}), "<nil>", "job index 1"),
+    ("co-negative", jobset(rjob(job=INDEXED), coordinator={"replicatedJob": "w", "jobIndex": -1}), "<nil>", "job index -1"),
+    ("co-pod-index", jobset(rjob(job=INDEXED), coordinator={"replicatedJob": "w", "podIndex": 2}), "<nil>", "pod index 2"),
+    ("co-long-jobset", jobset(rjob(job=INDEXED), name="j" * 60, coordinator={"replicatedJob": "w"}), "<nil>", "spec will lead to invalid label value"),
+    ("co-long-job", jobset(rjob("w" * 60, job=INDEXED), coordinator={"replicatedJob": "w" * 60}), "<nil>", "spec will lead to invalid label value"),
+    ("co-long-sub", jobset(rjob(job=INDEXED), network={"subdomain": "s" * 60}, coordinator={"replicatedJob": "w"}), "<nil>", "spec will lead to invalid label value"),
+    # --- dependencies
+    ("later", chain([], ["rj-3"], []), "<nil>", "replicatedJob: rj-2 cannot depend on replicatedJob: rj-3"),
+    ("unknown", chain([], ["nope"]), "<nil>", "cannot depend on replicatedJob: nope"),
+    ("first", chain(["rj-1"]), "<nil>", "DependsOn can't be set for the first ReplicatedJob"),
+    ("first-empty", jobset(rjob(dependsOn=[])), "<nil>", "DependsOn can't be set for the first"),
+    # --- volume claims
+    ("claim-twice", jobset(mounting("d"), volumeClaimPolicies=[claim_policy("d"), claim_policy("d")]), "spec.volumeClaimPolicies[1].template[0].name", "unique"),
+    ("claim-upper", jobset(mounting("D"), volumeClaimPolicies=[claim_policy("D")]), "spec.volumeClaimPolicies[0].template[0].name", "RFC 1123"),
+    ("claim-long", jobset(mounting("d" * 61), volumeClaimPolicies=[claim_policy("d" * 61)]), "spec.volumeClaimPolicies[0].template[0].name", "VolumeClaimPolicies template name is too long"),
+    ("claim-generated", jobset(mounting("datasets"), generate_name="a" * 49 + "-", volumeClaimPolicies=[claim_policy("datasets")]), "spec.volumeClaimPolicies[0].template[0].name", "template name is too long"),
+    ("claim-unmounted", jobset(mounting("x"), volumeClaimPolicies=[claim_policy("d")]), "spec.replicatedJobs", "no container or initContainer mounts the volume 'd'"),
+    ("claim-volume", jobset(mounting("d", volumes=[{"name": "d"}]), volumeClaimPolicies=[claim_policy("d")]), f"{JOBS}[0].template.spec.template.spec.volumes[0].name", "must not be that of a template"),
+    # --- in-place restart
+    ("ip-backoff", in_place(backoffLimit=6), f"{JOBS}[0].template.spec.backoffLimit", "replicatedJob w:"),
+    ("ip-no-backoff", in_place(backoffLimit=None), f"{JOBS}[0].template.spec.backoffLimit", "2147483647"),
+    ("ip-replacement", in_place(podReplacementPolicy="TerminatingOrFailed"), f"{JOBS}[0].template.spec.podReplacementPolicy", "must be set to Failed"),
+    ("ip-unequal", in_place(completions=3), f"{JOBS}[0].template.spec.completions", "equal"),
+    ("ip-no-completions", in_place(completions=None), f"{JOBS}[0].template.spec.completions", "equal"),
+    ("ip-no-parallelism", in_place(parallelism=None), f"{JOBS}[0].template.spec.completions", "equal"),
+    ("ip-in-order", two_in_place(startupPolicy={"startupPolicyOrder": "InOrder"}), "spec.startupPolicy.startupPolicyOrder", "start together"),
+    ("ip-depends", two_in_place(dependsOn=[{"name": "a", "status": "Ready"}]), f"{JOBS}[1].dependsOn[0].name", "start together"),
+    ("ip-no-agent", in_place(pod={}), f"{JOBS}[0].template.spec.template.spec.initContainers", "no agent"),
+    # --- group scheduling
+    ("group-target", jobset(groupSchedulingConfig={"targetReplicatedJobs": ["x"]}), "spec.groupSchedulingConfig.targetReplicatedJobs[0]", '"x"'),
+    ("group-order", jobset(rjob("a"), rjob("b"), startupPolicy={"startupPolicyOrder": "InOrder"}, groupSchedulingConfig={}), "spec.startupPolicy.startupPolicyOrder", "InOrder"),
+    ("group-depends", jobset(rjob("a"), rjob("b", dependsOn=[{"name": "a", "status": "Ready"}]), groupSchedulingConfig={}), f"{JOBS}[1].dependsOn[0].name", "must not depend"),
+    ("group-claim", jobset(rjob(pod={"containers": [{"name": "c", "volumeMounts": [{"name": "group-scheduling", "mountPath": "/d"}]}]}), volumeClaimPolicies=[{"templates": [{"metadata": {"name": "group-scheduling"}, "spec": {}}]}], groupSchedulingConfig={}), "spec.volumeClaimPolicies[0].templates[0].metadata.name", "reserved"),
+    ("group-depends-through", jobset(rjob("a"), rjob("x", dependsOn=[{"name": "a", "status": "Ready"}]), rjob("b", dependsOn=[{"name": "x", "status": "Ready"}]), groupSchedulingConfig={"targetReplicatedJobs": ["a", "b"]}), f"{JOBS}[2].dependsOn[0].name", "(a) by way of it"),
+    ("group-container", jobset(rjob(pod={"containers": [{"name": "group-scheduling-init"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.containers[0].name", "reserved"),
+    ("group-init", jobset(rjob(pod={"initContainers": [{"name": "group-scheduling-init"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.initContainers[0].name", "reserved"),
+    ("group-container-without-config", jobset(rjob(pod={"containers": [{"name": "group-scheduling-init"}]})), f"{JOBS}[0].template.spec.template.spec.containers[0].name", "reserved"),
+    ("group-init-without-config", jobset(rjob(pod={"initContainers": [{"name": "group-scheduling-init"}]})), f"{JOBS}[0].template.spec.template.spec.initContainers[0].name", "reserved"),
+    ("group-init-of-no-target", jobset(rjob("a"), rjob("b", pod={"initContainers": [{"name": "group-scheduling-init"}]}), groupSchedulingConfig={"targetReplicatedJobs": ["a"]}), f"{JOBS}[1].template.spec.template.spec.initContainers[0].name", "reserved"),
+    ("group-barrier", noted("sidecar"), f"metadata.annotations[{keys.GROUP_BARRIER_ANNOTATION}]", 'must be "init-container" or "supervisor"'),
+    ("group-held-command", noted("supervisor"), f"{JOBS}[0].template.spec.template.spec.containers[0].command", "entry point"),
+    ("group-held-probe", noted("supervisor", {"command": ["a"], "livenessProbe": {}}), f"{JOBS}[0].template.spec.template.spec.containers[0].livenessProbe", "kubelet would end"),
+    ("group-held-mount", noted("supervisor", {"command": ["a"], "volumeMounts": [{"name": "v", "mountPath": "/jobset-agent/"}]}, volumes=[{"name": "v", "emptyDir": {}}]), f"{JOBS}[0].template.spec.template.spec.containers[0].volumeMounts[0].mountPath", "mounted"),
+    ("group-held-variable", noted("supervisor", {"command": ["a"], "env": [{"name": "JOBSET_AGENT_X"}]}), f"{JOBS}[0].template.spec.template.spec.containers[0].env[0].name", "agent's own"),
+    ("group-held-token", noted("supervisor", {"command": ["a"]}, automountServiceAccountToken=False), f"{JOBS}[0].template.spec.template.spec.automountServiceAccountToken", "own token"),
+    ("group-agent-volume", jobset(rjob(pod={"volumes": [{"name": "group-scheduling-agent"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.volumes[0].name", "reserved"),
+    ("group-volume", jobset(rjob(pod={"volumes": [{"name": "group-scheduling"}]}), groupSchedulingConfig={}), f"{JOBS}[0].template.spec.template.spec.volumes[0].name", "reserved"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("obj", "field", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
+)
+def test_refused(obj, field, words):
+    """Exactly the field that is wrong is named, with what is wrong about it."""
+    problems = validate_create(obj)
+    assert any(problem.field == field and words in problem.message for problem in problems)
+    assert {problem.field for problem in problems} <= {field, "<nil>", f"{JOBS}[0].name"}
+
+
+ACCEPTED = {
+    "smallest": jobset(),
+    "empty": {"metadata": {"name": "js"}, "spec": {}},
+    "nothing": {"metadata": {"name": "js"}},
+    "no-replicas": jobset(rjob(replicas=None)),
+    "zero": jobset(rjob(replicas=0)),
+    "many": jobset(rjob(replicas=MAX_JOBS)),
+    "subdomain": jobset(network={"subdomain": "sub-1"}),
+    "reserved-manager": jobset(managedBy="jobset.sigs.k8s.io/jobset-controller"),
+    "manager": jobset(managedBy="acme.io/foo_Bar"),
+    "rule": jobset(failurePolicy=rules({"name": "superAwesome_rule"})),
+    "every-reason": jobset(
+        failurePolicy=rules(
+            {
+                "name": "a",
+                "onJobFailureReasons": [
+                    "BackoffLimitExceeded",
+                    "DeadlineExceeded",
+                    "FailedIndexes",
+                    "MaxFailedIndexesExceeded",
+                    "PodFailurePolicy",
+                    "HostMaintenance",
+                ],
+            }
+        )
+    ),
+    "any-pattern": jobset(
+        failurePolicy=rules({"name": "a", "onJobFailureMessagePatterns": ["(a|b)+$", ""]})
+    ),
+    "reasons-of-their-own": jobset(
+        failurePolicy=rules(
+            {"name": "a", "onJobFailureReasons": ["PodFailurePolicy2", "Deadline", "a:b"]}
+        )
+    ),
+    "1024": jobset(rjob(replicas=1024), failurePolicy=rules({"name": "a", "action": "RestartJob"})),
+    "depend-1": chain([], ["rj-1"], ["rj-1"]),
+    "depend-2": chain([], ["rj-1"], ["rj-2"]),
+    "depend-both": chain([], [], ["rj-1", "rj-2"]),
+    "depend-self": chain([], ["rj-2"]),
+    "coordinator": jobset(
+        rjob(job=INDEXED), coordinator={"replicatedJob": "w", "jobIndex": 0, "podIndex": 1}
+    ),
+    "claim": jobset(mounting("d"), volumeClaimPolicies=[claim_policy("d")]),
+    "claim-init": jobset(
+        mounting("d", kind="initContainers"), volumeClaimPolicies=[claim_policy("d")]
+    ),
+    "claim-no-policy": jobset(volumeClaimPolicies=[]),
+    "in-place": in_place(),
+    "in-place-two": two_in_place(),
+    "in-place-one-in-order": {
+        **in_place(),
+        "spec": {**in_place()["spec"], "startupPolicy": {"startupPolicyOrder": "InOrder"}},
+    },
+    "in-place-seeds-name": in_place(
+        pod={
+            "initContainers": [
+                {
+                    "name": "agent",
+                    "restartPolicy": "Always",
+                    "restartPolicyRules": [{"action": "RestartPod"}],
+                }
+            ]
+        }
+    ),
+    "supervisor": in_place(
+        pod={"containers": [{"name": "w", "env": [{"name": "JOBSET_NAME"}, {"name": "POD_NAME"}]}]}
+    ),
+    "group": jobset(rjob("a"), rjob("b"), groupSchedulingConfig={"targetReplicatedJobs": ["b"]}),
+    "group-depends-on-another": jobset(
+        rjob("a"),
+        rjob("b", dependsOn=[{"name": "a", "status": "Ready"}]),
+        rjob("c"),
+        groupSchedulingConfig={"targetReplicatedJobs": ["b", "c"]},
+    ),
+    "group-claim": jobset(
+        mounting("d"), volumeClaimPolicies=[claim_policy("d")], groupSchedulingConfig={}
+    ),
+    "group-one-in-order": jobset(
+        rjob("a"),
+        rjob("b"),
+        startupPolicy={"startupPolicyOrder": "InOrder"},
+        groupSchedulingConfig={"targetReplicatedJobs": ["b"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("obj", ACCEPTED.values(), ids=ACCEPTED)
+def test_accepted(obj):
+    """What breaks no rule is accepted, the rules' odd gaps included."""
+    assert validate_create(obj) == []
+
+
+@pytest.mark.parametrize("action", ["RestartJob", "RestartReplicatedJobAndIgnoreMaxRestarts"])
+def test_partial_restarts_are_accepted_when_a_replicated_job_that_they_do_not_target_is_large(
+    action,
+):
+    """Only the Jobs of targets are counted one by one in the status."""
+    large, small = rjob("large", replicas=1025), rjob("small")
+    only_small = {"name": "a", "action": action, "targetReplicatedJobs": ["small"]}
+    others = {"name": "b", "action": "FailJobSet"}
+
+    assert validate_create(jobset(large, small, failurePolicy=rules(only_small, others))) == []
+    both = {**only_small, "targetReplicatedJobs": ["small", "large"]}
+    assert len(validate_create(jobset(large, small, failurePolicy=rules(both)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("BackOffLimitExceeded", "its own is BackoffLimitExceeded"),
+        ("PodFailurPolicy", "its own is PodFailurePolicy"),
+        ("BackoffLimitExceeded", ""),
+        ("OutOfMemory", ""),
+    ],
+)
+def test_a_reason_is_accepted_with_a_warning_when_it_is_close_to_a_built_in_one(reason, hint):
+    """It may be a user's own, and may be misspelled."""
+    of = jobset(failurePolicy=rules({"name": "r", "onJobFailureReasons": [reason]}))
+    found = [(each.field, hint in each.message) for each in warnings(of, Features())]
+
+    assert validate_create(of) == []
+    assert found == ([(f"{RULES}[0].onJobFailureReasons[0]", True)] if hint else [])
+
+
+def test_only_the_impossible_dependency_is_reported():
+    """Of two dependencies only the impossible one is reported."""
+    problems = validate_create(chain([], ["rj-3", "rj-1"], []))
+    assert [problem.message for problem in problems] == [
+        "Internal error: replicatedJob: rj-2 cannot depend on replicatedJob: rj-3"
+    ]
+
+
+PARTIAL_RESTARTS = [
+    "RestartJob",
+    "RestartJobAndIgnoreMaxRestarts",
+    "RestartReplicatedJob",
+    "RestartReplicatedJobAndIgnoreMaxRestarts",
+]
+
+
+@pytest.mark.parametrize("action", PARTIAL_RESTARTS)
+def test_partial_restarts_need_their_gate(action):
+    """With the gate off there is one problem, and the policy is looked at no further."""
+    obj = jobset(failurePolicy=rules({"name": "", "action": action}), managedBy="x")
+    problems = validate_create(obj, features=Features(restart_job=False))
+    assert [problem.field for problem in problems] == ["spec.managedBy", "<nil>"]
+    assert f"{action} " in f"{problems[1].message} "
+
+
+def test_in_place_needs_its_gate():
+    """With the gate off the strategy is refused and its other rules are not looked at."""
+    problems = validate_create(in_place(backoffLimit=1), features=Features(in_place_restart=False))
+    assert [problem.cause for problem in problems] == ["InternalError"]
+    assert "gate" in problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("keep", "present", "fields"),
+    [
+        ("Retain", {"spec": SPEC}, []),
+        (
+            "Delete",
+            {"spec": SPEC},
+            ["spec.volumeClaimPolicies[0].retentionPolicy.whenDeleted"],
+        ),
+        (
+            "Retain",
+            {"spec": {**SPEC, "storageClassName": "fast"}},
+            ["spec.volumeClaimPolicies[0].template[0].spec"],
+        ),
+        (
+            "Retain",
+            {"spec": {**SPEC, "resources": {"requests": {"storage": "1024Mi"}}}},
+            [],
+        ),
+        ("Retain", LookupFailed("timed out"), ["spec.volumeClaimPolicies[0].template[0]"]),
+        ("Delete", None, []),
+    ],
+)
+def test_claims_that_exist(keep, present, fields):
+    """A claim is only reused if it is the one that would be made, and is to be kept."""
+    obj = jobset(mounting("d"), volumeClaimPolicies=[claim_policy("d", keep=keep)])
+    assert claims_to_look_up(obj) == ["d-js"]
+    assert [p.field for p in validate_create(obj, claims={"d-js": present})] == fields
+
+
+def test_no_claim_is_looked_up_for_a_generated_name():
+    """Nothing can exist under a name that is not known yet."""
+    obj = jobset(mounting("d"), generate_name="a-", volumeClaimPolicies=[claim_policy("d")])
+    assert claims_to_look_up(obj) == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "length", "start"),
+    [
+        ({"name": "js", "generateName": "x-"}, 2, "js"),
+        ({"generateName": "a" * 60}, 63, "a" * 58),
+        ({"generateName": "ab-"}, 8, "ab-"),
+        ({}, 0, ""),
+    ],
+)
+def test_effective_name(metadata, length, start):
+    """A given name is used; a generated one is as long as the API server makes it."""
+    name = effective_name(metadata)
+    assert len(name) == length
+    assert name.startswith(start)
+
+
+def test_problems_are_collected_in_order():
+    """One attempt tells everything, in the order of the rules."""
+    obj = jobset(
+        rjob(groupName="A", dependsOn=[]),
+        network={"subdomain": "A"},
+        managedBy="x",
+        coordinator={"replicatedJob": "nope"},
+    )
+    assert [problem.field for problem in validate_create(obj)] == [
+        "<nil>",
+        "spec.network.subdomain",
+        "spec.network.subdomain",
+        "spec.managedBy",
+        "spec.replicatedJobs[0].groupName",
+        "<nil>",
+    ]
+
+
+def test_the_largest_jobset_is_judged_quickly():
+    """Thousands of problems with a huge value each are still told at once."""
+    jobs = [mounting(*(f"m{n}" for n in range(2000)))] + [rjob(f"j{n}") for n in range(100)]
+    policies = [claim_policy(*(f"d{n}-{k}" for k in range(50))) for n in range(50)]
+    began = time.process_time()
+    problems = validate_create(jobset(*jobs, volumeClaimPolicies=policies))
+    assert time.process_time() - began < 2
+    assert len(problems) == 2500
+    assert max(len(problem.message) for problem in problems) < 500

@@ -1,0 +1,112 @@
+"""Objects as large as etcd takes: plans and checks take time linear in their size."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.jobs.plan import plan_jobs
+from jobsetpy.reconcilers.rules.plan import JobsMemory, Moment
+from jobsetpy.reconcilers.validation.create import validate_create
+from jobsetpy.reconcilers.validation.update import validate_update
+from jobsetpy.testing.jobsets import EPOCH_START, jobset_json, replicated_job
+from support.admission import hostile
+
+NOW = Moment(EPOCH_START, 0.0)
+QUADRATIC = 3.2
+"""Ratio of CPU times for an object of twice the size; 2 is linear, 4 is quadratic."""
+SLOW_MS = 1000.0
+"""Of 1.5 MB; it takes a tenth of that on an idle machine, and took 15 s and more."""
+
+
+def grows(small_ms: float, large_ms: float) -> None:
+    """Accept what is linear."""
+    assert large_ms < SLOW_MS
+    assert large_ms < 20 or large_ms / small_ms < QUADRATIC
+
+
+@pytest.mark.parametrize(
+    ("maker", "state"),
+    [
+        (hostile.startup_group, "new"),
+        (hostile.startup_group, "suspended"),
+        (hostile.gangs, "new"),
+        (hostile.chain, "new"),
+        (hostile.chain, "first failed"),
+        (hostile.stays_failed, "first failed"),
+        (hostile.many_reasons, "failed"),
+        (hostile.many_rules, "failed"),
+        (hostile.restarts_of_jobs, "failed"),
+        (hostile.restarts_of_replicated_jobs, "failed"),
+        (hostile.many_claims, "new"),
+    ],
+)
+def test_a_plan_takes_linear_time(maker, state):
+    """Of a JobSet that is as large as it may be, and of one of half the size."""
+    number = hostile.SIZES[maker]
+    assert hostile.size_of(maker(number)) < hostile.MAX_BYTES
+    seen = [hostile.observed(maker(each), state) for each in (number // 2, number)]
+
+    grows(*[hostile.cpu_ms(lambda it=it: plan_jobs(it, JobsMemory(), NOW), 3) for it in seen])
+
+
+@pytest.mark.parametrize("maker", list(hostile.SIZES))
+def test_a_check_takes_linear_time(maker):
+    """Accepted or refused, on creation and on a change."""
+    number = hostile.SIZES[maker]
+    small, large = maker(max(1, number // 2)), maker(number)
+
+    grows(*[hostile.cpu_ms(lambda it=it: validate_create(it), 3) for it in (small, large)])
+    resumed = [{**it, "spec": {**it["spec"], "suspend": True}} for it in (small, large)]
+    grows(
+        *[
+            hostile.cpu_ms(lambda old=old, new=new: validate_update(old, new), 3)
+            for old, new in zip(resumed, (small, large), strict=True)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "field", "limit"),
+    [
+        ({"rules": [{"action": "FailJobSet"}] * 129}, "rules", 128),
+        (
+            {"rules": [{"action": "FailJobSet", "onJobFailureReasons": ["A"] * 129}]},
+            "rules[0].onJobFailureReasons",
+            128,
+        ),
+    ],
+)
+def test_a_policy_is_refused_when_a_list_is_longer_than_the_schema_allows(policy, field, limit):
+    """The webhook's port answers anybody, not only the API server after its schema."""
+    (problem,) = validate_create(jobset_json(failurePolicy=policy))
+
+    assert problem.field == f"spec.failurePolicy.{field}"
+    assert f"Too many: 129: must have at most {limit} items" in problem.message
+
+
+def test_dependencies_through_others_are_found():
+    """A target behind a long chain, with the target that it depends on."""
+    jobset = hostile.group_behind_chain(50)
+    jobset["spec"]["replicatedJobs"][1]["dependsOn"] = [{"name": "r0", "status": "Ready"}]
+    problems = [str(each) for each in validate_create(jobset)]
+
+    assert len(problems) == 2
+    assert {"spec.replicatedJobs[49].dependsOn[0].name" in each for each in problems} == {True}
+    assert "another one of the group (r0) by way of it" in problems[0]
+
+
+def test_a_jobset_that_is_accepted_accepts_its_resumption_beside_other_targets():
+    """Labels of a ReplicatedJob that coscheduling leaves alone are its own, on changes as well."""
+    own = {"labels": {keys.POD_GROUP_NAME: "mine"}}
+    notes = {
+        keys.COSCHEDULING_ANNOTATION: "ReplicatedJob",
+        keys.COSCHEDULING_TARGETS_ANNOTATION: "a",
+    }
+    jobs = [replicated_job("a"), replicated_job("b", pod_metadata=own)]
+    stored = jobset_json(*jobs, annotations=notes, suspend=True)
+    resumed = jobset_json(*jobs, annotations=notes, suspend=False)
+
+    assert validate_create(stored) == []
+    assert validate_update(stored, stored) == []
+    assert validate_update(stored, resumed) == []

@@ -1,0 +1,94 @@
+"""JobSets under Kueue: a zero that its types drop, and two that choose nodes."""
+
+import asyncio
+
+import pytest
+
+from jobsetpy.admission._handlers import JobSetHandlers
+from jobsetpy.api import keys
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.validation.update import validate_update
+from jobsetpy.reconcilers.validation.warnings import warnings
+from jobsetpy.serving.review import ReviewRequest
+from jobsetpy.testing import FakeApiServer, json_patch
+
+REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+SLICES = "kueue.x-k8s.io/podset-slice-required-topology"
+EXCLUSIVE = keys.EXCLUSIVE_TOPOLOGY_ANNOTATION
+
+
+def job(name: str, replicas: int | None, pod_notes=None, notes=None) -> dict:
+    pod = {"metadata": {"annotations": pod_notes or {}}, "spec": {"containers": [{"name": "c"}]}}
+    made = {
+        "name": name,
+        "template": {"metadata": {"annotations": notes or {}}, "spec": {"template": pod}},
+    }
+    return made if replicas is None else made | {"replicas": replicas}
+
+
+def jobset(*jobs: dict, queue: bool = True, notes=None, suspend: bool = True) -> dict:
+    labels = {keys.KUEUE_QUEUE_LABEL: "q"} if queue else {}
+    metadata = {"name": "js", "namespace": "ns", "labels": labels, "annotations": notes or {}}
+    spec = {"suspend": suspend, "replicatedJobs": list(jobs)}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def updated(old: dict, new: dict):
+    handlers = JobSetHandlers(FakeApiServer().client())
+    request = ReviewRequest(uid="u", operation="UPDATE", namespace="ns", object=new, old_object=old)
+    return asyncio.run(handlers.mutate(request))
+
+
+@pytest.mark.parametrize("given", [None, 1])
+def test_a_zero_stays_when_kueue_leaves_it_out(given):
+    """The patch makes the update one that is accepted, and a warning says so."""
+    old = jobset(job("a", 2), job("none", 0))
+    new = jobset(job("a", 2), job("none", given), suspend=False)
+    answer = updated(old, new)
+    stored = json_patch(new, list(answer.patch))
+
+    assert validate_update(old, stored) == []
+    assert [each["replicas"] for each in stored["spec"]["replicatedJobs"]] == [2, 0]
+    assert answer.warnings == [
+        "spec.replicatedJobs[1].replicas: stays 0: it is immutable, and Kueue leaves a zero out"
+    ]
+
+
+@pytest.mark.parametrize(("queue", "replicas"), [(False, 1), (True, 3)])
+def test_other_changes_of_replicas_are_refused_as_before(queue, replicas):
+    """Without a queue, and to another number than the default."""
+    old = jobset(job("a", 0), queue=queue)
+    new = jobset(job("a", replicas), queue=queue)
+    stored = json_patch(new, list(updated(old, new).patch))
+
+    assert [each.field for each in validate_update(old, stored)] == ["spec.replicatedJobs"]
+
+
+@pytest.mark.parametrize("name", [REQUIRED, SLICES])
+@pytest.mark.parametrize("where", ["jobset", "job"])
+def test_two_that_choose_nodes_are_warned_of(name, where):
+    """The warning names the annotation to remove and the one to use instead."""
+    notes = {EXCLUSIVE: "cloud.test/rack"}
+    obj = jobset(
+        job("a", 2, {name: "block"}, notes if where == "job" else None),
+        notes=notes if where == "jobset" else None,
+    )
+    (told,) = [str(each) for each in warnings(obj, Features())]
+
+    assert told == (
+        "spec.replicatedJobs[0].template.spec.template.metadata.annotations"
+        f"[{name}]: Kueue and the annotation {EXCLUSIVE} both choose nodes, so pods stay pending: "
+        "remove that annotation; for one domain per Job use Kueue's "
+        "podset-slice-required-topology: cloud.test/rack, with podset-slice-size"
+    )
+
+
+def test_one_that_chooses_nodes_is_not_warned_of():
+    """Each of the two by itself."""
+    assert warnings(jobset(job("a", 2, {REQUIRED: "block"})), Features()) == []
+    assert warnings(jobset(job("a", 2), notes={EXCLUSIVE: "rack"}), Features()) == []

@@ -1,0 +1,278 @@
+"""Every rule for changes of JobSets."""
+
+import copy
+
+import pytest
+
+from jobsetpy.reconcilers.rules.features import Features
+from jobsetpy.reconcilers.validation.create import validate_create
+from jobsetpy.reconcilers.validation.update import validate_update
+from support.admission.validation_kit import jobset, rjob
+
+JOBS = "spec.replicatedJobs"
+POD = ("spec", "replicatedJobs", 0, "template", "spec", "template")
+TWO = {"parallelism": 2, "completions": 2}
+
+
+def put(obj: dict, value, *path) -> dict:
+    """A copy with ``value`` at ``path``; ``None`` removes."""
+    out = copy.deepcopy(obj)
+    at = out
+    for part in path[:-1]:
+        at = at[part] if isinstance(at, list) else at.setdefault(part, {})
+    if value is None:
+        at.pop(path[-1], None)
+    else:
+        at[path[-1]] = value
+    return out
+
+
+def scaled(old: dict, **counts) -> dict:
+    for name, value in counts.items():
+        old = put(old, value, "spec", "replicatedJobs", 0, "template", "spec", name)
+    return old
+
+
+def finished(condition: str) -> dict:
+    return {
+        **jobset(rjob(job=TWO)),
+        "status": {"conditions": [{"type": condition, "status": "True"}]},
+    }
+
+
+RUNNING = jobset(rjob(job=TWO))
+SUSPENDED = jobset(rjob(job=TWO), suspend=True)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (("metadata", "annotations"), {"a": "b"}),
+        (("metadata", "labels"), {"a": "b"}),
+        (("spec", "nodeSelector"), {"a": "b"}),
+        (("spec", "tolerations"), [{"operator": "Exists"}]),
+        (("spec", "schedulingGates"), [{"name": "a.b/c"}]),
+    ],
+)
+def test_where_pods_go_may_change_around_a_suspension(field, value):
+    """Five fields change while suspended, when suspending or resuming, but not while running."""
+    path = (*POD, *field)
+    assert validate_update(SUSPENDED, put(SUSPENDED, value, *path)) == []
+    assert validate_update(RUNNING, put(SUSPENDED, value, *path)) == []
+    assert validate_update(SUSPENDED, put(RUNNING, value, *path)) == []
+    assert validate_update(put(SUSPENDED, value, *path), RUNNING) == []
+    (problem,) = validate_update(RUNNING, put(RUNNING, value, *path))
+    assert (problem.field, problem.message.endswith("field is immutable")) == (JOBS, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ((*POD, "spec", "affinity"), {"podAffinity": {}}),
+        ((*POD, "spec", "hostname"), "h"),
+        ((*POD, "spec", "containers", 0, "image"), "other"),
+        (("spec", "replicatedJobs", 0, "template", "spec", "backoffLimit"), 3),
+        (("spec", "replicatedJobs", 0, "template", "metadata"), {"labels": {"a": "b"}}),
+        (("spec", "replicatedJobs", 0, "replicas"), 2),
+        (("spec", "replicatedJobs", 0, "name"), "other"),
+        (("spec", "replicatedJobs"), [rjob(job=TWO), rjob("b")]),
+        (("spec", "replicatedJobs"), []),
+        (("spec", "replicatedJobs"), None),
+        (("spec", "replicatedJobs"), ["nonsense"]),
+    ],
+)
+def test_anything_else_of_replicated_jobs_is_immutable(path, value):
+    """Also while suspended."""
+    for old in (RUNNING, SUSPENDED):
+        (problem,) = validate_update(old, put(old, value, *path))
+        assert problem.field == JOBS
+        assert problem.cause == "FieldValueInvalid"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (SUSPENDED, put(SUSPENDED, None, "spec", "suspend")),
+        (RUNNING, put(RUNNING, {"a": "b"}, "metadata", "labels")),
+        (RUNNING, put(RUNNING, 5, "spec", "ttlSecondsAfterFinished")),
+        (RUNNING, put(RUNNING, {"maxRestarts": 1}, "spec", "failurePolicy")),
+        (RUNNING, put(RUNNING, [], *POD, "spec", "tolerations")),
+        (RUNNING, scaled(RUNNING, parallelism=8, completions=8)),
+        (SUSPENDED, scaled(SUSPENDED, parallelism=8, completions=8)),
+        (jobset(rjob()), scaled(jobset(rjob()), parallelism=4)),
+    ],
+)
+def test_allowed(old, new):
+    """Changes that break no rule."""
+    assert validate_update(old, new) == []
+
+
+RESERVED = jobset(rjob(pod={"initContainers": [{"name": "group-scheduling-init"}]}), rjob("v"))
+VOLUME = jobset(rjob(pod={"volumes": [{"name": "group-scheduling", "emptyDir": {}}]}), rjob("v"))
+ORDERED = jobset(rjob(), rjob("v"), startupPolicy={"startupPolicyOrder": "InOrder"})
+GROUP, POLICY = ("spec", "groupSchedulingConfig"), ("spec", "failurePolicy")
+IN_PLACE = {"restartStrategy": "InPlaceRestart"}
+RULE = {"name": "r", "action": "RestartJob", "targetReplicatedJobs": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("old", "path", "value"),
+    [
+        (RUNNING, GROUP, {"targetReplicatedJobs": ["x"]}),
+        (VOLUME, GROUP, {}),
+        (ORDERED, GROUP, {"timeoutAfterSeconds": 5}),
+        (RUNNING, POLICY, {"rules": [RULE]}),
+        (ORDERED, POLICY, IN_PLACE),
+    ],
+)
+def test_what_is_added_is_judged_as_at_creation(old, path, value):
+    """The definition only compares policies that were there before."""
+    new = put(old, value, *path)
+    problems = validate_update(old, new)
+    assert problems
+    assert problems == [each for each in validate_create(new) if each not in validate_create(old)]
+    # What is stored stays changeable: nothing is judged twice.
+    assert validate_update(new, put(new, 5, "spec", "ttlSecondsAfterFinished")) == []
+
+
+def test_a_jobset_with_the_reserved_name_stays_changeable_until_it_has_a_group():
+    """It was stored before the name was reserved everywhere; with a group its pods would clash."""
+    assert validate_update(RESERVED, put(RESERVED, 5, "spec", "ttlSecondsAfterFinished")) == []
+    (problem,) = validate_update(RESERVED, put(RESERVED, {}, *GROUP))
+    assert problem in validate_create(RESERVED)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(GROUP, {"targetReplicatedJobs": ["w"]}), (POLICY, {"rules": [{**RULE, "targetReplicatedJobs": ["w"]}]})],
+)  # fmt: skip
+def test_what_is_right_may_be_added(path, value):
+    """Neither a group nor a failure policy has to be there from the beginning."""
+    assert validate_update(RUNNING, put(RUNNING, value, *path)) == []
+
+
+def test_gates_count_for_what_is_added():
+    """As at creation."""
+    new = put(RUNNING, IN_PLACE, *POLICY)
+    (problem,) = validate_update(RUNNING, new, features=Features(in_place_restart=False))
+    assert "InPlaceRestart is disabled" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (RUNNING, scaled(RUNNING, parallelism=0, completions=0), [("parallelism", ">= 1"), ("completions", ">= 1")]),
+        (RUNNING, scaled(RUNNING, parallelism=0, completions=None), [("parallelism", ">= 1"), ("completions", "must stay set")]),
+        (RUNNING, scaled(RUNNING, completions=0, parallelism=None), [("parallelism", "must stay set"), ("completions", ">= 1")]),
+        (RUNNING, scaled(RUNNING, parallelism=None), [("parallelism", "must stay set")]),
+        (RUNNING, scaled(RUNNING, completions=None), [("completions", "must stay set")]),
+        (RUNNING, scaled(RUNNING, parallelism=None, completions=None), [("parallelism", "must stay set"), ("completions", "must stay set")]),
+        (RUNNING, scaled(RUNNING, parallelism=None, completions=1), [("parallelism", "must stay set")]),
+        (SUSPENDED, scaled(SUSPENDED, parallelism=None), [("parallelism", "must stay set")]),
+        (RUNNING, scaled(RUNNING, parallelism=4, completions=5), [("completions", "must be equal to parallelism for Elastic Indexed Jobs")]),
+        (finished("Completed"), scaled(finished("Completed"), parallelism=8, completions=8), [("", "Forbidden")]),
+        (finished("Failed"), scaled(finished("Failed"), parallelism=0, completions=3), [("", "Forbidden")]),
+    ],
+)  # fmt: skip
+def test_elastic_refusals(old, new, expected):
+    """Each refused scaling names its field, and nothing is called immutable besides."""
+    problems = validate_update(old, new)
+    where = f"{JOBS}[0].template.spec"
+    assert [problem.field for problem in problems] == [
+        f"{where}.{field}" if field else where for field, _ in expected
+    ]
+    for problem, (_, words) in zip(problems, expected, strict=True):
+        assert words in problem.message
+
+
+@pytest.mark.parametrize("name", ["JOBSET_AGENT_WORKER_WORLD_SIZE", "WORKER_WORLD_SIZE"])
+def test_pods_with_ranks_keep_their_number(name):
+    """The number of all ranks is written into the template, and would be wrong."""
+    worker = {"name": "c", "image": "i", "env": [{"name": name, "value": "16"}]}
+    old = jobset(rjob(job=TWO, pod={"containers": [worker]}), rjob("v", job=TWO))
+    (problem,) = validate_update(old, scaled(old, parallelism=8, completions=8))
+    assert problem.field == f"{JOBS}[0].template.spec.parallelism"
+    assert f"{name} of container 'c' is 16" in problem.message
+
+    grown = copy.deepcopy(old)
+    grown["spec"]["replicatedJobs"][1]["template"]["spec"] |= {"parallelism": 8, "completions": 8}
+    assert validate_update(old, grown) == []
+
+
+def test_scaling_does_not_hide_another_change():
+    """A valid scaling with new replicas is immutable."""
+    new = put(
+        scaled(RUNNING, parallelism=8, completions=8), 2, "spec", "replicatedJobs", 0, "replicas"
+    )
+    assert [problem.field for problem in validate_update(RUNNING, new)] == [JOBS]
+
+
+def test_order_counts_and_is_compared_by_name():
+    """Reordered entries get no scaling problem, only the immutable one."""
+    old = jobset(
+        rjob("a", job={"completionMode": "", **TWO}), rjob("b", job={"completionMode": ""})
+    )
+    new = copy.deepcopy(old)
+    new["spec"]["replicatedJobs"].reverse()
+    new = scaled(new, parallelism=8, completions=8)
+    assert [problem.field for problem in validate_update(old, new)] == [JOBS]
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+def test_only_indexed_jobs_of_elastic_jobsets_scale(elastic):
+    """NonIndexed Jobs never scale, Indexed ones only with the gate."""
+    features = Features(elastic_jobset=elastic)
+    non_indexed = jobset(rjob(job={**TWO, "completionMode": "NonIndexed"}))
+    new = scaled(non_indexed, parallelism=4, completions=4)
+    assert [p.field for p in validate_update(non_indexed, new, features=features)] == [JOBS]
+    new = scaled(RUNNING, parallelism=8, completions=8)
+    fields = [p.field for p in validate_update(RUNNING, new, features=features)]
+    assert fields == ([] if elastic else [JOBS])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, "a.b/c"),
+        ("a.b/c", None),
+        ("a.b/c", "a.b/d"),
+        (None, "jobset.sigs.k8s.io/jobset-controller"),
+    ],
+)
+def test_managed_by_is_immutable(before, after):
+    """In whatever direction it changes."""
+    old = put(SUSPENDED, before, "spec", "managedBy")
+    (problem,) = validate_update(old, put(old, after, "spec", "managedBy"))
+    assert problem.field == "spec.managedBy"
+    assert "field is immutable" in problem.message
+
+
+def test_order_of_problems():
+    """Scaling, then the list, then managedBy; the inputs stay as they were."""
+    new = put(scaled(RUNNING, parallelism=3), 2, "spec", "replicatedJobs", 0, "replicas")
+    new = put(new, "a.b/c", "spec", "managedBy")
+    kept = copy.deepcopy((RUNNING, new))
+    fields = [problem.field for problem in validate_update(RUNNING, new)]
+    assert fields == [f"{JOBS}[0].template.spec.completions", JOBS, "spec.managedBy"]
+    assert (RUNNING, new) == kept
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        (None, {"replicatedJob": "w"}, None),
+        (None, {"replicatedJob": "nope"}, "does not exist"),
+        ({"replicatedJob": "w"}, {"replicatedJob": "w", "podIndex": 2}, "pod index 2"),
+        ({"replicatedJob": "w"}, {"replicatedJob": "w", "jobIndex": 1}, "job index 1"),
+        ({"replicatedJob": "nope"}, {"replicatedJob": "nope"}, None),
+        ({"replicatedJob": "nope"}, None, None),
+    ],
+)
+def test_a_coordinator_that_is_changed(before, after, problem):
+    """It is judged as at creation; one that stays is left as it is."""
+    running = jobset(rjob(job={**TWO, "completionMode": "Indexed"}))
+    old, new = (put(running, each, "spec", "coordinator") for each in (before, after))
+    problems = [str(each) for each in validate_update(old, new)]
+
+    assert len(problems) == (problem is not None)
+    assert problem is None or problem in problems[0]
